@@ -69,13 +69,20 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """How a shell ended. ``lost`` means it is gone and nobody could learn its status."""
+    """How a shell ended. ``lost`` means it is gone and nobody could learn its status.
+
+    ``reason``: why the session ended it.
+    """
 
     code: int | None = None
     signal: int | None = None
     lost: bool = False
+    reason: str = ""
 
     def __str__(self) -> str:
+        return f"{self._how()}: {self.reason}" if self.reason else self._how()
+
+    def _how(self) -> str:
         if self.lost:
             return "terminal lost, exit status unknown"
         if self.signal is not None:

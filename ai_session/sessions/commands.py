@@ -33,7 +33,7 @@ STORED_COMMAND_CHARS = 4000
 BRIEF_CHARS = 80
 
 NEVER_BEGUN = "it was never begun"
-"""The note of a command that the shell does not know, though an earlier daemon had put it on record."""
+"""The note of a command that the shell does not know, and whose start nobody has seen."""
 TITLE_CHARS = 150
 TYPED = "typed"
 """The file with the header of what was typed at the prompt last."""
@@ -54,6 +54,7 @@ class RunningCommand:
     those printed after the last prompt.
     ``adopted`` from an earlier daemon: its text may be cut, and what it read is not known.
     ``typed``: lines that were typed at the prompt; ``prompt`` is the mark of the prompt that followed, if one did.
+    ``cramped``: the shell was allowed more files.
     """
 
     record: CommandRecord
@@ -74,6 +75,7 @@ class RunningCommand:
     typed: bool = False
     prompt: Mark | None = None
     retries: int = 0
+    cramped: bool = False
     quiet_end: int | None = None
     stdin_path: str = ""
     note: str = ""

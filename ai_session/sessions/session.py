@@ -75,9 +75,17 @@ RETRIES = 3
 """How often what was typed in vain is typed again."""
 
 FILES = 64
-"""A shell that may open fewer files than that, and does not answer, is allowed so many."""
+"""A shell that may open too few files to take commands is allowed so many."""
+
+SPARE_FILES = 2
+"""A shell that has fewer left, and does not answer, is allowed more."""
 
 STARTUP_SECONDS = 15.0
+
+LEAVE_SECONDS = 0.5
+"""How long a shell that is ended may take to leave by itself."""
+
+UNANSWERED = "the shell does not answer: close_session, or create_session another"
 
 TAKEN_SECONDS = 2.0
 """How long the shell may be at work on what was typed before it counts as busy."""
@@ -138,8 +146,8 @@ class Session:
         self.exit: ExitStatus | None = None if terminal else ExitStatus(lost=True)
         self.at = ShellState(spec.working_directory, line_editor=shell.line_editor)
         self.typed = TypedInput()
-        self.ended_by = ""
-        """The command with which the shell ended, where that is known."""
+        self.ended_by = self._given_up = ""
+        """The command with which the shell ended, where that is known; why the session ended it, if it did."""
         self.viewers, self._claimed, self._seq = 0, False, 0
         self._shown = self._read_back = 0
         self.own_size: tuple[int, int] | None = None
@@ -153,6 +161,7 @@ class Session:
         self.became: Callable[[Session, str], None] = lambda _, __: None
         self.blocker = ""
         self._starting: asyncio.TimerHandle | None = None
+        self._killing: asyncio.TimerHandle | None = None
         self._line = Recovery()
         self._line_watch: asyncio.TimerHandle | None = None
         self._shell_pid: int | None = None
@@ -229,7 +238,7 @@ class Session:
         """Go on with a new shell on a new terminal; the log and the history continue."""
         self.terminal, self.exit, self._shell_pid, self._image = terminal, None, None, b""
         self.at.reset()
-        self.typed, self.ended_by = TypedInput(), ""
+        self.typed, self.ended_by, self._given_up = TypedInput(), "", ""
         self._leftovers = Leftovers(self.spec.cookie, self._looks)
         self._display = Display(self.log, self.spec.rows, self.spec.cols, self.turns, self.spec.session_id)
         self.start()
@@ -264,7 +273,7 @@ class Session:
             self.terminal.detach()
         if self.running and self.running.watchdog:
             self.running.watchdog.cancel()
-        for timer in (self._thinning, self._following, self._starting, self._line_watch):
+        for timer in (self._thinning, self._following, self._starting, self._killing, self._line_watch):
             if timer is not None:
                 timer.cancel()
         self._leftovers.release()
@@ -448,6 +457,8 @@ class Session:
             tail = self.log.read(max(running.record.start_offset, self.log.first, end - TRACE_BYTES), end)
             end -= len(tail) - len(self.shell.strip_trace(tail, self.spec.nonce))
         if self.terminal is not None:
+            few = self._allow_files(running)
+            running.note = running.note or few
             record = running.record
             found = processes.left_on_terminal(self.terminal.pid, self.terminal.tty, running.newest_pid)
             # Of a box these are who makes it and keeps it.
@@ -456,6 +467,9 @@ class Session:
                 known |= {pid for pid, _ in found if processes.is_copy(pid, self._pid())}
             left = [LeftRunning(record.command_id, record.command, *one) for one in found if one[0] not in known]
             self.left_running += tuple(left)
+            if few or running.cramped:
+                # What it could not open for a redirection may be missing now.
+                self._reintegrate(None, restore=False)
         status: CommandStatus = "interrupted" if running.interrupted and exit_code not in (0, None) else "finished"
         self._end(running, status, end, exit_code)
 
@@ -476,7 +490,7 @@ class Session:
         if status.lost and self.terminal is None:
             status = ExitStatus(code=self.at.exit_code, lost=self.at.exit_code is None)
         self._left = None
-        self.exit = status = self.at.exit_status(status, self.spec.level)
+        self.exit = status = replace(self.at.exit_status(status, self.spec.level), reason=self._given_up)
         self.at.ready = False
         if self.spec.level is not SandboxLevel.NONE:
             # A box ends with its shell, and with what made it, of whose death the shell need not hear.
@@ -554,6 +568,7 @@ class Session:
         self._claimed = True
         try:
             await self._at_prompt()
+            few = self._allow_files(None)
             await self._display.settled()  # else the answer to what the prompt asked would be input of the command
             await self._end_told()
             self._check_alive()
@@ -569,7 +584,7 @@ class Session:
             start_offset=offset, cwd=self.at.cwd, call_key=call_key, stderr_path=stderr_path,
         )  # fmt: skip
         running = RunningCommand(record, asyncio.get_running_loop().create_future(), offset)
-        running.stdin_path = commands.keep_stdin(self.files, stdin)
+        running.stdin_path, running.note = commands.keep_stdin(self.files, stdin), few
         running.dropped = self.typed.drop_half()
         self._look_for_others(running)
         self.running = self.latest = running
@@ -597,6 +612,8 @@ class Session:
     @property
     def ending(self) -> ExitStatus | None:
         """How the shell has ended, or is just ending by its own last word."""
+        if self.exit is None and self._given_up:
+            return ExitStatus(signal=signal.SIGHUP, reason=self._given_up)
         if self.exit is None and self.at.exit_code is not None:
             return ExitStatus(code=self.at.exit_code)
         return self.exit
@@ -851,15 +868,20 @@ class Session:
             processes.go_on(self._pid())
         elif step is Step.STARTED:
             running.start_at(running.trigger_offset)
-        elif step is Step.GIVE_UP:
-            running.note = running.note or "the shell does not answer: close_session, or create_session another"
-            self._end(running, "lost", self._quiet_end(running), None)
-            self.wake()
-        elif step is Step.ASK:
-            self._quiet_end(running)
-            self.terminal.write(self.shell.asks)
         else:
-            self._probe(running, step)
+            # A command that reads with the line editor may still need those it has.
+            used = 0 if step is Step.ASK else processes.files_open(self._pid())
+            if few := self._allow_files(running, used):
+                running.note, running.cramped = running.note or few, True
+            if step is Step.GIVE_UP or self._given_up:
+                running.note = running.note or self._given_up or UNANSWERED
+                self._end(running, "lost", self._quiet_end(running), None)
+                self.wake()
+            elif step is Step.ASK:
+                self._quiet_end(running)
+                self.terminal.write(self.shell.asks)
+            else:
+                self._probe(running, step)
 
     def _quiet_end(self, running: RunningCommand) -> int:
         if running.quiet_end is None:
@@ -883,8 +905,6 @@ class Session:
         """Has the shell read the integration again, the one for what it is now."""
         assert self.terminal is not None
         notes = ["the shell did not report the end of this command, so it was asked"]
-        if processes.allow_files(self._pid(), FILES):
-            notes.append(f"it could open no file, and may open {FILES} again")
         shell, replaced = self._present_shell()
         if replaced and shell is not None:
             self._become(shell)
@@ -892,6 +912,35 @@ class Session:
         if running is not None:
             running.note = running.note or "; ".join(notes)
         self.terminal.write(self.shell.reintegrate(self.files, restore=restore))
+
+    def _allow_files(self, by: RunningCommand | None, used: int = 0) -> str:
+        """Allows a shell more files that may open too few to take commands, and gives what is to be said of that; ends
+        it where its hard limit forbids that. ``used`` of them are open."""
+        pid, least = self._pid(), max(self.shell.files, used + SPARE_FILES)
+        allowed = processes.files_allowed(pid)
+        if allowed is None or allowed >= least or self._present_shell()[1]:
+            return ""
+        if processes.allow_files(pid, used + FILES, least):
+            few = f"{allowed} were too few to take commands"
+            return f"its shell may have {processes.files_allowed(pid)} files open (`ulimit -n`): {few}"
+        self._end_shell(f"it may have only {allowed} files open (`ulimit -n`), too few to take commands", by)
+        return ""
+
+    def _end_shell(self, why: str, by: RunningCommand | None) -> None:
+        """Ends a shell that can take no commands any more."""
+        self._given_up = why
+        if by is not None:
+            self.ended_by = by.record.command_id
+        pid = self._pid()
+        started = processes.start_time(pid)
+
+        def end(number: signal.Signals) -> None:
+            if self.exit is None and processes.alive(pid, started):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, number)
+
+        end(signal.SIGHUP)
+        self._killing = asyncio.get_running_loop().call_later(LEAVE_SECONDS, end, signal.SIGKILL)
 
     def _become(self, shell: Shell) -> None:
         """Goes on with another kind of shell than was started."""
@@ -906,11 +955,14 @@ class Session:
     def _begin_again(self, running: RunningCommand) -> None:
         """The shell says that it has never begun the command: what was typed was lost."""
         running.retries += 1
-        if running.adopted and not running.started:
-            running.note = commands.NEVER_BEGUN
         if running.started or running.adopted or running.retries > RETRIES:
+            if not running.started:
+                running.note = commands.NEVER_BEGUN
             self._end(running, "lost", self._quiet_end(running), None)
+            self._reintegrate(None, restore=False)
         else:
+            if running.retries > 1:
+                self._reintegrate(None, restore=False)
             running.recovery.again()
             running.quiet_end, running.note = None, ""
             self._type(running)

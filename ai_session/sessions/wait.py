@@ -50,7 +50,8 @@ async def for_command(session: Session, running: RunningCommand, seconds: float,
             # Before the start mark the shell reads, or a line that somebody began to type waits to be ended.
             still = holder.input_mode and running.started and not idle and loop.time() - since >= sure
             # A command whose shell is just being asked what became of it may have ended.
-            if still and not (holder.leads_itself and session.may_have_ended()):
+            # Looked at again, because it may have gone to work on the question in between.
+            if still and not (holder.leads_itself and session.may_have_ended()) and session.holder() == holder:
                 return "input"
         if await running.ends(min(LOOK_SECONDS, left) if until_input else left):
             return "finished"

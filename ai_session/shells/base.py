@@ -104,6 +104,8 @@ class Shell(Protocol):
     is one that its prompt was just about to run a program from."""
     exits_late: bool
     """True when ``exit`` in a command ends the command first, and the shell where its next prompt would be."""
+    files: int
+    """How many files it must be allowed to have open to take a command and to report how it ended."""
 
     def find(self, wanted: str = "") -> str:
         """Absolute path of the executable (``wanted`` may name one, e.g. ``/bin/dash``); raises ShellUnavailable."""

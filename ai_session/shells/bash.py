@@ -40,6 +40,7 @@ class Bash:
     reads_input = True
     copies_run = True
     exits_late = False
+    files = 5
 
     def find(self, wanted: str = "") -> str:
         """See ``Shell.find``; a version may follow the name (``bash-5.2``)."""

@@ -2,19 +2,28 @@
 # the reading of ours, and again when the shell was replaced by exec. @N@ is the session's nonce: no variable holds it.
 # d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, u: the
 # person's EXIT trap, v: the start was reported, le: the command that ended last and how, ab: the one that was open when
-# this was read again, f_: some command has set limits, a: what switches set -a on again. t: what comes before the text of
-# a command, K: what comes after it, J: how it ended. y: $_ for the next command, I: the pipeline that sets PIPESTATUS.
+# this was read again, f_: some command has set limits, 2: this one, a: what switches set -a on again. t: what comes before
+# the text of a command, K: what comes after it, J: how it ended, S: that and PIPESTATUS. y: $_ for the next command, I:
+# the pipeline that sets PIPESTATUS.
 __ais_ab=${__ais_r-}
 case ${__ais_n-} in '') ;; *) __ais_le=0 ;; esac
 __ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_u= __ais_v= __ais_f_= __ais_a=:
-__ais_J= __ais_y= __ais_I=
+__ais_y= __ais_I=
+# What is known of one that was open stays known.
+case $__ais_ab in '') __ais_J= ;; esac
 
 # printf is a program to mksh, print unknown to the others.
 case ${KSH_VERSION-} in
 '') __ais_o() { command printf %s "${2-}@ESC@]7777;@N@;$1@BEL@"; } ;;
 *) __ais_o() { print -nr -- "${2-}@ESC@]7777;@N@;$1@BEL@"; } ;;
 esac
-__ais_m() { __ais_o "$@" >/dev/tty; }
+# A redirection that finds no descriptor ends busybox.
+__ais_m() {
+  case $__ais_f_ in
+  2) if [ -t 1 ]; then __ais_o "$@"; else __ais_o "$@" >/dev/tty; fi ;;
+  *) __ais_o "$@" >/dev/tty ;;
+  esac
+}
 __ais_s() { return "$1"; }
 __ais_i() {
   __ais_v=1
@@ -22,24 +31,24 @@ __ais_i() {
 }
 __ais_w() { case $PWD in *[[:cntrl:]]*) __ais_q= ;; *) __ais_q=$PWD ;; esac; }
 
-# Under set -a whatever we assign would be exported: it is off while we do. The prompt's own assignment is made again.
+# Under set -a whatever we assign would be exported: it is off while we do. Assignments outside of functions are made again.
 __ais_j() {
   case $- in
   *a*)
     set +a
-    __ais_a='set -a' __ais_q=$__ais_l
-    unset __ais_l
-    __ais_l=$__ais_q
+    __ais_a='set -a' __ais_q=$__ais_l __ais_w=$__ais_J
+    unset __ais_l __ais_J __ais_S
+    __ais_l=$__ais_q __ais_J=$__ais_w
     ;;
   *) __ais_a=: ;;
   esac
 }
 
-# Start of a command. What is traced or echoed is switched off for us and on again in front of the command's text, where
-# $?, $_ and PIPESTATUS are what they were.
+# Start of a command, which runs only where that could be noted and reported. What is traced or echoed is switched off for
+# us and on again in front of the command's text, where $?, $_ and PIPESTATUS are what they were.
 __ais_b() {
   __ais_j
-  __ais_J= __ais_r=$1 __ais_v=1
+  __ais_J= __ais_v=1
   __ais_t="__ais_s $2 \"\$__ais_y\""
   case $- in
   *x*)
@@ -56,8 +65,16 @@ __ais_b() {
   # A failure of ours is none that a trap should hear of.
   case $2 in 0) __ais_t="$__ais_t;" ;; *) __ais_t="$__ais_t&&:;" ;; esac
   case $- in *v*) set +v && __ais_t="set -v;$__ais_t" ;; esac
-  __ais_q=$3
-  case $__ais_t in *__ais_c*) ;; *) __ais_m "C;$1;" "$3" ;; esac
+  __ais_q=$3 __ais_r=$1
+  case $__ais_t in
+  *__ais_c*) ;;
+  *)
+    if ! __ais_m "C;$1;" "$3"; then
+      __ais_r=
+      return 1
+    fi
+    ;;
+  esac
   $__ais_a
 }
 __ais_c() {
@@ -67,7 +84,8 @@ __ais_c() {
 }
 
 # The last command of a text that ends where it should: after the text $_ is the text itself. It succeeds, so that the
-# evaluation does not fail once more. $1: the status, $2: what the next command finds as $_, the rest as PIPESTATUS.
+# evaluation does not fail once more. $1: the status, $2: what the next command finds as $_, the rest as PIPESTATUS. The
+# status is known even where no redirection is possible.
 __ais_k() {
   __ais_j
   __ais_J=$1 __ais_y=${2-} __ais_I= __ais_w=
@@ -78,8 +96,10 @@ __ais_k() {
   case $__ais_a in :) ;; *) set -a ;; esac
 }
 case ${KSH_VERSION-} in
-*MIRBSD*) __ais_K='{ __ais_k "$?" "$_" "${PIPESTATUS[@]}"; } 2>/dev/null' ;;
-*) __ais_K='{ __ais_k "$?" "${_-}"; } 2>/dev/null' ;;
+*MIRBSD*)
+  __ais_K='\set -A __ais_S -- "$?" "$_" "${PIPESTATUS[@]}";__ais_J=${__ais_S[0]};{ __ais_k "${__ais_S[@]}"; } 2>/dev/null'
+  ;;
+*) __ais_K='__ais_J=$?;{ __ais_k "$__ais_J" "${_-}"; } 2>/dev/null' ;;
 esac
 
 # End of a command. A status returned under set -e would end the shell.
@@ -88,9 +108,9 @@ __ais_e() {
   __ais_le="$__ais_r;$1"
   __ais_w
   __ais_m "D;$__ais_r;$1;;$-;$__ais_q"
-  __ais_l=$1 __ais_r=
+  __ais_l=$1 __ais_r= __ais_J=
   __ais_h
-  __ais_t
+  case $__ais_f_ in 2) __ais_f_=1 ;; *) __ais_t ;; esac
   $__ais_a
   case $- in *e*) return 0 ;; esac
   return "$1"
@@ -101,10 +121,10 @@ __ais_pr() {
   __ais_w
   case $1 in
   "${__ais_le%%;*}") __ais_m "D;$__ais_le;;$-;$__ais_q" ;;
-  "$__ais_r" | "$__ais_ab") __ais_m "D;$1;$2;;$-;$__ais_q" ;;
+  "$__ais_r" | "$__ais_ab") __ais_m "D;$1;${__ais_J:-$2};;$-;$__ais_q" ;;
   *) case ${__ais_le-} in '') __ais_m "D;$1;;;$-;" ;; *) __ais_m "U;$1" ;; esac ;;
   esac
-  __ais_r= __ais_ab=
+  __ais_r= __ais_ab= __ais_J=
   __ais_h
   case $- in *e*) return 0 ;; esac
   return "$__ais_l"
@@ -124,11 +144,11 @@ __ais_a() {
 # The mark is the prompt's last word: busybox goes on with a question to the terminal, whose answer would be taken for the
 # command's input if the trigger came first. An aborted command ends before the prompt. The pattern is evaluated for its
 # effect. Line editors that cannot be told what has no width have it all in front, past the prompt.
-__ais_0= __ais_1='${__ais_0#$((__ais_l=$?))}${__ais_r:+$(__ais_a 2>/dev/null)}'
+__ais_0= __ais_1='${__ais_0#$((__ais_l=${__ais_J:-$?}))}${__ais_r:+$(__ais_a 2>/dev/null)}'
 case ${KSH_VERSION-}${BASH_VERSION-}:${BB_ASH_VERSION-} in
 :) __ais_2='$(__ais_p "$__ais_l" 2>/dev/null)' ;;
 :*) __ais_2='\[$(__ais_p "$__ais_l" 2>/dev/null)\]' ;;
-*) __ais_1='$(__ais_p "$?" >/dev/tty 2>/dev/null)' __ais_2= ;;
+*) __ais_1='$(__ais_p "${__ais_J:-$?}" >/dev/tty 2>/dev/null)' __ais_2= ;;
 esac
 __ais_g() { __ais_m L; }
 __ais_h() {

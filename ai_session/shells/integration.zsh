@@ -40,8 +40,8 @@ __ais_s() { builtin return "$1"; }
 __ais_q() {
   builtin emulate -L zsh
   builtin trap - DEBUG
-  __ais_k "${@[2,-1]}"
   __ais_j=$1
+  __ais_k "${@[2,-1]}"
 }
 # What the next command finds as $_ and pipestatus: $1 and the rest.
 __ais_k() {
@@ -57,8 +57,8 @@ __ais_l() {
   builtin return $1
 }
 
-# Start of a command. What is traced or echoed is switched off for us and on again in front of the command's text, where
-# $?, $_ and pipestatus are what they were.
+# Start of a command, which runs only where that could be noted and reported. What is traced or echoed is switched off for
+# us and on again in front of the command's text, where $?, $_ and pipestatus are what they were.
 __ais_b() {
   __ais_t=
   if [[ -o verbose ]]; then builtin set +v; __ais_t="builtin set -v;"; fi
@@ -70,9 +70,10 @@ __ais_b() {
   fi
   if (( ! $2 )); then __ais_t=${__ais_t/&&\\builtin :;/;}; fi
   if [[ $__ais_t == *'set -v'* ]]; then __ais_t="{ ${__ais_t%;}; } 2>/dev/null;"; fi
-  __ais_r=$1 __ais_X=off __ais_j=
+  __ais_X=off __ais_j=
+  __ais_r=$1
   if [[ -o allexport ]]; then builtin typeset -gm +x '__ais_*'; fi
-  builtin printf '%s\e]7777;@N@;C;%s;%s\a' "$3" "$1" "${EPOCHREALTIME-}" >/dev/tty
+  builtin printf '%s\e]7777;@N@;C;%s;%s\a' "$3" "$1" "${EPOCHREALTIME-}" >/dev/tty || { __ais_r=; builtin return 1; }
 }
 
 # End of a command. A status returned under ERR_EXIT would end the shell.
@@ -112,8 +113,16 @@ __ais_p() {
   builtin local s="$__ais_5" o="$__ais_6"
   if [[ $__ais_X == on ]]; then o+=x; fi
   __ais_l=$s
-  # Where its end could not be reported, its own status is known.
-  if [[ -n $__ais_r && $__ais_le == "$__ais_r;"* ]]; then s=${__ais_le#*;}; fi
+  if [[ -n $__ais_r && $__ais_le == "$__ais_r;"* ]]; then
+    # Where its end could not be reported, its own status is known.
+    s=${__ais_le#*;}
+  elif [[ -n $__ais_r && -z $__ais_j && $s == 126 ]]; then
+    # The file was ended by an error before the text began.
+    __ais_m "U;$__ais_r"
+    __ais_r=
+  elif [[ -n $__ais_r ]]; then
+    s=${__ais_j:-$s}
+  fi
   if [[ -n $__ais_r ]]; then __ais_e $s; fi
   if [[ -z $__ais_k ]]; then __ais_m "A;;$s;${EPOCHREALTIME-};$o;${PWD//[[:cntrl:]]/?}"; fi
   __ais_k= __ais_X=off

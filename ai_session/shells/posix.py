@@ -35,6 +35,7 @@ class Posix:
     reads_input = True
     copies_run = False
     exits_late = False
+    files = 16
 
     def find(self, wanted: str = "") -> str:
         """See ``Shell.find``; a version may follow the name, and busybox stands in for a missing ``ash``."""
@@ -84,17 +85,21 @@ class Posix:
         """See ``Shell.write_command``."""
         code = command.last_exit_code & 255
         text = quote(command.text + ("\n\n" if command.text.endswith("\\") else "\n"))
-        text += '"$__ais_K"' if command.sound else ""
+        limits = "ulimit" in command.text
+        text += ('"${__ais_K% 2>*}"' if limits else '"$__ais_K"') if command.sound else ""
         if command.stdin_path:
             text += f" <{quote(command.stdin_path)}"
         if command.stderr_path:
             text += f" 2>|{quote(command.stderr_path)}"
         title = title_of(command)
-        begin = f"{{ __ais_b {command.seq} {0 if 'e' in command.flags else code} {quote(title)}; }} 2>/dev/null"
-        if "ulimit" in command.text:
-            begin = f"__ais_f_=1; {begin}"
+        begin = (
+            f"{{ __ais_b {command.seq} {0 if 'e' in command.flags else code} {quote(title)}; }} 2>/dev/null||return 1"
+        )
+        if limits:
+            begin = f"__ais_f_=2; {begin}"
         run = checked(directory, command, f'\\eval "$__ais_t"{text}')
-        end = '__ais_e "${__ais_J:-$?}" 2>/dev/null&&:'
+        # Where no redirection is possible, how the text ended is known all the same.
+        end = '__ais_J=${__ais_J:-$?}\n__ais_e "$__ais_J"' + ("&&:" if limits else " 2>/dev/null&&:")
         replace(directory / "c", f"# {one_line(command.header)}\n{begin}\n{run}\n{end}\n")
         return b""
 
@@ -115,7 +120,9 @@ class Posix:
         """See ``Shell.strip_trace``."""
         # mksh traces redirections on lines of their own.
         ours = rb"(?:[^\n]*(?:__ais_|> ?/dev/|\+ set [-+]a|" + nonce.encode() + rb")[^\n]*\n)*"
-        end = rb'(?:[^\n]* 2>/dev/null *\r?\n)?[^\n]*__ais_[ek] "?(?:\d+|\$\?|\$\{__ais_J)[^\n]*\n'
+        end = (
+            rb'(?:[^\n]* \d?>/dev/(?:null|tty) *\r?\n)*[^\n]*(?:__ais_[ekp] "?(?:\d+|\$)|__ais_J=|__ais_[aS]\b)[^\n]*\n'
+        )
         return re.sub(end + ours + rb"\Z", b"", output)
 
 

@@ -35,6 +35,7 @@ class Zsh:
     reads_input = False
     copies_run = True
     exits_late = False
+    files = 16
 
     def find(self, wanted: str = "") -> str:
         """See ``Shell.find``; a version may follow the name (``zsh-5.9``)."""
@@ -85,13 +86,14 @@ class Zsh:
             text += f" 2>|{quote(command.stderr_path)}"
         title = title_of(command)
         arguments = f"{command.seq} {0 if 'e' in command.flags else code} {quote(title)}"
-        begin = f"__ais_b {arguments}"
+        begin = f"__ais_b {arguments}||\\builtin return 1"
         if "v" in command.flags:
             # A function cannot switch that off for its caller.
-            begin = f"{{ {begin}; \\builtin set +v; }} 2>/dev/null"
-        run = f'\\builtin eval "$__ais_t"{text}'
+            begin = f"{{ __ais_b {arguments}; \\builtin set +v; }} 2>/dev/null"
+        # An error that ends the whole file leaves no other trace of the status.
+        run = f'{{ \\builtin eval "$__ais_t"{text}\n}} always {{ __ais_j=${{__ais_j:-$?}}; }}'
         last = "" if command.sound else ' "$_" "${pipestatus[@]}"'
-        end = f'__ais_e "${{__ais_j:-$?}}${{(e)__ais_0}}"{last}&&\\builtin :'
+        end = f'__ais_e "$__ais_j${{(e)__ais_0}}"{last}&&\\builtin :'
         if "x" in command.flags or "set" in text or "xtrace" in text:
             end += "\nif [[ $__ais_X == on ]]; then { } 2>/dev/null${${options[xtrace]::=on}:+}; fi"
         trap = '\\builtin eval "$__ais_c"\n' if "trap" in command.text else ""
@@ -110,12 +112,14 @@ class Zsh:
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
         """See ``Shell.reintegrate``."""
         bare = " \\unfunction builtin . source 2>/dev/null;" if restore else ""
-        return os.fsencode(f"\x15{bare} \\. {quote(str(directory))}/integration\n")
+        # Where a redirection found no descriptor the standard output is closed, and what cannot be written ends a file.
+        output = " [[ -e /dev/fd/1 ]]||exec >/dev/tty;"
+        return os.fsencode(f"\x15{bare}{output} \\. {quote(str(directory))}/integration\n")
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
         """See ``Shell.strip_trace``."""
         ours = rb"(?:[^\n]*(?:__ais_|builtin |local |emulate |\[\[ |\(\( |" + nonce.encode() + rb")[^\n]*\n)*"
-        return re.sub(rb'[^\n]*__ais_[eq] "?(?:\d+|\$\?|\$\{__ais_j)[^\n]*\n' + ours + rb"\Z", b"", output)
+        return re.sub(rb'[^\n]*(?:__ais_[eq] "?(?:\d+|\$)|__ais_j=)[^\n]*\n' + ours + rb"\Z", b"", output)
 
 
 def read_safely(name: str) -> str:

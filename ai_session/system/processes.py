@@ -279,17 +279,36 @@ def has_open(pid: int, end: str) -> bool | None:
     return any(path.removesuffix(" (deleted)").endswith(end) for path in paths)
 
 
-def allow_files(pid: int, least: int) -> bool:
-    """Lets the process open ``least`` files if its own limit is lower; whether that was changed."""
+def files_allowed(pid: int) -> int | None:
+    """How many files the process may have open; None: as many as it likes, or nobody may know."""
+    try:
+        soft, _ = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    except (OSError, ValueError, AttributeError):
+        return None
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def files_open(pid: int) -> int:
+    """How many files the process has open among the numbers that it may use; 0 where nobody may know."""
+    allowed = files_allowed(pid)
+    try:
+        return sum(allowed is None or int(number) < allowed for number in os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        return 0
+
+
+def allow_files(pid: int, number: int, least: int = 0) -> bool:
+    """Lets the process have ``number`` files open if its own limit is lower, or as many as anybody may allow it where
+    these are ``least`` at least; whether that was changed."""
     try:
         soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-        if soft == resource.RLIM_INFINITY or soft >= least:
+        enough = number if hard == resource.RLIM_INFINITY else min(number, hard)
+        if soft == resource.RLIM_INFINITY or soft >= enough or enough < least:
             return False
-        enough = least if hard == resource.RLIM_INFINITY else min(least, hard)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (enough, hard))
     except (OSError, ValueError, AttributeError):
         return False
-    return enough > soft
+    return True
 
 
 def read_size(pid: int) -> int | None:

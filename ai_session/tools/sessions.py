@@ -232,7 +232,7 @@ def session_facts(session: Session, spans: Spans | None, *, full: bool = False) 
     if session.typist:
         facts["typing_by"] = session.typist.who
     if session.exit:
-        known = {k: v for k, v in asdict(session.exit).items() if v is not None and v is not False}
+        known = {k: v for k, v in asdict(session.exit).items() if v is not None and v is not False and k != "reason"}
         facts["exit"] = known | {"text": str(session.exit)}
     if not full:
         return facts

@@ -44,6 +44,8 @@ OF_SHELL: dict[str, tuple[Lost, ...]] = {
         Lost("alias builtin=false; (exit 5)", 5),
         Lost("builtin() { :; }; (exit 5)", 5),
         Lost("ulimit -Sn 3"),
+        Lost("ulimit -Sn 8; sh -c 'exit 5'", 5),
+        Lost("ulimit -Sn 12; (exit 5)", 5),
         Lost("kill -STOP $$; (exit 5)", 5),
         Lost("unfunction __ais_e", None),
     ),
@@ -53,7 +55,9 @@ OF_SHELL: dict[str, tuple[Lost, ...]] = {
         Lost("exec bash", None, "bash"),
         Lost("IFS=0123456789; (exit 21)", 21),
         Lost("alias eval=false; (exit 5)", 5),
-        Lost("ulimit -Sn 3", None),
+        Lost("ulimit -Sn 3; (exit 5)", 5),
+        Lost("ulimit -Sn 12; (exit 5)", 5),
+        Lost("unset -f __ais_e __ais_b __ais_p; (exit 5)", 5),
         Lost("kill -STOP $$; (exit 5)", 5),
     ),
     "fish": (
@@ -61,5 +65,15 @@ OF_SHELL: dict[str, tuple[Lost, ...]] = {
         Lost("exec bash", None, "bash"),
         Lost("kill -STOP $fish_pid; sh -c 'exit 5'", 5),
         Lost("functions -e __ais_e", None),
+        Lost("ulimit -Sn 5"),
+    ),
+    "mksh": (
+        Lost("ulimit -Sn 3; (exit 5)", 5),
+        Lost("ulimit -Sn 12; (exit 5)", 5),
+        Lost("alias set=: eval=:; (exit 5)", 5),
+    ),
+    "busybox": (
+        Lost("ulimit -Sn 3; (exit 5)", 5),
+        Lost("ulimit -Sn 12; (exit 5)", 5),
     ),
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ai_session.config import plugins
-from ai_session.errors import IntegrationLost
+from ai_session.errors import IntegrationLost, SessionExited
 from ai_session.models import SessionState
 from ai_session.sessions import wait
 from ai_session.sessions.manager import SessionManager
@@ -65,6 +65,18 @@ async def goes_on(manager: SessionManager, shell: str, number: int, case: Lost) 
         return f"{case.command}: the shell counts as {session.spec.shell}"
     result = await run(session, "sh -c 'echo next; exit 4'")
     return "" if result == Result("next\n", 4, "finished") else f"{case.command}: the next command gave {result}"
+
+
+async def test_a_shell_that_may_never_open_enough_files_again_ends_and_says_why(manager: SessionManager) -> None:
+    for shell in ("dash", "mksh", "busybox"):
+        session = await manager.create(request(shell, shell=shell))
+        assert await run(session, "ulimit -n 12; (exit 5)") == Result("", 5, "finished"), shell
+        with pytest.raises(SessionExited, match="only 12 files"):
+            await session.begin("echo never", command_id="next")
+        while session.exit is None:
+            assert await session.changed(BOUND_SECONDS)
+        assert "only 12 files" in str(session.exit)
+        assert session.ended_by == "cmd"
 
 
 async def test_what_a_command_asks_with_the_line_editor_stays_its_own(manager: SessionManager) -> None:

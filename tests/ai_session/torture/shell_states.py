@@ -88,9 +88,9 @@ ZSH = (
 )  # fmt: skip
 
 DASH = (
-    ("ulimit -Sn 5", None),
-    ("ulimit -Sn 6", None),
-    ("ulimit -Sn 10", None),
+    "ulimit -Sn 5",
+    "ulimit -Sn 6",
+    "ulimit -Sn 10",
     ("exec sh", None),
     ("exec env dash", None),
     ("exec zsh", None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -340,3 +341,17 @@ def _command(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode().strip("\0").replace("\0", " ")
     except OSError:
         return ""
+
+
+def test_a_process_is_allowed_more_files_as_far_as_its_hard_limit_goes() -> None:
+    with subprocess.Popen(["sleep", "1000"], stdin=subprocess.DEVNULL) as program:
+        try:
+            resource.prlimit(program.pid, resource.RLIMIT_NOFILE, (3, 32))
+            assert processes.files_open(program.pid) == 3
+            assert not processes.allow_files(program.pid, 64, least=40)
+            assert processes.files_allowed(program.pid) == 3
+            assert processes.allow_files(program.pid, 64, least=20)
+            assert processes.files_allowed(program.pid) == 32
+            assert not processes.allow_files(program.pid, 16)
+        finally:
+            program.kill()
