@@ -1,4 +1,4 @@
-"""The verb attach: this terminal becomes a session's, until the detach key, the shell's end or the daemon's.
+"""The verb attach: this terminal becomes a session's, until the detach key or the shell's end.
 
 Output is drawn on the main screen, so that the terminal's own scrollback works, and only drawn: what reads or writes
 anything else (clipboard, printer, files, notifications, questions to the terminal) is dropped. What programs in the
@@ -65,8 +65,7 @@ def attach(
                 suggestion="attach from another terminal",
             )
         window = Window(client, keys, read_only=read_only, resizes=not (read_only or no_resize))
-        rows, cols = window.size()
-        client.request("attach", session=session, rows=rows, cols=cols, read_only=read_only, asks=not read_only)
+        window.attach(name)
         with window.raw():
             outcome = window.run()
     leave(tell(outcome, session))
@@ -105,6 +104,7 @@ class Window:
     def __init__(self, client: ControlClient, keys: list[re.Pattern[bytes]], *, read_only: bool, resizes: bool) -> None:
         self._client = client
         self._keys = keys
+        self._session = ""
         self._read_only = read_only
         self._resizes = resizes
         self._alternate = False
@@ -113,6 +113,13 @@ class Window:
         self._wake, self._woken = os.pipe()
         for fd in (self._wake, self._woken):
             os.set_blocking(fd, False)
+
+    def attach(self, session: str) -> None:
+        """Have the daemon show the session here."""
+        self._session = session
+        rows, cols = self.size()
+        shown = {"rows": rows, "cols": cols, "read_only": self._read_only}
+        self._client.request("attach", session=session, **shown, asks=not self._read_only)
 
     def size(self) -> tuple[int, int]:
         """Rows and columns to give the session; 0 for leave it."""
@@ -146,28 +153,37 @@ class Window:
             os.close(self._woken)
 
     def run(self) -> dict[str, Any] | AiSessionError | None:
-        """Until the shell's end (how it ended), the detach key (None) or the daemon's end (an error)."""
-        try:
-            while True:
-                for kind, payload in self._client.arrived():
-                    if kind == b"e":
-                        return json.loads(payload)
-                    self._take(kind, payload)
-                arms_in = self._question.arms_in if self._question else None
-                ready, _, _ = select.select((INPUT, self._client, self._wake), (), (), arms_in)
-                if arms_in is not None and self._question and self._question.arms_in is None:
-                    self._draw(self._question)
-                if self._wake in ready and os.read(self._wake, READ_BYTES):
-                    self._resize()
-                if INPUT in ready and not self._type():
-                    return None
-                if self._client in ready:
-                    self._client.receive()
-        except DaemonUnavailable as error:
-            error.suggestion = "the session keeps running; attach to it again"
-            return error
-        except OSError:
-            _end(signal.SIGHUP, None)
+        """Until the shell's end (how it ended), the detach key (None), or the end of a daemon that no other follows (an
+        error)."""
+        while True:
+            try:
+                return self._show_and_type()
+            except DaemonUnavailable:
+                self._question = None
+                try:
+                    self._client.outlive()
+                    self.attach(self._session)
+                except AiSessionError as error:
+                    return error
+            except OSError:
+                _end(signal.SIGHUP, None)
+
+    def _show_and_type(self) -> dict[str, Any] | None:
+        while True:
+            for kind, payload in self._client.arrived():
+                if kind == b"e":
+                    return json.loads(payload)
+                self._take(kind, payload)
+            arms_in = self._question.arms_in if self._question else None
+            ready, _, _ = select.select((INPUT, self._client, self._wake), (), (), arms_in)
+            if arms_in is not None and self._question and self._question.arms_in is None:
+                self._draw(self._question)
+            if self._wake in ready and os.read(self._wake, READ_BYTES):
+                self._resize()
+            if self._client in ready:
+                self._client.receive()  # first: what is typed after a daemon's end is for the next one
+            if INPUT in ready and not self._type():
+                return None
 
     def _resize(self) -> None:
         rows, cols = self.size()

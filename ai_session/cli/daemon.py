@@ -11,11 +11,8 @@ from agentwire.cli.options import Group, Json, Option
 from ai_session import __version__
 from ai_session.cli.output import EXIT_ERROR, confirm, leave, remark, say, show_facts, show_json
 from ai_session.cli.sessions import sessions
-from ai_session.client.connection import ControlClient, connect
+from ai_session.client.connection import GONE_SECONDS, ControlClient, connect
 from ai_session.errors import AiSessionError, DaemonUnavailable
-
-GONE_SECONDS = 10.0
-"""How long a daemon that closed its connections may take to end."""
 
 app = Group("The process that serves every client of this user.")
 

@@ -75,7 +75,9 @@ class Keyboard:
                         return
                     client.attach(self._session, rows=0, cols=0, read_only=False)
                     self._take_keys()
-                    self._pass_on(client)
+                    while not self._pass_on(client):
+                        client.outlive()
+                        client.attach(self._session, rows=0, cols=0, read_only=False)
             except DaemonUnavailable:
                 raise
             except AiSessionError:
@@ -110,19 +112,23 @@ class Keyboard:
             termios.tcsetattr(INPUT, termios.TCSANOW, mode)
             self._lent = True
 
-    def _pass_on(self, client: ControlClient) -> None:
+    def _pass_on(self, client: ControlClient) -> bool:
+        """True when the command or the keyboard has ended, False when the daemon has."""
         while True:
             ready, _, _ = select.select((INPUT, client), (), ())
-            if client in ready:
-                client.receive()
-                if any(kind == b"e" for kind, _ in client.arrived()):
-                    return
-            if INPUT in ready:
-                with self._lock:
-                    typed = b"" if self._stopped else os.read(INPUT, READ_BYTES)
-                if not typed:
-                    return
-                client.send_frame(b"i", typed)
+            try:
+                if client in ready:
+                    client.receive()
+                    if any(kind == b"e" for kind, _ in client.arrived()):
+                        return True
+                if INPUT in ready:
+                    with self._lock:
+                        typed = b"" if self._stopped else os.read(INPUT, READ_BYTES)
+                    if not typed:
+                        return True
+                    client.send_frame(b"i", typed)
+            except DaemonUnavailable:
+                return self._stopped
 
     def _suspended(self, number: int, frame: FrameType | None) -> None:
         if self._lent:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import socket
 import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -19,6 +22,9 @@ HEADER = struct.Struct(">cI")
 READ_BYTES = 1 << 16
 START_SECONDS = 30.0
 
+GONE_SECONDS = 10.0
+"""How long a daemon that closed its connections may take to end."""
+
 
 class Reply(NamedTuple):
     """What a tool call returned."""
@@ -28,15 +34,37 @@ class Reply(NamedTuple):
 
 
 class ControlClient:
-    """One connection. Not for several threads."""
+    """One connection. Not for several threads.
 
-    def __init__(self, connection: socket.socket) -> None:
+    ``redial`` connects to the daemon that follows one that was killed or replaced.
+    """
+
+    def __init__(self, connection: socket.socket, redial: Callable[[], socket.socket] | None = None) -> None:
+        self._redial = redial
+        self._begin(connection)
+
+    def _begin(self, connection: socket.socket) -> None:
         connection.settimeout(None)
         self._socket = connection
         self._held = bytearray()
         self._id = 0
         self.hello = self._told(self._message())
         """The daemon's first line: version, pid."""
+
+    def outlive(self) -> None:
+        """Go on with the next daemon, which is started if nobody has. What was asked of the last one is not repeated.
+
+        Raises DaemonUnavailable where that was stopped and its sessions ended, or there is no way to another.
+        """
+        self._socket.close()
+        if self._redial is None:
+            raise _gone("it closed the connection")
+        _wait_for_end(self.hello.get("pid", 0))
+        if not _sessions_left():
+            raise DaemonUnavailable(
+                "the daemon was stopped, and its sessions ended", suggestion="ai-session new opens one"
+            )
+        self._begin(_dialled(self._redial))
 
     def request(self, method: str, /, **params: Any) -> Any:
         """One method's result. Raises the AiSessionError the daemon names, DaemonUnavailable when it goes away."""
@@ -54,10 +82,23 @@ class ControlClient:
     def call(self, tool: str, /, *, box: str = "", **arguments: Any) -> Reply:
         """One tool call through the gate; None leaves an argument out. Raises what the tool failed with.
 
-        ``box`` is the sandbox profile a person chooses for a new session.
+        What only looks is asked again where the daemon dies meanwhile. ``box`` is the sandbox profile a person chooses
+        for a new session.
         """
         given = {key: value for key, value in arguments.items() if value is not None}
-        result = self.request("call", name=tool, arguments=given, **({"profile": box} if box else {}))
+        ask = partial(self.request, "call", name=tool, arguments=given, **({"profile": box} if box else {}))
+        try:
+            result = ask()
+        except DaemonUnavailable as error:
+            from ai_session.client.resume import READ_ONLY
+
+            if tool not in READ_ONLY:
+                error.suggestion = (
+                    f"whether {tool} was done is not known; ai-session ls shows what runs, for sessions stay"
+                )
+                raise
+            self.outlive()
+            result = ask()
         if result["is_error"]:
             raise error_named(result["structured"].get("error") or {"message": result["text"]})
         return Reply(result["text"], result["structured"])
@@ -142,12 +183,12 @@ class ControlClient:
 
 def connect(*, start: bool = True) -> ControlClient:
     """A connection to this user's daemon, started when there is none and ``start``. Raises DaemonUnavailable."""
-    return _greeted(partial(relay.connect, "control", start=start))
+    return _greeted(partial(relay.connect, "control", start=start), partial(relay.connect, "control"))
 
 
 def connect_program(name: str) -> ControlClient:
     """As ``connect``, for a program of that name, whose calls are judged as agents' are. May be used in any thread."""
-    return _greeted(partial(dial_program, name))
+    return _greeted(partial(dial_program, name), partial(dial_program, name))
 
 
 def dial_program(name: str) -> socket.socket:
@@ -178,16 +219,34 @@ def start_daemon() -> None:
         subprocess.run(command, stdin=null, stdout=null, stderr=null, check=False, timeout=START_SECONDS)
 
 
-def _greeted(dial: Callable[[], socket.socket]) -> ControlClient:
+def _greeted(dial: Callable[[], socket.socket], redial: Callable[[], socket.socket]) -> ControlClient:
+    connection = _dialled(dial)
     try:
-        connection = dial()
-    except relay.Unreachable as error:
-        raise error_named({"code": error.code, "message": error.message, "suggestion": error.suggestion}) from None
-    try:
-        return ControlClient(connection)
+        return ControlClient(connection, redial)
     except BaseException:
         connection.close()
         raise
+
+
+def _dialled(dial: Callable[[], socket.socket]) -> socket.socket:
+    try:
+        return dial()
+    except relay.Unreachable as error:
+        raise error_named({"code": error.code, "message": error.message, "suggestion": error.suggestion}) from None
+
+
+def _wait_for_end(pid: int) -> None:
+    """Returns when the process has ended, or is long in ending: what it still does then nobody can tell."""
+    with suppress(AttributeError, OSError):
+        process = os.pidfd_open(pid)
+        try:
+            select.select([process], (), (), GONE_SECONDS)
+        finally:
+            os.close(process)
+
+
+def _sessions_left() -> bool:
+    return any(next(Path(directory).glob("sessions/*/spec.json"), None) for directory in relay.directories())
 
 
 def _gone(why: str) -> DaemonUnavailable:

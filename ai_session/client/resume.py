@@ -39,6 +39,9 @@ STOPPED = b'{"ai_session":"stopped"}'
 READ_ONLY = frozenset({"get_session_info", "list_sessions", "read_output", "read_screen"})
 """Tools that change nothing: twice is the same as once."""
 
+WAS_STOPPED = "was stopped"
+STILL_THERE, ENDED = "Sessions and their commands keep running.", "Its sessions were ended."
+
 HEAD = b'{"jsonrpc":"2.0","id":'
 """How responses and questions of the daemon begin."""
 
@@ -241,7 +244,7 @@ class Conversation:
                 self._memory.understand()
                 self._lose()
                 if self._stopped:
-                    self._give_up("was stopped")
+                    self._give_up(WAS_STOPPED)
                 elif self._memory.pending or self._memory.subscriptions:
                     self._resume()
         except self._unreachable as error:
@@ -479,11 +482,13 @@ def interrupted(number: int | str, message: Mapping[str, Any], why: str) -> Mapp
     session = _object(params.get("arguments")).get("session_id")
     if message["method"] != "tools/call":
         return {"id": number, "error": {"code": -32603, "message": f"The daemon {why}; ask again"}}
+    stopped = why == WAS_STOPPED
     look = f"get_session_info(session_id={session!r}) shows what runs there" if session else "list_sessions shows"
+    look = "create_session opens another" if stopped else f"{look}, read_output what it printed"
     text = (
         f"error {INTERRUPTED}: the daemon {why} while {params.get('name')} was under way: whether it was done is not "
-        "known, and it was not done again. Sessions and their commands keep running.\n"
-        f"next: {look}, read_output what it printed; a call that carries a call_key is repeated by itself "
+        f"known, and it was not done again. {ENDED if stopped else STILL_THERE}\n"
+        f"next: {look}; a call that carries a call_key is repeated by itself "
         "and never runs twice"
     )
     error = {"code": INTERRUPTED, "message": text.partition("\n")[0]}

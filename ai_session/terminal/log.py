@@ -36,7 +36,7 @@ from ai_session.backends.pty.log_tail import (
     reserve,
     write_all,
 )
-from ai_session.errors import OutputExpired, StorageFull
+from ai_session.errors import OutputExpired, SessionNotFound, StorageFull
 
 READ_BYTES = 65536
 """Most that one call to a source may store; also how far recovery looks behind the committed end."""
@@ -97,7 +97,7 @@ class OutputLog(ABC):
     def read(self, start: int, end: int) -> bytes:
         """The bytes from ``start`` to ``end``, or to the log's end if that comes first. Lost bytes read as NUL.
 
-        Raises OutputExpired when ``start`` lies before ``first``.
+        Raises OutputExpired when ``start`` lies before ``first``, SessionNotFound when the log was let go of.
         """
         if start < self.first:
             raise OutputExpired(
@@ -105,6 +105,11 @@ class OutputLog(ABC):
                 suggestion=f"read from offset {self.first} on; earlier output can be had again only by running again",
             )
         end = min(end, self.end)
+        if start < end and self.closed:
+            raise SessionNotFound(
+                "the session was closed meanwhile, and its output deleted",
+                suggestion="list_sessions shows what is open",
+            )
         return self._read(start, end) if start < end else b""
 
     def require_room(self) -> None:

@@ -286,20 +286,27 @@ def test_a_hint_has_a_line_of_its_own(main: CommandLine) -> None:
     assert both.read_text().startswith("Name? \nhint: it waits for input")
 
 
-def test_exec_says_so_when_the_daemon_dies(main: CommandLine) -> None:
+def test_verbs_that_follow_go_on_with_the_next_daemon(main: CommandLine) -> None:
     os.mkfifo(main.home / "go")
     pid = main.daemon_pid()
-    with main.start("exec", "main", "X=kept; echo begun; cat go; echo end") as process:
+    with (
+        main.start("exec", "main", "X=kept; echo begun; cat go; echo end; (exit 5)") as process,
+        main.start("logs", "main", "-f") as logs,
+    ):
         assert process.stdout
+        assert logs.stdout
         assert process.stdout.readline() == b"begun\n"
+        while logs.stdout.readline() != b"begun\n":
+            pass
         os.kill(pid, signal.SIGKILL)
+        (main.home / "go").write_bytes(b"")
         out, err = finish(process)
-    assert (process.returncode, out) == (125, "")
-    assert err.startswith("error: the daemon went away")
-    (main.home / "go").write_bytes(b"")
-    with main.start("logs", "main", "-c", "last", "-f") as process:
-        assert finish(process)[0] == "begun\nend\n"
-    assert main.out("exec", "main", "echo $X") == "kept\n"
+        assert (process.returncode, out, err) == (5, "end\n", "")
+        assert logs.stdout.readline() == b"end\n"
+        main.run("daemon", "stop", "--yes")
+        _, err = finish(logs)
+    assert logs.returncode == 4
+    assert err.startswith("error: the daemon was stopped, and its sessions ended")
 
 
 def test_send_and_screen(main: CommandLine) -> None:
