@@ -303,3 +303,10 @@ class ToolResult:
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
     question: Question | None = None
     state: str = ""
+
+    @classmethod
+    def failure(cls, code: str, message: str, suggestion: str, call_id: str = "", **more: Any) -> ToolResult:
+        """A refusal, with its code and the next step."""
+        error = {"code": code, "message": message, "suggestion": suggestion} | more
+        text = f"error {code}: {message}" + (f"\nnext: {suggestion}" if suggestion else "")
+        return cls(text, {"error": error}, is_error=True, call_id=call_id)

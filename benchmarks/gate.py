@@ -12,6 +12,7 @@ from typing import Any
 from ai_session.config import plugins
 from ai_session.config.settings import Settings
 from ai_session.daemon.app import App
+from ai_session.gate.gate import Gate
 from ai_session.gate.results import validate
 from ai_session.models import Principal, ToolCall, ToolResult
 from ai_session.sessions.ownership import Reach
@@ -43,7 +44,7 @@ async def run(report: Report, directory: Path) -> None:
     tools: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
     samples: dict[tuple[str, str], list[float]] = {}
     within: list[float] = []
-    app.gate._tools = {tool.name: _timed(tool, within) for tool in tools}  # pyright: ignore[reportPrivateUsage]
+    app.gate = Gate(replace(app.gate.parts, tools={tool.name: _timed(tool, within) for tool in tools}))
     context = Context(me, VisibleSessions(app.sessions, Reach()), Workspaces((), str(directory)), Limits())
     bare = SyncedWrite(directory)
     for _ in range(ROUNDS):

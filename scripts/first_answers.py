@@ -28,20 +28,22 @@ LISTS = ("prompts/list", "resources/templates/list", "tools/list")
 
 
 class AllTools:
-    """A gate that only lists."""
+    """A gate that only lists, and what it is found by."""
 
     def __init__(self) -> None:
         tools = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name) if tool.listed]
         self._tools = sorted(tools, key=lambda tool: tool.name)
+
+    async def gate(self) -> Any:
+        return self
 
     async def list_tools(self, principal: Principal) -> list[Any]:
         return self._tools
 
 
 async def answers() -> dict[str, Any]:
-    everything: Any = AllTools()
     sent: list[dict[str, Any]] = []
-    caller = dispatch.Caller(everything, Principal(kind="mcp", uid=0))
+    caller = dispatch.Caller(AllTools().gate, Principal(kind="mcp", uid=0))
     conversation = dispatch.Conversation(caller, sent.append, heartbeat_seconds=10)
     asked = [("initialize", HANDSHAKE), *((method, {}) for method in ("ping", *LISTS))]
     asked += [(method, {"_meta": ENVELOPE}) for method in ("server/discover", *LISTS)]

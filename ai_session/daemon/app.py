@@ -18,8 +18,12 @@ from ai_session.gate.consent.ancestry import Lineage
 from ai_session.gate.consent.consent import Consent
 from ai_session.gate.consent.person_check import PersonCheck
 from ai_session.gate.consent.terminal_origin import Terminals
+from ai_session.gate.domains import DomainQuestions
+from ai_session.gate.feed import Feed
 from ai_session.gate.gate import Gate
+from ai_session.gate.hook import Hooks
 from ai_session.gate.idempotency import CallKeys
+from ai_session.gate.parts import GateParts
 from ai_session.gate.policy.administrator import NOBODY, Administrator
 from ai_session.gate.policy.mode import FILE, PolicyInForce
 from ai_session.gate.policy.policy import HookProgram, Policy
@@ -30,7 +34,7 @@ from ai_session.gate.trace import rate_key
 from ai_session.gate.written import FILE as WRITTEN
 from ai_session.gate.written import WrittenDirectories
 from ai_session.models import Question, SandboxLevel, SandboxProfile
-from ai_session.sandbox.boxes import Boxes, BoxSettings
+from ai_session.sandbox.boxes import AskDomain, Boxes, BoxSettings
 from ai_session.sandbox.limits.cgroup import delegated
 from ai_session.sandbox.limits.watch import ResourceWatch
 from ai_session.sandbox.network.proxy import environment as proxy_environment
@@ -57,85 +61,51 @@ class App:
         """``read_from``: the files that the settings are from, as they were just before they were read."""
         self.read_from = dict(read_from or {})
         settings = administrator.bound(settings)
-        masks = settings.redaction
-        self._masking = masking = Masking(
-            runtime_directory / "redaction.key", masks.environment, masks.patterns, enabled=masks.enabled
-        )
-        self._audit = audit = AuditLog(
-            runtime_directory / "audit",
-            segment_bytes=settings.audit.segment_bytes,
-            retain_days=settings.audit.retain_days,
-            redact=masking.masked,
-            syslog=SYSLOG,
-        )
-        self.sessions = SessionManager(
-            runtime_directory,
-            session_defaults(settings),
-            make_boxes(settings, runtime_directory, audit.event),
-            audit.event,
-        )
-        self._call_keys = CallKeys(runtime_directory / "calls", settings.calls.key_hours * 3600)
-        tools: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
-        limits = Limits(
-            max_output_chars=settings.output.max_chars,
-            execute_seconds=settings.timeouts.execute_seconds,
-            wait_seconds=settings.timeouts.wait_seconds,
-            interrupt_step_seconds=settings.timeouts.interrupt_step_seconds,
-        )
+        self._masking = masking = make_masking(settings, runtime_directory)
+        self._audit = audit = make_audit(settings, runtime_directory, masking.masked)
+        self._policy = policy = make_policy(settings, runtime_directory, administrator)
+        rates = make_rates(settings)
+        self._consent = consent = make_consent(settings, runtime_directory, audit.event, rates)
+        domains = DomainQuestions(policy, consent, masking.masked)
+        boxes = make_boxes(settings, runtime_directory, audit.event, domains.ask)
+        self.sessions = SessionManager(runtime_directory, session_defaults(settings), boxes, audit.event)
+        self._feed = Feed(self.sessions, consent, policy, masking, audit)
+        policy.changed = self._policy_changed
+        self._policy_changed()  # a daemon before this one may have asked under another policy
         workspaces = Workspaces(settings.sandbox.workspaces, str(home_directory()), [str(runtime_directory)])
-        own = settings.policy
-        hook = HookProgram.of(own.hook, own.hook_seconds, "the configuration")
-        configured = Policy(os.getuid(), own.mode, own.rules, hook=hook)
-        above = administrator.policy(os.getuid())
-        policy = PolicyInForce(configured, runtime_directory / FILE, above, administrator.path)
-        rates = RateLimiter(
-            {kind.removesuffix("_per_minute"): amount for kind, amount in settings.rates.model_dump().items()}
-        )
-
-        def admit(question: Question) -> None:
-            who = question.principal
-            claimed = f"{who.subject or who.kind}:{who.client}"
-            for key in (claimed, rate_key(who)):  # a name is only a claim
-                rates.acquire(key, "questions")
-
-        lineage = Lineage(home_directory())
-        consent = Consent(
-            runtime_directory / "approvals",
-            event=audit.event,
-            lineage=lineage,
-            person=PersonCheck(
-                runtime_directory / "person",
-                event=audit.event,
-                terminals=Terminals(lineage, settings.consent.terminals),
-                from_remote=settings.consent.from_remote,
-            ),
-            ask_seconds=settings.policy.ask_seconds,
-            admit=admit,
-        )
-
-        def changed() -> None:
-            consent.policy_changed(policy.digest)
-            self.sessions.boxes.forget_answers()
-            self.sessions.changes.tools_changed()
-
-        changed()  # a daemon before this one may have asked under another policy
-        names = [tool.name for tool in tools]
-        self._telemetry = open_telemetry(settings.telemetry, names, masking.masked, levels(self.sessions, consent))
+        self._call_keys = CallKeys(runtime_directory / "calls", settings.calls.key_hours * 3600)
         self._written = WrittenDirectories(
             runtime_directory / WRITTEN, workspaces.configured, str(runtime_directory.resolve() / "sessions")
         )
+        tools = installed_tools()
+        self._telemetry = open_telemetry(settings.telemetry, [*tools], masking.masked, levels(self.sessions, consent))
         self.gate = Gate(
-            tools, self.sessions, workspaces, policy, rates, consent, masking, audit, self._call_keys, limits,
-            self._telemetry, self._written,
-        )  # fmt: skip
-
-        def changed_and_told() -> None:
-            changed()
-            self.gate.feed.noted("policy")
-
-        policy.changed = changed_and_told
+            GateParts(
+                tools=tools,
+                sessions=self.sessions,
+                workspaces=workspaces,
+                policy=policy,
+                rates=rates,
+                consent=consent,
+                domains=domains,
+                masking=masking,
+                audit=audit,
+                feed=self._feed,
+                call_keys=self._call_keys,
+                limits=call_limits(settings),
+                hooks=Hooks(policy.hooks, self._written),
+                written=self._written,
+                telemetry=self._telemetry,
+            )
+        )
         self._expiry: asyncio.TimerHandle | None = None
         self._readying: asyncio.Task[None] | None = None
+
+    def _policy_changed(self) -> None:
+        self._consent.policy_changed(self._policy.digest)
+        self.sessions.boxes.forget_answers()
+        self.sessions.changes.tools_changed()
+        self._feed.noted("policy")
 
     async def start(self) -> None:
         """Adopt sessions left by an earlier daemon."""
@@ -174,10 +144,85 @@ class App:
             await asyncio.wait((self._readying,))
         if sessions:
             await self.sessions.stop()
-        await self.gate.feed.close()
+        await self._feed.close()
         await self.sessions.aclose()
         self._audit.close()
         await self._telemetry.close()
+
+
+def installed_tools() -> dict[str, Tool]:
+    """Every tool, by name and sorted by it."""
+    tools: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
+    return {tool.name: tool for tool in sorted(tools, key=lambda tool: tool.name)}
+
+
+def call_limits(settings: Settings) -> Limits:
+    """Configured bounds of calls."""
+    return Limits(
+        max_output_chars=settings.output.max_chars,
+        execute_seconds=settings.timeouts.execute_seconds,
+        wait_seconds=settings.timeouts.wait_seconds,
+        interrupt_step_seconds=settings.timeouts.interrupt_step_seconds,
+    )
+
+
+def make_masking(settings: Settings, runtime_directory: Path) -> Masking:
+    """What finds secrets."""
+    masks = settings.redaction
+    return Masking(runtime_directory / "redaction.key", masks.environment, masks.patterns, enabled=masks.enabled)
+
+
+def make_audit(settings: Settings, runtime_directory: Path, redact: Callable[[str], str]) -> AuditLog:
+    """The log of calls, whose texts pass ``redact``."""
+    return AuditLog(
+        runtime_directory / "audit",
+        segment_bytes=settings.audit.segment_bytes,
+        retain_days=settings.audit.retain_days,
+        redact=redact,
+        syslog=SYSLOG,
+    )
+
+
+def make_policy(settings: Settings, runtime_directory: Path, administrator: Administrator) -> PolicyInForce:
+    """The user's policy below the administrator's, in the mode that was set last."""
+    own = settings.policy
+    hook = HookProgram.of(own.hook, own.hook_seconds, "the configuration")
+    configured = Policy(os.getuid(), own.mode, own.rules, hook=hook)
+    return PolicyInForce(configured, runtime_directory / FILE, administrator.policy(os.getuid()), administrator.path)
+
+
+def make_rates(settings: Settings) -> RateLimiter:
+    """How much a caller may do in a minute."""
+    return RateLimiter(
+        {kind.removesuffix("_per_minute"): amount for kind, amount in settings.rates.model_dump().items()}
+    )
+
+
+def make_consent(
+    settings: Settings, runtime_directory: Path, event: Callable[..., None], rates: RateLimiter
+) -> Consent:
+    """How people are asked; ``rates`` bounds how often each client may have them asked."""
+    lineage = Lineage(home_directory())
+
+    def admit(question: Question) -> None:
+        who = question.principal
+        claimed = f"{who.subject or who.kind}:{who.client}"
+        for key in (claimed, rate_key(who)):  # a name is only a claim
+            rates.acquire(key, "questions")
+
+    return Consent(
+        runtime_directory / "approvals",
+        event=event,
+        lineage=lineage,
+        person=PersonCheck(
+            runtime_directory / "person",
+            event=event,
+            terminals=Terminals(lineage, settings.consent.terminals),
+            from_remote=settings.consent.from_remote,
+        ),
+        ask_seconds=settings.policy.ask_seconds,
+        admit=admit,
+    )
 
 
 def levels(sessions: SessionManager, consent: Consent) -> dict[str, Callable[[], int]]:
@@ -227,7 +272,7 @@ def box_template(settings: Settings) -> SandboxProfile:
     )
 
 
-def make_boxes(settings: Settings, runtime_directory: Path, event: Callable[..., None]) -> Boxes:
+def make_boxes(settings: Settings, runtime_directory: Path, event: Callable[..., None], ask_domain: AskDomain) -> Boxes:
     """What contains the shells of new sessions."""
     minimum = SandboxLevel(settings.sandbox.minimum_level)
     return Boxes(
@@ -241,4 +286,5 @@ def make_boxes(settings: Settings, runtime_directory: Path, event: Callable[...,
         Sandbox(runtime_directory=runtime_directory, minimum_level=minimum, proxy_env=proxy_environment()),
         ResourceWatch(delegated()),
         event,
+        ask_domain,
     )

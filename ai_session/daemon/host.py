@@ -27,7 +27,6 @@ from ai_session import __version__
 from ai_session.client import relay
 from ai_session.client.resume import STOPPED
 from ai_session.config import plugins
-from ai_session.daemon.starting_gate import StartingGate
 from ai_session.errors import AiSessionError, DaemonUnavailable, Incompatible, InvalidArguments
 from ai_session.gate.consent import ancestry
 from ai_session.models import Principal
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
     from ai_session.daemon.app import App
+    from ai_session.gate.gate import Gate
 
 HELLO_BYTES = 4 << 20
 """Linux gives a program up to 2 MB of environment, which the hello carries."""
@@ -70,7 +70,6 @@ class Daemon:
     def __init__(self, directory: Path, listener: socket.socket | None = None, make: MakeApp | None = None) -> None:
         self.directory = directory
         self._make = make or make_app
-        self.gate = StartingGate(lambda: self.app, self.started)
         self.app: App | None = None
         self._listener = listener
         self._connections: dict[asyncio.Task[Any], Connection] = {}
@@ -107,12 +106,14 @@ class Daemon:
         if self._hopeless and not expected:
             raise self._hopeless
 
-    async def started(self) -> None:
-        """Starts the app where nobody did yet; returns once the gate answers, raises what kept it from starting."""
+    async def gate(self) -> Gate:
+        """The gate of the app, which is started where nobody did yet. Raises what kept it from starting."""
         if self.app is None:
             if self._starting is None or self._starting.done():
                 self._starting = asyncio.create_task(self._start())
             await asyncio.shield(self._starting)
+            assert self.app
+        return self.app.gate
 
     @property
     def idle(self) -> bool:
@@ -168,7 +169,7 @@ class Daemon:
             # An earlier daemon may have left sessions; only an app that adopted them can end them.
             with contextlib.suppress(AiSessionError, TimeoutError):
                 async with asyncio.timeout(LEAVE_SECONDS):
-                    await self.started()
+                    await self.gate()
         if self.app:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self.app.stop(sessions=self._end_sessions)
@@ -229,7 +230,7 @@ class Daemon:
             role = connection.hello["role"]
             if role not in self._servers:
                 self._servers[role] = await asyncio.to_thread(plugins.load, "servers", role)
-            await self._servers[role].serve(self.gate, connection)
+            await self._servers[role].serve(connection)
         finally:
             del self._connections[task]
 
@@ -248,7 +249,7 @@ class Daemon:
     async def _settle(self) -> None:
         """Only the app's settings say how long to stay. Who has none and cannot get it is of no use to anybody."""
         try:
-            await self.started()
+            await self.gate()
         except AiSessionError as problem:
             if self.idle:
                 self._hopeless = problem

@@ -77,13 +77,6 @@ def refusal(error: OSError) -> tuple[str, str]:
     return REFUSALS.get(error.errno or 0, REFUSED)
 
 
-def failure(code: str, message: str, suggestion: str, **more: Any) -> ToolResult:
-    """A refusal as a result, with its code and the next step."""
-    error = {"code": code, "message": message, "suggestion": suggestion} | more
-    text = f"error {code}: {message}" + (f"\nnext: {suggestion}" if suggestion else "")
-    return ToolResult(text=text, structured={"error": error}, is_error=True)
-
-
 def with_note(result: ToolResult, note: str) -> ToolResult:
     """The result with one more note, in both forms."""
     if not note:

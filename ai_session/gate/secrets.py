@@ -9,7 +9,7 @@ from typing import Any
 
 from ai_session.errors import LimitReached
 from ai_session.gate.redaction.known_secrets import Masking
-from ai_session.gate.results import failure, masked
+from ai_session.gate.results import masked
 from ai_session.models import Principal, ToolResult
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.ownership import reach_of, widening
@@ -47,7 +47,7 @@ def failed(
     def echo(text: str) -> Steps[tuple[str, int]]:
         return (yield from masking.echo(text, given)), 0
 
-    result, _ = yield from masked(failure(code, message, suggestion, **more), echo)
+    result, _ = yield from masked(ToolResult.failure(code, message, suggestion, **more), echo)
     return result
 
 

@@ -114,7 +114,7 @@ def application(
         heartbeat_seconds=heartbeat_seconds,
         registry=registry,
     )
-    protected = protection(settings, access, MCP.exchange)
+    protected = protection(settings, access)
     streamable = protected(endpoint.streamable)
     routes = [Route(MCP_PATH, streamable)]
     if settings.legacy_sse:
@@ -125,13 +125,13 @@ def application(
 
 
 def protection(
-    settings: HttpSettings, access: Any | None, exchange: str, advice: str = "sign in first"
+    settings: HttpSettings, access: Any | None, advice: str = "sign in first"
 ) -> Callable[[Asgi], Protected]:
     """What puts an application behind the checks of its requests."""
     tokens = Tokens(MCP, access) if access else None
 
     def protected(app: Asgi) -> Protected:
-        return Protected(app, exchange, tokens, share(settings.max_connections, settings.max_requests), advice)
+        return Protected(app, tokens, share(settings.max_connections, settings.max_requests), advice)
 
     return protected
 

@@ -151,9 +151,7 @@ class RemoteGate:
         except UnknownTool:
             raise
         except AiSessionError as error:
-            facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion}
-            text = f"error {error.code}: {error.message}\nnext: {error.suggestion}"
-            return ToolResult(text, {"error": facts}, is_error=True, call_id=call.call_id)
+            return ToolResult.failure(error.code, error.message, error.suggestion, call.call_id)
         return result_of(message["result"], call.principal)
 
     async def list_tools(self, principal: Principal, also: Collection[str] = ()) -> Sequence[Listed]:

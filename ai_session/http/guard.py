@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from starlette.requests import ClientDisconnect
@@ -28,6 +29,28 @@ OWN = "ai_session_own"
 """Of a scope: the request is this user's own, and needs no token; servers know it by this name."""
 
 
+@dataclass(frozen=True, slots=True)
+class MissingScope:
+    """What the token of a request may not do: the scope it lacks, and the refusal of the request ``request_id``."""
+
+    scope: str
+    request_id: Any
+    message: str
+
+
+@dataclass(slots=True)
+class Exchange:
+    """How a request went, as its endpoint tells: calls that are given up with it, and the scope its token lacks."""
+
+    waits: set[asyncio.Future[Any]] = field(default_factory=set[asyncio.Future[Any]])
+    missing: MissingScope | None = None
+
+    @classmethod
+    def of(cls, scope: Scope) -> Exchange:
+        """That of a request."""
+        return scope.setdefault("ai_session", cls())
+
+
 class Tokens(Protocol):
     """How a request's token is found, and told that it is missing or too weak."""
 
@@ -48,9 +71,8 @@ class Protected:
     """An application behind the checks of its requests. ``tokens`` is None where nobody has to sign in; ``advice`` is
     for whoever has to and did not."""
 
-    def __init__(self, app: Asgi, exchange: str, tokens: Tokens | None, max_requests: int, advice: str) -> None:
+    def __init__(self, app: Asgi, tokens: Tokens | None, max_requests: int, advice: str) -> None:
         self._app = app
-        self._exchange = exchange
         self._tokens = tokens
         self._max_requests = max_requests
         self._advice = advice
@@ -81,8 +103,8 @@ class Protected:
                     del self._under_way[subject]
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, token: Any) -> None:
-        known: dict[str, Any] = scope.setdefault(self._exchange, {})
-        answer = Answer(send, known, hold=token is not None and scope["method"] == "POST")
+        exchange = Exchange.of(scope)
+        answer = Answer(send, exchange, hold=token is not None and scope["method"] == "POST")
         left = token.expires_at - time.time() if token is not None and token.expires_at else None
         try:
             async with asyncio.timeout(None if left is None else max(left, LEAST_SECONDS)) as bound:
@@ -98,22 +120,22 @@ class Protected:
             pass  # it left before it had said what it wants
         finally:
             if not answer.complete:
-                for wait in list(known.get("waits", ())):
+                for wait in list(exchange.waits):
                     wait.cancel()
             answer.close()
-        if answer.refused and self._tokens and token is not None:
-            missing: str = known["missing"]
-            headers = {"WWW-Authenticate": self._tokens.insufficient_scope(missing, list(token.scopes))}
-            told = refusal(403, INVALID_REQUEST, known["message"], {"required_scope": missing}, headers, known["id"])
-            await told(scope, receive, send)
+        if answer.refused and self._tokens and token is not None and (missing := exchange.missing):
+            challenge = self._tokens.insufficient_scope(missing.scope, list(token.scopes))
+            headers, data = {"WWW-Authenticate": challenge}, {"required_scope": missing.scope}
+            forbidden = refusal(403, INVALID_REQUEST, missing.message, data, headers, missing.request_id)
+            await forbidden(scope, receive, send)
 
 
 class Answer:
     """The way of a response out, whose status is held until it is known whether the token's scopes were enough."""
 
-    def __init__(self, send: Send, known: dict[str, Any], *, hold: bool) -> None:
+    def __init__(self, send: Send, exchange: Exchange, *, hold: bool) -> None:
         self._send = send
-        self._known = known
+        self._exchange = exchange
         self._hold = hold
         self._held: Message | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -129,7 +151,7 @@ class Answer:
             self._held = message
             self._timer = asyncio.get_running_loop().call_later(HOLD_SECONDS, self._let_go)
             return
-        if self._held and "missing" in self._known:
+        if self._held and self._exchange.missing:
             self._held, self.refused = None, True
         if self.refused:
             self.complete = self.complete or not message.get("more_body", False)

@@ -33,6 +33,7 @@ STRENGTH = tuple(SandboxLevel)
 """Levels, strongest first."""
 
 Event = Callable[..., None]
+AskDomain = Callable[[SessionSpec, str], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +75,16 @@ class Boxes:
         sandbox: Sandbox | None = None,
         watch: ResourceWatch | None = None,
         event: Event = lambda *_, **__: None,
+        ask_domain: AskDomain | None = None,
     ) -> None:
+        """``ask_domain`` asks a person about a domain that is not allowed."""
         self.minimum_level = settings.minimum_level
         self.env_allow = settings.env_allow
         self._settings = settings
         self._sandbox = sandbox
         self._watch = watch
         self._event = event
+        self._ask_domain = ask_domain
         self._boxed: dict[str, Boxed] = {}
         self._directories: dict[str, Path] = {}
         self._proxies: dict[str, SessionProxy] = {}
@@ -89,8 +93,6 @@ class Boxes:
         self._introductions: dict[str, str] = {}
         self.command_of: Callable[[str], str] = lambda _: ""
         """Which command a session runs, or has just run; set by who knows."""
-        self.ask_domain: Callable[[SessionSpec, str], Awaitable[bool]] | None = None
-        """Asks a person about a domain that is not allowed; set by who can."""
 
     def profile(self, name: str) -> SandboxProfile:
         """The profile of that name, or with an empty name the configured one; without a workspace yet.
@@ -209,7 +211,7 @@ class Boxes:
             self._event(name, session=spec.session_id, **facts)
 
         async def ask(domain: str) -> bool:
-            return self.ask_domain is not None and await self.ask_domain(spec, domain)
+            return self._ask_domain is not None and await self._ask_domain(spec, domain)
 
         rules = NetworkRules(spec.profile.domains, spec.profile.ports)
         proxy = SessionProxy(rules, ask=ask if self._settings.ask_domains else None, event=event)

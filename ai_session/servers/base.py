@@ -5,24 +5,27 @@ A server only translates: bytes of one peer into calls at the gate, results back
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ai_session.models import Principal
+from ai_session.errors import AiSessionError
+from ai_session.models import Principal, ToolCall, ToolResult
 
 if TYPE_CHECKING:
     # Loading the gate takes hundreds of milliseconds; a server must be able to answer before that.
     from asyncio import StreamReader, StreamWriter
 
+    from ai_session.gate.api import Asker, GateApi
     from ai_session.gate.gate import Gate
+    from ai_session.gate.person import PersonActions
 
 
 class Host(Protocol):
     """The process a server runs in."""
 
-    async def started(self) -> None:
-        """Starts the gate where nobody did yet; returns once it answers, raises what kept it from starting."""
+    async def gate(self) -> Gate:
+        """The gate, started where nobody did yet. Raises what kept it from starting, DaemonUnavailable."""
         ...
 
     def status(self) -> Mapping[str, Any]:
@@ -58,9 +61,20 @@ class Server(Protocol):
 
     name: str
 
-    async def serve(self, gate: Gate, connection: Connection) -> None:
-        """Serves until the peer is gone; cancelled when the daemon stops. The caller closes the writer.
-
-        What is asked of ``gate`` waits while it is still starting.
-        """
+    async def serve(self, connection: Connection) -> None:
+        """Serves until the peer is gone; cancelled when the daemon stops. The caller closes the writer."""
         ...
+
+
+async def person_of(connection: Connection) -> PersonActions:
+    """What a person may do, once the gate answers. Raises what keeps it from starting."""
+    return (await connection.daemon.gate()).person
+
+
+async def call_gate(gate: Callable[[], Awaitable[GateApi]], call: ToolCall, asker: Asker | None = None) -> ToolResult:
+    """As ``GateApi.call``; a gate that cannot start is a result with ``is_error``, too."""
+    try:
+        ready = await gate()
+    except AiSessionError as error:
+        return ToolResult.failure(error.code, error.message, error.suggestion, call.call_id)
+    return await ready.call(call, asker)

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from ai_session import __version__
 from ai_session.errors import AiSessionError, UnknownTool
 from ai_session.models import ToolCall, ToolResult
+from ai_session.servers.base import call_gate
 
 if TYPE_CHECKING:
-    from ai_session.gate.gate import Gate
     from ai_session.servers.base import Connection
 
 NAME = "fluxloop-mcp"
@@ -67,8 +67,8 @@ class Fault(Exception):
 class Talk:
     """One client."""
 
-    def __init__(self, gate: Gate, connection: Connection) -> None:
-        self._gate = gate
+    def __init__(self, connection: Connection) -> None:
+        self._gate = connection.daemon.gate
         self._principal = replace(connection.principal, client="fluxloop")
         self._reader = connection.reader
         self._writer = connection.writer
@@ -125,7 +125,7 @@ class Talk:
         call_id = "call_" + secrets.token_urlsafe(16)
         call = ToolCall(self._principal, name, arguments_of(message), call_id, unlisted=True)
         try:
-            result = await self._gate.call(call)
+            result = await call_gate(self._gate, call)
         except UnknownTool:
             raise not_found(tool) from None
         return result.structured if not result.is_error else refuse(result)
@@ -215,17 +215,17 @@ class Fluxloop:
 
     name = "fluxloop"
 
-    async def serve(self, gate: Gate, connection: Connection, read: bytes = b"") -> None:
+    async def serve(self, connection: Connection, read: bytes = b"") -> None:
         """One client, until it closes its side. ``read``: its first line, where that told that it is one."""
         starting = asyncio.create_task(self._start(connection))
         try:
-            await Talk(gate, connection).run(read)
+            await Talk(connection).run(read)
         finally:
             starting.cancel()
 
     async def _start(self, connection: Connection) -> None:
         with contextlib.suppress(AiSessionError):  # told to whoever calls a tool
-            await connection.daemon.started()
+            await connection.daemon.gate()
 
 
 PLUGIN = Fluxloop()

@@ -29,14 +29,12 @@ from tests.clients.conformance_fixtures import make_server
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ai_session.gate.gate import Gate
-
 
 class FixtureHost:
     """The process, as a server sees it. There is nothing to start and nothing to ask of it."""
 
-    async def started(self) -> None:
-        return
+    async def gate(self) -> Any:
+        return NoGate()
 
     def status(self) -> Mapping[str, Any]:
         return {}
@@ -57,10 +55,9 @@ async def accept(server: McpServer, reader: asyncio.StreamReader, writer: asynci
     hello = parse_hello(await reader.readuntil(b"\n"))
     facts = {"ai_session": 1, "version": __version__, "pid": os.getpid(), "idle": False}
     writer.write(json.dumps(facts, separators=(",", ":")).encode() + b"\n")
-    gate: Gate = NoGate()  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     principal = Principal(kind="mcp", uid=os.getuid())
     with suppress(ConnectionError):
-        await server.serve(gate, Connection(reader, writer, principal, hello, FixtureHost()))
+        await server.serve(Connection(reader, writer, principal, hello, FixtureHost()))
 
 
 async def until_input_ends() -> None:

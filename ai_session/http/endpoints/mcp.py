@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Collection, Coroutine, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Coroutine, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,19 +20,16 @@ from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ai_session.errors import InsufficientScope
-from ai_session.gate.api import Asker, GateApi, ListedTool, Watched
+from ai_session.gate.api import Asker, GateApi, Watched
 from ai_session.http.endpoints.mcp_sessions import Shares
 from ai_session.http.gate_client import RemoteGate
+from ai_session.http.guard import Exchange, MissingScope
 from ai_session.models import Principal, ToolCall, ToolResult
 from ai_session.servers.mcp.caller import Caller, Stream
 from ai_session.servers.mcp.dispatch import LISTEN, make_server
 from ai_session.sessions.changes import Kind
 
 Scope = MutableMapping[str, Any]
-
-EXCHANGE = "ai_session"
-"""What of a request's scope tells how it went: ``waits``, its calls in the handshake era, and ``missing``, the scope
-its token lacks, with ``id`` and ``message`` of the refusal."""
 
 IDLE_SECONDS = 1800.0
 
@@ -48,48 +46,47 @@ class Callers:
         request: Any = ctx.request
         scope: Scope = request.scope
         shakes_hands = ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS
-        gate = RequestGate(self._gate, scope.setdefault(EXCHANGE, {}), ctx.request_id, shakes_hands)
         known = ctx.session.client_params
-        return Caller(gate, principal_of(scope, known.client_info.name if known else ""), self.streams)
+        return RequestCaller(
+            self._ready,
+            principal_of(scope, known.client_info.name if known else ""),
+            self.streams,
+            exchange=Exchange.of(scope),
+            request_id=ctx.request_id,
+            shakes_hands=shakes_hands,
+        )
+
+    async def _ready(self) -> GateApi:
+        return self._gate
 
 
-class RequestGate:
-    """The gate, for one request: what scope was missing decides the status of its response, and in the handshake era
-    its calls are given up when nobody is there any more to be answered."""
+@dataclass(frozen=True)
+class RequestCaller(Caller):
+    """Who makes one request: what scope was missing decides the status of its response, and in the handshake era its
+    calls are given up when nobody is there any more to be answered."""
 
-    def __init__(self, gate: GateApi, exchange: dict[str, Any], request_id: Any, shakes_hands: bool) -> None:
-        self._gate = gate
-        self._exchange = exchange
-        self._request_id = request_id
-        self._shakes_hands = shakes_hands
+    exchange: Exchange = field(kw_only=True, compare=False)
+    request_id: Any = field(kw_only=True)
+    shakes_hands: bool = field(kw_only=True)
 
     async def call(self, call: ToolCall, asker: Asker | None = None) -> ToolResult:
-        """As Gate.call."""
-        calling = self._gate.call(call, asker)
-        result = await (self._kept(calling) if self._shakes_hands else calling)
+        calling = Caller.call(self, call, asker)
+        result = await (self._kept(calling) if self.shakes_hands else calling)
         error = result.structured.get("error") if result.is_error else None
         if error and error.get("code") == InsufficientScope.code:
             self._refused(error["required_scope"], error["message"])
         return result
 
-    async def list_tools(self, principal: Principal, also: Collection[str] = ()) -> Sequence[ListedTool]:
-        """As Gate.list_tools."""
-        return await self._gate.list_tools(principal, also)
-
-    async def watch_changes(
-        self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[Kind] | None = None
-    ) -> Watched:
-        """As Gate.watch_changes."""
+    async def watch_changes(self, agent: str, run: str, kinds: Collection[Kind]) -> Watched:
         try:
-            return await self._gate.watch_changes(principal, agent, run, kinds)
+            return await Caller.watch_changes(self, agent, run, kinds)
         except InsufficientScope as error:
             self._refused(error.required_scope, error.message)
             raise
 
     async def _kept(self, calling: Coroutine[Any, Any, ToolResult]) -> ToolResult:
         wait = asyncio.ensure_future(calling)
-        waits: set[Any] = self._exchange.setdefault("waits", set())
-        waits.add(wait)
+        self.exchange.waits.add(wait)
         try:
             return await wait
         except asyncio.CancelledError:
@@ -98,10 +95,10 @@ class RequestGate:
                 return ToolResult("the client went away", {"error": {"code": "cancelled"}}, is_error=True)
             raise
         finally:
-            waits.discard(wait)
+            self.exchange.waits.discard(wait)
 
     def _refused(self, scope: str, message: str) -> None:
-        self._exchange.update(missing=scope, id=self._request_id, message=message)
+        self.exchange.missing = MissingScope(scope, self.request_id, message)
 
 
 def principal_of(scope: Scope, client: str) -> Principal:
@@ -180,7 +177,6 @@ class McpHttp:
     """What the HTTP server takes from here."""
 
     endpoint = Endpoint
-    exchange = EXCHANGE
 
     def authentication(self, access: Any) -> BearerAuthBackend:
         """Who a bearer token speaks for; it must have been made for this server where that can be told."""

@@ -32,6 +32,7 @@ from ai_session.http.endpoints.rpc_methods import (
     shown,
 )
 from ai_session.http.gate_client import RemoteGate
+from ai_session.http.guard import Exchange, MissingScope
 from ai_session.models import Principal
 
 log = logging.getLogger(__name__)
@@ -40,9 +41,6 @@ Message = dict[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[Message], Awaitable[None]]
-
-EXCHANGE = "ai_session"
-"""What of a request's scope tells the front which of the token's scopes is ``missing``."""
 
 OWN = "ai_session_own"
 """Of a scope: the front found that the request is this user's own."""
@@ -102,7 +100,7 @@ class Endpoint:
             answer = await self._one(principal, asked)
         except OutOfScope as problem:
             number = asked.get("id")
-            scope[EXCHANGE].update(missing=problem.required_scope, id=number, message=problem.message)
+            Exchange.of(scope).missing = MissingScope(problem.required_scope, number, problem.message)
             return 403, None
         return (204, None) if answer is None else (status_of(answer.get("error")), answer)
 
@@ -239,7 +237,6 @@ class RpcHttp:
     """What the HTTP server takes from here."""
 
     endpoint = Endpoint
-    exchange = EXCHANGE
 
 
 ENDPOINT = RpcHttp()

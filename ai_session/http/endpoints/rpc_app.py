@@ -64,7 +64,7 @@ def application(
     """As app.application, for /rpc. Without ``access`` everybody is this user. With it whoever shows ``token`` is,
     and, where connections are direct, this user's programs that show none; with it and no ``token`` nobody is."""
     endpoint = RPC.endpoint(gate, max_body_bytes=settings.max_body_bytes)
-    answered = protection(settings, access, RPC.exchange, ADVICE)(endpoint.answer)
+    answered = protection(settings, access, ADVICE)(endpoint.answer)
     routes = [Route(RPC_PATH, answered, methods=["POST"])]
     direct = not settings.public_url and not settings.trusted_proxies
     own = [Middleware(OwnCalls, token=token, direct=direct)] if token or not access else []

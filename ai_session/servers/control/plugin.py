@@ -54,6 +54,7 @@ from ai_session.errors import AiSessionError, InvalidArguments, LimitReached
 from ai_session.gate.consent.person_check import signature_of
 from ai_session.gate.trace import more_of
 from ai_session.models import ToolCall
+from ai_session.servers.base import call_gate, person_of
 from ai_session.servers.control import questions as control_ask
 from ai_session.servers.control import sandbox as control_sandbox
 from ai_session.servers.control import streams as control_streams
@@ -62,7 +63,6 @@ from ai_session.servers.control.questions import TerminalQuestions
 from ai_session.servers.control.streams import Streams
 
 if TYPE_CHECKING:
-    from ai_session.gate.gate import Gate
     from ai_session.servers.base import Connection
     from ai_session.sessions.viewer import Viewer
 
@@ -145,12 +145,11 @@ class Request:
 class Conversation:
     """One connection of the command line."""
 
-    def __init__(self, gate: Gate, connection: Connection) -> None:
-        self._gate = gate
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._incoming = Incoming(connection.reader)
         self._requests: set[asyncio.Task[None]] = set()
-        self._streams = Streams(gate, connection) if connection.version >= 2 else None
+        self._streams = Streams(connection) if connection.version >= 2 else None
 
     async def run(self) -> None:
         """Serve until the client closes; requests still waiting are given up then, commands go on."""
@@ -220,7 +219,7 @@ class Conversation:
         if self._streams and (on_streams := control_streams.METHODS.get(request.method)):
             return await on_streams(self._streams, request.params)
         if method := METHODS.get(request.method):
-            return await method(self._gate, self._connection, request.params)
+            return await method(self._connection, request.params)
         unknown = f"no method {request.method[:40]!r}"
         raise InvalidArguments(unknown, suggestion="client and daemon may differ in version")
 
@@ -253,7 +252,7 @@ class Conversation:
     async def attach(self, request: Request) -> bool:
         """Turn the connection into frames, until the end."""
         params = request.params
-        viewer = await self._gate.attach(
+        viewer = await (await person_of(self._connection)).attach(
             self._connection.principal,
             text(params, "session"),
             rows=extent(params, "rows"),
@@ -273,7 +272,7 @@ class Conversation:
     async def sandbox(self, request: Request) -> bool:
         """Listen to nothing but what is told of the program, until it has ended."""
         asked, word = control_sandbox.program(request.params), request
-        running = self._gate.sandboxed(
+        running = (await person_of(self._connection)).sandboxed(
             self._connection.principal,
             asked.argv,
             profile=asked.profile,
@@ -299,7 +298,10 @@ class Conversation:
 
     async def _exchange(self, viewer: Viewer, asks: bool) -> None:
         """Until the shell ends or the client leaves. Only this client's own output waits for its slow reading."""
-        questions = TerminalQuestions(self._gate, self._connection.principal, viewer, self._frame) if asks else None
+        questions = None
+        if asks:
+            person = await person_of(self._connection)
+            questions = TerminalQuestions(person, self._connection.principal, viewer, self._frame)
         asking, tasks = asyncio.Event(), list[asyncio.Task[None]]()
         try:
             if questions:
@@ -368,13 +370,13 @@ def _following(message: Mapping[str, Any]) -> int:
         raise _Endless(error.message, fields=error.fields) from None
 
 
-async def call(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+async def call(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """A tool."""
     name, arguments = text(params, "name"), table(params.get("arguments"))
     profile = text(params, "profile") if params.get("profile") else ""
     call_id = "call_" + secrets.token_urlsafe(16)
     asked = ToolCall(connection.principal, name, arguments, call_id, profile=profile, unlisted=True)
-    result = await gate.call(asked)
+    result = await call_gate(connection.daemon.gate, asked)
     return {
         "text": result.text,
         "structured": result.structured,
@@ -384,80 +386,87 @@ async def call(gate: Gate, connection: Connection, params: Mapping[str, Any]) ->
     }
 
 
-async def rename(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+async def rename(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Another name for a session."""
-    await gate.rename(connection.principal, text(params, "session"), text(params, "name"))
+    await (await person_of(connection)).rename(connection.principal, text(params, "session"), text(params, "name"))
     return {}
 
 
-async def share(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+async def share(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """With whom a session is shared."""
     names = params.get("names")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):  # pyright: ignore[reportUnknownVariableType]
         raise InvalidArguments("names must be a list of texts")
-    await gate.share(connection.principal, text(params, "session"), names)  # pyright: ignore[reportUnknownArgumentType]
+    await (await person_of(connection)).share(connection.principal, text(params, "session"), names)  # pyright: ignore[reportUnknownArgumentType]
     return {}
 
 
-async def record(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+async def record(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """A recording."""
-    return {"path": str(await gate.recording(connection.principal, text(params, "session")))}
+    return {"path": str(await (await person_of(connection)).recording(connection.principal, text(params, "session")))}
 
 
-async def approvals(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+async def approvals(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """What waits for a person."""
-    return await control_ask.approvals(gate, connection.principal, wait=params.get("wait") is True)
+    person = await person_of(connection)
+    return await control_ask.approvals(person, connection.principal, wait=params.get("wait") is True)
 
 
-async def approve(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+async def approve(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """A person's yes."""
-    return await control_ask.answer(gate, connection.principal, params, allowed=True)
+    return await control_ask.answer(await person_of(connection), connection.principal, params, allowed=True)
 
 
-async def reject(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+async def reject(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """A person's no."""
-    return await control_ask.answer(gate, connection.principal, params, allowed=False)
+    return await control_ask.answer(await person_of(connection), connection.principal, params, allowed=False)
 
 
-async def policy(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+async def policy(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """The policy in force."""
     mode = text(params, "mode") if params.get("mode") else ""
-    return await gate.policy(connection.principal, mode, signature_of(params.get("signature")))
+    return await (await person_of(connection)).policy(connection.principal, mode, signature_of(params.get("signature")))
 
 
-async def person(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+async def person(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Who speaks, and what a signature needs."""
-    return await gate.person(connection.principal)
+    return await (await person_of(connection)).facts(connection.principal)
 
 
-async def enrol(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+async def enrol(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """A person's key that counts."""
-    key = await gate.enrol(connection.principal, text(params, "key"), signature_of(params.get("signature")))
+    person, signature = await person_of(connection), signature_of(params.get("signature"))
+    key = await person.enrol(connection.principal, text(params, "key"), signature)
     return {"key_id": key.key_id}
 
 
-async def unenrol(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+async def unenrol(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """A person's key that counts no more."""
-    key = await gate.unenrol(connection.principal, signature_of(params.get("signature")))
+    key = await (await person_of(connection)).unenrol(connection.principal, signature_of(params.get("signature")))
     return {"key_id": key.key_id}
 
 
-async def status(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+async def status(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Of the process; nothing of any session."""
     return connection.daemon.status()
 
 
-async def settings(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+async def settings(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Of the process as well: a client that finds the files the same need not read them."""
-    await connection.daemon.started()
+    await connection.daemon.gate()
     return {"read_from": connection.daemon.read_from()}
 
 
-async def stop(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+async def stop(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """The daemon's end."""
     sessions = params.get("sessions") is True
     leave = functools.partial(connection.daemon.stop, sessions=sessions)
-    problem = await gate.stop(connection.principal, leave, sessions=sessions)
+    try:
+        person = await person_of(connection)
+    except AiSessionError as error:  # without a gate there is no audit log, and the daemon can be ended all the same
+        leave()
+        return {"problem": error.message}
+    problem = await person.stop(connection.principal, leave, sessions=sessions)
     return {"problem": problem} if problem else {}
 
 
@@ -491,9 +500,9 @@ class ControlServer:
 
     name = "control"
 
-    async def serve(self, gate: Gate, connection: Connection) -> None:
+    async def serve(self, connection: Connection) -> None:
         """One connection, until the client closes it or an attached shell ends."""
-        await Conversation(gate, connection).run()
+        await Conversation(connection).run()
 
 
 PLUGIN = ControlServer()

@@ -13,34 +13,36 @@ from ai_session.gate.consent.store import binding
 from ai_session.models import SCOPES, Answer, Principal, Question
 
 if TYPE_CHECKING:
-    from ai_session.gate.gate import Gate
+    from ai_session.gate.person import PersonActions
     from ai_session.sessions.viewer import Viewer
 
 MAX_REASON_CHARS = 500
 Send = Callable[[bytes, bytes], Awaitable[None]]
 
 
-async def approvals(gate: Gate, principal: Principal, *, wait: bool) -> dict[str, Any]:
+async def approvals(person: PersonActions, principal: Principal, *, wait: bool) -> dict[str, Any]:
     """``questions`` that are open and ``grants`` that hold; with ``wait`` not before this person may answer one."""
     if wait:
-        with await gate.watch(principal) as watch:
+        with await person.watch(principal) as watch:
             while not watch.questions():
                 await watch.changed()
-    questions, grants = await gate.approvals(principal)
+    questions, grants = await person.approvals(principal)
     return {
         "questions": [shown(question, way) for question, way in questions],
         "grants": [{**asdict(g), "answer": None, "scope": g.answer.scope, "by": g.answer.by} for g in grants],
     }
 
 
-async def answer(gate: Gate, principal: Principal, params: Mapping[str, Any], *, allowed: bool) -> dict[str, Any]:
+async def answer(
+    person: PersonActions, principal: Principal, params: Mapping[str, Any], *, allowed: bool
+) -> dict[str, Any]:
     """Pass a person's word on. Raises InvalidArguments, SignatureNeeded, SignatureRefused, Denied."""
     question_id, scope, reason = params.get("question_id"), params.get("scope", "once"), params.get("reason", "")
     if not isinstance(question_id, str) or not isinstance(reason, str) or scope not in SCOPES:
         raise InvalidArguments(f"question_id and reason are texts, scope is one of {', '.join(SCOPES)}")
     word = Answer(allowed, scope=scope, reason=reason[:MAX_REASON_CHARS])
     signature = signature_of(params.get("signature"))
-    return {"question_id": question_id, "about": await gate.answer(principal, question_id, word, signature)}
+    return {"question_id": question_id, "about": await person.answer(principal, question_id, word, signature)}
 
 
 def shown(question: Question, way: Way) -> dict[str, Any]:
@@ -55,8 +57,8 @@ def shown(question: Question, way: Way) -> dict[str, Any]:
 class TerminalQuestions:
     """Puts one question after the other to an attached terminal, whose output stands still meanwhile."""
 
-    def __init__(self, gate: Gate, principal: Principal, viewer: Viewer, send: Send) -> None:
-        self._gate = gate
+    def __init__(self, person: PersonActions, principal: Principal, viewer: Viewer, send: Send) -> None:
+        self._person = person
         self._principal = principal
         self._viewer = viewer
         self._send = send
@@ -68,7 +70,7 @@ class TerminalQuestions:
     async def run(self, ready: Callable[[], None]) -> None:
         """Until cancelled; ends at once where nothing is ever asked. ``ready`` is called when calls wait for it."""
         try:
-            watching = await self._gate.watch(self._principal)
+            watching = await self._person.watch(self._principal)
         except AiSessionError:
             return
         finally:
@@ -105,7 +107,7 @@ class TerminalQuestions:
         self._left.add(self._shown)
         if not facts.get("later"):
             try:
-                await answer(self._gate, self._principal, facts, allowed=facts.get("allowed") is True)
+                await answer(self._person, self._principal, facts, allowed=facts.get("allowed") is True)
             except AiSessionError as error:
                 self._note = error.message
         if self._wake:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from agentwire.visible import visible
 from ai_session.errors import CursorExpired, InvalidArguments, LimitReached
+from ai_session.servers.base import person_of
 from ai_session.servers.control.fields import flag, number, text
 
 if TYPE_CHECKING:
     from ai_session.gate.feed import Reader
-    from ai_session.gate.gate import Gate
     from ai_session.servers.base import Connection
     from ai_session.sessions.cursor import Cursor
     from ai_session.sessions.lease import Lease
@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 class Streams:
     """The streams and leases of one connection; ``close`` gives all of them up."""
 
-    def __init__(self, gate: Gate, connection: Connection) -> None:
-        self._gate, self._connection = gate, connection
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
         self._numbers = itertools.count(1)
         self._cursors: dict[int, Cursor] = {}
         self._leases: dict[str, Lease] = {}
@@ -48,7 +48,8 @@ class Streams:
         window = number(params, "window_bytes", LEAST_WINDOW_BYTES, MOST_WINDOW_BYTES, USUAL_WINDOW_BYTES)
         if len(self._cursors) >= MOST_STREAMS:
             raise LimitReached(f"{MOST_STREAMS} streams are open, the most of one connection", suggestion="close some")
-        cursor = await self._gate.look(
+        person = await person_of(self._connection)
+        cursor = await person.look(
             self._connection.principal,
             text(params, "session"),
             offset,
@@ -83,14 +84,16 @@ class Streams:
         if len(who) > WHO_CHARS:
             raise InvalidArguments(f"who has more than {WHO_CHARS} characters", fields={"who": "is too long"})
         principal, force = self._connection.principal, flag(params, "force")
-        lease = await self._gate.take_over(principal, session, visible(who), force=force, lost=self._lost)
+        person = await person_of(self._connection)
+        lease = await person.take_over(principal, session, visible(who), force=force, lost=self._lost)
         self._leases[lease.session_id] = lease
         return {"session_id": lease.session_id, "typing_by": lease.who}
 
     async def changes(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """All that changes, from now on or since a cursor; once a connection."""
         cursor = text(params, "cursor") if params.get("cursor") is not None else ""
-        reader = await self._gate.follow_changes(self._connection.principal, cursor)
+        person = await person_of(self._connection)
+        reader = await person.follow_changes(self._connection.principal, cursor)
         if self._feed is not None:
             self._feed.cancel()
         self._feed = asyncio.create_task(self._tell_changes(reader))

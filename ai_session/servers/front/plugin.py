@@ -30,10 +30,10 @@ from typing import TYPE_CHECKING, Any
 
 from ai_session.errors import AiSessionError, Denied, InsufficientScope, InvalidArguments
 from ai_session.models import Answer, Principal, Question
+from ai_session.servers.base import call_gate
 from ai_session.servers.front.wire import answer_of, call_of, question_facts, result_facts, table, text, tool_facts
 
 if TYPE_CHECKING:
-    from ai_session.gate.gate import Gate
     from ai_session.servers.base import Connection
 
 log = logging.getLogger(__name__)
@@ -91,8 +91,8 @@ class Returning:
 class Front:
     """One front."""
 
-    def __init__(self, gate: Gate, connection: Connection) -> None:
-        self._gate = gate
+    def __init__(self, connection: Connection) -> None:
+        self._gate = connection.daemon.gate
         self._connection = connection
         self._requests: dict[int, Request] = {}
         self._methods = {"call": self._call, "tools": self._tools, "watch": self._watch, "started": self._started}
@@ -156,18 +156,20 @@ class Front:
         call = call_of(table(request.params, "call"), self._who(request))
         asks = request.params.get("asks")
         asker = Asking(request, self._send) if asks == "form" else Returning() if asks == "return" else None
-        result = await self._gate.call(call, asker)
+        result = await call_gate(self._gate, call, asker)
         await self._send({"id": request.id, "result": result_facts(result)})
 
     async def _tools(self, request: Request) -> None:
         also: Any = request.params.get("also") or ()
-        tools = [tool_facts(tool) for tool in await self._gate.list_tools(self._who(request), also)]
+        gate = await self._gate()
+        tools = [tool_facts(tool) for tool in await gate.list_tools(self._who(request), also)]
         await self._send({"id": request.id, "result": {"tools": tools}})
 
     async def _watch(self, request: Request) -> None:
         agent, run = text(request.params, "agent"), text(request.params, "run")
         kinds: Any = request.params.get("kinds")
-        changes = await self._gate.watch_changes(self._who(request), agent, run, kinds)
+        gate = await self._gate()
+        changes = await gate.watch_changes(self._who(request), agent, run, kinds)
         try:
             await self._send({"id": request.id, "result": {}})
             while told := await changes.next():
@@ -176,7 +178,7 @@ class Front:
             changes.close()
 
     async def _started(self, request: Request) -> None:
-        await self._connection.daemon.started()
+        await self._gate()
         await self._send({"id": request.id, "result": {}})
 
     def _who(self, request: Request) -> Principal:
@@ -232,9 +234,9 @@ class FrontServer:
 
     name = "front"
 
-    async def serve(self, gate: Gate, connection: Connection) -> None:
+    async def serve(self, connection: Connection) -> None:
         """One front, until it closes the connection."""
-        await Front(gate, connection).run()
+        await Front(connection).run()
 
 
 PLUGIN = FrontServer()

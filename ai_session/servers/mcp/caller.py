@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from mcp.server.context import ServerRequestContext
 
-from ai_session.models import Principal, ToolCall
+from ai_session.models import Principal, ToolCall, ToolResult
+from ai_session.servers.base import call_gate
 from ai_session.servers.mcp.trace import trace_of
 
 if TYPE_CHECKING:
-    from ai_session.gate.api import GateApi
+    from ai_session.gate.api import Asker, GateApi, Watched
+    from ai_session.sessions.changes import Kind
 
 AGENT = "ai-session/agent"
 RUN = "ai-session/run"
@@ -39,16 +41,24 @@ class Callers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose request it is: the gate it goes to, and who asks. ``streams`` are those that this client, or all that its
-    process serves, listen to."""
+    """Whose request it is: the gate it goes to once that answers, and who asks. ``streams`` are those that this client,
+    or all that its process serves, listen to."""
 
-    gate: GateApi
+    gate: Callable[[], Awaitable[GateApi]]
     principal: Principal
     streams: set[Stream] = field(default_factory=set[Stream], compare=False)
 
     def of(self, ctx: ServerRequestContext[Any, Any]) -> Caller:
         """Itself: on a pipe everything is asked by one client."""
         return self
+
+    async def call(self, call: ToolCall, asker: Asker | None = None) -> ToolResult:
+        """Run one call. Raises UnknownTool only."""
+        return await call_gate(self.gate, call, asker)
+
+    async def watch_changes(self, agent: str, run: str, kinds: Collection[Kind]) -> Watched:
+        """What changes from now on in the sessions this caller sees. Raises what the gate does, or its start."""
+        return await (await self.gate()).watch_changes(self.principal, agent, run, kinds)
 
 
 def caller_of(ctx: ServerRequestContext[Any, Any]) -> Caller:

@@ -48,7 +48,7 @@ async def asked(
     caller = caller_of(ctx)
     call = replace(call_of(ctx, caller.principal, tool, arguments, state=state, answers=answers), unlisted=True)
     try:
-        result = await caller.gate.call(call, asker)
+        result = await caller.call(call, asker)
     except UnknownTool as problem:  # a daemon of another version
         raise refusal(ctx, problem) from None
     if result.is_error:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from mcp.server.lowlevel import Server
 
-    from ai_session.gate.gate import Gate
     from ai_session.servers.mcp.dispatch import Conversation
 
 READ_BYTES = 1 << 16
@@ -106,9 +105,8 @@ class Arriving(asyncio.Protocol):
 class Peer:
     """One client."""
 
-    def __init__(self, server: McpServer, gate: Gate, connection: Connection) -> None:
+    def __init__(self, server: McpServer, connection: Connection) -> None:
         self._server = server
-        self._gate = gate
         self._connection = connection
         self._writer = connection.writer
         self._conversation: Conversation | None = None
@@ -166,10 +164,10 @@ class Peer:
         self._server.sdk = await asyncio.to_thread(_import_sdk)
         self._converse(self._server.sdk)
         with contextlib.suppress(Exception):  # told to whoever calls a tool
-            await self._connection.daemon.started()
+            await self._connection.daemon.gate()
 
     def _converse(self, sdk: ModuleType) -> None:
-        caller = sdk.Caller(self._gate, self._connection.principal)
+        caller = sdk.Caller(self._connection.daemon.gate, self._connection.principal)
         beat, registry = self._server.heartbeat_seconds, self._server.registry
         self._conversation = conversation = sdk.Conversation(caller, self._send, beat, registry)
         for message, answered in self._waiting:
@@ -212,14 +210,14 @@ class McpServer:
         self.first = None if registry else FirstAnswers(FIRST_ANSWERS, __version__)
         self.sdk: ModuleType | None = None
 
-    async def serve(self, gate: Gate, connection: Connection) -> None:
+    async def serve(self, connection: Connection) -> None:
         """One client, until it closes its side; calls it still waits for are given up then, commands go on."""
         read = await first_line(connection.reader)
         if connection.hello.get("dialect") != self.name and is_envelope(read):
             other = await asyncio.to_thread(plugins.load, "servers", "fluxloop")
-            await other.serve(gate, connection, read)
+            await other.serve(connection, read)
         else:
-            await Peer(self, gate, connection).run(read)
+            await Peer(self, connection).run(read)
 
 
 async def first_line(reader: asyncio.StreamReader) -> bytes:

@@ -82,9 +82,8 @@ def updated(changes: Collection[Change], places: Iterable[tuple[str, Place]]) ->
 
 async def watch(ctx: Context, kinds: Collection[Kind]) -> Watched:
     """What the gate lets this caller hear of. Raises MCPError."""
-    caller = caller_of(ctx)
     try:
-        return await caller.gate.watch_changes(caller.principal, claim(ctx, AGENT), claim(ctx, RUN), kinds)
+        return await caller_of(ctx).watch_changes(claim(ctx, AGENT), claim(ctx, RUN), kinds)
     except AiSessionError as problem:
         raise refusal(ctx, problem) from None
 

@@ -254,7 +254,7 @@ class CommandTasks:
         self._asked.pop(who, None)
         if asked and asked.answer:
             call = self._look(ctx, wait, asked.state, {DECISION: asked.answer})
-        result = await caller_of(ctx).gate.call(call, asker_of(ctx, call.principal.client))
+        result = await caller_of(ctx).call(call, asker_of(ctx, call.principal.client))
         if question := result.question:
             key = f"{DECISION}.{question.question_id}.{result.state[-12:]}"
             asked = Asked(key, plain(request_of(question)), result.state, question.expires_at)
@@ -283,14 +283,14 @@ class CommandTasks:
             return await self._seen(ctx, task_id)
         caller = caller_of(ctx)
         only = {name: wait.arguments.get(name, "") for name in ("session_id", "command_id")}
-        result = await caller.gate.call(call_of(ctx, caller.principal, "interrupt_command", only), None)
+        result = await caller.call(call_of(ctx, caller.principal, "interrupt_command", only))
         if result.structured.get("error", {}).get("code") != "nothing_running":
             _require_success(task_id, result)
         return None
 
     async def _seen(self, ctx: Context, task_id: str) -> None:
         call = self._look(ctx, Wait.of(task_id), seconds=0.0)
-        _require_success(task_id, await caller_of(ctx).gate.call(call, None))
+        _require_success(task_id, await caller_of(ctx).call(call))
 
     def _look(
         self,

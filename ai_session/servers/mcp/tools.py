@@ -51,7 +51,7 @@ async def list_tools(ctx: ServerRequestContext[Any, Any], params: PaginatedReque
     no_cursor(params)
     caller = caller_of(ctx)
     try:
-        tools = await caller.gate.list_tools(caller.principal)
+        tools = await (await caller.gate()).list_tools(caller.principal)
     except AiSessionError as problem:
         raise MCPError(INTERNAL_ERROR, f"{problem.message}; {problem.suggestion}") from None
     return ListToolsResult(tools=[describe(tool) for tool in tools])
@@ -135,7 +135,7 @@ async def carried_out(ctx: ServerRequestContext[Any, Any], call: ToolCall) -> To
     """What the gate makes of a call. Raises MCPError for a tool that there is not."""
     caller = caller_of(ctx)
     try:
-        return await caller.gate.call(call, asker_of(ctx, caller.principal.client))
+        return await caller.call(call, asker_of(ctx, caller.principal.client))
     except UnknownTool as problem:
         raise MCPError(INVALID_PARAMS, f"{problem.message}; {problem.suggestion}") from None
 

@@ -108,7 +108,7 @@ async def test_a_reader_that_was_left_behind_is_told_so(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     app = App(Settings(), tmp_path)
     try:
-        feed = app.gate.feed
+        feed = app.gate.parts.feed
         reader, other = feed.reader(), feed.reader()
         for number in range(MOST_AT_ONCE + 1):
             feed.noted("session", f"ses_{number}")

@@ -82,6 +82,10 @@ class MemoryGate:
             raise UnknownTool("unknown tool 'nope'", suggestion="did you mean 'node'?")
         return ToolResult(text="done", structured={"given": dict(call.arguments)}, call_id=call.call_id)
 
+    @property
+    def person(self) -> MemoryGate:
+        return self
+
     async def rename(self, principal: Principal, reference: str, name: str) -> None:
         self.renamed.append((reference, name))
 
@@ -104,8 +108,10 @@ class MemoryHost:
 
     stopped: list[bool] = field(default_factory=list[bool])
 
-    async def started(self) -> None:
-        return
+    inner: MemoryGate = field(default_factory=MemoryGate)
+
+    async def gate(self) -> MemoryGate:
+        return self.inner
 
     def status(self) -> Mapping[str, Any]:
         return {"version": "9", "pid": 1}
@@ -148,9 +154,12 @@ async def serving(gate: MemoryGate, host: MemoryHost | None = None, version: int
     here, there = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=there)
 
+    host = host or MemoryHost()
+    host.inner = gate
+
     async def serve() -> None:
         try:
-            await PLUGIN.serve(gate, Connection(reader, writer, PERSON, {}, host or MemoryHost(), version))  # type: ignore[arg-type]
+            await PLUGIN.serve(Connection(reader, writer, PERSON, {}, host, version))  # type: ignore[arg-type]
         finally:
             writer.close()
 

@@ -19,7 +19,7 @@ from agentwire.mcp.first_answers import FirstAnswers
 from ai_session import __version__
 from ai_session.servers.base import Connection
 from ai_session.servers.mcp.plugin import FIRST_ANSWERS, McpServer
-from tests.ai_session.contract.test_control import PERSON, MemoryGate, MemoryHost
+from tests.ai_session.contract.test_control import PERSON, MemoryHost
 from tests.ai_session.contract.wire import ENVELOPE, Client, Message, double, living_in
 from tests.bounds import BOUND_SECONDS
 from tests.conftest import new_home
@@ -215,9 +215,9 @@ def test_daemon_that_cannot_start_says_why_to_every_call() -> None:
 @pytest.mark.anyio
 async def test_garbage_is_collected_once_the_sdk_is_loaded() -> None:
     here, there = socket.socketpair()
-    gate: Any = MemoryGate()
-    connection = Connection(*await asyncio.open_connection(sock=there), PERSON, {}, MemoryHost())
-    serving = asyncio.ensure_future(McpServer().serve(gate, connection))
+    host: Any = MemoryHost()
+    connection = Connection(*await asyncio.open_connection(sock=there), PERSON, {}, host)
+    serving = asyncio.ensure_future(McpServer().serve(connection))
     reader, writer = await asyncio.open_connection(sock=here)
     writer.write(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"any"}}\n')
     async with asyncio.timeout(BOUND_SECONDS):

@@ -16,7 +16,7 @@ from ai_session.servers.mcp import dispatch
 from ai_session.servers.mcp import tools as mcp_tools
 from ai_session.servers.mcp.caller import Caller
 from ai_session.servers.mcp.tasks import EXTENSION as TASKS
-from tests.ai_session.contract.test_control import PERSON, MemoryGate
+from tests.ai_session.contract.test_control import PERSON, MemoryGate, MemoryHost
 from tests.bounds import BOUND_SECONDS
 
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -68,7 +68,8 @@ async def answers(
         if "id" in message:
             arrived[message["id"]].set()
 
-    caller = Caller(AskingGate(), PERSON)  # pyright: ignore[reportArgumentType]
+    host: Any = MemoryHost(inner=AskingGate())
+    caller = Caller(host.gate, PERSON)
     conversation = dispatch.Conversation(caller, send, 60.0, server)
     hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     method, first = opening or ("initialize", hello)

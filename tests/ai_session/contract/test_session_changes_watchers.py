@@ -108,8 +108,9 @@ class Peer:
         self._id = 0
 
     async def __aenter__(self) -> Self:
-        connection = Connection(*await asyncio.open_connection(sock=self._there), CLIENT, {}, MemoryHost())
-        self.serving = asyncio.ensure_future(McpServer().serve(self._gate, connection))
+        host: Any = MemoryHost(inner=self._gate)
+        connection = Connection(*await asyncio.open_connection(sock=self._there), CLIENT, {}, host)
+        self.serving = asyncio.ensure_future(McpServer().serve(connection))
         self.reader, self.writer = await asyncio.open_connection(sock=self._here)
         return self
 

@@ -17,12 +17,17 @@ from ai_session.gate.consent.consent import Asker, Deferred
 from ai_session.gate.consent.person_check import Standing, Way
 from ai_session.gate.consent.person_signature import PublicKey, public_key
 from ai_session.gate.consent.terminal_origin import Finding, Origin
+from ai_session.gate.domains import DomainQuestions
+from ai_session.gate.feed import Feed
 from ai_session.gate.gate import Gate
+from ai_session.gate.hook import Hooks
+from ai_session.gate.parts import GateParts
 from ai_session.gate.policy.mode import PolicyInForce
 from ai_session.gate.policy.policy import Action, Decision, Policy
 from ai_session.gate.rate_limits import RateLimiter
 from ai_session.gate.redaction.known_secrets import Masking
 from ai_session.gate.telemetry.base import Telemetry
+from ai_session.gate.written import WrittenDirectories
 from ai_session.models import Answer, Effect, Principal, Question, ToolCall, ToolResult
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.spec import SessionDefaults
@@ -248,20 +253,29 @@ class World:
         self.problem: Exception | None = None
         runtime = home / "runtime"
         runtime.mkdir()
-        parts: Any = (
-            self._tools(),
-            SessionManager(runtime, SessionDefaults()),
-            Workspaces((), str(home)),
-            JournalPolicy(self.journal, Policy(os.getuid(), mode, rules), runtime / "mode.json"),
-            JournalRates(self.journal, self.rates),
-            self.consent,
-            JournalMasking(self.journal, runtime / "mask.key"),
-            audit or self.audit,
-            MemoryKeys(self.journal),
-            Limits(),
-            telemetry,
-        )
-        self.gate = Gate(*parts)
+        policy = JournalPolicy(self.journal, Policy(os.getuid(), mode, rules), runtime / "mode.json")
+        masking = JournalMasking(self.journal, runtime / "mask.key")
+        consent: Any = self.consent
+        log: Any = audit or self.audit
+        sessions, written = SessionManager(runtime, SessionDefaults()), WrittenDirectories()
+        parts: dict[str, Any] = {
+            "tools": {tool.name: tool for tool in self._tools()},
+            "sessions": sessions,
+            "workspaces": Workspaces((), str(home)),
+            "policy": policy,
+            "rates": JournalRates(self.journal, self.rates),
+            "consent": consent,
+            "domains": DomainQuestions(policy, consent, masking.masked),
+            "masking": masking,
+            "audit": log,
+            "call_keys": MemoryKeys(self.journal),
+            "limits": Limits(),
+            "feed": Feed(sessions, consent, policy, masking, log),
+            "hooks": Hooks(policy.hooks, written),
+            "written": written,
+            "telemetry": telemetry or Telemetry(),
+        }
+        self.gate = Gate(GateParts(**parts))
 
     def _tools(self) -> list[Tool]:
         def seen(text: str) -> str:

@@ -13,6 +13,7 @@ import pytest
 
 from ai_session.errors import AiSessionError, Denied, InsufficientScope, InvalidArguments, RateLimited, SessionNotFound
 from ai_session.gate.gate import Gate
+from ai_session.gate.person import PersonActions
 from ai_session.models import Answer, Principal
 from tests.ai_session.unit.gate_world import CLIENT, DENY, PERSON, RATES, World
 
@@ -23,45 +24,45 @@ Door = Callable[[World, Principal], Awaitable[Any]]
 
 async def sandboxed(world: World, who: Principal) -> None:
     given: dict[str, Any] = {"profile": "workspace", "workspace": "/w", "domains": ("pypi.org",)}
-    async with world.gate.sandboxed(who, ("npm", "run", "it's"), **given) as program:
+    async with world.gate.person.sandboxed(who, ("npm", "run", "it's"), **given) as program:
         world.journal.note("run")
         program.trace.outcome = "ok"
         program.trace.facts["exit_code"] = 3
 
 
 async def stop(world: World, who: Principal) -> None:
-    await world.gate.stop(who, lambda: world.journal.note("leave"), sessions=True)
+    await world.gate.person.stop(who, lambda: world.journal.note("leave"), sessions=True)
 
 
 async def look(world: World, who: Principal) -> None:
-    await world.gate.look(who, "s", None, exact=False, window_bytes=1 << 16, wake=lambda: None)
+    await world.gate.person.look(who, "s", None, exact=False, window_bytes=1 << 16, wake=lambda: None)
 
 
 async def take_over(world: World, who: Principal) -> None:
-    await world.gate.take_over(who, "s", "console", force=False, lost=lambda session_id, by: None)
+    await world.gate.person.take_over(who, "s", "console", force=False, lost=lambda session_id, by: None)
 
 
 async def follow_changes(world: World, who: Principal) -> None:
-    (await world.gate.follow_changes(who)).close()
-    await world.gate.feed.close()
+    (await world.gate.person.follow_changes(who)).close()
+    await world.gate.parts.feed.close()
 
 
 LINE = f"scrypt-ed25519 {'0' * 32} {'0' * 64}"
 DOORS: dict[str, tuple[str, Door]] = {
-    "attach": ("attach", lambda world, who: world.gate.attach(who, "s", rows=1, cols=1, read_only=False)),
+    "attach": ("attach", lambda world, who: world.gate.person.attach(who, "s", rows=1, cols=1, read_only=False)),
     "look": ("attach", look),
     "take_over": ("attach", take_over),
     "follow_changes": ("watch_changes", follow_changes),
-    "rename": ("rename", lambda world, who: world.gate.rename(who, "s", "t")),
-    "share": ("share", lambda world, who: world.gate.share(who, "s", ["agent:a"])),
-    "recording": ("record", lambda world, who: world.gate.recording(who, "s")),
-    "approvals": ("approvals", lambda world, who: world.gate.approvals(who)),
-    "answer": ("answer", lambda world, who: world.gate.answer(who, "ap_1", Answer(True))),
-    "watch": ("watch", lambda world, who: world.gate.watch(who)),
-    "policy": ("policy", lambda world, who: world.gate.policy(who, "read-only")),
-    "person": ("person", lambda world, who: world.gate.person(who)),
-    "enrol": ("enrol", lambda world, who: world.gate.enrol(who, LINE, None)),
-    "unenrol": ("unenrol", lambda world, who: world.gate.unenrol(who, None)),
+    "rename": ("rename", lambda world, who: world.gate.person.rename(who, "s", "t")),
+    "share": ("share", lambda world, who: world.gate.person.share(who, "s", ["agent:a"])),
+    "recording": ("record", lambda world, who: world.gate.person.recording(who, "s")),
+    "approvals": ("approvals", lambda world, who: world.gate.person.approvals(who)),
+    "answer": ("answer", lambda world, who: world.gate.person.answer(who, "ap_1", Answer(True))),
+    "watch": ("watch", lambda world, who: world.gate.person.watch(who)),
+    "policy": ("policy", lambda world, who: world.gate.person.policy(who, "read-only")),
+    "facts": ("person", lambda world, who: world.gate.person.facts(who)),
+    "enrol": ("enrol", lambda world, who: world.gate.person.enrol(who, LINE, None)),
+    "unenrol": ("unenrol", lambda world, who: world.gate.person.unenrol(who, None)),
     "stop": ("stop", stop),
     "sandboxed": ("sandbox", sandboxed),
 }
@@ -77,8 +78,11 @@ OF_TOOLS = {"call", "list_tools"}
 
 
 def test_every_door_is_here() -> None:
-    public = {name for name, _ in inspect.getmembers(Gate, inspect.isfunction) if not name.startswith("_")}
-    assert public == DOORS.keys() | FOR_CLIENTS.keys() | OF_TOOLS
+    of_gate, of_people = (
+        {name for name, _ in inspect.getmembers(part, inspect.isfunction) if not name.startswith("_")}
+        for part in (Gate, PersonActions)
+    )
+    assert (of_gate, of_people) == (FOR_CLIENTS.keys() | OF_TOOLS, DOORS.keys())
 
 
 @pytest.mark.parametrize("name", DOORS | FOR_CLIENTS)
@@ -105,7 +109,7 @@ async def test_a_door_has_one_begin_and_one_end(home: Path, name: str) -> None:
 
 
 async def question(world: World) -> Any:
-    asking = World(world.gate._sessions.runtime_directory, {"id": "q", "decision": "ask", "tools": ["*"]})
+    asking = World(world.gate.parts.sessions.runtime_directory, {"id": "q", "decision": "ask", "tools": ["*"]})
     asking.consent.word = Answer(True)
     await asking.call(principal=CLIENT)
     return asking.consent.questions[0]
@@ -122,7 +126,7 @@ async def test_a_door_that_is_shut_does_nothing_and_says_so_in_the_audit(home: P
     assert (record.outcome, record.code) == ("denied", "denied")
     assert record.rule == {"policy": "never", "a client": "", "another user": "default:other-user"}[why]
     assert {"run", "leave", "watch", "pending", "answer"}.isdisjoint(world.journal)
-    assert (world.consent.answers, world.gate._policy.mode) == ([], "trusted")
+    assert (world.consent.answers, world.gate.parts.policy.mode) == ([], "trusted")
     if why == "policy":
         assert "never" in caught.value.message
 
@@ -137,7 +141,7 @@ async def test_who_may_not_read_watches_nothing(home: Path, why: str) -> None:
     }[why]
     with pytest.raises(InsufficientScope if why == "no scope" else Denied):
         await world.gate.watch_changes(who)
-    assert len(world.gate._sessions.changes) == 0
+    assert len(world.gate.parts.sessions.changes) == 0
     (await world.gate.watch_changes(CLIENT, kinds=("list", "tools"))).close()
     assert [record.outcome for record in world.audit.records] == ([] if why == "no scope" else ["denied"])
 
@@ -152,7 +156,9 @@ async def test_a_program_is_judged_by_its_words_its_directory_and_each_name_it_m
 
     async def judged(*argv: str, workspace: str = "/w", domains: tuple[str, ...] = ()) -> str:
         with pytest.raises(Denied):
-            async with world.gate.sandboxed(PERSON, argv, profile="workspace", workspace=workspace, domains=domains):
+            async with world.gate.person.sandboxed(
+                PERSON, argv, profile="workspace", workspace=workspace, domains=domains
+            ):
                 raise InvalidArguments("it ran")
         return world.record.rule
 
@@ -170,12 +176,12 @@ async def test_a_program_is_judged_by_its_words_its_directory_and_each_name_it_m
 async def test_a_program_that_nobody_tells_the_end_of_is_lost(home: Path) -> None:
     world = World(home)
     given: dict[str, Any] = {"profile": "workspace", "workspace": "/w", "domains": ()}
-    async with world.gate.sandboxed(PERSON, ("true",), **given):
+    async with world.gate.person.sandboxed(PERSON, ("true",), **given):
         pass
     started = asyncio.Event()
 
     async def hold() -> None:
-        async with world.gate.sandboxed(PERSON, ("true",), **given):
+        async with world.gate.person.sandboxed(PERSON, ("true",), **given):
             started.set()
             await asyncio.Event().wait()
 
@@ -191,9 +197,9 @@ async def test_doors_are_counted_but_the_daemon_can_always_be_ended(home: Path) 
     world = World(home)
     for _ in range(RATES["effect"]):
         with pytest.raises(SessionNotFound):
-            await world.gate.rename(PERSON, "s", "t")
+            await world.gate.person.rename(PERSON, "s", "t")
     with pytest.raises(RateLimited):
-        await world.gate.rename(PERSON, "s", "t")
+        await world.gate.person.rename(PERSON, "s", "t")
     assert world.record.outcome == "limited"
     await stop(world, PERSON)
     assert world.journal[-2:] == ["leave", "end"]

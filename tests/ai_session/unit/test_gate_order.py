@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,14 @@ from ai_session.audit.files import lines, records
 from ai_session.audit.log import WAITING_BYTES, AuditLog
 from ai_session.errors import ConsentNeeded, Denied, SessionNotFound, StorageFull, UnknownTool
 from ai_session.gate.consent.consent import Deferred
+from ai_session.gate.gate import ORDER, Gate
 from ai_session.models import Answer, Principal
 from tests.ai_session.unit.gate_world import ASK, CLIENT, DENY, PERSON, SECRET, Record, World
 
 pytestmark = pytest.mark.anyio
 LOOKED_UP = ["begin", "room", "rate", "validate", "subject", "policy"]
 ASKED = [*LOOKED_UP, "mask", "consent"]
+ROOT = Path(__file__).parents[3]
 END = ["mask", "end"]
 
 
@@ -44,6 +48,11 @@ async def test_the_order_where_nobody_is_asked_and_no_key_is_given(home: Path) -
     assert result.meta["ai-session/audit"] == {"seq": 1, "head": "head"}
 
 
+def test_the_page_of_the_decision_names_the_steps_in_their_order() -> None:
+    page = (ROOT / "docs/explanation/decisions/05-one-gate.md").read_text()
+    assert re.findall(r"^\d+\. `(\w+)`", page, re.MULTILINE) == [step.__name__ for step in ORDER]
+
+
 def full(world: World) -> None:
     world.audit.problem = StorageFull("the disk is full", suggestion="free some")
 
@@ -51,7 +60,7 @@ def full(world: World) -> None:
 def limited(world: World) -> None:
     for _ in range(200):
         try:
-            world.gate._rates.acquire("mcp:0:7", "effect")
+            world.gate.parts.rates.acquire("mcp:0:7", "effect")
         except Exception:
             break
     world.journal.clear()
@@ -200,10 +209,10 @@ async def test_secrets_are_masked_before_the_end_is_recorded_and_counted_in_it(h
 async def test_a_clients_secrets_are_known_before_its_first_call_is_recorded(home: Path) -> None:
     world = World(home)
     client = Principal("mcp", CLIENT.uid, 7, env={"MY_TOKEN": "not-looking-like-one"})
-    audit = AuditLog(home / "audit", redact=world.gate._masking.masked)
-    world.gate._audit = audit
+    audit = AuditLog(home / "audit", redact=world.gate.parts.masking.masked)
+    world.gate = Gate(replace(world.gate.parts, audit=audit))
     await world.call(principal=client, command="echo not-looking-like-one")
-    async with world.gate.sandboxed(
+    async with world.gate.person.sandboxed(
         Principal("person", CLIENT.uid, 9, env={"OTHER_TOKEN": "neither-does-this"}), ("echo", "neither-does-this"),
         profile="workspace", workspace="/w", domains=(),
     ):  # fmt: skip
@@ -235,19 +244,19 @@ async def test_without_an_audit_log_nothing_is_changed_while_looking_and_ending_
         assert done == {"read": True, "write": False, "execute": False, "network": False, "destructive": True}
         assert len(world.ran) == 2
         with pytest.raises(StorageFull):
-            await world.gate.rename(PERSON, "s", "t")
+            await world.gate.person.rename(PERSON, "s", "t")
         with pytest.raises(StorageFull):
-            async with world.gate.sandboxed(PERSON, ("true",), profile="workspace", workspace="/w", domains=()):
+            async with world.gate.person.sandboxed(PERSON, ("true",), profile="workspace", workspace="/w", domains=()):
                 raise AssertionError
-        await world.gate.approvals(PERSON)
-        problem = await world.gate.stop(PERSON, lambda: left.append(True), sessions=True)
+        await world.gate.person.approvals(PERSON)
+        problem = await world.gate.person.stop(PERSON, lambda: left.append(True), sessions=True)
         assert "the audit log cannot be written" in problem
         while audit.waiting <= WAITING_BYTES:
             audit.event("note", why="n" * 4000)
         assert (await world.call("read")).is_error
-        assert await world.gate.stop(PERSON, lambda: left.append(True), sessions=False)
+        assert await world.gate.person.stop(PERSON, lambda: left.append(True), sessions=False)
     assert left == [True, True]
-    assert await world.gate.stop(PERSON, lambda: left.append(True), sessions=False) == ""
+    assert await world.gate.person.stop(PERSON, lambda: left.append(True), sessions=False) == ""
     audit.close()
     found = list(records(lines(home / "audit")))
     starts = {record["seq"]: record["tool"] for record in found if record["event"] == "tool.start"}

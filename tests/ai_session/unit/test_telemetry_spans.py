@@ -64,7 +64,7 @@ def seeing(home: Path) -> Callable[..., Seen]:
         masks: list[Callable[[str], str]] = []
         telemetry = LiveTelemetry(providers, [str(e) for e in Effect], lambda text: masks[0](text), levels)
         world = World(home, *rules, telemetry=telemetry)
-        masks.append(world.gate._masking.masked)  # pyright: ignore[reportPrivateUsage]
+        masks.append(world.gate.parts.masking.masked)
         return Seen(world, exporter, reader, telemetry)
 
     return make

@@ -92,7 +92,11 @@ class AskingGate:
     async def watch(self, principal: Principal) -> Any:
         return await self._consent.watch(principal)
 
-    async def person(self, principal: Principal) -> Any:
+    @property
+    def person(self) -> AskingGate:
+        return self
+
+    async def facts(self, principal: Principal) -> Any:
         return await self._consent.person.facts(principal)
 
     async def enrol(self, principal: Principal, line: str, signature: Any) -> Any:

@@ -82,6 +82,10 @@ class Gate:
     async def watch_changes(self, principal: Principal, agent: str, run: str, kinds: Any) -> Changes:
         return self.changes.watch(lambda _: True, kinds)
 
+    @property
+    def person(self) -> Gate:
+        return self
+
     async def stop(self, principal: Principal, leave: Callable[[], None], *, sessions: bool) -> str:
         leave()
         return ""

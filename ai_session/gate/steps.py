@@ -1,0 +1,263 @@
+"""The steps of one call between its two audit records, in the order in which ``gate.ORDER`` takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ai_session.errors import Denied
+from ai_session.gate import secrets as gate_secrets
+from ai_session.gate.api import Asker
+from ai_session.gate.consent.consent import Deferred
+from ai_session.gate.consent.question import ask_about, narrowed, told
+from ai_session.gate.hook import call_facts
+from ai_session.gate.parts import GateParts
+from ai_session.gate.policy.policy import ENDING, LISTING, OUTSIDE, Action, Decision, stricter
+from ai_session.gate.policy.prefix import offered
+from ai_session.gate.results import masked, unknown_tool, validate, with_note, with_notices
+from ai_session.gate.subject import action_of, box_of, facts_of
+from ai_session.gate.trace import Trace, rate_key
+from ai_session.models import Effect, Question, SandboxLevel, ToolCall, ToolResult
+from ai_session.sessions.ownership import reach_of_call, require_scope
+from ai_session.sessions.visible import VisibleSessions
+from ai_session.system.shell_words import parse
+from ai_session.tools.base import Arguments, Context, Subject, Tool
+
+DENIED = "do something else, or ask the person, whose configuration says so"
+OPENING = ("create_session", "run_python")
+REPORTING = ("execute_command", "interrupt_command", "read_output", "send_input")
+"""Tools whose results say what appeared in the session's workspace."""
+OUTCOME_FACTS = ("status", "exit_code", "command_id", "omitted_bytes")
+
+
+@dataclass(slots=True, repr=False)
+class CallSteps:
+    """One call: what is given with it, and what its steps have found out so far. A step that refuses raises."""
+
+    parts: GateParts
+    call: ToolCall
+    asker: Asker | None
+    trace: Trace
+    tool: Tool = field(init=False)
+    arguments: Arguments = field(init=False)
+    ignored: str = field(init=False)
+    owner: str = field(init=False)
+    context: Context = field(init=False)
+    subject: Subject = field(init=False)
+    action: Action = field(init=False)
+    decision: Decision = field(init=False)
+    result: ToolResult = field(init=False)
+
+    async def look_up_tool(self) -> None:
+        """Raises UnknownTool."""
+        tools = self.parts.tools
+        tool = tools.get(self.call.name)
+        if tool is None or not (tool.listed or self.call.unlisted):
+            name = self.parts.masking.masked(self.call.name)
+            raise unknown_tool(name, [tool.name for tool in tools.values() if tool.listed])
+        self.tool = tool
+
+    async def require_room_in_audit(self) -> None:
+        """Raises StorageFull for a call that changes something and whose end could not be recorded."""
+        self.parts.audit.require_room(self.tool.effect)
+
+    async def require_scope(self) -> None:
+        """Raises InsufficientScope."""
+        require_scope(self.call.principal, self.tool.name, self.tool.effect)
+
+    async def count_rate(self) -> None:
+        """Raises RateLimited."""
+        self.parts.count(self.call.principal, self.tool.effect, opens=self.tool.name in OPENING)
+
+    async def validate_arguments(self) -> None:
+        """Raises InvalidArguments."""
+        self.arguments, self.ignored = validate(self.tool, self.call.arguments)
+
+    async def find_subject(self) -> None:
+        """Which session, command or file it is about. Raises what the tool raises for one that there is not."""
+        call, parts, reach = self.call, self.parts, reach_of_call(self.call)
+        self.owner = reach.owner
+        self.context = Context(
+            call.principal,
+            VisibleSessions(parts.sessions, reach),
+            parts.workspaces,
+            parts.limits,
+            call.profile,
+            spans=parts.masking.spans,
+            patience_seconds=call.patience_seconds,
+        )
+        self.subject = subject = self.tool.subject(self.context, self.arguments)
+        if subject.session:
+            await subject.session.up_to_date()
+        gate_secrets.learn_session(parts.masking, parts.sessions, subject)
+        self.trace.facts |= facts_of(subject)
+
+    async def ask_policy(self) -> None:
+        """What a rule allows outside of any box is judged once more where a box may have written what it reads."""
+        self.action = action_of(self.call, self.tool, self.subject)
+        self.decision = self.parts.policy.decide(self.action)
+        by_rule = self.decision.verdict == "allow" and not self.decision.rule.startswith("default:")
+        if by_rule and not self.action.boxed and (written := await self._unsure()):
+            self.action = replace(self.action, written=written)
+            self.decision = self.parts.policy.decide(self.action)
+
+    async def ask_hooks(self) -> None:
+        """A hook can only be stricter than the rules. Raises HookFailed."""
+        principal, name = self.call.principal, self.tool.name
+        if self.parts.hooks and not (name in ENDING or (name == LISTING and principal.kind == "person")):
+            with self.parts.telemetry.part("policy.hook"):
+                judged = await self.parts.hooks.judge(principal, self.decision, self._hook_facts)
+            # Another mode may hold by now.
+            self.decision = stricter(judged, self.parts.policy.decide(self.action))
+
+    async def refuse_denied(self) -> None:
+        """Raises Denied."""
+        decision = self.decision
+        self.parts.judged(self.trace, decision)
+        if decision.verdict == "deny":
+            raise Denied(f"{self.tool.name} is denied by {decision.rule}: {decision.reason}", suggestion=DENIED)
+
+    async def ask_person(self) -> ToolResult | None:
+        """Where the decision is ``ask``: None once a person agreed; a result when the client is to ask its person
+        first. Raises Denied, ConsentNeeded, RateLimited."""
+        if self.decision.verdict != "ask":
+            return None
+        question, call, trace = await self._question(), self.call, self.trace
+        with self.parts.telemetry.part("consent.wait"):
+            answer = await self.parts.consent.obtain(question, self.asker, call.state, call.answers)
+        if isinstance(answer, Deferred):
+            trace.outcome, trace.facts["consent"] = "denied", {"id": answer.question.question_id, "deferred": True}
+            return ToolResult(question.message, {}, question=answer.question, state=answer.state)
+        trace.facts["consent"] = {"by": answer.by, "scope": answer.scope}
+        return None
+
+    async def remember_use(self) -> None:
+        """Who acts in a session is asked about the names its programs want to reach; where its box writes is kept."""
+        if self.tool.effect is Effect.READ:
+            return
+        if session := self.subject.session:
+            self.parts.domains.acted(session.spec.session_id, self.call.principal)
+        if self.subject.level is not SandboxLevel.NONE:
+            await self.parts.written.add_of(self.subject, opens=self.tool.name in OPENING)
+
+    async def run_tool(self) -> None:
+        """Once per call key."""
+        with self.parts.telemetry.part("tool.run"):
+            self.result = await self._run(replace(self.context, subject=self.subject))
+        self.parts.rates.spend(rate_key(self.call.principal), "output_bytes", len(self.result.text))
+        self.trace.outcome = "ok"
+
+    async def record_outcome(self) -> None:
+        """What came of it; what was granted for a session that is closed ends with it."""
+        parts, structured = self.parts, self.result.structured
+        if self.tool.name == "close_session" and self.subject.session:
+            closed = self.subject.session.spec.session_id
+            parts.consent.end_session(closed)
+            parts.written.forget(closed)
+        if self.tool.name == "create_session" and (made := parts.sessions.find(str(structured.get("session_id")))):
+            self.subject = Subject(made, made.spec.profile, made.spec.level)
+            self.trace.facts |= facts_of(self.subject)
+        self.trace.facts |= {name: structured[name] for name in OUTCOME_FACTS if name in structured}
+
+    async def add_notes(self) -> ToolResult:
+        """The result, with what appeared in the workspace and the arguments that were ignored."""
+        if session := self.subject.session:
+            self.trace.box = box_of(self.subject)
+            if self.tool.name in REPORTING:
+                facts = self.result.structured
+                ended = "" if facts.get("status") == "running" else str(facts.get("command_id", ""))
+                notices = await self.parts.sessions.boxes.news(session.spec.session_id, ended)
+                self.result = with_notices(self.result, notices)
+        return with_note(self.result, self.ignored and await self._echo(self.ignored, self.call.arguments))
+
+    async def masked(self, result: ToolResult) -> ToolResult:
+        """The result without secrets. A question was masked when it was made."""
+        if result.question:
+            return result
+        steps = masked(result, self.parts.masking.mask)
+        result, count = await self.parts.sessions.turns.run(rate_key(self.call.principal), steps)
+        if count:
+            self.trace.facts["redactions"] = count
+        return result
+
+    async def failed(self, code: str, message: str, suggestion: str, **more: Any) -> ToolResult:
+        """A refusal that repeats no secret of what was given."""
+        steps = gate_secrets.failed(self.parts.masking, self.call.arguments, code, message, suggestion, **more)
+        return await self.parts.sessions.turns.run(rate_key(self.call.principal), steps)
+
+    async def _run(self, context: Context) -> ToolResult:
+        tool, arguments = self.tool, self.arguments
+        key: str = getattr(arguments, "call_key", "")
+        if not key:
+            return await tool.run(context, arguments)
+
+        async def run(begun: float) -> ToolResult:
+            return await self.masked(await tool.run(replace(context, first_seen=begun), arguments))
+
+        plain = arguments.model_dump(exclude={"call_key"})
+        once = self.parts.call_keys.once
+        return await once(tool.name, key, plain, run, resumable=tool.resumable, owner=self.owner)
+
+    async def _unsure(self) -> str:
+        """Why a box may write what the command of a call outside of any box reads; empty where none may."""
+        command = self.subject.command
+        return "" if command is None else await self.parts.written.why(self.subject, parse(command).commands)
+
+    def _hook_facts(self) -> dict[str, Any]:
+        call, tool, parts = self.call, self.tool, self.parts
+        session, place, box = self.subject.session, self.subject.place, self.subject.profile
+        return {
+            **call_facts(call.principal, tool.name, tool.effect, parts.masking, call.arguments),
+            "agent": call.agent,
+            "mode": parts.policy.mode,
+            "session": {"id": session.spec.session_id, "name": session.spec.name} if session else None,
+            "directory": session.at.cwd if session else place.directory if place else "",
+            "box": {"profile": box.name, "level": str(self.subject.level), "workspace": box.workspace},
+        }
+
+    async def _question(self) -> Question:
+        call, subject, mask = self.call, self.subject, self.parts.masking.masked
+        place, session, rule = subject.place, subject.session, self.decision.rule
+        given = self.arguments.model_dump(exclude={"call_key"})
+        first = subject.command or subject.path or (place.directory if place else "")
+        if subject.raw_input:
+            keys: Sequence[str] = given.get("keys", ())
+            first = " ".join([repr(given.get("text", "")), *keys])
+        about = told(given, first)
+        shown = mask(about)
+        at = session.at.cwd if session else "new"
+        where = f"below {place.workspace}" if subject.path and place else f"{at}, sandbox {box_of(subject)}"
+        prefix = await self._prefix(rule) if shown == subject.command else ""
+        return ask_about(
+            call.principal,
+            call.name,
+            given | ({"profile": call.profile} if call.profile else {}),
+            session=session.spec.session_id if session else "",
+            name=session.spec.name if session else given.get("name", ""),
+            about=shown,
+            where=mask(where),
+            detail=narrowed(about, shown),
+            rule=rule,
+            reason=await self._echo(self.decision.reason, given),
+            policy=self.parts.policy.digest,
+            prefix=prefix,
+            folder=self._folder(rule),
+        )
+
+    async def _prefix(self, rule: str) -> str:
+        """The first words of the command that an answer may cover; none where a box may write what it reads."""
+        prefix = offered(self.subject.command or "", rule)
+        unboxed = self.subject.level is SandboxLevel.NONE
+        return "" if prefix and unboxed and await self._unsure() else prefix
+
+    def _folder(self, rule: str) -> str:
+        """The directory of a session to come, below which an answer may cover every one: outside the workspaces only,
+        which nothing but its place keeps it from, and without secrets in its name."""
+        place = self.subject.place
+        if not place or self.subject.session or self.subject.path or rule != OUTSIDE:
+            return ""
+        return place.directory if self.parts.masking.masked(place.directory) == place.directory else ""
+
+    async def _echo(self, text: str, given: Any) -> str:
+        return await self.parts.sessions.turns.run(rate_key(self.call.principal), self.parts.masking.echo(text, given))
