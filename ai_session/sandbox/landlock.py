@@ -14,7 +14,6 @@ from pathlib import Path
 
 from ai_session.models import SandboxProfile
 from ai_session.sandbox import landlock_exec
-from ai_session.sandbox.landlock_exec import abi as abi
 
 LEAST_ABI = 6
 """Before it a box could signal every process of its user; before 3 it could truncate any file."""

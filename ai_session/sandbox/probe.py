@@ -44,9 +44,9 @@ def probe() -> tuple[SandboxStatus, Bubblewrap | None]:
         seccomp.build(network=True)
     except SandboxUnavailable as problem:
         return SandboxStatus(SandboxLevel.NONE, (f"{problem.message}: {problem.suggestion}",)), None
-    from ai_session.sandbox import landlock
+    from ai_session.sandbox import landlock, landlock_exec
 
-    abi = landlock.abi()
+    abi = landlock_exec.abi()
     found, reasons = bwrap.find(), list[str]()
     version = found.version if found else ""
     if found is None:

@@ -22,7 +22,7 @@ from ai_session.sandbox import bwrap, seccomp
 from ai_session.sandbox import probe as sandbox_probe
 from ai_session.sandbox.bwrap import Bubblewrap, Files, Plan, Sources
 from ai_session.sandbox.network import entry
-from ai_session.sandbox.probe import SandboxStatus as SandboxStatus
+from ai_session.sandbox.probe import SandboxStatus
 from ai_session.sandbox.workspace.notices import Found, found_in
 from ai_session.sandbox.workspace.placeholders import Placeholders
 from ai_session.sandbox.workspace.protected_paths import (

@@ -109,7 +109,7 @@ def configuration(config: Path | None) -> Iterator[Finding]:
     """The file, and its tasks as far as they can be judged without servers."""
     from ccswarm.app import brain_problems
     from ccswarm.config import config as files
-    from ccswarm.plan import check as plan
+    from ccswarm.plan.check import plan_problems
 
     loaded = files.load(config)
     settings, supplied = loaded.settings, _supplied(loaded.settings)
@@ -120,7 +120,7 @@ def configuration(config: Path | None) -> Iterator[Finding]:
         yield Finding("configuration", "ok", f"{loaded.path}: {len(settings.mcp.servers)} servers, {counts}")
     if supplied.told:
         yield Finding("agents", "ok", supplied.told, 'try it: ccswarm run "list the files"')
-    for problem in plan.check(settings, None):
+    for problem in plan_problems(settings, None):
         yield Finding("plan", "fail", problem, "fix it: ccswarm plan check")
     for problem in brain_problems(supplied.settings):
         yield Finding("brains", "fail", problem, "fix it, or give the agent another brain")

@@ -47,7 +47,7 @@ def check(
 
     Exit codes: 0 it can, 1 a server that it needs does not work, 2 it cannot: every problem is named with its place.
     """
-    from ccswarm.plan import check as plans
+    from ccswarm.plan.check import plan_problems
 
     loaded = peek(config) if offline else load(config)
     loaded = replace(loaded, settings=settings_of(file, loaded) if offline else _agreed(file, loaded))
@@ -56,7 +56,7 @@ def check(
         raise PlanInvalid(
             f"{_place(file, loaded)}: there are no tasks", suggestion="add [[tasks]] with steps, or [[steps]]"
         )
-    if wrong := plans.check(settings, None) if offline else asyncio.run(_problems(settings, loaded)):
+    if wrong := plan_problems(settings, None) if offline else asyncio.run(_problems(settings, loaded)):
         raise PlanInvalid(f"{_place(file, loaded)}: {'; '.join(wrong)}", suggestion="fix these places")
     counts = {"tasks": len(settings.tasks), "steps": sum(len(task.steps) for task in settings.tasks)}
     facts = {"plan": _place(file, loaded), **counts, "agents": len(settings.agents), "servers_asked": not offline}
@@ -73,9 +73,9 @@ def show(file: PlanFile = None, config: Config = None, as_json: Json = False) ->
 
     Exit codes: 0 shown, 2 the plan is wrong.
     """
-    from ccswarm.plan import check as plans
+    from ccswarm.plan.check import describe
 
-    told = plans.describe(settings_of(file, peek(config)))
+    told = describe(settings_of(file, peek(config)))
     if as_json:
         show_json(told)
         return
@@ -111,13 +111,13 @@ async def _problems(settings: Settings, loaded: Loaded) -> list[str]:
     from ccswarm.cli.configured_servers import workspace_of
     from ccswarm.clones.clones import Workspaces
     from ccswarm.config import config
-    from ccswarm.plan import check as plans
+    from ccswarm.plan.check import grant_problems, plan_problems
     from ccswarm.toolbox.discovery import called
 
     directory = workspace_of(loaded)
     tools = await called(settings, directory)
     workspaces = Workspaces(Path(directory), config.state_directory() / "workspaces", config.server_environment())
-    wrong = [*plans.check(settings, tools), *plans.grant_problems(settings, tools)]
+    wrong = [*plan_problems(settings, tools), *grant_problems(settings, tools)]
     wrong += await asyncio.to_thread(app.brain_problems, settings)
     return [*wrong, *await app.tree_problems(settings, workspaces, ready=True)]
 

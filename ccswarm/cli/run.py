@@ -63,7 +63,7 @@ def run(
     Exit codes: 0 done, 1 failed, 2 the plan is wrong, 3 blocked or waiting for approval, 4 a budget is used up, 5 the
     configuration or the plan changed since a person used it and nobody agreed, 130 Ctrl-C.
     """
-    from ccswarm.plan import check as plans
+    from ccswarm.plan.check import plan_problems
     from ccswarm.runs import service
 
     loaded = peek(config) if dry_run else load(config, executes=True, workspace=workspace)
@@ -71,7 +71,7 @@ def run(
     planned = _planned(what, loaded, workspace, dry_run=dry_run)
     settings = service.named(planned.settings, name)
     directory = _directory(workspace, settings, loaded)
-    service.refuse(plans.check(settings, None))
+    service.refuse(plan_problems(settings, None))
     if dry_run:
         _show_plan(settings, as_json)
         return
@@ -239,9 +239,9 @@ def _directory(given: Path | None, settings: Settings, loaded: Loaded) -> str:
 
 def _show_plan(settings: Settings, as_json: bool) -> None:
     from ccswarm.cli.output import show_json, show_rows
-    from ccswarm.plan import check as plans
+    from ccswarm.plan.check import describe
 
-    told = plans.describe(settings)
+    told = describe(settings)
     if as_json:
         show_json(told)
         return

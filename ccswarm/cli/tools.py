@@ -95,9 +95,9 @@ def tasks(file: PlanFile = None, config: Config = None, as_json: Json = False) -
 
     Tasks of one stage may run at the same time. Exit codes: 0 listed, 2 the configuration or the plan is wrong.
     """
-    from ccswarm.plan import check as plans
+    from ccswarm.plan.check import describe
 
-    told = plans.describe(settings_of(file, peek(config)))
+    told = describe(settings_of(file, peek(config)))
     stages = {name: number for number, names in enumerate(told["stages"], 1) for name in names}
     columns = ("stage", "task", "agents", "priority", "needs", "steps", "text")
     rows: list[dict[str, Any]] = []

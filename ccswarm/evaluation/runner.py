@@ -32,7 +32,7 @@ from ccswarm.evaluation.report import Result
 from ccswarm.evaluation.suite import Case, Entrant, Suite
 from ccswarm.evaluation.workdir import Place
 from ccswarm.models import RunStatus
-from ccswarm.plan import check as plans
+from ccswarm.plan.check import plan_problems
 from ccswarm.plan.origin import Origin
 from ccswarm.swarm.terminals import CLEANER, end_terminals, tools_for_ending
 
@@ -142,7 +142,7 @@ class Evaluation:
             f"case {one.case.id}: {problem}"
             for one in tries
             if one.attempt == 1
-            for problem in plans.check(self._plan(one), tools)
+            for problem in plan_problems(self._plan(one), tools)
         ]
         if problems:
             raise PlanInvalid("; ".join(dict.fromkeys(problems)), suggestion="fix the suite")

@@ -20,7 +20,7 @@ OWN_SERVER = "swarm"
 PLACE = re.compile(r"((?:(?:task|step|gate|review) [\w.-]+: |review: )+|agent [\w-]+: |\[[^\]]*\] (?!is for )\S+ )")
 
 
-def check(settings: Settings, tools: Mapping[str, ToolInfo] | None) -> list[str]:
+def plan_problems(settings: Settings, tools: Mapping[str, ToolInfo] | None) -> list[str]:
     """Every problem of the plan, each with its place; empty when it can be carried out.
 
     ``tools`` are those there are, by ``server.tool``; None when no server was asked, and then neither the tools' names

@@ -8,7 +8,7 @@ from typing import Any
 
 from ccswarm.config.settings import AgentSettings, McpSettings, ServerSettings, Settings, SwarmSettings
 from ccswarm.errors import BudgetExhausted, PlanInvalid
-from ccswarm.plan import check as plans
+from ccswarm.plan.check import OWN_SERVER, plan_problems
 from ccswarm.plan.delegation import delegated
 from ccswarm.plan.origin import gate_problems
 from ccswarm.plan.topology import Links
@@ -60,7 +60,7 @@ class Crew:
     def check(self, agent: str, tasks: Sequence[Mapping[str, Any]], servers: Collection[str]) -> Settings:
         """As ``delegated``; raises PlanInvalid, too, for what cannot be carried out with these servers."""
         plan = self.delegated(agent, tasks)
-        known = McpSettings(servers=tuple(ServerSettings(name=name) for name in servers if name != plans.OWN_SERVER))
-        if wrong := plans.check(plan.model_copy(update={"mcp": known}), None):
+        known = McpSettings(servers=tuple(ServerSettings(name=name) for name in servers if name != OWN_SERVER))
+        if wrong := plan_problems(plan.model_copy(update={"mcp": known}), None):
             raise PlanInvalid("; ".join(wrong), suggestion="correct what is named")
         return plan

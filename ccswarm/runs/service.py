@@ -15,7 +15,7 @@ from ccswarm.config.settings import PLAYBOOK, AgentSettings, Settings, SwarmSett
 from ccswarm.config.trust import PLANS, Source, look
 from ccswarm.errors import ConfigInvalid, PlanInvalid, ServerUnavailable, UsageInvalid
 from ccswarm.models import Priority, RunStatus
-from ccswarm.plan import check as plans
+from ccswarm.plan.check import able, grant_problems, plan_problems
 from ccswarm.plan.origin import Author, Origin, gate_problems
 from ccswarm.runs.status import ended_here, run_id_of, short, status_of
 
@@ -102,7 +102,7 @@ def require_gates(settings: Settings) -> None:
     wrong = [
         f"task {task.id}: {problem}"
         for task in settings.tasks
-        for problem in gate_problems(task.gates, plans.able(settings, task), settings.swarm.shell)
+        for problem in gate_problems(task.gates, able(settings, task), settings.swarm.shell)
     ]
     if wrong:
         raise PlanInvalid(
@@ -141,7 +141,7 @@ async def check(
     checker = AgentSettings(name=CHECKER, grants=tuple(grants))
     toolbox = opened.hands.toolbox({CHECKER: checker}, directory, files=files)
     tools = {tool.full_name: tool for tool in await toolbox.discover_tools(CHECKER)}
-    wrong = [*plans.check(settings, tools), *plans.grant_problems(settings, tools), *apps.brain_problems(settings)]
+    wrong = [*plan_problems(settings, tools), *grant_problems(settings, tools), *apps.brain_problems(settings)]
     wrong += await apps.tree_problems(settings, opened.hands.workspaces(directory))
     problems = toolbox.problems()
     needed = [name for name in problems if any(one.endswith(f"server {name} offers no tools") for one in wrong)]
@@ -194,7 +194,7 @@ async def _again(opened: App, found: Execution) -> Execution:
             suggestion=f"ccswarm runs show {short(found.id)}; ccswarm run begins another one",
         )
     run_id, (plan, sources) = apps.new_run_id(), await asyncio.to_thread(_plan_now, found)
-    refuse(plans.check(plan, None) if plan else [])
+    refuse(plan_problems(plan, None) if plan else [])
     await opened.swarm.again(found.id, run_id, plan, sources)
     return await opened.engine.status(run_id)
 

@@ -116,7 +116,7 @@ class House:
         file = self.home / "plan.toml"
         file.write_text(text)
         settings = config.peek_plan(file, self.settings)
-        assert check.check(settings, None) == list(problems)
+        assert check.plan_problems(settings, None) == list(problems)
         return settings
 
     @asynccontextmanager

@@ -93,7 +93,7 @@ async def carry_out(settings: Settings, folder: Path) -> Mapping[str, Drive]:
     results: dict[str, Any] = {}
     ends: dict[str, Drive] = {}
     async with served(folder) as server:
-        assert check.check(settings, await server.tools()) == []
+        assert check.plan_problems(settings, await server.tools()) == []
         for facts in check.describe(settings)["tasks"]:
             task = next(task for task in settings.tasks if task.id == facts["id"])
             told = {"inputs": {need: results[need] for need in task.needs}, "run_id": run_id, "workspace": str(folder)}

@@ -16,7 +16,7 @@ from ccswarm.config.settings import Settings
 from ccswarm.engines.base import Execution
 from ccswarm.errors import RunNotFound, SwarmError
 from ccswarm.models import RunStatus
-from ccswarm.plan import check as plans
+from ccswarm.plan.check import plan_problems
 from ccswarm.plan.origin import Origin
 from ccswarm.runs import service
 from ccswarm.runs.status import ended_here, facts_of, status_of
@@ -68,7 +68,7 @@ class Work:
     def _plan(self, kept: Kept, task: Assigned, settings: Settings) -> Settings:
         agents = [agent_of(settings, kept.members[one]) for one in task.members]
         plan = plan_of(settings, kept, agents, task.text, task.strategy, task.priority)
-        service.refuse(plans.check(plan, None))
+        service.refuse(plan_problems(plan, None))
         return plan
 
     async def take_back(self, kept: Kept, task: Assigned, member: Member) -> None:

@@ -27,7 +27,8 @@ from ai_session.sandbox import (
     probe,
 )
 from ai_session.sandbox.bwrap import Bubblewrap
-from ai_session.sandbox.sandbox import Boxed, Sandbox, SandboxStatus
+from ai_session.sandbox.probe import SandboxStatus
+from ai_session.sandbox.sandbox import Boxed, Sandbox
 from tests.bounds import BOUND_SECONDS
 
 ORDINARY = 12345

@@ -9,7 +9,8 @@ from typing import ClassVar
 from ai_session.models import SandboxLevel, SandboxProfile
 from ai_session.sandbox.boxes import Boxes, BoxSettings
 from ai_session.sandbox.bwrap import Bubblewrap
-from ai_session.sandbox.sandbox import Sandbox, SandboxStatus
+from ai_session.sandbox.probe import SandboxStatus
+from ai_session.sandbox.sandbox import Sandbox
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.session import Session
 from ai_session.sessions.spec import NewSession, SessionDefaults

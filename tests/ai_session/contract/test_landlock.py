@@ -15,7 +15,7 @@ import pexpect
 import pytest
 
 from ai_session.models import SandboxProfile
-from ai_session.sandbox import landlock, seccomp
+from ai_session.sandbox import landlock, landlock_exec, seccomp
 from tests.ai_session import unprivileged
 from tests.bounds import BOUND_SECONDS
 
@@ -99,7 +99,7 @@ def box(home: Path) -> Iterator[Box]:
 
 
 def test_the_kernel_here_is_new_enough() -> None:
-    assert landlock.abi() >= landlock.LEAST_ABI
+    assert landlock_exec.abi() >= landlock.LEAST_ABI
 
 
 @pytest.mark.parametrize(

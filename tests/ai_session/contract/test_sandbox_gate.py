@@ -19,7 +19,8 @@ from ai_session.config import config
 from ai_session.errors import AiSessionError
 from ai_session.gate.policy import administrator
 from ai_session.models import SandboxLevel
-from ai_session.sandbox.sandbox import Machine, Sandbox, SandboxStatus, ids
+from ai_session.sandbox.probe import SandboxStatus
+from ai_session.sandbox.sandbox import Machine, Sandbox, ids
 from tests.ai_session.contract.command_line import BOUND_SECONDS, CommandLine, finish
 from tests.ai_session.contract.ways import Audit
 from tests.ai_session.contract.wire import daemon_pids, runtime

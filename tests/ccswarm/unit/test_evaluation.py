@@ -92,7 +92,7 @@ def test_commands_and_steps_become_a_playbook_in_one_terminal(tmp_path: Path) ->
     assert [step.tool.partition(".")[0] for step in steps] == ["sh"] * 4
     assert steps[1].args["command"] == "echo $${HOME}"
     assert steps[1].args["session_id"] == steps[3].args["session_id"] == "${steps.terminal.session_id}"
-    assert check.check(
+    assert check.plan_problems(
         Settings(
             mcp=McpSettings(servers=(ServerSettings(name="sh", command="x"),)),
             agents=(AgentSettings(name="someone", grants=("sh.*",)),),

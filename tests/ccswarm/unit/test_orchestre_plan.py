@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ccswarm.config import config
 from ccswarm.config.settings import Settings
 from ccswarm.models import RunStatus
-from ccswarm.plan.check import check, describe
+from ccswarm.plan.check import describe, plan_problems
 from ccswarm.plan.topology import Links
 from ccswarm.runs import service
 from ccswarm.servers.mcp.toolsets.orchestre.analysis import analysis_of, brief_of
@@ -214,7 +214,7 @@ def test_any_text_has_a_plan_that_the_swarm_takes(
     assert plan_problem(plan) == ""
     json.dumps(plan)
     taken = as_run(plan, requirements)
-    assert check(taken, None) == []
+    assert plan_problems(taken, None) == []
     assert [task.id for task in taken.tasks] == [one["swarmTask"] for one in tasks_in(plan)]
     needs = {swarm_id(one["id"]): tuple(map(swarm_id, one["dependencies"])) for one in tasks_in(plan)}
     assert {task.id: task.needs for task in taken.tasks} == needs

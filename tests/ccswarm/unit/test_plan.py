@@ -39,7 +39,7 @@ TOOLS = {
 
 
 def problems(text: str, tools: Any = TOOLS) -> list[str]:
-    return check.check(config.parse(SERVERS + text), tools)
+    return check.plan_problems(config.parse(SERVERS + text), tools)
 
 
 def step(name: str, **facts: Any) -> str:
@@ -97,7 +97,7 @@ def test_problems_of_tasks(said: str) -> None:
     text = TASKS[said].replace("gates = [{}]", "[[tasks.gates]]")
     other = '[mcp]\nservers = [{ name = "other", command = "x" }]\n[swarm]\nshell = "sh"\n'
     tools = {"other.any": ToolInfo("other", "any")}
-    found = check.check(config.parse(other + text), tools) if "other.*" in text else problems(text)
+    found = check.plan_problems(config.parse(other + text), tools) if "other.*" in text else problems(text)
     assert found == [said]
 
 
@@ -270,7 +270,7 @@ def test_a_long_plan_is_checked_and_told_quickly() -> None:
     tasks = [TaskSettings.model_validate({"id": "t0", "steps": [{"id": "a", "tool": "sh.any"}]})]
     tasks += [tasks[0].model_copy(update={"id": f"t{n}", "needs": (f"t{n - 1}",)}) for n in range(1, 3000)]
     settings = config.parse(SERVERS + AGENT).model_copy(update={"tasks": tuple(tasks)})
-    assert check.check(settings, TOOLS) == []
+    assert check.plan_problems(settings, TOOLS) == []
     assert len(check.describe(settings)["stages"]) == 3000
 
 

@@ -119,11 +119,14 @@ def test_settings_that_are_wrong_are_named() -> None:
 def test_who_takes_words_needs_the_grants_for_a_terminal() -> None:
     server = McpSettings(servers=(ServerSettings(name="ai-session", command="x"),))
     few = AgentSettings(name="a", grants=("ai-session.create_session",), settings={"words": "playbooks"})
-    told = check.check(service.in_words("files", Settings(agents=(few,), mcp=server)), None)
+    told = check.plan_problems(service.in_words("files", Settings(agents=(few,), mcp=server)), None)
     assert told[0].endswith("agent a has no grant for ai-session.execute_command, ai-session.read_output")
     able = few.model_copy(update={"grants": ("ai-session.*",)})
-    assert check.check(service.in_words("files", Settings(agents=(able,), mcp=server)), None) == []
-    assert "needs a server of terminals" in check.check(service.in_words("files", Settings(agents=(able,))), None)[0]
+    assert check.plan_problems(service.in_words("files", Settings(agents=(able,), mcp=server)), None) == []
+    assert (
+        "needs a server of terminals"
+        in check.plan_problems(service.in_words("files", Settings(agents=(able,))), None)[0]
+    )
 
 
 def test_who_thinks_is_asked_before_who_goes_by_the_words() -> None:

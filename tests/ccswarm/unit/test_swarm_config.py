@@ -65,7 +65,7 @@ def test_the_smallest_file_that_must_work(tmp_path: Path) -> None:
     assert [server.name for server in loaded.settings.mcp.servers] == ["ai-session"]
     assert config.command_of(loaded.settings.mcp.servers[0]) == ["ai-session", "mcp-server", "--stdio"]
     assert loaded.settings == Settings(mcp=loaded.settings.mcp)
-    assert check.check(loaded.settings, None) == []
+    assert check.plan_problems(loaded.settings, None) == []
 
 
 def test_commands_are_split_as_a_shell_splits_them() -> None:
@@ -310,7 +310,7 @@ def test_the_reference_without_its_comment_signs_says_the_defaults() -> None:
 @pytest.mark.parametrize("text", [config.starter(), (ROOT / "config/ccswarm.toml").read_text()])
 def test_what_is_shipped_is_right(text: str) -> None:
     settings = config.parse(text)
-    assert check.check(settings, None) == []
+    assert check.plan_problems(settings, None) == []
     assert len(settings.agents) >= 3
     assert len(check.describe(settings)["stages"]) == 2
     assert config.command_of(settings.mcp.servers[0]) == ["ai-session", "mcp-server", "--stdio"]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ccswarm.config.settings import AgentSettings, Settings, Topology
 from ccswarm.errors import ConfigInvalid, PlanInvalid, UsageInvalid
-from ccswarm.plan import check as plans
+from ccswarm.plan.check import plan_problems
 from ccswarm.runs import service
 from ccswarm.servers._rate_limit import Rates
 from ccswarm.servers.base import Admission
@@ -54,7 +54,7 @@ def agents(*names: str, brain: str = "playbook") -> list[AgentSettings]:
 
 def needs(topology: Topology, *names: str, brain: str = "playbook") -> dict[str, tuple[str, ...]]:
     plan = plan_of(Settings(), kept(topology), agents(*names, brain=brain), "go", "parallel", "high")
-    assert plans.check(plan, None) == []
+    assert plan_problems(plan, None) == []
     assert {task.priority for task in plan.tasks} == {"high"}
     assert (plan.swarm.topology, plan.swarm.max_agents, plan.swarm.strategy) == (topology, len(names), "parallel")
     return {task.id: task.needs for task in plan.tasks}

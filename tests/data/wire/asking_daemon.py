@@ -47,7 +47,7 @@ class AskingGate:
         self._asked = 0
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        return getattr(self._inner if hasattr(self._inner, name) else self._inner.person, name)
 
     async def call(self, call: ToolCall, asker: Any = None) -> ToolResult:
         if call.principal.kind == "mcp" and call.name in ASKED_ABOUT:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from ccswarm.config.settings import AgentSettings, Settings
 from ccswarm.errors import ConfigInvalid, PlanInvalid
-from ccswarm.plan import check as plans
+from ccswarm.plan.check import placed, plan_problems
 from ccswarm.runs import service
 from ccswarm.servers.a2a.core.task_store import Task
 from ccswarm.servers.a2a.standard.card import INPUTS, OUTPUTS, PLAN
@@ -94,7 +94,7 @@ def planned(plan: str, named: str, settings: Settings) -> Settings:
         found = service.planned(plan, settings, WHERE)
     except (ConfigInvalid, PlanInvalid) as error:
         raise refused(error) from None
-    if problems := plans.check(found, None):
+    if problems := plan_problems(found, None):
         raise Fault(INVALID_PARAMS, violations=[_violation(problem) for problem in problems])
     return found
 
@@ -106,7 +106,7 @@ def refused(error: ConfigInvalid | PlanInvalid) -> Fault:
 
 
 def _violation(problem: str) -> tuple[str, str]:
-    place, what = plans.placed(problem)
+    place, what = placed(problem)
     return (f"plan: {place}" if place else "plan"), what
 
 

@@ -20,7 +20,7 @@ from ccswarm.config.config import Loaded
 from ccswarm.config.settings import Settings
 from ccswarm.errors import PlanInvalid, RunNotFound, SwarmError, UsageInvalid
 from ccswarm.models import RunStatus
-from ccswarm.plan import check as plans
+from ccswarm.plan.check import plan_problems
 from ccswarm.plan.origin import Origin
 from ccswarm.runs import service
 from ccswarm.runs.status import MOST_TASKS, ended_here
@@ -255,7 +255,7 @@ class Desk:
     ) -> tuple[str, list[str]]:
         """The id of a run of ``settings`` that is queued now, or was with the same ``call_key`` before, and what is
         worth knowing; ``origin`` is who wrote its tasks. Raises PlanInvalid, ServerUnavailable."""
-        service.refuse(plans.check(settings, None))
+        service.refuse(plan_problems(settings, None))
         key, plan = str(arguments.get("call_key", "")), self._text(arguments, settings, loaded)
         app = await self.working(settings)
         run_id = apps.new_run_id()

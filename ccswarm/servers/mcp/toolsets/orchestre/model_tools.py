@@ -13,7 +13,7 @@ from typing import Any
 from ccswarm import app as apps
 from ccswarm.config.config import Loaded
 from ccswarm.errors import ConfigInvalid, PlanInvalid, ServerUnavailable, SwarmError
-from ccswarm.plan import check as plans
+from ccswarm.plan.check import plan_problems
 from ccswarm.plan.origin import missing_for_gates
 from ccswarm.servers._json_values import cut, items, table
 from ccswarm.servers.mcp.toolsets.orchestre.analysis import analysis_of, brief_of, is_new
@@ -177,10 +177,10 @@ async def _problems(desk: Desk, loaded: Loaded, text: str) -> list[str]:
     """What check_plan would say of a plan."""
     try:
         settings = desk.meant({"plan": text}, loaded)
-        if problems := plans.check(settings, None):
+        if problems := plan_problems(settings, None):
             return problems
         tools = await called(settings, desk.directory(".", loaded))
-        return [*plans.check(settings, tools), *await asyncio.to_thread(apps.brain_problems, settings)]
+        return [*plan_problems(settings, tools), *await asyncio.to_thread(apps.brain_problems, settings)]
     except (ConfigInvalid, PlanInvalid, ServerUnavailable) as error:
         return [error.message]
 

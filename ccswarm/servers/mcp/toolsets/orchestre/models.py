@@ -17,7 +17,7 @@ from ccswarm.config.config import Loaded
 from ccswarm.config.settings import AgentSettings, Settings, TaskSettings
 from ccswarm.errors import SwarmError
 from ccswarm.models import RunStatus
-from ccswarm.plan import check as plans
+from ccswarm.plan.check import plan_problems
 from ccswarm.plan.origin import Origin
 from ccswarm.runs import service
 from ccswarm.runs.status import facts_of
@@ -85,7 +85,7 @@ async def asked(
     are granted none; with them, what they have. The run is cancelled where nobody waits for it any more. Raises
     SwarmError where it cannot begin."""
     settings = _plan(loaded.settings, thinkers, task, text, tools)
-    service.refuse(plans.check(settings, None))
+    service.refuse(plan_problems(settings, None))
     app = await desk.working(loaded.settings)
     run = apps.new_run_id()
     # For whoever goes on with the run: it is not the configuration's own plan.

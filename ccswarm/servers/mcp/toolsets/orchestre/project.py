@@ -16,7 +16,7 @@ from ccswarm.config import config
 from ccswarm.config.config import Loaded
 from ccswarm.config.settings import AgentSettings, Settings
 from ccswarm.errors import UsageInvalid
-from ccswarm.plan import check as plans
+from ccswarm.plan.check import plan_problems
 from ccswarm.plan.origin import GATE_TOOLS, Origin, gate_problems
 from ccswarm.plan.shell_text import quote
 from ccswarm.runs import service
@@ -120,7 +120,7 @@ def _planned(own: Settings, name: str, template: str, folder: Path, files: Mappi
             follower: Facts = {"name": agent.name, "brain": service.PLAYBOOK, "settings": {}}
             text = json.dumps({"agents": [follower], "tasks": [{**task, "agent": agent.name}]}, indent=1)
             settings = service.named(config.parse_plan(text, own), name.lstrip("-")[:63])
-            problems = [*plans.check(settings, None), *gate_problems(settings.tasks[0].gates, [agent], server)]
+            problems = [*plan_problems(settings, None), *gate_problems(settings.tasks[0].gates, [agent], server)]
             if not problems:
                 return text, settings
     raise Refusal(

@@ -14,7 +14,7 @@ from ccswarm.app import App
 from ccswarm.engines.base import Execution
 from ccswarm.errors import ConfigInvalid, InvalidArguments, PlanInvalid, ServerUnavailable, SwarmError, UnknownTool
 from ccswarm.models import RunStatus
-from ccswarm.plan import check as plans
+from ccswarm.plan.check import describe, placed, plan_problems
 from ccswarm.runs import service
 from ccswarm.runs.events import Happening, told
 from ccswarm.runs.feed import Feed
@@ -227,11 +227,11 @@ async def check_plan(desk: Desk, given: Given) -> Answer:
     told_: Facts = {"stages": [], "tasks": []}
     try:
         settings = desk.meant(given, loaded)
-        problems = plans.check(settings, None)
+        problems = plan_problems(settings, None)
         with suppress(PlanInvalid):  # its needs, which are among the problems
-            told_ = plans.describe(settings)
+            told_ = describe(settings)
         if not problems and not given.get("offline", False):
-            problems = plans.check(settings, await called(settings, desk.directory(".", loaded)))
+            problems = plan_problems(settings, await called(settings, desk.directory(".", loaded)))
             problems += await asyncio.to_thread(apps.brain_problems, settings)
     except (ConfigInvalid, PlanInvalid) as error:
         problems = [*problems, *re.sub(r"^(the plan|/\S+\.toml): ", "", error.message).split("; ")]
@@ -262,7 +262,7 @@ async def check_plan(desk: Desk, given: Given) -> Answer:
 
 
 def _placed(problem: str) -> Facts:
-    place, rest = plans.placed(problem)
+    place, rest = placed(problem)
     return {"place": place, "problem": rest}
 
 
