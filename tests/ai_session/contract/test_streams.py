@@ -43,6 +43,13 @@ def session(person: Person, name: str = "s") -> str:
     return made["structured"]["session_id"]
 
 
+def watched(person: Person, name: str) -> int:
+    """A stream whose first screen has come, so that all that is printed from now on comes as output."""
+    stream = person.done("stream", session=name)["stream"]
+    person.event("screen", stream)
+    return stream
+
+
 def printed(house: Path, session_id: str, start: int, end: int) -> bytes:
     """What the log has between two offsets, without marks."""
     folder = runtime(house) / "sessions" / session_id
@@ -91,7 +98,7 @@ def test_every_byte_comes_once_however_often_the_connection_is_torn(house: Path,
 def test_a_slow_reader_lags_alone_and_is_then_shown_the_screen(person: Person, house: Path) -> None:
     flood, quiet = session(person, "flood"), session(person, "quiet")
     streams = [person.done("stream", session="flood")["stream"] for _ in range(17)]
-    keys = person.done("stream", session="quiet")["stream"]
+    keys = watched(person, "quiet")
     with Person(house) as slow:
         late = slow.done("stream", session="flood", window_bytes=WINDOW)
         slow.until(lambda told: told.facts.get("stream") == late["stream"])  # takes in the screen, and nothing more
@@ -123,7 +130,7 @@ def test_a_slow_reader_lags_alone_and_is_then_shown_the_screen(person: Person, h
 
 def test_one_types_and_everybody_is_told_who(person: Person, house: Path) -> None:
     made = session(person)
-    stream = person.done("stream", session="s")["stream"]
+    stream = watched(person, "s")
     person.done("take_over", session="s", who="console")
     with Person(house) as second:
         assert second.done("stream", session="s")["typing_by"] == "console"
