@@ -6,8 +6,9 @@ import time
 from typing import Annotated, Any, Literal
 
 from agentwire.cli.options import Argument, Json, Option
+from agentwire.cli.output import remark, say, show_json, show_rows
 from agentwire.visible import visible
-from ai_session.cli.output import remark, say, show_json, show_rows, write_text
+from ai_session.cli.output import write_text
 from ai_session.cli.signing import Act, request
 from ai_session.client.connection import ControlClient, connect
 from ai_session.errors import AiSessionError, InvalidArguments, QuestionNotFound

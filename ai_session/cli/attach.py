@@ -21,8 +21,9 @@ from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 from agentwire.cli.options import Option
+from agentwire.cli.output import leave, remark, write_bytes
 from agentwire.visible import visible
-from ai_session.cli.output import EXIT_ERROR, EXIT_UNAVAILABLE, leave, remark, report, write_raw
+from ai_session.cli.output import EXIT_ERROR, EXIT_UNAVAILABLE, report
 from ai_session.cli.question_panel import QuestionPanel
 from ai_session.cli.sessions import SessionName
 from ai_session.client.connection import ControlClient, connect
@@ -137,7 +138,7 @@ class Window:
         wakeup = signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
         try:
             tty.setraw(INPUT)
-            write_raw(b"\x1b[999;1H" + b"\n" * os.get_terminal_size(OUTPUT).lines)
+            write_bytes(b"\x1b[999;1H" + b"\n" * os.get_terminal_size(OUTPUT).lines)
             yield
         finally:
             # The terminal comes first: nothing after it may keep it raw, also not when the terminal has gone.
@@ -145,7 +146,7 @@ class Window:
                 termios.tcsetattr(INPUT, termios.TCSANOW, before)
                 termios.tcflush(INPUT, termios.TCIFLUSH)
             with suppress(OSError):
-                write_raw(LEAVE + (b"\x1b[?1049l" if self._alternate else b"") + b"\x1b[r\x1b[999;1H\r\n")
+                write_bytes(LEAVE + (b"\x1b[?1049l" if self._alternate else b"") + b"\x1b[r\x1b[999;1H\r\n")
             signal.set_wakeup_fd(wakeup)
             for number, handler in handlers.items():
                 signal.signal(number, handler)
@@ -200,7 +201,7 @@ class Window:
         if answer:
             self._client.send_frame(b"a", answer)
         elif answer is not None:
-            write_raw(BELL)
+            write_bytes(BELL)
         elif data[:found] and not self._read_only:
             self._client.send_frame(b"i", data[:found])
         if found is not None or not data:
@@ -216,19 +217,19 @@ class Window:
         elif kind == b"w":
             self._question = None
             if note := json.loads(payload)["note"]:
-                write_raw(b"\x1b]2;ai-session: %s\x1b\\" % visible(note).encode(errors="replace") + BELL)
+                write_bytes(b"\x1b]2;ai-session: %s\x1b\\" % visible(note).encode(errors="replace") + BELL)
         else:
             self._show(payload)
 
     def _draw(self, question: QuestionPanel) -> None:
         size = os.get_terminal_size(OUTPUT)
-        write_raw(question.draw(size.lines, size.columns))
+        write_bytes(question.draw(size.lines, size.columns))
 
     def _show(self, payload: bytes) -> None:
         shown = self._filter.feed(payload)
         for switch in ALTERNATE.finditer(shown):
             self._alternate = switch[1] == b"h"
-        write_raw(shown)
+        write_bytes(shown)
 
 
 def _wake(number: int, frame: FrameType | None) -> None:

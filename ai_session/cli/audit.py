@@ -11,20 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from agentwire.cli.options import Argument, Group, Json, Option
+from agentwire.cli.output import Leave, leave, remark, say, show_facts, show_json, show_rows, write_bytes
 from agentwire.cli.refusals import worded
-from ai_session.cli.output import (
-    EXIT_ERROR,
-    EXIT_NOT_FOUND,
-    Leave,
-    leave,
-    remark,
-    report,
-    say,
-    show_facts,
-    show_json,
-    show_rows,
-    write_raw,
-)
+from ai_session.cli.output import EXIT_ERROR, EXIT_NOT_FOUND, report
 from ai_session.errors import AiSessionError, AuditBroken, InvalidArguments
 
 if TYPE_CHECKING:
@@ -129,11 +118,11 @@ def export(
     chosen = (pair for line in lines if (pair := (line, files.opened(line)))[1] and pair[1]["seq"] >= since)
     if to == "jsonl":
         for line, _ in chosen:
-            write_raw(line)
+            write_bytes(line)
         return
     converted = {"ocsf": audit_export.ocsf, "otel": audit_export.otel}[to]
     for document in converted(record for _, record in chosen if record):
-        write_raw(json.dumps(document, separators=(",", ":")).encode() + b"\n")
+        write_bytes(json.dumps(document, separators=(",", ":")).encode() + b"\n")
 
 
 def _log(directory: Path | None, as_json: bool, remembered: Anchor | None = None) -> Path:

@@ -14,21 +14,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument, Json, Option
+from agentwire.cli.output import leave, remark, show_json, to_person, write_bytes
 from agentwire.system.inherited_signals import outlived
 from ai_session.cli.follow import PAGE_CHARS, WAIT_SECONDS, Follower
-from ai_session.cli.output import (
-    EXIT_EXEC_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_RUNNING,
-    leave,
-    remark,
-    report,
-    show_json,
-    to_person,
-    write_error_text,
-    write_raw,
-    write_text,
-)
+from ai_session.cli.output import EXIT_EXEC_FAILED, EXIT_INTERRUPTED, EXIT_RUNNING, report, write_error_text, write_text
 from ai_session.cli.sessions import SessionName, sessions
 from ai_session.client.connection import ControlClient, connect
 from ai_session.errors import AiSessionError, InvalidArguments, NothingRunning
@@ -318,7 +307,7 @@ def screen(
                 from ai_session.terminal.filter import TerminalFilter
 
                 drawn = TerminalFilter(live=False).feed(drawn)
-            write_raw(drawn)
+            write_bytes(drawn)
             return
         facts = client.call("read_screen", session_id=session).structured
     if as_json:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from agentwire.cli.options import Group, Json, Option
-from ai_session.cli.output import say, show_json, write_text
+from agentwire.cli.output import say, show_json
+from ai_session.cli.output import write_text
 from ai_session.errors import ConfigInvalid
 
 app = Group("Settings: defaults < file < environment < flags.")

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Group, Json, Option
-from ai_session.cli.output import say, show_json, show_rows, write_text
+from agentwire.cli.output import say, show_json, show_rows
+from ai_session.cli.output import write_text
 from ai_session.errors import ConfigInvalid, InvalidArguments
 
 if TYPE_CHECKING:

@@ -11,11 +11,12 @@ import typer
 from typer.completion import completion_init  # pyright: ignore[reportPrivateImportUsage]
 from typer.core import TyperGroup
 
+from agentwire.cli.output import leave
 from agentwire.cli.parser import add
 from agentwire.cli.usage import in_order
 from ai_session import __version__
 from ai_session.cli import quick
-from ai_session.cli.output import EXIT_CODES, EXIT_INTERRUPTED, leave, report, write_text
+from ai_session.cli.output import EXIT_CODES, EXIT_INTERRUPTED, report, write_text
 from ai_session.cli.verbs import SECTIONS, VERBS
 from ai_session.errors import InvalidArguments
 

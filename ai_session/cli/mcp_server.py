@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ai_session.cli.output import leave
+from agentwire.cli.output import leave
 from ai_session.client import relay
 from ai_session.errors import InvalidArguments
 

@@ -1,13 +1,10 @@
-"""How verbs speak: tables for people, tabs for pipes, one JSON document for programs; errors with the next step."""
+"""What verbs exit with and what they say: the output of sessions, and errors with the next step."""
 
 from __future__ import annotations
 
-import json
 import sys
-import time
-from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
 
+from agentwire.cli.output import remark, show_json, to_person, write_bytes
 from agentwire.visible import visible
 from ai_session.errors import AiSessionError, InvalidArguments
 
@@ -42,14 +39,6 @@ _HINTS = {
 """The next step in verbs, where the daemon's suggestion names tools."""
 
 
-class Leave(Exception):
-    """Ends a verb that has said all it had to."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
-
-
 TYPED_AS = {
     "session_id": "SESSION",
     "session": "SESSION",
@@ -72,83 +61,9 @@ TYPED_AS = {
 """How a person gives what a tool calls by this name."""
 
 
-def to_person() -> bool:
-    """Whether standard output is a terminal."""
-    return sys.stdout.isatty()
-
-
-def show_json(value: Any) -> None:
-    """The one document of ``--json``."""
-    print(json.dumps(value, indent=2 if to_person() else None))
-
-
-def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    """A table on a terminal; lines of tab-separated values, no heading, in a pipe."""
-    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
-    if not to_person():
-        for line in cells:
-            print("\t".join(line))
-        return
-    from agentwire.cli import table as cli_table
-
-    headings = [column.replace("_", " ").upper() for column in columns]
-    width, coloured = cli_table.terminal_width(), cli_table.wants_colour()
-    for line in cli_table.draw(headings, cells, width, coloured=coloured):
-        print(line)
-
-
-def when(at: float) -> str:
-    """A time for people: how long ago on a terminal, to the second in a pipe; empty for never."""
-    if not at:
-        return ""
-    if not to_person():
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-    from agentwire.cli import table as cli_table
-
-    return cli_table.ago(at, time.time())
-
-
-def show_facts(facts: Mapping[str, Any]) -> None:
-    """Names and values, one a line: aligned on a terminal, with a tab between in a pipe."""
-    flat = {name: _cell(value) for name, value in facts.items()}
-    width = max(map(len, flat), default=0)
-    for name, value in flat.items():
-        print(f"{name.replace('_', ' '):<{width}}  {value}" if to_person() else f"{name}\t{value}")
-
-
-def say(message: str) -> None:
-    """A remark for a person; a pipe gets only data."""
-    if to_person():
-        print(message)
-
-
-def remark(message: str) -> None:
-    """A remark beside the output, on standard error, such as what to do where there is nothing to show."""
-    print(message, file=sys.stderr, flush=True)
-
-
-def confirm(question: str) -> bool:
-    """The person's yes; without a terminal there is nobody to ask, and the caller meant it."""
-    if not (sys.stdin.isatty() and to_person()):
-        return True
-    import typer
-
-    try:
-        return typer.confirm(question)
-    except typer.Abort:
-        raise KeyboardInterrupt from None
-
-
-def write_raw(data: bytes) -> None:
-    """Bytes as they are."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
-
-
 def write_text(text: str) -> None:
     """Output of a session at once: in a pipe as it is, on a terminal what only draws."""
-    write_raw((_harmless(text) if to_person() else text).encode("utf-8", "replace"))
+    write_bytes((_harmless(text) if to_person() else text).encode("utf-8", "replace"))
 
 
 def write_error_text(text: str) -> None:
@@ -178,19 +93,3 @@ def report(error: AiSessionError, *, as_json: bool, exit_code: int | None = None
         if suggestion:
             remark(f"hint: {visible(suggestion)}")
     return _BY_ERROR.get(error.code, EXIT_ERROR) if exit_code is None else exit_code
-
-
-def leave(code: int) -> NoReturn:
-    """End the verb with an exit code."""
-    raise Leave(code)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, Mapping):
-        table: Mapping[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return " ".join(f"{name}={_cell(inner)}" for name, inner in table.items())
-    return visible(str(value))

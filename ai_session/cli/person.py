@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from agentwire.cli.options import Group, Json
+from agentwire.cli.output import remark, show_facts, show_json
 from ai_session.cli import signing
-from ai_session.cli.output import remark, show_facts, show_json
 from ai_session.cli.signing import Act
 from ai_session.client.connection import connect
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument, Group, Json, Option
-from ai_session.cli.output import remark, say, show_facts, show_json, show_rows, write_text
+from agentwire.cli.output import remark, say, show_facts, show_json, show_rows
+from ai_session.cli.output import write_text
 from ai_session.cli.signing import Act, request
 from ai_session.client.connection import connect
 from ai_session.errors import DaemonUnavailable

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from agentwire.cli.lines import read, verb_in
+from agentwire.cli.output import Leave
 from agentwire.cli.refusals import next_step, worded
 from agentwire.system import interrupts
 from ai_session import __version__
-from ai_session.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, Leave, report, write_text
+from ai_session.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, report, write_text
 from ai_session.cli.verbs import VERBS
 from ai_session.errors import AiSessionError
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Annotated
 
 from agentwire.cli.options import Argument, Group, Option
-from ai_session.cli.output import leave, remark, say, to_person, write_raw, write_text
+from agentwire.cli.output import leave, remark, say, to_person, write_bytes
+from ai_session.cli.output import write_text
 from ai_session.cli.sessions import SessionName
 from ai_session.client.connection import connect
 from ai_session.errors import InvalidArguments
@@ -44,7 +45,7 @@ def export(
         if output is None:
             with made.open("rb") as file:
                 while data := file.read(1 << 20):
-                    write_raw(data)
+                    write_bytes(data)
         else:
             shutil.copyfile(made, output)
             say(f"{output}: {output.stat().st_size} bytes; ai-session replay {output} plays it, so does asciinema")
@@ -76,9 +77,9 @@ def replay(
         shown = TerminalFilter(live=False)
         try:
             for text in printed:
-                write_raw(shown.feed_text(text).encode("utf-8", "replace"))
+                write_bytes(shown.feed_text(text).encode("utf-8", "replace"))
         finally:
-            write_raw(RESET)
+            write_bytes(RESET)
 
 
 @contextlib.contextmanager
@@ -134,14 +135,14 @@ class Player:
                 if not self._wait(min(gap, self._idle) / self._speed):
                     return 0
                 if code == "o":
-                    write_raw(shown.feed_text(text).encode("utf-8", "replace"))
+                    write_bytes(shown.feed_text(text).encode("utf-8", "replace"))
                 elif code == "r" and (recorded := SIZE.fullmatch(text)):
                     cols, rows = int(recorded[1]), int(recorded[2])
                     if cols > size.columns or rows > size.lines:
-                        write_raw(f"\x1b]2;recorded at {cols}x{rows}, this terminal is smaller\x07".encode())
+                        write_bytes(f"\x1b]2;recorded at {cols}x{rows}, this terminal is smaller\x07".encode())
             return 0
         finally:
-            write_raw(RESET)
+            write_bytes(RESET)
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
             remark("")
 

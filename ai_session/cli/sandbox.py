@@ -18,7 +18,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument, Option
-from ai_session.cli.output import EXIT_EXEC_FAILED, leave, remark, report
+from agentwire.cli.output import leave, remark
+from ai_session.cli.output import EXIT_EXEC_FAILED, report
 from ai_session.client.connection import ControlClient, connect
 from ai_session.errors import AiSessionError, DaemonUnavailable, InvalidArguments, SandboxUnavailable
 from ai_session.models import SandboxLevel, SandboxProfile

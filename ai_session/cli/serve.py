@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentwire.cli.options import Json
-from ai_session.cli.output import to_person
+from agentwire.cli.output import to_person
 from ai_session.errors import InvalidArguments, SandboxRefused
 
 if TYPE_CHECKING:

@@ -6,17 +6,8 @@ import os
 from typing import Annotated, Any
 
 from agentwire.cli.options import Argument, Json, Option
-from ai_session.cli.output import (
-    confirm,
-    leave,
-    remark,
-    report,
-    say,
-    show_facts,
-    show_json,
-    show_rows,
-    when,
-)
+from agentwire.cli.output import confirm, leave, remark, say, show_facts, show_json, show_rows, when
+from ai_session.cli.output import report
 from ai_session.client.connection import ControlClient, connect
 from ai_session.errors import AiSessionError, InvalidArguments
 from ai_session.sandbox.workspace.words import WORDS, summary

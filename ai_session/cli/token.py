@@ -6,7 +6,7 @@ import os
 from typing import Annotated
 
 from agentwire.cli.options import Json, Option
-from ai_session.cli.output import show_facts, show_json
+from agentwire.cli.output import show_facts, show_json
 
 
 def token(

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument, Option
-from ccswarm.cli.output import Json, printable, remark, say, show_json, show_line
+from agentwire.cli.output import remark, say, show_json
+from ccswarm.cli.output import Json, printable, show_line
 from ccswarm.cli.parameters import Config, check_person, looking, person
 from ccswarm.cli.reading import looked
 from ccswarm.errors import RunNotFound, UsageInvalid

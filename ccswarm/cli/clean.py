@@ -8,12 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ccswarm.cli.output import (
-    Json,
-    remark,
-    show_json,
-    show_rows,
-)
+from agentwire.cli.output import remark, show_json, show_rows
+from ccswarm.cli.output import Json
 from ccswarm.cli.parameters import MOST_RUNS, Config, looking
 
 

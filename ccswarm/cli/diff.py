@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument, Option
-from ccswarm.cli.output import EXIT_ERROR, Json, leave, printable, remark, show_bytes, show_json, show_rows, to_person
+from agentwire.cli.output import leave, remark, show_json, show_rows, to_person, write_bytes
+from ccswarm.cli.output import EXIT_ERROR, Json, printable
 from ccswarm.cli.parameters import Config, LastRun
 from ccswarm.cli.reading import Sight, looked
 from ccswarm.errors import SwarmError, UsageInvalid
@@ -125,7 +126,7 @@ def _show(work: Work, result: Difference | SwarmError, *, stat: bool) -> None:
     elif to_person():
         _show_lines(result.text)
     else:
-        show_bytes(result.text)
+        write_bytes(result.text)
 
 
 def _show_lines(text: bytes) -> None:

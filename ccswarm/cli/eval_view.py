@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ccswarm.cli.output import printable, remark, say, show_json_line, show_rows, show_text, to_person
+from agentwire.cli.output import remark, say, show_rows, to_person
+from ccswarm.cli.output import printable, show_json_line, show_text
 
 if TYPE_CHECKING:
     from ccswarm.evaluation.report import Result

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentwire.cli.output import remark, say, show_json
 from agentwire.cli.refusals import next_step
-from ccswarm.cli.output import Json, printable, remark, say, show_json, show_line, show_text
+from ccswarm.cli.output import Json, printable, show_line, show_text
 from ccswarm.cli.trust import asker
 from ccswarm.config import starters
 from ccswarm.errors import ConfigInvalid, OperatorError

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Group, Json, Option
-from ccswarm.cli.output import say, show_json, show_rows, show_text
+from agentwire.cli.output import say, show_json, show_rows
+from ccswarm.cli.output import show_text
 from ccswarm.cli.parameters import Config
 from ccswarm.errors import ConfigInvalid, UsageInvalid
 

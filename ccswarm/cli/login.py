@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from agentwire.cli.output import remark, say, show_facts, show_json
 from ccswarm.cli.configured_servers import servers_of
-from ccswarm.cli.output import Json, remark, say, show_facts, show_json
+from ccswarm.cli.output import Json
 from ccswarm.cli.parameters import Config, load
 
 if TYPE_CHECKING:

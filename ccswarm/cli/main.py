@@ -13,11 +13,12 @@ import typer
 from typer.completion import completion_init, get_completion_script  # pyright: ignore[reportPrivateImportUsage]
 from typer.core import TyperGroup
 
+from agentwire.cli.output import leave
 from agentwire.cli.parser import add
 from agentwire.cli.usage import in_order
 from ccswarm import __version__
 from ccswarm.cli import quick
-from ccswarm.cli.output import EXIT_CODES, EXIT_INTERRUPTED, leave, report, show_text
+from ccswarm.cli.output import EXIT_CODES, EXIT_INTERRUPTED, report, show_text
 from ccswarm.errors import UsageInvalid
 
 ClickException: Any = typer.BadParameter.__mro__[2]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ccswarm.cli.output import leave
+from agentwire.cli.output import leave
 from ccswarm.cli.parameters import Config, tell_first_use
 from ccswarm.errors import UsageInvalid
 

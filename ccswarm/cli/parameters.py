@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from agentwire.cli.options import Argument, Option
-from ccswarm.cli.output import printable, remark
+from agentwire.cli.output import remark
+from ccswarm.cli.output import printable
 from ccswarm.config.files import NAMES
 from ccswarm.errors import ApprovalNeeded
 from ccswarm.system.ancestry import in_session

@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentwire.cli.options import Group
-from ccswarm.cli.output import (
-    Json,
-    remark,
-    say,
-    show_facts,
-    show_json,
-    show_rows,
-)
+from agentwire.cli.output import remark, say, show_facts, show_json, show_rows
+from ccswarm.cli.output import Json
 from ccswarm.cli.parameters import Config, load, peek
 from ccswarm.cli.trust import asker
 from ccswarm.errors import PlanInvalid

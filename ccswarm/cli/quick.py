@@ -13,9 +13,10 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from agentwire.cli.lines import read, verb_in
+from agentwire.cli.output import Leave
 from agentwire.cli.refusals import next_step, worded
 from agentwire.system import interrupts
-from ccswarm.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, Leave, report
+from ccswarm.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, report
 from ccswarm.errors import OperatorError, SwarmError
 
 QUICK: dict[str, Callable[[], Any]] = {

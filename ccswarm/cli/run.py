@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from ccswarm.cli.output import EXIT_INTERRUPTED, Json, leave, remark, say, show_json_line, show_line, to_person
+from agentwire.cli.output import leave, remark, say, to_person
+from ccswarm.cli.output import EXIT_INTERRUPTED, Json, show_json_line, show_line
 from ccswarm.cli.parameters import Config, LastRun, load, looking, peek, project_of, with_agents
 from ccswarm.cli.trust import agree, asker
 from ccswarm.errors import ConfigChanged, PlanInvalid, UsageInvalid
@@ -238,7 +239,7 @@ def _directory(given: Path | None, settings: Settings, loaded: Loaded) -> str:
 
 
 def _show_plan(settings: Settings, as_json: bool) -> None:
-    from ccswarm.cli.output import show_json, show_rows
+    from agentwire.cli.output import show_json, show_rows
     from ccswarm.plan.check import describe
 
     told = describe(settings)

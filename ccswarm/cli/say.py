@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument
-from ccswarm.cli.output import Json, printable, remark, show_json
+from agentwire.cli.output import remark, show_json
+from ccswarm.cli.output import Json, printable
 from ccswarm.cli.parameters import Config, looking, person
 from ccswarm.errors import UsageInvalid
 from ccswarm.runs.events import task_of

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccswarm.cli.output import printable, remark
+from agentwire.cli.output import remark
+from ccswarm.cli.output import printable
 from ccswarm.cli.parameters import Config, load, with_agents
 from ccswarm.config import starters
 from ccswarm.errors import UsageInvalid

@@ -6,7 +6,8 @@ import asyncio
 from importlib import import_module
 from pathlib import Path
 
-from ccswarm.cli.output import Json, say, show_json
+from agentwire.cli.output import say, show_json
+from ccswarm.cli.output import Json
 from ccswarm.cli.parameters import Config, RunName, looking
 from ccswarm.runs.status import short
 

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ccswarm.cli.output import Json, show_facts, show_json
+from agentwire.cli.output import show_facts, show_json
+from ccswarm.cli.output import Json
 
 
 def token(

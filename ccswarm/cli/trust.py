@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from agentwire.cli.output import leave, remark, show_json, show_rows
 from agentwire.visible import visible
-from ccswarm.cli.output import EXIT_CHANGED, Json, leave, remark, report, show_json, show_line, show_rows
+from ccswarm.cli.output import EXIT_CHANGED, Json, report, show_line
 from ccswarm.config.trust import LINK, Change, ConfigTrust, Content, Verdict, look_at_any, programs
 from ccswarm.errors import ConfigChanged, SwarmError, UsageInvalid
 from ccswarm.system.ancestry import in_session

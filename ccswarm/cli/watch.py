@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
+from agentwire.cli.output import remark, say, show_rows, to_person
 from agentwire.system.inherited_signals import outlived
 from ccswarm.cli.board import Board
 from ccswarm.cli.output import (
@@ -17,13 +18,9 @@ from ccswarm.cli.output import (
     EXIT_ERROR,
     EXIT_INTERRUPTED,
     printable,
-    remark,
-    say,
     show_json_line,
     show_line,
     show_lines,
-    show_rows,
-    to_person,
 )
 from ccswarm.cli.parameters import person
 from ccswarm.errors import AnsweredAlready, EngineUnavailable, RunNotFound, SwarmError, UsageInvalid

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccswarm.cli.output import Json, printable, remark, show_json_line
+from agentwire.cli.output import remark
+from ccswarm.cli.output import Json, printable, show_json_line
 from ccswarm.cli.parameters import Config, load
 
 if TYPE_CHECKING:
