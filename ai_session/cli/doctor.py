@@ -365,9 +365,10 @@ class Server:
 
 def clients() -> Iterator[Finding]:
     """Clients whose configuration names us."""
-    from ai_session.cli.install import states
+    from agentwire.cli.client_files import state
+    from ai_session.cli.install import all_places
 
-    found = states()
+    found = [state(place) for place in all_places()]
     installed = [row["client"] for row in found if row["state"] == "installed"]
     for row in found:
         if row["state"] == "broken":

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import shutil
 import sys
-import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
+from agentwire.cli.client_files import (
+    CLIENTS,
+    DryRun,
+    Scope,
+    change,
+    complete_clients,
+    find_place,
+    show_states,
+    show_text,
+)
 from agentwire.cli.options import Group, Json, Option
-from agentwire.cli.output import say, show_json, show_rows
-from ccswarm.cli.output import show_text
+from agentwire.cli.output import say
 from ccswarm.cli.parameters import Config
-from ccswarm.errors import ConfigInvalid, UsageInvalid
+from ccswarm.errors import UsageInvalid
 
 if TYPE_CHECKING:
     from agentwire.mcp.clients import Place
@@ -25,19 +32,8 @@ DESKTOP = "claude-desktop"
 
 app = Group("Set MCP clients up.")
 
-CLIENTS = ("claude-desktop", "claude-code", "codex", "cursor", "vscode", "gemini")
-
-
-def complete_clients(incomplete: str) -> list[str]:
-    """Clients we can set up, for the shell's completion."""
-    return [name for name in CLIENTS if name.startswith(incomplete)]
-
 
 ClientName = Annotated[str, Option("--client", help=", ".join(CLIENTS), complete=complete_clients, show_default=False)]
-Scope = Annotated[
-    str, Option("--scope", help="user (everywhere), project (this directory's file), local (claude-code only).")
-]
-DryRun = Annotated[bool, Option("--dry-run", help="Show what would change and change nothing.")]
 
 
 @app.command()
@@ -60,12 +56,12 @@ def install(
     from agentwire.mcp import clients as mcp_clients
 
     command, args = _launch_line(client, config, workspace)
-    place = _place(client, scope)
+    place = find_place(_places(), client, scope, UsageInvalid)
     if show:
         show_text(mcp_clients.snippet(place, command, args).rstrip("\n") + "\n")
         return
     before = mcp_clients.read(place)
-    _change(place, before, mcp_clients.with_entry(place, before, command, args), dry_run, as_json)
+    change(place, before, mcp_clients.with_entry(place, before, command, args), dry_run=dry_run, as_json=as_json)
     if (line := mcp_clients.UNATTENDED.get(client)) and not (dry_run or as_json):
         say(f"To let it start runs with nobody to ask, add to the entry: {line}")
 
@@ -78,9 +74,9 @@ def uninstall(client: ClientName, scope: Scope = "user", dry_run: DryRun = False
     """
     from agentwire.mcp import clients as mcp_clients
 
-    place = _place(client, scope)
+    place = find_place(_places(), client, scope, UsageInvalid)
     before = mcp_clients.read(place)
-    _change(place, before, mcp_clients.without_entry(place, before), dry_run, as_json)
+    change(place, before, mcp_clients.without_entry(place, before), dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
@@ -89,26 +85,7 @@ def status(as_json: Json = False) -> None:
 
     Exit code: 0.
     """
-    rows = [_state(place) for place in _places()]
-    if as_json:
-        show_json(rows)
-    else:
-        show_rows(rows, ("client", "scope", "state", "path", "command"))
-
-
-def _state(place: Place) -> dict[str, Any]:
-    from agentwire.mcp import clients as mcp_clients
-
-    row: dict[str, Any] = {"client": place.client, "scope": place.scope, "path": str(place.path), "command": ""}
-    try:
-        found = mcp_clients.entry(place, mcp_clients.read(place))
-    except ConfigInvalid as error:
-        return {**row, "state": "invalid", "problem": error.message}
-    if found is None:
-        return {**row, "state": "absent" if place.path.exists() else "no file"}
-    command = str(found.get("command", ""))
-    words = " ".join([command, *map(str, found.get("args", []))])
-    return {**row, "command": words, "state": "installed" if shutil.which(command) else "broken"}
+    show_states(_places(), as_json=as_json)
 
 
 def _places() -> list[Place]:
@@ -116,15 +93,6 @@ def _places() -> list[Place]:
     from ccswarm.config import config
 
     return mcp_clients.places("ccswarm", Path.home(), Path.cwd(), config.server_environment())
-
-
-def _place(client: str, scope: str) -> Place:
-    if client not in CLIENTS:
-        raise UsageInvalid(f"no client {client!r}", suggestion=f"use one of: {', '.join(CLIENTS)}")
-    scopes = {place.scope: place for place in _places() if place.client == client}
-    if scope not in scopes:
-        raise UsageInvalid(f"{client} has no scope {scope!r}", suggestion=f"use one of: {', '.join(scopes)}")
-    return scopes[scope]
 
 
 def _launch_line(client: str, config: Path | None, workspace: Path | None) -> tuple[str, list[str]]:
@@ -145,42 +113,3 @@ def _launch_line(client: str, config: Path | None, workspace: Path | None) -> tu
     if found := shutil.which("ccswarm", path=os.pathsep.join(places)):
         return str(Path(found).absolute()), words
     return sys.executable, ["-P", "-m", "ccswarm", *words]
-
-
-def _change(place: Place, before: str, after: str, dry_run: bool, as_json: bool) -> None:
-    """Write ``after``, or show how it differs."""
-    changed, path = after != before, str(place.path)
-    backup = _write(place.path.resolve(), after) if changed and not dry_run else ""
-    lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), path, path)
-    diff = "".join(line if line.endswith("\n") else line + "\n" for line in lines)
-    if as_json:
-        show_json({"client": place.client, "path": path, "changed": changed, "backup": backup, "diff": diff})
-    elif dry_run:
-        show_text(diff or f"{path} stays as it is\n")
-    else:
-        show_text(f"{'changed' if changed else 'unchanged'}\t{path}\n")
-        if backup:
-            say(f"The file as it was: {backup}")
-        if changed:
-            say(f"Restart {place.client} to see it.")
-
-
-def _write(path: Path, text: str) -> str:
-    """Replace the file in one step, with the mode it had; the old one is kept, its path returned."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    backup = path.with_name(path.name + ".before-ccswarm") if path.exists() else None
-    if backup:
-        shutil.copy2(path, backup)
-    fd, temporary = tempfile.mkstemp(prefix=path.name, dir=path.parent)
-    try:
-        with open(fd, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(fd)
-        if backup:
-            shutil.copymode(path, temporary)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return str(backup or "")

@@ -1,0 +1,113 @@
+"""What the verbs ``mcp install``, ``mcp uninstall`` and ``mcp status`` have in common: clients' files, shown and
+changed."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from agentwire.cli.options import Option
+from agentwire.cli.output import say, show_json, show_rows, to_person, write_bytes
+from agentwire.errors import CallerError, ConfigInvalid
+from agentwire.visible import visible
+
+if TYPE_CHECKING:
+    from agentwire.mcp.clients import Place
+
+CLIENTS = ("claude-desktop", "claude-code", "codex", "cursor", "vscode", "gemini")
+
+
+def complete_clients(incomplete: str) -> list[str]:
+    """Clients we can set up, for the shell's completion."""
+    return [name for name in CLIENTS if name.startswith(incomplete)]
+
+
+Scope = Annotated[
+    str, Option("--scope", help="user (everywhere), project (this directory's file), local (claude-code only).")
+]
+DryRun = Annotated[bool, Option("--dry-run", help="Show what would change and change nothing.")]
+
+
+def find_place(places: Sequence[Place], client: str, scope: str, refusal: type[CallerError]) -> Place:
+    """The file meant among ``places``. Raises ``refusal``."""
+    if client not in CLIENTS:
+        raise refusal(f"no client {client!r}", suggestion=f"use one of: {', '.join(CLIENTS)}")
+    scopes = {place.scope: place for place in places if place.client == client}
+    if scope not in scopes:
+        raise refusal(f"{client} has no scope {scope!r}", suggestion=f"use one of: {', '.join(scopes)}")
+    return scopes[scope]
+
+
+def show_states(places: Sequence[Place], *, as_json: bool) -> None:
+    """List the files and whether the entry is in them."""
+    rows = [state(place) for place in places]
+    if as_json:
+        show_json(rows)
+    else:
+        show_rows(rows, ("client", "scope", "state", "path", "command"))
+
+
+def state(place: Place) -> dict[str, Any]:
+    """One file, as installed, absent (no entry), no file, invalid, or broken (no such command)."""
+    from agentwire.mcp import clients
+
+    row: dict[str, Any] = {"client": place.client, "scope": place.scope, "path": str(place.path), "command": ""}
+    try:
+        found = clients.entry(place, clients.read(place))
+    except ConfigInvalid as error:
+        return {**row, "state": "invalid", "problem": error.message}
+    if found is None:
+        return {**row, "state": "absent" if place.path.exists() else "no file"}
+    command = str(found.get("command", ""))
+    words = " ".join([command, *map(str, found.get("args", []))])
+    return {**row, "command": words, "state": "installed" if shutil.which(command) else "broken"}
+
+
+def change(place: Place, before: str, after: str, *, dry_run: bool, as_json: bool) -> None:
+    """Write ``after``, or show how it differs."""
+    changed, path = after != before, str(place.path)
+    backup = _write(place, after) if changed and not dry_run else ""
+    lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), path, path)
+    diff = "".join(line if line.endswith("\n") else line + "\n" for line in lines)
+    if as_json:
+        show_json({"client": place.client, "path": path, "changed": changed, "backup": backup, "diff": diff})
+    elif dry_run:
+        show_text(diff or f"{path} stays as it is\n")
+    else:
+        show_text(f"{'changed' if changed else 'unchanged'}\t{path}\n")
+        if backup:
+            say(f"The file as it was: {backup}")
+        if changed:
+            say(f"Restart {place.client} to see it.")
+
+
+def show_text(text: str) -> None:
+    """Text of a file: in a pipe as it is, on a terminal with every character seen."""
+    write_bytes((visible(text.expandtabs(4), lines=True) if to_person() else text).encode("utf-8", "replace"))
+
+
+def _write(place: Place, text: str) -> str:
+    """Replace the file in one step, with the mode it had; the old one is kept, its path returned."""
+    path = place.path.resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    backup = path.with_name(f"{path.name}.before-{place.name}") if path.exists() else None
+    if backup:
+        shutil.copy2(path, backup)
+    fd, temporary = tempfile.mkstemp(prefix=path.name, dir=path.parent)
+    try:
+        with open(fd, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(fd)
+        if backup:
+            shutil.copymode(path, temporary)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return str(backup or "")
