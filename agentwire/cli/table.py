@@ -1,5 +1,6 @@
 """Rows as a table for a terminal: as wide as it needs to be, and cells that do not fit go on in the line below. Ids
-stay in one piece, to be copied: where there is no room for them side by side, each row is a list of its cells."""
+stay in one piece, to be copied, and so do short words: where there is no room for them side by side, each row is a list
+of its cells."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from collections.abc import Iterator, Sequence
 GAP = "   "
 LEAST = 6
 """Columns are not made narrower, however narrow the terminal is."""
+WHOLE = 12
+"""Words of so many letters are not broken."""
 
 WORD = re.compile(r"\s*[^\s/]*/*")
 """A piece of a cell that a line does not break in, if it can; paths are broken at slashes."""
@@ -47,7 +50,7 @@ def draw(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, 
     bold = dict.fromkeys(headings, BOLD) if coloured else {}
     colours = COLOURS if coloured else {}
     yield ""
-    if _total(widths) > width - 2 and any(ID.search(cell) for row in rows for cell in row):
+    if rows and _total(widths) > width - 2:
         for row in rows:
             yield from _listed(headings, row, width - 2, {**colours, **bold})
             yield ""
@@ -84,7 +87,8 @@ def _widths(rows: Sequence[Sequence[str]], most: int) -> list[int]:
 
 def _least(cell: str) -> int:
     """How narrow its column may become."""
-    return max([LEAST, *(_width(word.strip()) for word in WORD.findall(cell) if ID.search(word))])
+    words = [word.strip() for word in WORD.findall(cell)]
+    return max([LEAST, *(_width(word) for word in words if len(word) <= WHOLE or ID.search(word))])
 
 
 def _total(widths: Sequence[int]) -> int:

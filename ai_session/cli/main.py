@@ -89,6 +89,9 @@ NO_COMMAND = re.compile(r"No such command '([\w-]+)'")
 INSTEAD = {
     "create": "ai-session new NAME",
     "list": "ai-session ls",
+    "start": "ai-session new NAME",
+    "stop": "ai-session kill NAME",
+    "status": "ai-session ls",
     "run": "ai-session exec NAME -- COMMAND",
     "context": "ai-session logs NAME shows what was printed, ai-session info NAME how it is",
     "interactive": "ai-session attach NAME",
@@ -99,8 +102,11 @@ INSTEAD = {
     "claude-start": "ai-session mcp install --client claude-code, then claude",
     "claude-resume": "ai-session mcp install --client claude-code, then claude",
     "tui": "ai-session attach NAME",
+    "setup": "ai-session mcp install --client claude-code",
+    "help": "ai-session --help",
+    "version": "ai-session --version",
 }
-"""Verbs of the program that had this name before: what does it here."""
+"""Verbs of the program that had this name before, and of its like: what does it here."""
 
 
 def _report_usage(error: Any, as_json: bool) -> int:

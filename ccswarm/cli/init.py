@@ -75,7 +75,7 @@ def init(
         )
     chosen = chosen or starters.found(environ, config.secret)[0]
     text = target.read_text() if there else ""
-    added = _addition(chosen, meant, before, environ, target)
+    added = _addition(chosen, meant, before, environ, target, thinking=bool(who) and chosen != "none")
     if not added.agents:
         raise ConfigInvalid(f"{target} has such agents already", suggestion=_run(TRY[meant], target, environ))
     _save(target, _joined(target, text, before, added, as_json) if there else _begun(added))
@@ -87,6 +87,9 @@ def init(
     facts = {"agents": list(added.agents), "with": chosen, "budget": starters.BUDGET_WORDS[chosen]}
     if chosen in starters.RIGHTS:
         facts["rights"] = starters.RIGHTS[chosen]
+    if chosen != "none" and (limits := before.swarm.budget.model_dump(exclude_defaults=True) if before else {}):
+        words = ", ".join(f"{name} = {most:g}" for name, most in limits.items())
+        facts["limits"] = f"a whole run is held to [swarm] budget, too: {words}"
     _tell(target, [first], facts, as_json, starters.needs(chosen, environ, config.secret))
 
 
@@ -96,12 +99,16 @@ def _addition(
     before: Settings | None,
     environ: Mapping[str, str],
     target: Path,
+    *,
+    thinking: bool,
 ) -> starters.Addition:
+    """What is lacking; where it is to be ``thinking``, agents that go by a task's words do not count."""
     from ccswarm.config import config
 
     agents = before.agents if before else ()
     types = starters.agents_for(purpose)
-    lacking = [kind for kind in types if not any(one.type == kind and one.takes_words for one in agents)]
+    able = [one for one in agents if one.takes_words and not (thinking and one.follows_words)]
+    lacking = [kind for kind in types if not any(one.type == kind for one in able)]
     repository = any((place / ".git").exists() for place in (target.absolute().parent, *target.absolute().parents))
     return starters.addition(
         who,
@@ -192,8 +199,8 @@ def _tell(target: Path, steps: list[str], facts: Mapping[str, object], as_json: 
         names: list[str] = list(agents)  # type: ignore[call-overload]
         what = "agent " if len(names) == 1 else "agents "
         say(f"added: {what}{', '.join(names)} ({facts['with']}; {facts['budget']})")
-    if rights := facts.get("rights"):
-        remark(f"note: {rights}")
+    for note in filter(None, (facts.get("rights"), facts.get("limits"))):
+        remark(f"note: {note}")
     if missing:
         remark(printable(f"missing: {missing}"))
     notes = {"ccswarm doctor": "   # is everything there that it needs?", "ccswarm run": "      # carry it out"}

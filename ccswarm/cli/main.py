@@ -113,6 +113,9 @@ VERBS = {name: verb for section in SECTIONS.values() for name, verb in section.i
 
 
 NO_COMMAND = re.compile(r"No such command '([\w-]+)'")
+SENTENCE = re.compile(r"No such command '(\S*\s.*)'\.", re.DOTALL)
+"""A task where a verb is expected."""
+WORDS_LEFT = "Got unexpected extra argument"
 INSTEAD = {
     "start": "ccswarm run",
     "stop": "ccswarm cancel RUN, or ccswarm pause RUN",
@@ -129,6 +132,8 @@ INSTEAD = {
     "harness": "ccswarm eval",
     "queue": "ccswarm run --detach queues, ccswarm worker carries out",
     "auto": "ccswarm worker",
+    "auto-create": 'ccswarm init --with claude, then ccswarm run "…"',
+    "create": 'ccswarm init writes a configuration, ccswarm run "…" begins a run',
     "setup": "ccswarm init",
     "quickstart": "ccswarm init",
     "tutorial": "ccswarm init, then docs/tutorials/first-swarm.md",
@@ -136,6 +141,8 @@ INSTEAD = {
     "tui": "ccswarm run shows its run as it happens, ccswarm logs RUN --follow any other",
     "list": "ccswarm runs list",
     "show": "ccswarm runs show RUN",
+    "help": "ccswarm --help",
+    "version": "ccswarm --version",
     "undo": "git revert of what a run merged; ccswarm diff RUN shows it",
 }
 """Verbs of the program that had this name before, and of its like: what does it here."""
@@ -236,8 +243,19 @@ def _report_usage(error: Any, as_json: bool) -> int:
         return report(gone, as_json=as_json)
     place = error.ctx.command_path if getattr(error, "ctx", None) else "ccswarm"
     message: str = error.format_message()
-    wrong = UsageInvalid(message[0].lower() + message[1:], suggestion=f"{place} --help")
-    return report(wrong, as_json=as_json)
+    suggestion = _as_task(message, place, sys.argv[1:]) or f"{place} --help"
+    if getattr(error, "option_name", "") in ("--with", "--for"):
+        suggestion = f"ccswarm init {error.option_name} … adds agents, and ccswarm run uses them"
+    return report(UsageInvalid(message[0].lower() + message[1:], suggestion=suggestion), as_json=as_json)
+
+
+def _as_task(message: str, place: str, words: list[str]) -> str:
+    """The command line that begins a run with these words, where they were given without its verb or without quotes."""
+    if found := SENTENCE.match(message):
+        return shlex.join(("ccswarm", "run", found[1]))
+    if place == "ccswarm run" and message.startswith(WORDS_LEFT) and not any(word.startswith("-") for word in words):
+        return shlex.join(("ccswarm", "run", " ".join(words[1:])))
+    return ""
 
 
 def _meant(error: Any) -> str:

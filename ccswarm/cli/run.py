@@ -68,7 +68,7 @@ def run(
     from ccswarm.runs import service
 
     loaded = peek(config) if dry_run else load(config, executes=True, workspace=workspace)
-    loaded = with_agents(loaded) if what and not Path(what).exists() else loaded
+    loaded = with_agents(loaded) if what and what.strip() and not Path(what).exists() else loaded
     planned = _planned(what, loaded, workspace, dry_run=dry_run)
     settings = service.named(planned.settings, name)
     directory = _directory(workspace, settings, loaded)
@@ -216,6 +216,8 @@ def _planned(what: str | None, loaded: Loaded, workspace: Path | None, *, dry_ru
                 f"{place}: there are no tasks", suggestion='ccswarm init, or ccswarm run "list the files"'
             )
         return loaded
+    if not what.strip():
+        raise UsageInvalid("nothing is to be done", suggestion='ccswarm run "list the files"')
     if Path(what).exists():
         if dry_run:
             return replace(loaded, settings=files.peek_plan(Path(what), loaded.settings))

@@ -257,7 +257,7 @@ class Watch:
             show_json_line({"event": "result", **facts, "answer": {"task": name, "text": said}, "exit_code": code})
             return code
         show_summary(facts)
-        if said and facts["status"] == RunStatus.SUCCEEDED:
+        if said and facts["status"] in (RunStatus.SUCCEEDED, RunStatus.FAILED):
             say(f"\n{name}:")
             show_lines(said.split("\n"))
         for note in facts["notes"]:

@@ -142,8 +142,8 @@ def addition(
     servers: Sequence[str] = (),
     taken: Sequence[str] = (),
 ) -> Addition:
-    """What makes there be agents of these types: those that are ``taken`` and servers that are there are left out.
-    ``clone``: they work in clones of the repository; ``fresh``: the file says nothing yet."""
+    """What makes there be agents of these types; servers that are there are left out. An agent whose name is ``taken``
+    has who thinks for it in its name. ``clone``: they work in clones of the repository; ``fresh``: a new file."""
     text, added = "", list[str]()
     if SHELL not in servers:
         text += f"[[mcp.servers]]\n{_lines(SERVER)}\n"
@@ -155,18 +155,18 @@ def addition(
             f'name = "{PROGRAMS}"\ncommand = "ai-session mcp-server --stdio"\nenv = {{ HOME = {home} }}\n\n'
         )
         added.append(PROGRAMS)
-    named = [kind for kind in types if kind not in taken]
+    named = {name: kind for kind in types if (name := kind if kind not in taken else f"{kind}-{who}") not in taken}
     if clone and who != "none" and fresh:
         text += f"{MERGING}\n"
-    text += "\n".join(_agent(kind, who, environ, clone=clone) for kind in named)
+    text += "\n".join(_agent(name, kind, who, environ, clone=clone) for name, kind in named.items())
     return Addition(text.rstrip() + "\n" if text else "", tuple(named), tuple(added))
 
 
-def _agent(kind: str, who: With, environ: Mapping[str, str], *, clone: bool) -> str:
+def _agent(name: str, kind: str, who: With, environ: Mapping[str, str], *, clone: bool) -> str:
     place = 'workspace = "clone"  # a clone of the repository for each attempt\n' if clone and who != "none" else ""
     grants = json.dumps([f"{SHELL}.*"] if who != "none" else GRANTS)
     return (
-        f'[[agents]]\nname = "{kind}"\ntype = "{kind}"\n{_brain(who, environ)}grants = {grants}\n{place}'
+        f'[[agents]]\nname = "{name}"\ntype = "{kind}"\n{_brain(who, environ)}grants = {grants}\n{place}'
         f"budget = {BUDGETS[who]}\n"
     )
 

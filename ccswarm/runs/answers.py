@@ -16,14 +16,15 @@ TEXTS = ("output", "text")
 
 
 def last_task(run: Execution, tasks: Mapping[str, Mapping[str, Any]]) -> str:
-    """The task whose answer is the run's: of those that no other needs the one that is written last, and has begun;
-    else the last that has. Empty where none has."""
+    """The task whose answer is the run's: the last that failed; else of those that no other needs the one that is
+    written last, and has begun; else the last that has. Empty where none has."""
     payload: Mapping[str, Any] = run.payload or {}
     planned: Sequence[Mapping[str, Any]] = payload.get("plan", {}).get("tasks") or ()
     needed = {need for task in planned for need in task.get("needs", ())}
     begun = [str(task["id"]) for task in planned if tasks.get(str(task["id"]), {}).get("attempts")]
     ends = [name for name in begun if name not in needed]
-    return next(reversed(ends), next(reversed(begun), ""))
+    failed = [name for name in begun if tasks[name]["status"] == RunStatus.FAILED]
+    return next(reversed(failed or ends or begun), "")
 
 
 def answer(task: Mapping[str, Any]) -> str:

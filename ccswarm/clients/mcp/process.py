@@ -10,6 +10,7 @@ import select
 import shlex
 import signal
 import struct
+import sys
 import termios
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
@@ -184,7 +185,8 @@ def _unread(pipe: Any) -> int:
 
 
 def command_of(settings: ServerSettings, env: Mapping[str, str]) -> list[str]:
-    """Program and arguments. Raises ServerUnavailable for a program or directory that is not there."""
+    """Program and arguments. A program that PATH lacks is looked for beside this one, which desktop clients start with
+    a PATH of the system alone. Raises ServerUnavailable for a program or directory that is not there."""
     suggestion = f"check command, args and cwd of {settings.name} in the configuration"
     try:
         words = [*shlex.split(settings.command), *settings.args]
@@ -202,7 +204,9 @@ def command_of(settings: ServerSettings, env: Mapping[str, str]) -> list[str]:
     elif not Path(directory).is_dir():
         problem = f"no directory {directory}"
     elif which(where, path=env.get("PATH", os.defpath)) is None:
-        problem = f"no program {program!r}"
+        beside = which(where, path=os.path.dirname(sys.executable))
+        problem = "" if beside else f"no program {program!r}"
+        words[:1] = [beside or program]
     if problem:
         raise ServerUnavailable(f"server {settings.name} cannot be started: {problem}", suggestion=suggestion)
     return words

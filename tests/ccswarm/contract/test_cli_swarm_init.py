@@ -9,6 +9,7 @@ import pytest
 
 from ccswarm.config import config, starters
 from ccswarm.config.settings import Settings
+from ccswarm.runs import service
 from ccswarm.servers.visionflow.swarms import TYPES
 from tests.ccswarm.contract.verb_desk import Desk
 
@@ -82,6 +83,22 @@ def test_a_file_without_agents_gets_some_without_being_asked(desk: Desk) -> None
     refused = desk.run("init", code=2).err
     assert "exists already, and has agents" in refused
     assert desk.json("init", "--for", "visionflow")["agents"] == ["researcher", "analyst", "optimizer", "coordinator"]
+
+
+def test_who_thinks_is_added_beside_who_goes_by_words_and_is_who_takes_a_task(desk: Desk) -> None:
+    desk.run("init")
+    installed(desk, "claude")
+    said = desk.run("init", "--with", "claude", terminal=True)
+    assert "added: agent coder (claude; " in said.out + said.err
+    assert "note: a whole run is held to [swarm] budget, too: seconds = 300, calls = 100" in said.err
+    settings = config.peek(desk.file).settings
+    (task,) = service.in_words("make the tests pass", settings).tasks
+    assert (task.agent, settings.swarm.merge) == ("coder", "ask")
+    assert desk.json("init", "--with", "none", "--for", "a2a", code=2)["error"]["code"] == "config_invalid"
+    desk.rewrite("")
+    desk.run("init", "--for", "a2a", "--with", "none")
+    assert desk.json("init", "--with", "claude")["agents"] == ["coder-claude"]
+    assert desk.run("init", "--with", "claude", code=2).err.startswith("error config_invalid: ccswarm.toml has such")
 
 
 def test_a_file_that_somebody_changed_is_agreed_to_before_it_is_added_to(desk: Desk) -> None:

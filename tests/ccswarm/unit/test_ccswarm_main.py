@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -88,6 +89,21 @@ def test_a_verb_that_is_called_otherwise_here_is_named() -> None:
         2,
         "error usage_invalid: there is no verb 'start' here\nnext: ccswarm run\n",
     )
-    verbs = {word for told in main.INSTEAD.values() for word in re.findall(r"\bccswarm ([a-z-]+)", told)}
+    verbs = {word for told in main.INSTEAD.values() for word in re.findall(r"\bccswarm ([a-z][a-z-]*)", told)}
     assert verbs <= set(main.VERBS)
     assert not set(main.INSTEAD) & set(main.VERBS)
+
+
+@pytest.mark.parametrize(
+    ("words", "next_step"),
+    [
+        (["list the files"], "ccswarm run 'list the files'"),
+        (["run", "list", "the files"], "ccswarm run 'list the files'"),
+        (["run", "list", "files", "--detach"], "ccswarm run --help"),
+        (["run", "--with", "claude", "x"], "ccswarm init --with … adds agents, and ccswarm run uses them"),
+        (["run", " "], 'ccswarm run "list the files"'),
+    ],
+)
+def test_a_task_that_is_not_said_as_it_should_be_is_told_how(words: list[str], next_step: str, home: Path) -> None:
+    ran = run(*words)
+    assert (ran.returncode, ran.stderr.splitlines()[-1]) == (2, f"next: {next_step}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 from ccswarm.clients.mcp.answers import to_answer
 from ccswarm.clients.mcp.eras import EraFile
 from ccswarm.clients.mcp.output_schemas import MAX_NODES, OutputSchemas
-from ccswarm.clients.mcp.process import child_environment
+from ccswarm.clients.mcp.process import child_environment, command_of
 from ccswarm.clients.mcp.tools import foreign_reference
-from ccswarm.config.settings import ToolFilter
+from ccswarm.config.settings import ServerSettings, ToolFilter
+from ccswarm.errors import ServerUnavailable
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,17 @@ def test_a_schema_without_end_is_given_up() -> None:
     for _ in range(200_000):
         deep = {"not": deep}
     assert foreign_reference(deep) == "its schema is too large"
+
+
+def test_a_program_that_path_lacks_is_the_one_that_was_installed_beside_this(tmp_path: Path) -> None:
+    settings = ServerSettings(name="ai-session", command="ai-session mcp-server --stdio")
+    own = [str(Path(sys.executable).with_name("ai-session")), "mcp-server", "--stdio"]
+    assert command_of(settings, {"PATH": str(tmp_path)}) == own
+    (tmp_path / "ai-session").touch(0o755)
+    assert command_of(settings, {"PATH": str(tmp_path)}) == ["ai-session", "mcp-server", "--stdio"]
+    for missing in ("no-such-program", f"{tmp_path}/gone"):
+        with pytest.raises(ServerUnavailable, match=f"no program '{missing}'"):
+            command_of(ServerSettings(name="x", command=missing), {"PATH": str(tmp_path)})
 
 
 def test_filters() -> None:
