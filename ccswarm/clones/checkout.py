@@ -9,8 +9,8 @@ making it again. Methods block.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
-import secrets
 import stat
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -138,7 +138,10 @@ class WorkTree:
         with self._opened(folder, make=True) as fd:
             with suppress(OSError):
                 os.rmdir(name, dir_fd=fd)
-            temporary = f".ccswarm-{secrets.token_hex(8)}"
+            # The same when the merge is made again, so what a process that was killed left of it goes away.
+            temporary = f".ccswarm-{hashlib.sha256(os.fsencode(f'{change.path} {change.oid}')).hexdigest()[:16]}"
+            with suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=fd)
             try:
                 if stat.S_ISLNK(os.lstat(source).st_mode):
                     os.symlink(os.readlink(os.fsencode(source)), os.fsencode(temporary), dir_fd=fd)

@@ -22,7 +22,7 @@ from ccswarm.clones.collect import Clone, Clones, few
 from ccswarm.clones.difference import Difference
 from ccswarm.clones.git import Git
 from ccswarm.clones.hooks import not_run
-from ccswarm.clones.merge import merge, require_whole, uncommitted
+from ccswarm.clones.merge import finish, merge, require_whole, uncommitted
 from ccswarm.clones.process import OutOfTime, in_thread, within
 from ccswarm.clones.tree import DIRECTORY
 from ccswarm.errors import Conflict, WorkRefused, WorkspaceUnusable
@@ -189,6 +189,8 @@ class Workspaces:
         head = self._clones.head()
         if commit == clone.base or not (commits := self._clones.unmerged(commit)):
             return Merged(0, head)
+        if finish(self._git, self._clones, self.repository) and not self._clones.unmerged(commit):
+            return Merged(commits, self._clones.head(), not_run=not_run(self._git, self.repository))
         files = [Path(file).resolve() for file in configuration]
         made = merge(self._git, self._clones, clone, commit, self.repository, files, title, judged)
         if not made.is_merged:

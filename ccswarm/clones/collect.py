@@ -5,7 +5,9 @@ Methods block.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Generator, Iterable, Mapping
@@ -259,6 +261,10 @@ class Clones:
                     suggestion=f"rename the branch in its way; its work lies at {clone.ref}",
                 ) from None
         return name, False
+
+    def merging(self, repository: Repository) -> Path:
+        """Where it is written down while a merge is put into what is checked out."""
+        return self._root / f".merging-{hashlib.sha256(os.fsencode(repository.git_dir)).hexdigest()[:16]}"
 
     @contextmanager
     def scratch(self) -> Generator[Path]:

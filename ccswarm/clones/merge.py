@@ -1,13 +1,15 @@
 """Merges an agent's work into what a person has checked out. Blocks.
 
 The merge is made without a work tree; then the files that differ are put where they belong, the index and HEAD follow.
-Whatever of that was done when a process ended, the next one finds it, and does the rest.
+Whatever of that was done when a process ended, whoever comes next finds it, and does the rest.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from agentwire.system.path_patterns import fold_path
@@ -30,6 +32,16 @@ class Made:
     commit: str
     head: str
     is_merged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Putting:
+    """What is written down while ``commit``, made of what was checked out, is put in its place."""
+
+    commit: str
+    head: str
+    onto: str
+    ref: str
 
 
 def merge(
@@ -90,18 +102,64 @@ def merge(
             if judged is not None and tree not in seen:
                 git.person(directory, "update-ref", f"{clone.ref}-merged", commit)
                 return Made(commit, head, is_merged=False)
+            note, putting = clones.merging(repository), _Putting(commit, head, onto, clone.ref)
             with to_the_end():
                 try:
-                    files.write(wanted, new)
+                    note.write_text(json.dumps(asdict(putting)))
+                    _put(git, ours, directory, files, index, wanted, new, putting)
                 except Blocked as blocked:
+                    note.unlink()
                     raise Conflict(
                         f"{str(blocked)!r} in {directory} was exchanged for something else during the merge",
                         suggestion=f"see who else works there; its work lies at {clone.ref}",
                     ) from None
-                _set_index(git, ours, wanted)
-                index.replace(ours.path / "index")
-                git.person(directory, "update-ref", "-m", f"merge {clone.ref}", "HEAD", commit, head)
+                note.unlink()
         return Made(commit, head, is_merged=True)
+
+
+def finish(git: Git, clones: Clones, directory: Path) -> bool:
+    """Do the rest of a merge whose process was killed while it put files there; whether there was one. Where a person
+    has changed something of it since, or checked out something else, all stays as it is.
+
+    Raises Conflict where another git is at work.
+    """
+    repository = git.repository(directory)
+    note = clones.merging(repository)
+    if not note.exists():
+        return False
+    with clones.scratch() as scratch, _locked(repository) as index:
+        try:
+            putting = _Putting(**json.loads(note.read_text()))
+        except ValueError:  # it was killed while it wrote that, so nothing was put anywhere
+            putting = None
+        if putting and (putting.head, putting.onto) == (clones.head(), clones.checked_out()):
+            ours = PrivateRepository(scratch / "ours", repository, putting.head, writing=True)
+            index.copy_to(ours.path)
+            wanted = changes(git.private(ours, *CHANGES, putting.head, putting.commit))
+            old = git.files(ours, scratch / "old", putting.head, [one.path for one in wanted if not one.added])
+            new = git.files(ours, scratch / "new", putting.commit, [one.path for one in wanted if not one.removed])
+            with WorkTree(repository.top) as files, suppress(Blocked), to_the_end():
+                if not files.in_the_way(wanted, old, new):
+                    _put(git, ours, directory, files, index, wanted, new, putting)
+        note.unlink()
+    return True
+
+
+def _put(
+    git: Git,
+    ours: PrivateRepository,
+    directory: Path,
+    files: WorkTree,
+    index: IndexLock,
+    wanted: Sequence[Change],
+    new: Path,
+    putting: _Putting,
+) -> None:
+    """Raises Blocked."""
+    files.write(wanted, new)
+    _set_index(git, ours, wanted)
+    index.replace(ours.path / "index")
+    git.person(directory, "update-ref", "-m", f"merge {putting.ref}", "HEAD", putting.commit, putting.head)
 
 
 def require_whole(repository: Repository, instead: str = 'git sparse-checkout disable, or merge = "branch"') -> None:
@@ -112,6 +170,10 @@ def require_whole(repository: Repository, instead: str = 'git sparse-checkout di
 
 def uncommitted(git: Git, clones: Clones, directory: Path) -> list[str]:
     """Files that a merge would be refused for, whatever it changes; none where another git is at work just now."""
+    try:
+        finish(git, clones, directory)
+    except Conflict:
+        return []
     repository = git.repository(directory)
     with clones.scratch() as scratch:
         ours = PrivateRepository(scratch / "ours", repository, clones.head())

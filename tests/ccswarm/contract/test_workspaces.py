@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
+import signal
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from ccswarm.clones.clones import Workspaces
+from ccswarm.clones.clones import Clone, Workspaces
 from ccswarm.errors import Conflict, WorkspaceUnusable
 from tests.ccswarm.clones_world import World
 
@@ -221,6 +224,61 @@ async def test_a_merge_that_was_cut_off_anywhere_is_carried_out_by_making_it_aga
         assert (place.repository / "a.txt").read_text() == "changed\n"
         assert not (place.repository / "gone.txt").exists()
         assert place.git("status", "--porcelain") == ""
+
+
+KILLED = """
+import asyncio, json, os, signal, sys
+from dataclasses import replace
+from pathlib import Path
+from ccswarm.clones.clones import Clone, Workspaces
+
+def at_that_moment(event, arguments):
+    if event == "os.rename" and str(arguments[1]) == sys.argv[1]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+repository, root, clone = Path(sys.argv[2]), Path(sys.argv[3]), Clone(**json.loads(sys.argv[4]))
+sys.addaudithook(at_that_moment)
+workspaces = Workspaces(repository, root, dict(os.environ))
+asyncio.run(workspaces.merge(replace(clone, path=Path(clone.path)), "ada's work"))
+"""
+"""A merge whose process is killed right before it gives a file its name; the files come in order, then the index."""
+
+
+async def killed_merge(place: World, moment: str) -> Clone:
+    """The clone whose work it is."""
+    ada = await place.work("ada", "one.txt", "1\n")
+    place.write(ada.path / "two.txt", "2\n")
+    place.commit(ada.path, "two")
+    facts = json.dumps({**asdict(ada), "path": str(ada.path)})
+    words = (sys.executable, "-c", KILLED, moment, str(place.repository), str(place.directory / "clones"), facts)
+    environ = {**place.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    killed = await asyncio.create_subprocess_exec(*words, env=environ)
+    assert await killed.wait() == -signal.SIGKILL
+    return ada
+
+
+@pytest.mark.parametrize("moment", ["one.txt", "two.txt", "index"])
+async def test_the_rest_of_a_merge_whose_process_was_killed_is_done_by_the_next(place: World, moment: str) -> None:
+    ada, bob = await killed_merge(place, moment), await place.work("bob", "b.txt", "b\n")
+    assert place.git("status", "--porcelain", "--", "one.txt", "two.txt") or moment == "one.txt", "it is half done"
+    await place.workspaces.require_ready()
+    assert place.git("status", "--porcelain") == "", "nothing of it lies about"
+    assert place.git("show", "HEAD:two.txt") == "2"
+    assert (await place.workspaces.merge(bob, "bob's work")).commits == 1
+    assert (await place.workspaces.merge(ada, "ada's work")).commits == 0
+    assert place.git("log", "--format=%s", "--first-parent") == "bob's work\nada's work\nfirst"
+    assert not list((place.directory / "clones").glob(".*-*"))
+
+
+async def test_who_makes_a_merge_again_does_its_rest_but_over_nothing_of_a_persons(place: World) -> None:
+    ada = await killed_merge(place, "two.txt")
+    place.write(place.repository / "one.txt", "mine\n")
+    with pytest.raises(Conflict, match=r"uncommitted files in the way: one\.txt"):
+        await place.workspaces.merge(ada, "ada's work")
+    assert (place.repository / "one.txt").read_text() == "mine\n"
+    (place.repository / "one.txt").unlink()
+    assert (await place.workspaces.merge(ada, "ada's work")).commits == 2
+    assert place.git("status", "--porcelain") == ""
 
 
 async def test_what_the_person_staged_or_is_doing_with_git_is_not_overrun(place: World) -> None:
