@@ -38,6 +38,7 @@ from tests.ccswarm.model_servers_script import (
     Cut,
     Fail,
     Json,
+    Raw,
     Refused,
     Reply,
     Result,
@@ -63,6 +64,7 @@ __all__ = [
     "Cut",
     "Fail",
     "ModelServer",
+    "Raw",
     "Refusal",
     "Reply",
     "Result",
@@ -256,6 +258,9 @@ class ModelServer:
             headers = {} if after is None else {"retry-after": f"{after:g}"}
             status = 400 if behaviour.no_credit and api.name == "messages" else behaviour.status
             return await wire.send(status, api.error(behaviour), headers)
+        if isinstance(behaviour, Raw):
+            await wire.send_raw(behaviour.status, behaviour.body, behaviour.headers)
+            return await wire.cut()
         reply = behaviour if isinstance(behaviour, Reply) else behaviour.reply
         named = replace(reply, calls=[self._named(asked, call) for call in reply.wanted])
         reply_id = f"{next(self._ids):06}"

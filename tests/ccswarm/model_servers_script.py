@@ -81,7 +81,16 @@ class Stall:
     reply: Reply = Reply("This was to be a longer answer.")
 
 
-Behaviour = Reply | Fail | Cut | Stall
+@dataclass(frozen=True)
+class Raw:
+    """Whatever else may answer at an address: bytes with a status and headers, and then the connection ends."""
+
+    body: bytes = b""
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+Behaviour = Reply | Fail | Cut | Stall | Raw
 
 
 @dataclass(frozen=True)

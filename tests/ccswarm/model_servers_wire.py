@@ -60,8 +60,11 @@ class Wire:
 
     async def send(self, status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
         """A whole answer in JSON."""
-        data = json.dumps(body).encode()
-        fields = {"content-type": "application/json", "content-length": str(len(data)), **(headers or {})}
+        await self.send_raw(status, json.dumps(body).encode(), {"content-type": "application/json", **(headers or {})})
+
+    async def send_raw(self, status: int, data: bytes, headers: Mapping[str, str]) -> None:
+        """A whole answer, whatever it is."""
+        fields = {"content-length": str(len(data)), **headers}
         await self._write(h11.Response(status_code=status, headers=list(fields.items())))
         await self._write(h11.Data(data=data))
         await self._write(h11.EndOfMessage())

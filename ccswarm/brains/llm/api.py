@@ -32,7 +32,17 @@ from pydantic_ai.usage import RequestUsage
 from ccswarm.brains.llm.conversation import Conversation, Message
 from ccswarm.brains.llm.settings import Model
 from ccswarm.brains.llm.tools import Offered, allowed
-from ccswarm.brains.llm.wire import CHARS_OF_A_TOKEN, Access, Bounds, Connections, failed, told, usage_of, within
+from ccswarm.brains.llm.wire import (
+    CHARS_OF_A_TOKEN,
+    Access,
+    Bounds,
+    Connections,
+    NotUnderstood,
+    failed,
+    told,
+    usage_of,
+    within,
+)
 from ccswarm.models import Json
 
 KINDS: tuple[tuple[type[Exception], str], ...] = (
@@ -49,6 +59,13 @@ KINDS: tuple[tuple[type[Exception], str], ...] = (
     (errors.ContentFilterError, "refused"),
     (errors.ModelRequestRejectedError, "rejected"),
     (errors.ModelAPIError, "cut"),
+    (httpx2.TransportError, "cut"),
+    (httpx2.DecodingError, "cut"),
+    (errors.UnexpectedModelBehavior, "not_understood"),
+    (AttributeError, "not_understood"),
+    (TypeError, "not_understood"),
+    (ValueError, "not_understood"),
+    (LookupError, "not_understood"),
 )
 """What went wrong; the first that fits."""
 
@@ -66,8 +83,9 @@ async def ask(
     """The model's next answer as JSON: ``response`` (pydantic-ai's), ``text``, ``calls`` (id, name, arguments or
     None), ``finish``, ``usage``, ``model``; or ``error`` with kind, message, and retry_after where the server said."""
     api = connections.made(str(model), lambda: _made(model, access.key, connections.client(bounds)))
+    messages, wanted = _messages(conversation, model), _wanted(model, access, bounds)
     try:
-        response = await _streamed(api, _messages(conversation, model), _wanted(model, access, bounds), tools, bounds)
+        response = await _streamed(api, messages, wanted, tools, bounds)
     except TimeoutError as error:
         return failed("timed_out", str(error), access.secrets)
     except Exception as error:
@@ -224,6 +242,8 @@ def _usage(model: Model, response: ModelResponse, chars: int, conversation: Conv
 
 
 def _kind(error: Exception) -> str:
+    if isinstance(_first(error), NotUnderstood):
+        return "not_understood"
     kind = next((kind for known, kind in KINDS if isinstance(error, known)), "internal")
     if isinstance(error, errors.ModelHTTPError) and kind == "cut":
         return "server_error" if error.status_code in PASSING else "rejected"
@@ -237,7 +257,12 @@ def _words(error: Exception) -> str:
     body = getattr(error, "body", None)
     inner = cast("dict[str, Any]", body).get("error", body) if isinstance(body, dict) else body
     said = cast("dict[str, Any]", inner).get("message") if isinstance(inner, dict) else None
-    first: BaseException = error
-    while first.__cause__:
-        first = first.__cause__
+    first = _first(error)
     return str(said or first or type(first).__name__)
+
+
+def _first(error: BaseException) -> BaseException:
+    """What broke first."""
+    while error.__cause__:
+        error = error.__cause__
+    return error

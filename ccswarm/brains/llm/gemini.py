@@ -18,7 +18,18 @@ from genai_prices import Usage
 from ccswarm.brains.llm.conversation import Conversation, Message
 from ccswarm.brains.llm.settings import Model
 from ccswarm.brains.llm.tools import Offered, allowed
-from ccswarm.brains.llm.wire import CHARS_OF_A_TOKEN, Access, Bounds, Connections, failed, told, usage_of, within
+from ccswarm.brains.llm.wire import (
+    CHARS_OF_A_TOKEN,
+    OK,
+    Access,
+    Bounds,
+    Connections,
+    NotUnderstood,
+    failed,
+    told,
+    usage_of,
+    within,
+)
 from ccswarm.models import Json
 
 PROVIDER = "google"
@@ -36,7 +47,7 @@ LEVELS = {"xhigh": "high", "max": "high"}
 VERSION = re.compile(r"gemini-(\d+)")
 SECONDS = re.compile(r"([0-9.]+)s")
 TOO_LONG = re.compile(r"token count .*exceeds|too long", re.IGNORECASE)
-OK, BAD_REQUEST = 200, 400
+BAD_REQUEST = 400
 KINDS = {401: "key_refused", 403: "key_refused", 404: "unknown_model", 429: "rate_limited", 503: "overloaded"}
 
 
@@ -67,7 +78,16 @@ async def ask(
         return failed("timed_out", str(error) or f"nothing came for {bounds.idle:g} s", access.secrets)
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
         return failed("cannot_connect", str(error), access.secrets)
-    except (httpx2.TransportError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except NotUnderstood as error:
+        return failed("not_understood", str(error), access.secrets)
+    except (
+        httpx2.TransportError,
+        httpx2.DecodingError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         return failed("cut", str(error) or type(error).__name__, access.secrets)
     return _answered(model, parts, facts, conversation, access)
 
@@ -208,6 +228,8 @@ def _answered(
     reason = str(facts.get("finish") or "")
     if facts.get("blocked") or FILTERED.fullmatch(reason):
         return failed("refused", str(facts.get("blocked") or reason), access.secrets)
+    if not (parts or any(facts.values())):
+        return failed("not_understood", "an answer of which nothing is known", access.secrets)
     if reason not in FINISHED:
         why = f"it ended by {reason}" if reason else "the answer ended before it was complete"
         return failed("cut", why, access.secrets)

@@ -18,7 +18,7 @@ from ccswarm.brains.base import Assignment, CallTool, Finish, Step, Think, Wait
 from ccswarm.brains.llm import prompts as prompt
 from ccswarm.brains.llm.conversation import KEPT_TURNS, Conversation, Made, Turn, answer_of
 from ccswarm.brains.llm.repository import facts_of
-from ccswarm.brains.llm.retries import TRANSIENT, explained, pause
+from ccswarm.brains.llm.retries import ELSEWHERE, TRANSIENT, explained, pause
 from ccswarm.brains.llm.settings import LlmSettings, Model
 from ccswarm.brains.llm.terminal import BASH, EDIT, READ, WAIT, Done, Terminal, Work
 from ccswarm.brains.llm.tools import FINISH, OWN, RECALL, TODO, Offered
@@ -49,8 +49,9 @@ PLACE = "place"
 """The step that looks at where the agent works."""
 
 FIRST_TRIES = 2
-"""How often a server that cannot be reached is asked again before any model has answered: a wrong address, or no
-network, is to be known within seconds. Once one has answered it may take as long as ``retries`` allow to come back."""
+"""How often a server that cannot be reached, or that is no model's, is asked again before any model has answered: a
+wrong address, or no network, is to be known within seconds. Once one has answered it may take as long as ``retries``
+allow to come back."""
 
 Ask = Callable[[Model, Conversation], Awaitable[Mapping[str, Json]]]
 """The next answer of a model, as ``api.ask`` gives it."""
@@ -365,7 +366,7 @@ class LlmThinking:
             return self._think(may_sum_up=False)
         facts = {"model": model.model, "why": kind, "message": message}
         most = self._settings.retries
-        if kind == "cannot_connect" and not self.conversation.turns:
+        if kind in ELSEWHERE and not self.conversation.turns:
             most = min(most, FIRST_TRIES)
         if kind in TRANSIENT and self._tries < most:
             self._tries += 1

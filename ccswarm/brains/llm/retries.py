@@ -7,7 +7,10 @@ import hashlib
 from agentwire.extras import install
 from ccswarm.brains.llm.settings import RECORDED, Model
 
-TRANSIENT = frozenset({"rate_limited", "overloaded", "server_error", "timed_out", "cannot_connect", "cut"})
+ELSEWHERE = frozenset({"cannot_connect", "not_understood"})
+"""What passes by itself where the model has answered before, and else says that it is not there."""
+
+TRANSIENT = frozenset({"rate_limited", "overloaded", "server_error", "timed_out", "cut", *ELSEWHERE})
 """What passes by itself, perhaps."""
 
 LONGEST_BACKOFF_SECONDS = 120.0
@@ -26,6 +29,10 @@ EXPLAINED = {
     "refused": ("refused to answer", "put the task in other words, or name another model: fallback"),
     "rejected": ("rejected the request", "see what it says; another model may take it: fallback"),
     "cannot_connect": ("cannot be reached at {address}", "check network and proxy, and that a server is there"),
+    "not_understood": (
+        "does not answer at {address}: something else does",
+        "see that base_url is the address of such an API, with its version where it has one: https://host/v1",
+    ),
     "rate_limited": ("has had too many requests", "try later, let fewer agents work at once, or raise retries"),
     "overloaded": ("is overloaded", "try later, or name another model: fallback"),
     "server_error": ("fails by itself", "try later, or name another model: fallback"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -20,7 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 CONNECT_SECONDS = 10.0
+OK, FIRST_ERROR = 200, 400
 MESSAGE_CHARS = 600
+READ_BYTES = 4096
+"""Of what came instead of an answer."""
+NO_ANSWERS = ("text/html", "application/json", "application/xml", "text/xml")
+"""Kinds of what is no stream of events, whoever sends it as one."""
+PAGE = re.compile(r"\s*<(!doctype|html|\?xml)", re.IGNORECASE)
+TITLE = re.compile(r"<title[^>]*>([^<]*)</title>", re.IGNORECASE)
 CHARS_OF_A_TOKEN = 4
 """About, where a server does not say what it counted."""
 
@@ -35,6 +44,10 @@ class Bounds:
     idle: float
 
 
+class NotUnderstood(Exception):
+    """What came is nothing that a model answers; what it is instead."""
+
+
 @dataclass(slots=True)
 class Connections:
     """Those of one task: kept between its questions, so that each does not begin with a handshake. ``close`` lets go of
@@ -46,7 +59,8 @@ class Connections:
     def client(self, bounds: Bounds) -> httpx2.AsyncClient:
         """Asks for bytes at most ``bounds.idle`` seconds apart."""
         if self._client is None:
-            self._client = httpx2.AsyncClient(verify=_trust(), timeout=bounds.idle, event_hooks={"request": [_hurry]})
+            hooks = {"request": [_hurry], "response": [_require_events]}
+            self._client = httpx2.AsyncClient(verify=_trust(), timeout=bounds.idle, event_hooks=hooks)
         return self._client
 
     def made(self, name: str, make: Callable[[], Made]) -> Made:
@@ -65,6 +79,38 @@ class Connections:
 
 async def _hurry(request: httpx2.Request) -> None:
     request.extensions["timeout"] = {**request.extensions.get("timeout", {}), "connect": CONNECT_SECONDS}
+
+
+async def _require_events(response: httpx2.Response) -> None:
+    """Raises NotUnderstood for an answer that ends well and is no stream of events: there is something else at that
+    address. Errors say for themselves what is wrong."""
+    if response.status_code >= FIRST_ERROR:
+        return
+    if response.status_code != OK:
+        where = response.headers.get("location", "")
+        raise NotUnderstood(f"HTTP {response.status_code}" + (f", which leads to {where}" if where else ""))
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in NO_ANSWERS:
+        return
+    body = b""
+    with suppress(httpx2.DecodingError):
+        async for part in response.aiter_bytes(READ_BYTES):
+            body = part
+            break
+    raise NotUnderstood(f"{kind}: {said(body.decode(errors='replace'))}" if body else f"{kind}, which is empty")
+
+
+def said(text: str) -> str:
+    """What a body says: the message of an error, the title of a page, or as it is."""
+    if PAGE.match(text):
+        title = TITLE.search(text)
+        return f"a page with the title {title[1].strip()!r}" if title else "a page"
+    with suppress(ValueError, RecursionError):
+        whole: object = json.loads(text)
+        inner = cast("dict[str, object]", whole).get("error") if isinstance(whole, dict) else None
+        message = cast("dict[str, object]", inner).get("message") if isinstance(inner, dict) else inner
+        return message if isinstance(message, str) and message else text
+    return text
 
 
 @cache
@@ -107,6 +153,7 @@ def usage_of(model: Model, used: Any, answered_as: str) -> dict[str, Json]:
 
 def failed(kind: str, message: str, secrets: Iterable[str], retry_after: float | None = None) -> dict[str, Any]:
     """Why there is no answer, without the ``secrets`` that were sent."""
+    message = said(message) if PAGE.match(message) else message
     for secret in filter(None, secrets):
         message = message.replace(secret, "***")
     found: dict[str, Any] = {"kind": kind, "message": message[:MESSAGE_CHARS]}

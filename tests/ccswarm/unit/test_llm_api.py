@@ -16,7 +16,7 @@ from ccswarm.runs.events import Happening
 from ccswarm.runs.events import told as of_people
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.llm_world import KEY, SECRET, finish, plan, served, told, world
-from tests.ccswarm.model_servers import Asked, Cut, Fail, ModelServer, Reply, Script, Stall, answers, loops, plays
+from tests.ccswarm.model_servers import Asked, Cut, Fail, ModelServer, Raw, Reply, Script, Stall, answers, loops, plays
 from tests.ccswarm.unit.swarm_world import World, settings
 
 pytestmark = pytest.mark.anyio
@@ -108,6 +108,32 @@ async def test_what_does_not_pass_ends_the_task_and_says_what_to_do(kind: str, f
     assert said in task["summary"]
     assert "; " in task["summary"]
     assert (len(model.asked), made.engine.store.slept) == (1, [])
+
+
+PAGE = Raw(b"<!doctype html><title>Welcome</title>", headers={"content-type": "text/html; charset=utf-8"})
+NONE = {"content-type": "application/json"}
+EVENTS = {"content-type": "text/event-stream"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_else_answers_at_an_address_is_said_and_waited_for_where_a_model_was_there(kind: str) -> None:
+    task, made, model = await ran(answers([PAGE] * 4), kind=kind)
+    assert f"{kind}:big does not answer at http://127.0.0.1:" in task["summary"]
+    assert "something else does, asked 3 times (text/html: a page with the title 'Welcome')" in task["summary"]
+    assert "see that base_url is the address of such an API" in task["summary"]
+    assert (len(model.asked), len(made.engine.store.slept)) == (3, 2)
+    others = [
+        PAGE, Raw(b'{"error": {"message": "no credit"}}', headers=NONE), Raw(headers=NONE), Raw(headers=EVENTS),
+        Raw(b"data: [1]\n\n", headers=EVENTS), Raw(status=302, headers={"location": "/login"}),
+    ]  # fmt: skip
+    broken = Raw(b"\0no gzip", headers={**EVENTS, "content-encoding": "gzip"})
+    task, made, _ = await ran(answers([LOOK, *others, broken, Fail(502), DONE]), kind=kind, retries=9)
+    assert task["status"] == "succeeded", task
+    waits = [(one["why"], one["message"]) for one in await told(made, "agent.waits")]
+    assert [why for why, _ in waits] == ["not_understood"] * 6 + ["cut", "server_error"]
+    assert [waits[at][1] for at in (1, 2, 5)] == [
+        "application/json: no credit", "application/json, which is empty", "HTTP 302, which leads to /login"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
