@@ -100,10 +100,13 @@ class Workspaces:
 
     async def require_ready(self, *, merges: bool = True) -> None:
         """Raises Conflict where work that is to be done could not be committed, or, where somebody ``merges`` it, not
-        be merged into the repository: for what is not committed there, or for what is not checked out."""
+        be merged into the repository, for what is not committed there, or for what is not checked out; or else not be
+        left on a branch."""
         await in_thread(lambda: self._git.identity(self.repository))
         if merges:
             await in_thread(lambda: require_whole(self._git.repository(self.repository)))
+        else:
+            await in_thread(self._clones.require_branches)
         if mine := await self._in_turn(lambda: uncommitted(self._git, self._clones, self.repository)):
             raise Conflict(
                 f"{self.repository} has uncommitted changes, so no work could be merged into it: {few(mine)}",

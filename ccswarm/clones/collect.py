@@ -28,6 +28,9 @@ from ccswarm.system.confined_files import remove_tree
 
 SHOWN_PATHS = 10
 
+BRANCHES = "ccswarm"
+"""Below this lie branches for people, and refs of clones."""
+
 REFS = ("", "-base", "-sent", "-merged")
 """Endings of a clone's refs: its work; what it was made from; what its agent committed; the merge that was judged."""
 
@@ -118,7 +121,7 @@ class Clones:
     def make(self, run_id: str, name: str) -> Clone:
         """See ``Workspaces.clone``."""
         path = self._root / run_id / name
-        branch, ref = f"agent/{run_id}/{name}", f"refs/ccswarm/{run_id}/{name}"
+        branch, ref = f"agent/{run_id}/{name}", f"refs/{BRANCHES}/{run_id}/{name}"
         repository = self._git.repository(self._directory)
         if not path.is_dir():
             base, onto = self.head(), self.checked_out()
@@ -245,6 +248,15 @@ class Clones:
     def known(self, run_id: str, name: str) -> Clone | None:
         """See ``Workspaces.known``."""
         return self.make(run_id, name) if (self._root / run_id / name).is_dir() else None
+
+    def require_branches(self) -> None:
+        """Raises Conflict where no branch can be made for work that is left on one."""
+        asked = ("rev-parse", "-q", "--verify", f"refs/heads/{BRANCHES}")
+        if self._git.person(self._directory, *asked, allowed=(0, 1, 128)):
+            raise Conflict(
+                f"{self._directory} has a branch {BRANCHES!r}, so work cannot be left on branches below {BRANCHES}/",
+                suggestion=f"git branch -m {BRANCHES} another-name; then ccswarm resume",
+            )
 
     def leave_on_branch(self, clone: Clone, commit: str) -> tuple[str, bool]:
         """See ``Workspaces.leave_on_branch``."""

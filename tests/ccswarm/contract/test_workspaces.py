@@ -444,3 +444,13 @@ async def test_a_directory_without_a_repository_says_so(place: World, tmp_path: 
     with pytest.raises(WorkspaceUnusable, match=r"git rev-parse in .*not a git repository"):
         await bare.clone("run_1", "ada")
     assert not await Workspaces(place.repository, tmp_path / "x", {"PATH": "/nowhere"}).is_repository()
+
+
+async def test_a_branch_in_the_way_of_those_that_work_is_left_on_is_found_before_any_work(place: World) -> None:
+    place.git("branch", "ccswarm")
+    await place.workspaces.require_ready()
+    with pytest.raises(Conflict, match="has a branch 'ccswarm'") as caught:
+        await place.workspaces.require_ready(merges=False)
+    assert caught.value.suggestion.startswith("git branch -m ccswarm another-name")
+    place.git("branch", "-m", "ccswarm", "another-name")
+    await place.workspaces.require_ready(merges=False)
