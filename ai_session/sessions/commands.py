@@ -34,6 +34,7 @@ BRIEF_CHARS = 80
 
 NEVER_BEGUN = "it was never begun"
 """The note of a command that the shell does not know, and whose start nobody has seen."""
+MISSING = "some of its output is missing: it could not be stored"
 TITLE_CHARS = 150
 TYPED = "typed"
 """The file with the header of what was typed at the prompt last."""
@@ -46,8 +47,6 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 class RunningCommand:
     """A command from its trigger to its end. ``finished`` resolves to the final record.
 
-    ``gap``: output was lost, maybe the end mark, too. ``asked``: the shell was then found idle and asked for a prompt.
-    ``disturbed``: something was typed meanwhile, so that prompt need not be about this command.
     ``quiet_end``: where its output had ended before the shell was asked what became of it.
     ``dropped``: the half-typed line that stood at the prompt before. ``never_ran``: its shell ended before it began.
     ``newest_pid`` was given out last before it began; ``beside`` still ran then, of commands before; ``late`` is what
@@ -63,9 +62,6 @@ class RunningCommand:
     started: bool = False
     interrupted: bool = False
     stopped_by_key: bool = False
-    gap: bool = False
-    asked: bool = False
-    disturbed: bool = False
     dropped: str = ""
     never_ran: bool = False
     newest_pid: int = 0
@@ -90,7 +86,8 @@ class RunningCommand:
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.waiters.append(waiter)
         try:
-            return await within(waiter, seconds)
+            # The time may be up in the very moment in which it ends.
+            return await within(waiter, seconds) or self.finished.done()
         finally:
             self.waiters.remove(waiter)
 
@@ -101,10 +98,12 @@ class RunningCommand:
 
     def lose(self, end: int) -> None:
         """Output was lost; with it maybe the start mark, so nobody may begin the command once more for lack of it."""
-        self.gap = True
         if not self.started:
-            self.disturbed = True
             self.start_at(min(self.trigger_offset, end))
+
+    def miss(self) -> None:
+        """Some of its output could not be stored."""
+        self.record = replace(self.record, note=MISSING)
 
     def finish(self, status: CommandStatus, end: int, exit_code: int | None, cwd: str, seconds: float) -> CommandRecord:
         """Resolve ``finished``; the record is final."""
@@ -118,7 +117,7 @@ class RunningCommand:
             exit_code=exit_code,
             cwd=cwd,
             duration_seconds=round(seconds, 6),
-            note=self.note,
+            note="; ".join(filter(None, (self.record.note, self.note))),
         )
         if not self.finished.done():
             self.finished.set_result(self.record)

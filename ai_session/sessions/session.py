@@ -221,7 +221,7 @@ class Session:
             return
         lost = self.log.lost_bytes(offset, self.log.end)
         if self.running and (lost or not self.log.first <= self.running.trigger_offset <= self.log.end):
-            self._ask_end()
+            self._doubt()
         if self.running is not None and self.terminal is not None:
             self._watch(self.running)
 
@@ -310,7 +310,9 @@ class Session:
         if self._resumed and (not more or self._scanner.offset >= self._resumed[1]):
             self._caught_up(self._resumed[0])
         if lost and not self.log.losing:
-            self._ask_end()
+            if self.running is not None:
+                self.running.miss()
+            self._doubt()
         if more:
             self._line_up()
         elif self._left is not None:
@@ -350,7 +352,7 @@ class Session:
     def _missed(self, offset: int) -> None:
         """What came before ``offset`` was let go of before it was looked at, and with it maybe marks."""
         self._scanner = MarkScanner(self.spec.nonce, offset)
-        self._ask_end()
+        self._doubt()
 
     def _answer(self, reply: bytes) -> None:
         if self.running is not None and not self.running.started:
@@ -396,8 +398,6 @@ class Session:
             self._begin_again(running)
         elif mark.seq:
             self._on_end_mark(running, mark, flags)
-        elif running.started and running.gap:
-            self._on_other_mark(running, mark)
         elif mark.kind in (MarkKind.PROMPT_READY, MarkKind.AT_PROMPT, MarkKind.PROMPT_START):
             self._on_prompt(running)
 
@@ -434,23 +434,23 @@ class Session:
             self._end(running, "finished", mark.start, mark.exit_code)
         self._news.set()
 
-    def _on_other_mark(self, running: RunningCommand, mark: Mark) -> None:
-        """A shell that was asked and reports no open command has ended it; the end mark is in output that was lost."""
-        if mark.kind is MarkKind.PROMPT_READY:
-            self._ask_end()
-        elif mark.kind in (MarkKind.PROMPT_START, MarkKind.COMMAND_FINISHED) and (running.asked or running.interrupted):
-            known = mark.kind is MarkKind.PROMPT_START and not (running.disturbed or running.interrupted)
-            self._end(running, "finished" if known else "lost", mark.start, mark.exit_code if known else None)
-
-    def _ask_end(self) -> None:
-        """Output was lost. An empty line makes an idle shell report a prompt with the exit code of the last command."""
-        running, terminal, holder = self.running, self.terminal, self.holder()
-        if running and terminal:
+    def _doubt(self) -> None:
+        """Output was lost, and with it maybe marks: what they would have said is found out."""
+        running = self.running
+        if running is not None and not running.typed:
             running.lose(self.log.end)
-            idle = holder is not None and holder.leads_itself and holder.input_mode == "raw"
-            if idle and self.shell.line_editor and not self.viewers:
-                running.asked = True
-                terminal.write(b"\x1e\n")
+            if self.terminal is not None:
+                self._watch(running)
+        elif self.typed.ended_at:
+            self._doubt_line()
+
+    def _doubt_line(self) -> None:
+        """A line that was typed may run, or not be complete, until a prompt shows that it has ended."""
+        if not self.at.human_line:
+            self.at.human_line, self.at.ready = True, False
+            self._line.again()
+            if self._line_watch is None and self.terminal is not None:
+                self._watch_line()
 
     def _finish(self, running: RunningCommand, end: int, exit_code: int | None, flags: str) -> None:
         if "x" in flags or "v" in flags:
@@ -526,7 +526,7 @@ class Session:
 
     def may_have_ended(self) -> bool:
         """Whether the shell reads as it does at its prompt, and is being asked what became of what was running."""
-        if self.running is not None:
+        if self.running is not None and not self.running.typed:
             return self._undecided(self.running.recovery, self._evidence())
         return (
             self.at.human_line
@@ -760,18 +760,29 @@ class Session:
             return None
         if self._is_at_work() or self.typed.count != count or self.exit is not None:
             return None
+        if self.shell.asks and self._unprompted():
+            self._doubt_line()
         if self.shell.line_editor:
             return not self.at.human_line
         return not self.at.human_line and self._reads_lines()
 
     def _reads_lines(self) -> bool:
         """Whether a shell without a line editor, which waits for its terminal, does so at its prompt."""
+        if self._unprompted():
+            return False
         mode = self._own_mode()
         if self.terminal is None or mode != "line":
             edits = self.terminal is not None and mode == "raw" and processes.line_edited(self.terminal.tty)
             return (edits and self._on_prompts_line()) or self.typed.answered(self.at.prompts)
         size = processes.read_size(self._pid())
         return size >= READS_LINES if size is not None else self.typed.answered(self.at.prompts)
+
+    def _unprompted(self) -> bool:
+        """Whether no prompt has followed on the line that was typed last, in a shell that tells of its prompts."""
+        at, typed = self.at, self.typed
+        if not at.prompt_end or not typed.expects_prompt:
+            return False
+        return at.prompt_end <= typed.ended_at if self.shell.line_editor else not typed.prompted(at.prompts)
 
     def _on_prompts_line(self) -> bool:
         """Whether the cursor has not left the line of the last prompt, as it does where a line goes on."""
@@ -1084,7 +1095,10 @@ class Session:
         A shell that reads the terminal as it does at its prompt may just have ended the command.
         """
         holder = self.holder() if self.running is not None or self.at.human_line else None
-        if holder is None or (holder.leads_itself and not (self.shell.line_editor and holder.input_mode != "raw")):
+        if holder is None or holder.input_mode is None:
+            return None
+        begun = self.running is None or self.running.started
+        if holder.leads_itself and not (begun and not self.log.losing and not self.may_have_ended()):
             return None
         return holder.input_mode
 
@@ -1158,8 +1172,6 @@ class Session:
         assert self.terminal is not None
         if self.terminal.unsent + len(data) > UNSENT_BYTES:
             raise commands.unread(self.spec.name, self.terminal.unsent)
-        if self.running is not None and self.log.losing:
-            self.running.disturbed = True
         self._note_typed(data)
         self.terminal.write(data)
 
@@ -1223,7 +1235,7 @@ class Session:
             settled = self.holder() is not None and not self._is_at_work()
             if (settled or interrupt in data) and (number := self._show_mark()) is not None:
                 self.typed.begin_at(number)
-        self.typed.add(data, interrupt, self.at.prompts)
+        self.typed.add(data, interrupt, self.at.prompts, self.log.end)
         self._news.set()
 
     def _interrupt_key(self) -> bytes:

@@ -8,13 +8,17 @@ from ai_session.terminal.marks import Mark, MarkKind
 _SIGNALS_AS_CODES = (SandboxLevel.BWRAP, SandboxLevel.BWRAP_NOPROC)
 """Boxes that tell a death by signal as a shell does: 128 and the signal's number."""
 
+PROMPTS = (MarkKind.COMMAND_FINISHED, MarkKind.PROMPT_START, MarkKind.PROMPT_READY)
+"""Marks that come right before the shell reads its next line, or while it does."""
+
 
 class ShellState:
     """The fold of all marks seen so far; ``apply`` them in order.
 
     ``ready`` means the prompt is drawn and takes a line (for a shell without a line editor: is about to be drawn).
     ``as_typed``: it has traps that notice how a command is run. ``human_line``: a line that a person typed runs, or is
-    ``incomplete``. ``prompts`` counts those that followed on typed lines.
+    ``incomplete``. ``prompts`` counts those that followed on typed lines; ``prompt_end`` is the offset behind the mark
+    that told of the last prompt, 0 where none did.
     """
 
     def __init__(self, cwd: str, *, line_editor: bool) -> None:
@@ -33,6 +37,7 @@ class ShellState:
         self.flags = ""
         self.as_typed = False
         self.exit_code: int | None = None
+        self.prompt_end = 0
 
     def exit_status(self, status: ExitStatus, level: SandboxLevel) -> ExitStatus:
         """How the shell ended, from what its terminal's own process in a box of ``level`` ended with, and the marks."""
@@ -47,6 +52,8 @@ class ShellState:
         kind = mark.kind
         # Who reports anything has read its start files.
         self.up = self.up or kind not in (MarkKind.SHELL_EXITED, MarkKind.SHELL_STARTED, MarkKind.CAUGHT_UP)
+        if kind in PROMPTS or (kind is MarkKind.AT_PROMPT and mark.flags == "p"):
+            self.prompt_end = mark.end
         if kind is MarkKind.COMMAND_EXECUTED:
             self.ready = self.human_line = self._after_command = False
         elif kind in (MarkKind.LINE_EXECUTED, MarkKind.LINE_CONTINUED):

@@ -17,19 +17,23 @@ _WORD = re.compile(r"\S*\s*\Z")
 class TypedInput:
     """``unsettled``: something was typed since the shell was last known to be at an empty prompt.
 
-    ``count`` grows with each input, so that who looks twice knows whether anything was typed meanwhile.
+    ``count`` grows with each input, so that who looks twice knows whether anything was typed meanwhile. ``ended_at`` is
+    where the log ended when a line was ended last, 0 where nothing is to come of that.
     """
 
     def __init__(self) -> None:
         self.unsettled = False
-        self.count = 0
+        self.count = self.ended_at = 0
         self._half = self._text = b""
         self._lines = 0
         self._before = 0
         self._mark = 0
 
-    def add(self, data: bytes, interrupt: bytes, prompts: int) -> None:
-        """Note ``data``, typed after ``prompts`` prompts; ``interrupt`` is the key that drops what came before it."""
+    def add(self, data: bytes, interrupt: bytes, prompts: int, offset: int = 0) -> None:
+        """Note ``data``, typed after ``prompts`` prompts where the log ends at ``offset``.
+
+        ``interrupt`` is the key that drops what came before it.
+        """
         if not self.unsettled and not self._mark:
             self._before = prompts
         self.unsettled = True
@@ -38,11 +42,12 @@ class TypedInput:
         if key:
             # The shell answers with one prompt.
             self._half = self._text = b""
-            self._lines = 1
+            self._lines, self.ended_at = 1, 0
         pieces = LINE_ENDS.split(rest)
         if len(pieces) > 1:
             self._half = b""
             self._lines += len(pieces) - 1
+            self.ended_at = offset
         self._half = (self._half + pieces[-1])[-MOST_HALF_BYTES:]
         self._text = (self._text + rest)[-MOST_HALF_BYTES:]
 
@@ -59,10 +64,19 @@ class TypedInput:
         """Whether each line that was typed has led to a prompt."""
         return not self._mark and prompts - self._before >= self._lines
 
+    @property
+    def expects_prompt(self) -> bool:
+        """Whether a prompt is to follow on the line that was ended last; one that changes the prompt may silence it."""
+        return self.ended_at > 0 and b"PS1" not in self._text
+
+    def prompted(self, prompts: int) -> bool:
+        """Whether any prompt has followed."""
+        return prompts > self._before
+
     def answered_all(self, prompts: int) -> None:
         """The lines so far lead to no prompt of their own; whether the shell has taken them is another question."""
         self._half = self._text = b""
-        self._lines, self._before, self._mark = 0, prompts, 0
+        self._lines, self._before, self._mark, self.ended_at = 0, prompts, 0, 0
 
     def settle(self, prompts: int) -> None:
         """The shell is at its prompt, and has taken every line."""
@@ -70,7 +84,7 @@ class TypedInput:
         if prompts == self._before and self._lines:
             # No line was run: its line editor holds all of them for one that is not complete.
             self._half = self._text
-        self._lines, self._before, self._mark = 0, prompts, 0
+        self._lines, self._before, self._mark, self.ended_at = 0, prompts, 0, 0
         self._text = b""
 
     def text_with(self, data: bytes) -> str:

@@ -45,13 +45,11 @@ async def for_command(session: Session, running: RunningCommand, seconds: float,
             look = (session.log.end, holder)
             if look != seen:
                 seen, since = look, loop.time()
-            sure = LOOK_SECONDS if session.input_wanted() else SHELL_SECONDS
-            idle = holder.leads_itself and session.log.losing  # it may have ended: the mark has nowhere to go
-            # Before the start mark the shell reads, or a line that somebody began to type waits to be ended.
-            still = holder.input_mode and running.started and not idle and loop.time() - since >= sure
-            # A command whose shell is just being asked what became of it may have ended.
-            # Looked at again, because it may have gone to work on the question in between.
-            if still and not (holder.leads_itself and session.may_have_ended()) and session.holder() == holder:
+            # A shell that reads the terminal may just have ended the command: its mark may be on its way to the log.
+            sure = SHELL_SECONDS if holder.leads_itself and holder.input_mode == "raw" else LOOK_SECONDS
+            still = holder.input_mode and loop.time() - since >= sure
+            # Looked at again, because it may have gone to work on a question of ours in between.
+            if still and session.input_wanted() and session.holder() == holder:
                 return "input"
         if await running.ends(min(LOOK_SECONDS, left) if until_input else left):
             return "finished"

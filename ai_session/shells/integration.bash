@@ -12,7 +12,7 @@ case $- in *a*) builtin set +a; __ais_a=1 ;; *) __ais_a= ;; esac
 # expansions are not traced, so the person's PS4 is evaluated neither for the trigger nor for us. z: always empty. g:
 # traps may have changed, T: what the last prompt hook evaluates, D: the person's DEBUG trap, which is run from ours, W:
 # what sets that, C: the mark of the prompt, B: the same where it is to be shown. M: expands to how many lines have begun,
-# N: how many had at the prompt.
+# N: that and how many there are in the history, with one that is not complete, at the prompt.
 __ais_ab=${__ais_r-}
 __ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_k= __ais_j= __ais_u= __ais_E=
 __ais_y= __ais_i=0 __ais_I= __ais_c= __ais_J= __ais_X= __ais_4= __ais_9=0 __ais_z= __ais_g=1 __ais_T= __ais_D= __ais_W=
@@ -168,7 +168,7 @@ __ais_p() {
 __ais_q() {
   __ais_w=$?
   if [[ ! $__ais_j ]]; then __ais_s "$__ais_w" || __ais_p || builtin :; fi
-  __ais_j= __ais_T= __ais_N=${__ais_M@P}
+  __ais_j= __ais_T= __ais_N=${__ais_M@P}:${HISTCMD-}
   __ais_h
   if [[ $__ais_B && $__ais_c ]]; then
     __ais_c=
@@ -256,7 +256,7 @@ __ais_x() {
     builtin trap - ERR DEBUG RETURN
     builtin umask 077
     builtin unset -f __ais_m __ais_s __ais_z __ais_b __ais_e __ais_pr __ais_p __ais_q __ais_h __ais_t __ais_x __ais_y
-    builtin unset -f __ais_a __ais_off __ais_on __ais_last __ais_keep __ais_k __ais_traps
+    builtin unset -f __ais_a __ais_ask __ais_off __ais_on __ais_last __ais_keep __ais_k __ais_traps
     builtin unalias __ais_run
     builtin export -n TERM SHLVL PWD OLDPWD TMUX TMUX_PANE COLUMNS LINES "${!AI_SESSION_@}" "${!__ais_@}"
     {
@@ -274,10 +274,14 @@ __ais_y() { __ais_w=${PWD-}; __ais_m "X;$__ais_r;$__ais_l;${EPOCHREALTIME-};${__
 # What the trigger starts with: ^U would ring the bell on an empty line, and vi's command mode would eat the trigger.
 for __ais_w in emacs vi-insert; do builtin bind -m "$__ais_w" '"\C-^": kill-whole-line'; done 2>/dev/null
 builtin bind -m vi-command '"\C-^": "S"' 2>/dev/null || builtin :
-# Asks whether this is the prompt: no line that a command reads with the line editor is read outside of all files, and
-# since our last prompt hook no line has begun to run.
-__ais_w='"\e[7777z": { [[ ${BASH_SOURCE-} ]] || case ${__ais_M@P} in "$__ais_N") __ais_m "Q;p" ;; *) __ais_m Q ;; esac; } 2>/dev/null'
-for __ais_o in emacs vi-insert vi-command; do builtin bind -m "$__ais_o" -x "$__ais_w"; done 2>/dev/null
+# Asked whether this is the prompt: no line that a command reads with the line editor is read outside of all files, or
+# while a text runs as if typed, and since our last prompt hook no line has begun to run, or not been completed. A
+# function, because bash may be in the middle of parsing such a line.
+__ais_ask() {
+  if [[ ${BASH_SOURCE[1]-} || ($__ais_c && $__ais_r) ]]; then builtin return; fi
+  case ${__ais_M@P}:${HISTCMD-} in "$__ais_N") __ais_m 'Q;p' ;; *) __ais_m Q ;; esac
+} 2>/dev/null
+for __ais_o in emacs vi-insert vi-command; do builtin bind -m "$__ais_o" -x '"\e[7777z": __ais_ask'; done 2>/dev/null
 builtin command -p stty -ixon </dev/tty 2>/dev/null || builtin :
 __ais_h
 __ais_t

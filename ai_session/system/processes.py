@@ -229,13 +229,15 @@ def line_edited(tty: str) -> bool:
     except OSError:
         return False
     try:
-        _, _, _, flags, _, _, keys = termios.tcgetattr(fd)
+        _, output, _, flags, _, _, keys = termios.tcgetattr(fd)
     except (OSError, termios.error):
         return False
     finally:
         os.close(fd)
-    # bash, zsh and mksh take over the key that quotes the next one, fish all of the kind, busybox the interrupt.
+    # bash, zsh and mksh take over the key that quotes the next one, fish all of the kind, busybox the interrupt, or all
+    # keys that signal; programs that do without these print as they are told, too.
     own_keys = not flags & termios.IEXTEN or any(keys[key] in (b"\0", 0) for key in (termios.VLNEXT, termios.VINTR))
+    own_keys = own_keys or bool(output & termios.OPOST and not flags & termios.ISIG)
     return not flags & (termios.ICANON | termios.ECHO) and own_keys
 
 

@@ -109,6 +109,8 @@ async def _read(
     text = transcript(session, record, context.spans)
     if arguments.pattern or arguments.tail_lines or arguments.offset >= 0:
         note_lost(session, record, notes)
+        if record.note:
+            notes.append(record.note)
         note_ending(session, record, notes)
     facts = record_facts(record)
     about: dict[str, Any] = {"command_id": record.command_id}

@@ -10,7 +10,7 @@ import pytest
 
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.spec import SessionDefaults
-from tests.ai_session.contract.session_harness import request, run, runtime_directory
+from tests.ai_session.contract.session_harness import request, run, runtime_directory, until
 
 pytestmark = pytest.mark.anyio
 
@@ -63,6 +63,27 @@ async def test_no_text_damages_the_shell(manager: SessionManager, shell: str, ho
         assert "ran" not in result.output
         assert "unexpected EOF" in result.output or "syntax error" in result.output, result
         assert await run(session, "echo $(echo $kept)") == type(result)("1\n", 0, "finished"), text
+
+
+async def test_the_question_whether_this_is_the_prompt_does_no_harm_in_a_line_that_is_not_complete(
+    manager: SessionManager, home: Path
+) -> None:
+    checked = home / "bash"
+    checked.write_text('#!/bin/sh\nexport MALLOC_CHECK_=3 LD_PRELOAD=libc_malloc_debug.so.0\nexec /bin/bash "$@"\n')
+    checked.chmod(0o700)
+    session = await manager.create(request(shell=str(checked)))
+    await run(session, "unset LD_PRELOAD")
+    assert session.terminal is not None
+    for begin, end in ((b"echo 'abc", b"def'"), (b"echo $((", b"1))"), (b"echo $(", b"echo)"), (b"case x in", b"esac")):
+        session.send(begin + b"\n")
+        await until(session, lambda: session.at.incomplete)
+        session.terminal.write(session.shell.asks * 3)
+        session.send(end + b"\n")
+        await until(session, lambda: session.at.ready and not session.at.human_line)
+        printed = session.log.read(session.log.first, session.log.end)
+        assert b"syntax error" not in printed
+        assert b"Q;p\x07" not in printed, "it is no prompt"
+        assert (await run(session, "echo fine")).output == "fine\n"
 
 
 async def test_sound_texts_run_as_ever(manager: SessionManager) -> None:

@@ -12,6 +12,7 @@ from random import Random
 import pytest
 
 from ai_session.config import plugins
+from ai_session.errors import SessionBusy
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.spec import SessionDefaults
 from ai_session.terminal.marks import MarkKind
@@ -70,6 +71,32 @@ async def test_every_mark_lost(manager: SessionManager, shell: str, pairs: int |
 
     found = await asyncio.gather(*(in_turn(number, faults) for number, faults in enumerate(plans(pairs, seed))))
     assert not [text for wrong in found for text in wrong], f"MARKS_SEED={seed}"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "dash", "mksh", "busybox"])
+async def test_nothing_is_typed_into_a_line_that_is_not_complete_when_nobody_was_told(
+    manager: SessionManager, shell: str
+) -> None:
+    session = await manager.create(request(shell=shell))
+    FaultySession.plans["main"] = Faults({MarkKind.LINE_CONTINUED: 0}, 0, share=1)
+    for begin, end, told in (
+        (b"printf '<%s>' 'abc", b"def'", b"<abc\r\ndef>"),
+        (b"cat <<E\nabc", b"def\nE", b"abc\r\ndef\r\n"),
+    ):
+        session.send(begin + b"\n")
+        with pytest.raises(SessionBusy) as refused:
+            await session.begin("echo never", command_id="never")
+        assert "C-c" in refused.value.suggestion
+        session.send(end + b"\n")
+        await until(session, lambda told=told: session.log.read(0, session.log.end).count(told))
+        result = await run(session, "echo next")
+        assert (result.output, result.exit_code) == ("next\n", 0)
+    # What was not ended is dropped by the key that the answer names.
+    session.send(begin + b"\n")
+    with pytest.raises(SessionBusy):
+        await session.begin("echo never", command_id="never")
+    session.send(b"\x03")
+    assert (await run(session, "echo next")).exit_code == 0
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -79,16 +79,35 @@ async def test_a_shell_that_may_never_open_enough_files_again_ends_and_says_why(
         assert session.ended_by == "cmd"
 
 
-async def test_what_a_command_asks_with_the_line_editor_stays_its_own(manager: SessionManager) -> None:
-    for shell, command in (("bash", "read -e x; echo got:$x"), ("zsh", "vared -c x; echo got:$x"),
-                           ("fish", "read x; echo got:$x"), ("dash", "read x; echo got:$x")):  # fmt: skip
-        session = await manager.create(request(shell, shell=shell))
-        running = await session.begin(command, command_id="cmd")
-        assert await wait.for_command(session, running, BOUND_SECONDS, until_input=True) == "input", shell
-        session.send(b"whole line\r")
-        assert await wait.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished", shell
-        assert "got:whole line\n" in text_of(session, running.record), shell
-        assert running.record.exit_code == 0
+@pytest.mark.parametrize(
+    ("shell", "command"),
+    [
+        ("bash", "read -e x; echo got:$x"),
+        ("bash", "read x; echo got:$x"),
+        ("bash", "read -s x; echo got:$x"),
+        ("bash", "read -n 10 x; echo got:$x"),
+        ("bash", "stty raw -echo; read -n 10 x; stty sane; echo got:$x"),
+        ("zsh", "vared -c x; echo got:$x"),
+        ("zsh", "read -s x; echo got:$x"),
+        ("zsh", "read -k 10 x; echo got:$x"),
+        ("fish", "read x; echo got:$x"),
+        ("dash", "read x; echo got:$x"),
+        ("dash", "stty -echo; read x; stty echo; echo got:$x"),
+        ("mksh", "read x; echo got:$x"),
+    ],
+)
+async def test_what_a_command_asks_for_itself_stays_its_own(manager: SessionManager, shell: str, command: str) -> None:
+    session = await manager.create(request(shell, shell=shell))
+    running = await session.begin(command, command_id="cmd")
+    assert await wait.for_command(session, running, BOUND_SECONDS, until_input=True) == "input"
+    # All that tells of it says the same.
+    holder = session.holder()
+    assert holder is not None
+    assert (session.state(), session.input_wanted()) == (SessionState.WAITING_INPUT, holder.input_mode)
+    session.send(b"whole line\r")
+    assert await wait.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished"
+    assert "got:whole line\n" in text_of(session, running.record).replace("\r", "")
+    assert running.record.exit_code == 0
 
 
 async def test_the_next_command_waits_until_it_is_known_that_the_last_one_has_ended(manager: SessionManager) -> None:

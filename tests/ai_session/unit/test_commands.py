@@ -7,6 +7,7 @@ import pytest
 from ai_session.models import CommandRecord
 from ai_session.sessions.commands import (
     KEPT,
+    MISSING,
     CommandHistory,
     RunningCommand,
     corrupted_by_cuts,
@@ -56,6 +57,23 @@ async def test_a_running_command_resolves_once_with_its_final_record() -> None:
     record = running.finish("finished", 150, 0, "/tmp", 0.25)
     assert await future == record
     assert (record.start_offset, record.end_offset, record.exit_code, record.cwd) == (120, 150, 0, "/tmp")
+
+
+async def test_what_ends_in_the_moment_in_which_the_time_is_up_has_ended() -> None:
+    running = RunningCommand(RECORD, asyncio.get_running_loop().create_future(), 100)
+    waiting = asyncio.ensure_future(running.ends(1000))
+    await asyncio.sleep(0)
+    running.waiters[0].set_result(False)
+    running.finish("finished", 150, 0, "/tmp", 0.25)
+    assert await waiting
+
+
+async def test_a_command_says_that_some_of_its_output_could_not_be_stored_beside_its_own_note() -> None:
+    running = RunningCommand(RECORD, asyncio.get_running_loop().create_future(), 100)
+    running.miss()
+    assert running.record.note == MISSING
+    running.note = "more"
+    assert running.finish("finished", 150, 0, "/tmp", 0.25).note == f"{MISSING}; more"
 
 
 @pytest.mark.parametrize(
