@@ -1,0 +1,82 @@
+"""The verb console: what a person watches and steers sessions with, in the browser."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agentwire.cli.options import Json
+from ai_session.cli.output import remark, write_text
+
+if TYPE_CHECKING:
+    from ai_session.console.logins import Tab
+
+LINK_SECONDS = 60
+SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+
+
+def console(
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one. Default: 8768, or any free one."),
+    ] = None,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Only print the link.")] = False,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Tabs only look: nothing is typed and no question answered.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Open the console in the browser: terminals, commands, what waits for you, the audit log.
+
+    It serves this machine and this user only, until ended; sessions keep running. Each tab signs in by a link of its
+    own, which works once and for a minute; Enter makes another.
+
+    Exit codes: 0 ended on request, 1 the port cannot be used, 2 wrong usage.
+    """
+    from ai_session.console import server
+
+    listener = server.listen(port)
+
+    def ready(link: Callable[[], str]) -> None:
+        def offer() -> None:
+            url = link()
+            write_text(json.dumps({"url": url}) + "\n" if as_json else f"{url}\n")
+            if not no_open:
+                show(url)
+
+        if not as_json:
+            remark(f"The console. Each link signs in one tab, within {LINK_SECONDS} seconds; Enter makes another.")
+            remark("Ctrl-C ends the console; sessions keep running.")
+        offer()
+        if sys.stdin.isatty():
+            asyncio.get_running_loop().add_reader(0, on_line, offer)
+
+    def told(tab: Tab) -> None:
+        if not as_json:
+            remark(f"Tab {tab.number} has signed in: {tab.browser}.")
+
+    asyncio.run(server.serve(listener, read_only=read_only, ready=ready, told=told))
+
+
+def on_line(offer: Callable[[], None]) -> None:
+    """Enter was pressed, or the terminal has gone."""
+    if os.read(0, 4096):
+        offer()
+    else:
+        asyncio.get_running_loop().remove_reader(0)
+
+
+def show(url: str) -> None:
+    """Open it in the browser, where there is a screen."""
+    import webbrowser
+
+    from ai_session.config import config
+
+    if sys.platform == "darwin" or any(config.environment().get(name) for name in SCREENS):
+        webbrowser.open(url)

@@ -1,0 +1,137 @@
+"""A tab's WebSocket and a connection to the daemon, message by line, in both directions.
+
+A text is a line of the protocol for people's programs; binary is such a line, a line end and the bytes that belong to
+it. A tab may ask for what the page needs and for nothing else. All texts that the daemon tells pass ``visible`` on
+their way, so what the page shows of them hides nothing; bytes of a terminal go to the page's emulator as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from agentwire.visible import visible
+from ai_session.client import relay
+from ai_session.client.connection import dial_started
+from ai_session.client.dialing import dialled
+from ai_session.console.logins import Tab
+
+METHODS = frozenset((
+    *("call", "stream", "close_stream", "acknowledge", "take_over", "release", "resize", "type"),
+    *("changes", "approvals", "approve", "reject", "policy", "person"),
+))  # fmt: skip
+TOOLS = frozenset((
+    *("list_sessions", "get_session_info", "read_output"),
+    *("query_commands", "query_output", "query_recordings", "query_audit"),
+))  # fmt: skip
+PARAMS: Mapping[str, frozenset[str]] = {
+    "call": frozenset(("name", "arguments")),
+    "policy": frozenset(),
+    "approve": frozenset(("question_id", "scope", "reason")),
+    "reject": frozenset(("question_id", "reason")),
+}
+"""Where a tab may say less than others."""
+
+MAX_LINE_BYTES = 64 << 20
+SIGNED_OUT, DAEMON_LEFT, NOT_SPOKEN = 4401, 1012, 1008
+
+
+class Unreachable(Exception):
+    """No daemon answers; ``facts`` as an error of the protocol has them."""
+
+    def __init__(self, facts: Mapping[str, str]) -> None:
+        super().__init__(facts.get("message", ""))
+        self.facts = facts
+
+
+class Bridge:
+    """One, from a tab that has shown its token to the end of either side."""
+
+    def __init__(self, socket: WebSocket, tab: Tab, scopes: tuple[str, ...]) -> None:
+        self._socket = socket
+        self._tab = tab
+        self._hello = f',"scopes":{json.dumps(scopes)}'
+
+    async def run(self) -> int:
+        """The status with which the WebSocket is to be closed; the tab is told before where no daemon answers."""
+        ended = asyncio.Event()
+        self._tab.ends.add(ended.set)
+        try:
+            reader, writer = await self._dialled()
+        except Unreachable as error:
+            self._tab.ends.discard(ended.set)
+            await self._socket.send_text(json.dumps({"error": _shown(error.facts)}))
+            return DAEMON_LEFT
+        ways: dict[asyncio.Task[Any], int] = {
+            asyncio.create_task(self._down(reader)): DAEMON_LEFT,
+            asyncio.create_task(self._up(writer)): NOT_SPOKEN,
+            asyncio.create_task(ended.wait()): SIGNED_OUT,
+        }
+        try:
+            done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._tab.ends.discard(ended.set)
+            for way in ways:
+                way.cancel()
+            outcomes: list[Any] = await asyncio.gather(*ways, return_exceptions=True)
+            writer.close()
+        for outcome in outcomes:
+            if isinstance(outcome, Exception) and not isinstance(outcome, OSError | EOFError | WebSocketDisconnect):
+                raise outcome
+        return SIGNED_OUT if ended.is_set() else max(ways[way] for way in done)
+
+    async def _dialled(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        try:
+            return await dialled(partial(dial_started, "control", self._hello), MAX_LINE_BYTES)
+        except relay.Unreachable as error:
+            raise Unreachable({"code": error.code, "message": error.message, "suggestion": error.suggestion}) from None
+
+    async def _down(self, reader: asyncio.StreamReader) -> None:
+        while line := await reader.readline():
+            facts: dict[str, Any] = json.loads(line)
+            text = json.dumps(_shown(facts), ensure_ascii=False)
+            if size := facts.get("bytes", 0):
+                await self._socket.send_bytes(text.encode() + b"\n" + await reader.readexactly(size))
+            else:
+                await self._socket.send_text(text)
+
+    async def _up(self, writer: asyncio.StreamWriter) -> None:
+        while True:
+            message = await self._socket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            raw: bytes = message.get("bytes") or (message.get("text") or "").encode()
+            head, _, data = raw.partition(b"\n")
+            request = request_of(head, len(data))
+            if request is None:
+                return
+            writer.write(json.dumps(request).encode() + b"\n" + data)
+            await writer.drain()
+
+
+def request_of(head: bytes, size: int) -> dict[str, Any] | None:
+    """What of a tab's message goes to the daemon, with ``size`` bytes after it; None for what no page of ours asks."""
+    try:
+        asked: Any = json.loads(head)
+        method, params = asked["method"], asked.get("params", {})
+        known = method in METHODS and (method != "call" or params["name"] in TOOLS)
+        if not known or not set(params) <= PARAMS.get(method, frozenset(params)):
+            return None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    request = {"method": method, "params": params} | ({"id": asked["id"]} if "id" in asked else {})
+    return request | ({"bytes": size} if size else {})
+
+
+def _shown(value: Any) -> Any:
+    """``value`` with all its texts as a person may be shown them."""
+    if isinstance(value, str):
+        return visible(value.expandtabs(), lines=True)
+    if isinstance(value, dict):
+        return {name: _shown(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    return [_shown(one) for one in value] if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType]

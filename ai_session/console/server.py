@@ -1,0 +1,106 @@
+"""The console's process: a listener on the loopback address, for programs of this user."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable, Generator
+
+import uvicorn
+
+from agentwire.http.connections import MAX_HEAD_BYTES, StrictProtocol
+from ai_session.console.app import Console, application
+from ai_session.console.logins import Logins, Tab
+from ai_session.errors import ConfigInvalid
+
+HOST = "127.0.0.1"
+USUAL_PORT = 8768
+LEAVE_SECONDS = 2
+MAX_MESSAGE_BYTES = 1 << 20
+
+
+class OwnProtocol(StrictProtocol):
+    """A connection. Where the system tells whose it is, that of another user ends before it is read."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """As asyncio's."""
+        super().connection_made(transport)
+        if self.peer is not None and self.peer != os.getuid():
+            transport.abort()
+
+
+class Server(uvicorn.Server):
+    """Ends on both signals in order; neither is raised again."""
+
+    ready: Callable[[], None] = staticmethod(lambda: None)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's; then ``ready`` is called."""
+        await super().startup(sockets)
+        self.ready()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """As uvicorn's, without what it does on its own."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.stop)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    def stop(self) -> None:
+        """Asks it to leave, which takes seconds at most."""
+        self.should_exit = True
+
+
+def listen(port: int | None) -> socket.socket:
+    """A bound socket; without a ``port`` at the usual one, or any other where that is taken. Raises ConfigInvalid."""
+    listener = socket.socket()
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, USUAL_PORT if port is None else port))
+    except OSError as error:
+        listener.close()
+        if port is None:
+            return listen(0)
+        reason = error.strerror or error
+        raise ConfigInvalid(
+            f"cannot listen on {HOST} port {port}: {reason}", suggestion="choose another with --port"
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
+async def serve(
+    listener: socket.socket, *, read_only: bool, ready: Callable[[Callable[[], str]], None], told: Callable[[Tab], None]
+) -> None:
+    """Serve until SIGINT or SIGTERM. ``ready`` gets what makes links, each for one tab; ``told`` hears of each tab."""
+    logins = Logins()
+    host = f"{HOST}:{listener.getsockname()[1]}"
+    scopes = ("look",) if read_only else ("look", "type", "approve")
+    config = uvicorn.Config(
+        application(Console(logins, scopes, told), host),
+        http=OwnProtocol,
+        ws="wsproto",
+        ws_max_size=MAX_MESSAGE_BYTES,
+        ws_per_message_deflate=False,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=LEAVE_SECONDS,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+    )
+    server = Server(config)
+    server.ready = lambda: ready(lambda: f"http://{host}/#k={logins.code()}")
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        listener.close()

@@ -1,0 +1,97 @@
+// What the page knows: sessions, their commands, questions; told by the daemon, kept in signals.
+import { signal, computed } from '@preact/signals';
+
+export const link = signal('connecting'), linkNote = signal(''), scopes = signal([]);
+export const sessions = signal(new Map()); // session_id → signal of its facts
+export const commands = new Map(); // session_id → signal of its commands, the oldest first
+export const questions = signal([]), later = signal(new Set());
+export const policy = signal(null), audit = signal(null), notice = signal(null);
+export const now = signal(Date.now()), held = signal(new Set()); // sessions that this tab types in
+export const open = computed(() => questions.value.filter(one => !later.value.has(one.question_id)));
+export const may = scope => scopes.value.includes(scope);
+
+const KNOWN_COMMANDS = 200;
+let wire;
+export const use = one => { wire = one; };
+
+export async function refresh() {
+  const [list, ran] = await Promise.all([wire.call('list_sessions'), wire.call('query_commands', { count: KNOWN_COMMANDS })]);
+  const found = new Map();
+  for (const row of list.sessions) {
+    const known = sessions.value.get(row.session_id) ?? signal({});
+    known.value = { ...known.value, ...row };
+    found.set(row.session_id, known);
+  }
+  for (const id of commands.keys()) if (!found.has(id)) commands.delete(id);
+  sessions.value = found;
+  merge(ran.commands);
+  await Promise.all([refreshQuestions(), wire.ask('policy').then(known => { policy.value = known; })]);
+}
+
+export const refreshQuestions = async () => { questions.value = (await wire.ask('approvals')).questions; };
+
+export const commandsOf = id => {
+  if (!commands.has(id)) commands.set(id, signal([]));
+  return commands.get(id);
+};
+
+export function merge(rows) {
+  const bySession = new Map();
+  for (const row of rows) bySession.set(row.session_id, [...(bySession.get(row.session_id) ?? []), row]);
+  for (const [id, fresh] of bySession) {
+    const kept = commandsOf(id), all = new Map(kept.value.map(one => [one.command_id, one]));
+    for (const one of fresh) all.set(one.command_id, { ...all.get(one.command_id), ...one });
+    kept.value = [...all.values()].sort((one, other) => one.started_at - other.started_at);
+  }
+}
+
+const asked = new Map();
+
+// The newest commands of a session, asked for once for all changes that are told together.
+function refreshCommands(session_id) {
+  if (asked.has(session_id)) return;
+  asked.set(session_id, setTimeout(async () => {
+    asked.delete(session_id);
+    try { merge((await wire.call('query_commands', { session_id, count: 5 })).commands); } catch { /* gone meanwhile */ }
+  }, 60));
+}
+
+export function changed(changes) {
+  let unknown = false;
+  for (const one of changes) {
+    if (one.kind === 'session') {
+      const known = sessions.value.get(one.session_id);
+      if (one.gone) {
+        if (known) sessions.value = new Map([...sessions.value].filter(([id]) => id !== one.session_id));
+      } else if (known) {
+        if (one.running !== known.value.running) refreshCommands(one.session_id);
+        known.value = { ...known.value, ...one };
+      } else unknown = true;
+    } else if (one.kind === 'command') refreshCommands(one.session_id);
+    else if (one.kind === 'questions') refreshQuestions().catch(() => {});
+    else if (one.kind === 'policy') policy.value = { ...policy.value, mode: one.mode };
+    else if (one.kind === 'audit') audit.value = one;
+  }
+  if (unknown) refresh().catch(() => {});
+}
+
+// How a session stands, as an icon, a colour and words.
+export function standing(session) {
+  const { session_id, state, typing_by } = session, last = commandsOf(session_id).value.at(-1);
+  const seconds = last && last.status === 'running' ? now.value / 1000 - last.started_at : last?.duration_seconds;
+  if (open.value.some(one => about(one, session))) return { icon: 'needs', tone: 'warn', word: 'asks you' };
+  if (held.value.has(session_id)) return { icon: 'key', tone: 'busy', word: 'you are typing' };
+  if (typing_by) return { icon: 'key', tone: 'busy', word: `${typing_by} types` };
+  if (state === 'exited' || state === 'lost') return { icon: 'fail', tone: 'faint', word: state === 'lost' ? 'lost' : 'ended' };
+  if (state === 'waiting_input') return { icon: 'key', tone: 'warn', word: 'waits for input', seconds };
+  if (state === 'stopped') return { icon: 'idle', tone: 'warn', word: 'stopped' };
+  if (state === 'running' || last?.status === 'running') return { icon: 'busy', tone: 'busy', word: 'running', seconds };
+  if (state === 'starting') return { icon: 'busy', tone: 'busy', word: 'starting' };
+  if (last && last.exit_code) return { icon: 'fail', tone: 'bad', word: `exit ${last.exit_code}`, seconds };
+  if (last && last.exit_code === 0) return { icon: 'okay', tone: 'faint', word: 'exit 0', seconds };
+  return { icon: 'idle', tone: 'faint', word: last && last.status !== 'finished' ? last.status : 'ready' };
+}
+
+export const about = (question, session) => [session.session_id, session.name].includes(question.session_id ?? question.session);
+
+export const problem = error => { notice.value = { text: error.message, advice: error.suggestion ?? '' }; };

@@ -1,0 +1,131 @@
+// The protocol for people's programs over one WebSocket a tab. After a loss each stream goes on at its next byte.
+const LINE_END = 10, FIRST_DELAY = 100, LONGEST_DELAY = 2000, SIGNED_OUT = 4401;
+const encoder = new TextEncoder(), decoder = new TextDecoder();
+
+export class Wire {
+  // on.ready(hello) after each connection, on.event(facts), on.state(word, note): 'live', 'lost' or 'signed-out'
+  constructor(token, on) {
+    Object.assign(this, { token, on, delay: FIRST_DELAY, number: 0, waiting: new Map(), streams: new Set(), byNumber: new Map(), gaps: 0, losses: 0 });
+    this.open();
+  }
+
+  open() {
+    const socket = this.socket = new WebSocket(`ws://${location.host}/ws`);
+    socket.binaryType = 'arraybuffer';
+    socket.onopen = () => socket.send(this.token);
+    socket.onmessage = ({ data }) => this.take(data);
+    socket.onclose = ({ code }) => this.lost(code);
+  }
+
+  lost(code) {
+    this.live = false;
+    this.losses++;
+    this.byNumber.clear();
+    for (const { reject } of this.waiting.values()) reject(new Refused({ code: 'connection_lost', message: 'the connection was lost' }));
+    this.waiting.clear();
+    for (const stream of this.streams) stream.number = 0;
+    if (code === SIGNED_OUT) return this.on.state('signed-out');
+    this.on.state('lost', this.note ?? '');
+    setTimeout(() => this.open(), this.delay);
+    this.delay = Math.min(this.delay * 2, LONGEST_DELAY);
+  }
+
+  take(data) {
+    let facts, bytes;
+    if (typeof data === 'string') facts = JSON.parse(data);
+    else {
+      const all = new Uint8Array(data), end = all.indexOf(LINE_END);
+      facts = JSON.parse(decoder.decode(all.subarray(0, end)));
+      bytes = all.subarray(end + 1);
+    }
+    if ('ai_session' in facts) return this.greeted(facts);
+    if ('event' in facts) return 'stream' in facts ? this.byNumber.get(facts.stream)?.take(facts, bytes) : this.on.event(facts);
+    const asked = this.waiting.get(facts.id);
+    this.waiting.delete(facts.id);
+    if (facts.error && !asked) this.note = facts.error.message;
+    if (facts.error) asked?.reject(new Refused(facts.error));
+    else asked?.resolve(facts.result);
+  }
+
+  greeted(hello) {
+    this.live = true;
+    this.delay = FIRST_DELAY;
+    this.note = '';
+    this.on.state('live');
+    for (const stream of this.streams) stream.begin();
+    this.on.ready(hello);
+  }
+
+  ask(method, params = {}, bytes) {
+    if (!this.live) return Promise.reject(new Refused({ code: 'connection_lost', message: 'the connection was lost' }));
+    const id = ++this.number;
+    this.send({ id, method, params }, bytes);
+    return new Promise((resolve, reject) => this.waiting.set(id, { resolve, reject }));
+  }
+
+  // A tool's structured answer.
+  async call(name, args = {}) {
+    const { structured, text, is_error } = await this.ask('call', { name, arguments: args });
+    if (is_error) throw new Refused(structured.error ?? { code: 'internal_error', message: text });
+    return structured;
+  }
+
+  tell(method, params, bytes) { if (this.live) this.send({ method, params }, bytes); }
+
+  send(request, bytes) {
+    if (!bytes) return this.socket.send(JSON.stringify(request));
+    const head = encoder.encode(JSON.stringify(request) + '\n'), all = new Uint8Array(head.length + bytes.length);
+    all.set(head);
+    all.set(bytes, head.length);
+    this.socket.send(all);
+  }
+
+  type(session_id, text) { this.tell('type', { session_id }, encoder.encode(text)); }
+
+  // sink(facts, bytes, done): done() once it is taken in, which lets more be sent.
+  stream(session, sink) {
+    const stream = new Stream(this, session, sink);
+    this.streams.add(stream);
+    if (this.live) stream.begin();
+    return stream;
+  }
+}
+
+class Stream {
+  constructor(wire, session, sink) { Object.assign(this, { wire, session, sink, number: 0 }); }
+
+  async begin(from = this.next) {
+    const { wire, session } = this;
+    try {
+      const found = await wire.ask('stream', from === undefined ? { session } : { session, offset: from });
+      if (this.closed) return wire.tell('close_stream', { stream: found.stream });
+      this.number = found.stream;
+      wire.byNumber.set(found.stream, this);
+      this.sink({ event: 'began', ...found }, undefined, () => {});
+    } catch (error) {
+      // A session that was cut off or is another by now is shown from its present screen on; one that is gone is not.
+      if (from !== undefined && error.code === 'invalid_arguments') this.begin(undefined);
+    }
+  }
+
+  take(facts, bytes = new Uint8Array()) {
+    if (facts.event === 'output' && this.next !== undefined && facts.offset !== this.next) this.wire.gaps++;
+    if ('next' in facts) this.next = facts.next;
+    const { wire, number } = this, { next: offset } = facts;
+    this.sink(facts, bytes, () => { if (offset !== undefined && number === this.number) wire.tell('acknowledge', { stream: number, offset }); });
+  }
+
+  close() {
+    this.closed = true;
+    this.wire.streams.delete(this);
+    this.wire.byNumber.delete(this.number);
+    if (this.number) this.wire.tell('close_stream', { stream: this.number });
+  }
+}
+
+export class Refused extends Error {
+  constructor({ code, message, suggestion = '' }) {
+    super(message);
+    Object.assign(this, { code, suggestion });
+  }
+}

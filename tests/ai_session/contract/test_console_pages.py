@@ -1,0 +1,342 @@
+"""The console's pages in a real browser: what they show, and what nothing on them can be made to do."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import forked
+from tests.ai_session.contract import asking
+from tests.ai_session.contract.console_world import Console, console
+from tests.ai_session.contract.person_wire import Person
+from tests.ai_session.contract.wire import living_in, stop_daemons
+from tests.browser import Browser, Page
+from tests.conftest import UNBOXED, new_home
+
+pytestmark = pytest.mark.browser
+
+REBOUND = "rebound.example"
+CONTROL_SHIFT = 2 + 8
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser(f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1") as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def house(world: Path) -> Iterator[Path]:
+    home = new_home(world)
+    forked.daemon(living_in(home))
+    yield home
+    stop_daemons(home)
+
+
+@pytest.fixture(scope="module")
+def here(house: Path) -> Iterator[Console]:
+    with console(house) as found:
+        yield found
+
+
+@pytest.fixture
+def agent(house: Path) -> Iterator[Person]:
+    with Person(house) as person:
+        yield person
+        for row in person.call("list_sessions")["structured"]["sessions"]:
+            person.call("close_session", session_id=row["session_id"])
+
+
+@contextmanager
+def signed_in(
+    browser: Browser, here: Console, width: int = 1280, height: int = 800, *, dark: bool = False
+) -> Iterator[Page]:
+    """A tab that has signed in; nothing may have gone wrong in it at the end."""
+    page = browser.page(width, height, dark=dark)
+    page.goto(here.link())
+    page.wait("window.wire?.live && document.querySelector('h1')")
+    yield page
+    assert page.evaluate("window.violations") == []
+    assert page.problems == []
+    page.close()
+
+
+def opened(agent: Person, name: str, *commands: str) -> str:
+    """The id of a session that ran these."""
+    made: str = agent.call("create_session", name=name, shell="bash", backend="pty")["structured"]["session_id"]
+    for command in commands:
+        run(agent, name, command)
+    return made
+
+
+def run(agent: Person, name: str, command: str) -> dict[str, Any]:
+    return agent.call("execute_command", session_id=name, command=command)["structured"]
+
+
+SCREEN = "document.querySelector('.screen')?.terminal"
+LINES = f"""((term, buffer) => [...Array(term.rows).keys()].map(
+    y => buffer.getLine(buffer.baseY + y).translateToString(true)).join('\\n'))({SCREEN}, {SCREEN}.buffer.active)"""
+"""What the terminal of the page shows; of a screen that is not in view nothing is painted."""
+
+HOSTILE = r"""
+printf '\e]0;<img src=x onerror=window.pwned=1>\a\e]52;c;cHduZWQ=\a\e]8;;javascript:window.pwned=2\a LINK \e]8;;\a\n'
+printf '\e[c\e[>c\e[5n\e[6n\e]10;?\a\e[?1$p\eP$qm\e\\'
+printf '<script>window.pwned=3</script> \e[38;2;10;200;30mcoloured\e[0m\n'
+""".strip()
+
+
+def test_what_others_print_and_name_is_shown_and_does_nothing(browser: Browser, here: Console, agent: Person) -> None:
+    made = opened(
+        agent, "build", "false", HOSTILE.replace("\n", "; "), "echo '<b onmouseover=\"window.pwned=4\">bold</b>'"
+    )
+    with signed_in(browser, here, dark=True) as page:
+        page.wait("document.querySelector('.term pre')?.textContent.includes('coloured')")
+        page.press("j")
+        assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "build, exit 0"
+        page.press("Enter")
+        page.shows("exit 1")
+        page.shows('<b onmouseover="window.pwned=4">bold</b>')
+        page.shows("<script>window.pwned=3</script>")
+        assert page.evaluate("[...document.querySelectorAll('.blocks .tag')].map(e => e.textContent)") == [
+            "exit 1",
+            "exit 0",
+            "exit 0",
+        ]
+        page.evaluate("window.typed = []; window.wire.type = (...given) => typed.push(given)")
+        page.press("r", "t")
+        page.shows("You are typing.")
+        page.wait(f"({LINES}).includes('coloured')")
+        assert page.evaluate("window.typed") == [], "what a program asks of a terminal the page does not answer"
+        assert page.evaluate(f"{SCREEN}.buffer.active.getLine(0) && document.title") == "ai-session"
+        row = "[...document.querySelectorAll('.xterm-rows > div')].find(e => e.textContent.includes('%s'))"
+        page.wait(f"[...({row % 'coloured'}).children].some(e => getComputedStyle(e).color === 'rgb(10, 200, 30)')")
+        link = f"(r => [r.x + 30, r.y + 5])(({row % 'LINK'}).getBoundingClientRect())"
+        x, y = page.wait(link)
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+            page.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        assert page.evaluate(
+            "window.pwned === undefined && document.querySelectorAll('main img, main script').length === 0"
+        )
+        assert made in page.evaluate("location.hash")
+
+
+def test_one_takes_over_types_and_gives_back(browser: Browser, here: Console, agent: Person) -> None:
+    made = opened(agent, "shared")
+    before = agent.call("get_session_info", session_id=made)["structured"]
+    with signed_in(browser, here) as page:
+        page.evaluate(f"location.hash = '#/session/{made}'")
+        page.shows("You are watching.")
+        page.press("t")
+        page.wait(f"{SCREEN} && !{SCREEN}.options.disableStdin && {SCREEN}.cols !== {before['cols']}")
+        refused = run(agent, "shared", "echo no")["error"]
+        assert refused["code"] == "session_taken_over"
+        assert "the console" in refused["message"]
+        page.wait(f"document.activeElement === {SCREEN}.textarea")
+        page.write("echo $((40 + 2))tr1\n")
+        page.wait(f"({LINES}).includes('42tr1')")
+        page.press("F6", modifiers=CONTROL_SHIFT)
+        page.wait("document.activeElement.matches('.lease .btn')")
+        page.press("t")
+        page.shows("You are watching.")
+        page.wait(f"{SCREEN}.cols === {before['cols']}")
+        assert run(agent, "shared", "echo yes")["output"] == "yes\n"
+        page.press("t")
+        page.shows("You are typing.")
+        agent.done("take_over", session=made, who="somebody else", force=True)
+        page.shows("somebody else has taken the session over.")
+        page.shows("somebody else is typing.")
+
+
+def test_a_search_leads_to_the_command_that_printed_it(browser: Browser, here: Console, agent: Person) -> None:
+    opened(
+        agent,
+        "long",
+        "seq 1 400; echo 'the needle [1]'; seq 401 800",
+        *(f"echo after {number}" for number in range(12)),
+    )
+    with signed_in(browser, here) as page:
+        page.shows("long")
+        page.press("/")
+        page.wait("document.activeElement.matches('.find input')")
+        page.write("NEEDLE [1]\n")
+        page.click(".found li:last-child a")
+        page.wait("document.querySelector('article mark')?.textContent === 'the needle [1]'")
+        assert page.evaluate(
+            "(r => r.top > 0 && r.bottom < innerHeight)(document.querySelector('mark').getBoundingClientRect())"
+        )
+        assert page.evaluate("document.querySelector('article[aria-current] h2').textContent").startswith("seq 1 400")
+
+
+def test_a_lost_connection_goes_on_at_the_next_byte(browser: Browser, here: Console, agent: Person) -> None:
+    made = opened(agent, "torn")
+    with signed_in(browser, here) as page:
+        page.evaluate(f"location.hash = '#/session/{made}'")
+        page.shows("You are watching.")
+        page.press("r")
+        page.wait(f"{SCREEN} && ({LINES}).trim()")
+        for turn in range(3):
+            page.evaluate("window.wire.socket.close()")
+            run(agent, "torn", f"seq {turn}01 {turn}09")
+            page.wait(f"window.wire.live && ({LINES}).includes('{turn}09')".replace("'009'", "'9'"))
+        assert page.evaluate("[window.wire.gaps, window.wire.losses]") == [0, 3]
+        page.press("r")
+
+
+class Elsewhere(http.server.BaseHTTPRequestHandler):
+    """A page of another port."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<!doctype html><title>elsewhere</title>")
+
+    def log_message(self, *_: Any) -> None:
+        """Nobody reads it."""
+
+
+ATTACK = """
+(async (origin, token) => {
+  const socket = new Promise(done => {
+    const ws = new WebSocket(origin.replace('http', 'ws') + '/ws');
+    ws.onopen = () => done('open'); ws.onclose = e => done(e.code);
+  });
+  const tried = (path, options) => fetch(origin + path, options).then(answer => answer.type, () => 'failed');
+  const loaded = (name, attributes) => new Promise(done => {
+    const e = Object.assign(document.createElement(name), attributes);
+    e.onload = () => done('loaded'); e.onerror = () => done('failed'); document.body.append(e);
+  });
+  return [await socket, await tried('/tabs', { headers: { Authorization: `Bearer ${token}` } }),
+    await tried('/login', { method: 'POST', body: '{"code": "x"}' }), await tried('/', { mode: 'no-cors' }),
+    await loaded('script', { src: origin + '/app.js', type: 'module' }),
+    await loaded('link', { rel: 'stylesheet', href: origin + '/console.css' })];
+})(%s, %s)
+"""
+
+
+def test_other_pages_reach_nothing(browser: Browser, here: Console) -> None:
+    token = here.token()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            page = browser.page()
+            page.goto(f"http://127.0.0.1:{server.server_port}/")
+            page.wait("document.title === 'elsewhere'")
+            tried = page.evaluate(ATTACK % (json.dumps(here.origin), json.dumps(token)))
+            assert tried == [1006, "failed", "failed", "opaque", "failed", "failed"]
+            assert {status for url, status in page.statuses if url.startswith(here.origin)} <= {403}
+            page.evaluate("document.body.append(window.frame = document.createElement('iframe'))")
+            page.evaluate(f"window.frame.src = '{here.origin}/'")
+            page.evaluate(f"fetch('http://{REBOUND}:{here.port}/', {{mode: 'no-cors'}}).then(() => 1, () => 1)")
+            page.goto(f"http://{REBOUND}:{here.port}/")
+            page.wait("location.href.startsWith('chrome-error') || document.readyState === 'complete'")
+            assert {status for url, status in page.statuses if REBOUND in url} == {421}
+            page.close()
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+def test_a_link_signs_in_once_and_a_tab_can_be_signed_out(browser: Browser, here: Console, agent: Person) -> None:
+    link = here.link()
+    first, second = browser.page(), browser.page()
+    first.goto(link).shows("Terminals")
+    assert first.evaluate("location.href") == here.origin + "/"
+    second.goto(link).shows("This link does not sign you in: this link was used already, or is older than a minute.")
+    second.goto(here.link()).shows("Terminals")
+    second.click(".nav footer .btn")
+    second.shows("this tab")
+    assert second.evaluate("document.querySelectorAll('dialog li').length") >= 2
+    number = "[...document.querySelectorAll('dialog li')].findIndex(e => e.innerText.includes('this tab'))"
+    second.evaluate(f"document.querySelectorAll('dialog li')[{number} - 1].querySelector('button').click()")
+    first.shows("This tab was signed out.")
+    assert first.evaluate("sessionStorage.token === undefined")
+    first.goto(f"{here.origin}/").shows("press Enter for a new link")
+    for page in (first, second):
+        assert page.evaluate("window.violations") == []
+        page.close()
+
+
+def test_pages_fit_a_telephone_in_both_themes(browser: Browser, here: Console, agent: Person) -> None:
+    made = opened(agent, "narrow", "echo " + "wide" * 60, "ls /")
+    with signed_in(browser, here, 390, 844, dark=True) as page:
+        for place in ("terminals", "needs", "audit", f"session/{made}"):
+            page.evaluate(f"location.hash = '#/{place}'")
+            page.wait("document.querySelector('main h1')")
+            for theme in ("dark", "light"):
+                page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+                wide = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+                assert wide[0] <= wide[1], (place, theme, wide)
+
+
+ASKS = """
+[[policy.rules]]
+id = "asks"
+decision = "ask"
+tools = ["execute_command"]
+[[policy.rules]]
+id = "others"
+decision = "allow"
+tools = ["*"]
+"""
+
+
+@pytest.fixture
+def asking_house(world: Path) -> Iterator[Path]:
+    """Where each command of a client is asked about."""
+    home = new_home(world, UNBOXED + ASKS)
+    forked.daemon(living_in(home))
+    yield home
+    stop_daemons(home)
+
+
+def test_a_question_is_shown_whole_and_answered_by_key(browser: Browser, asking_house: Path) -> None:
+    hidden, long = "echo first # \u202egnp.exe <img src=x>", "\n".join(f"echo line {number}" for number in range(120))
+    with (
+        asking.client(asking_house) as peer,
+        console(asking_house) as here,
+        signed_in(browser, here) as page,
+    ):
+        asking.greet(peer, {})
+        peer.call("create_session", name="main", shell="bash", backend="pty")
+
+        def wants(command: str) -> str:
+            result = peer.call("execute_command", session_id="main", command=command)
+            return asking.error_of(result)["code"] if result["isError"] else "ran"
+
+        assert {wants(command) for command in (hidden, "echo second", long, "echo fourth")} == {"consent_needed"}
+        page.wait("document.title === '(4) ai-session'")
+        page.press("1")
+        page.shows(r"echo first # \u202egnp.exe <img src=x>")
+        page.press("y")  # within the second in which keys belong to what was done before
+        answer_when_quiet(page, "y")
+        page.shows("allow once")
+        page.shows("echo second")
+        answer_when_quiet(page, "n")
+        page.shows("denied")
+        page.wait("document.querySelector('.cmd').textContent.includes('line 60')")
+        assert page.evaluate("document.querySelector('.acts .btn.main').disabled"), "its end was not read"
+        page.evaluate("document.querySelector('.cmd .end').scrollIntoView()")
+        page.wait("!document.querySelector('.acts .btn.main').disabled")
+        answer_when_quiet(page, "l")
+        page.shows("echo fourth")
+        page.wait("document.title === '(1) ai-session'")
+        answer_when_quiet(page, "s")
+        page.shows("Nothing waits for your answer.")
+        page.shows("Show 1 put off")
+        assert [wants(command) for command in (hidden, hidden)] == ["ran", "consent_needed"]
+        assert [wants("echo fourth") for _ in range(2)] == ["ran", "ran"]
+
+
+def answer_when_quiet(page: Page, key: str) -> None:
+    """Keys count a second after the last one."""
+    page.wait("document.querySelector('.card.quiet')")
+    page.press(key)
