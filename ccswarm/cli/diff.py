@@ -18,7 +18,7 @@ from ccswarm.runs.status import LAST, facts_of, run_id_of, short
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from ccswarm.clones.clones import Difference
+    from ccswarm.clones.difference import Difference
     from ccswarm.engines.base import Store
     from ccswarm.runs.work import Work
 
@@ -41,10 +41,8 @@ def diff(
     In a pipe it is what git apply reads; where each task's work is goes to standard error. Exit codes: 0 shown, 1 the
     work of some task cannot be shown, 2 there is no such run or task.
     """
-    import asyncio
-
     run_id, repository, works = looked(config, lambda sight: _works(run, task, sight))
-    found = asyncio.run(_compared(run_id, repository, works))
+    found = _compared(run_id, repository, works)
     if as_json:
         show_json({"run": run_id, "tasks": [_facts(*one) for one in found]})
     else:
@@ -57,13 +55,15 @@ def diff(
 
 async def drawn(store: Store, run_id: str, task: str, most: int) -> list[Text]:
     """The first lines of what a task has changed by now, for a terminal, and how to see the rest."""
+    import asyncio
+
     from rich.text import Text
 
     from ccswarm.runs.work import works
 
     repository = str((await store.status(run_id)).payload["workspace"])
     lines: list[Text] = []
-    for work, result in await _compared(run_id, repository, await works(store, run_id, task)):
+    for work, result in await asyncio.to_thread(_compared, run_id, repository, await works(store, run_id, task)):
         if isinstance(result, SwarmError):
             lines.append(Text(printable(f"{work.task}: {result.message}")))
             continue
@@ -85,18 +85,17 @@ async def _works(text: str, task: str, sight: Sight) -> tuple[str, str, list[Wor
     return run_id, str((await sight.store.status(run_id)).payload["workspace"]), found
 
 
-async def _compared(run_id: str, repository: str, found: Sequence[Work]) -> list[Found]:
-    from ccswarm.clones.clones import Workspaces
+def _compared(run_id: str, repository: str, found: Sequence[Work]) -> list[Found]:
     from ccswarm.clones.kept import FOLDER
-    from ccswarm.config import config
+    from ccswarm.clones.looker import Looker
+    from ccswarm.config import files
     from ccswarm.runs.work import difference
 
-    root = config.state_directory() / FOLDER
     results: list[Found] = []
-    workspaces = Workspaces(Path(repository), root, config.server_environment())
+    looker = Looker(Path(repository), files.state_directory() / FOLDER, files.environment())
     for work in found:
         try:
-            if (result := await difference(work, run_id, workspaces)) and result.files:
+            if (result := difference(work, run_id, looker)) and result.files:
                 results.append((work, result))
         except SwarmError as error:
             results.append((work, error))

@@ -23,7 +23,8 @@ from ccswarm.clones.difference import Difference
 from ccswarm.clones.git import Git
 from ccswarm.clones.hooks import not_run
 from ccswarm.clones.merge import finish, merge, require_whole, uncommitted
-from ccswarm.clones.process import OutOfTime, in_thread, within
+from ccswarm.clones.process import OutOfTime, within
+from ccswarm.clones.threads import in_thread
 from ccswarm.clones.tree import DIRECTORY
 from ccswarm.errors import Conflict, WorkRefused, WorkspaceUnusable
 
@@ -81,16 +82,12 @@ class Workspaces:
 
     async def difference(self, base: str, commit: str) -> Difference:
         """What of the repository's files is another one in ``commit`` than it was in ``base``."""
-        return await self._in_turn(lambda: self._clones.difference(base, commit))
 
-    async def under_way(self, clone: Clone) -> Difference:
-        """What was done in a clone by now, committed or not, that ``collect`` would bring over. Nothing is changed.
-        Raises WorkRefused as ``collect``."""
-        return await self._in_turn(lambda: self._clones.under_way(clone))
+        def compared() -> Difference:
+            with self._clones.scratch() as scratch:
+                return self._clones.difference(base, commit, scratch)
 
-    async def known(self, run_id: str, name: str) -> Clone | None:
-        """The clone of that name, where it is there."""
-        return await in_thread(lambda: self._clones.known(run_id, name))
+        return await self._in_turn(compared)
 
     async def leave_on_branch(self, clone: Clone, commit: str) -> tuple[str, bool]:
         """The branch of the repository that ``commit`` lies on from now on, for a person to merge, and whether what is

@@ -232,21 +232,19 @@ class Clones:
                     raise WorkRefused(refused.message, suggestion=where) from None
             return int(self._git.private(person, "rev-list", "--count", self.work(clone), "--not", head))
 
-    def difference(self, base: str, commit: str) -> Difference:
-        """See ``Workspaces.difference``."""
+    def difference(self, base: str, commit: str, scratch: Path) -> Difference:
+        """See ``Workspaces.difference``; ``scratch`` is an empty directory of ours."""
         repository = self._git.repository(self._directory)
-        with self.scratch() as scratch:
-            return compare(self._git, PrivateRepository(scratch / "person", repository, base), base, commit)
+        return compare(self._git, PrivateRepository(scratch / "person", repository, base), base, commit)
 
-    def under_way(self, clone: Clone) -> Difference:
-        """See ``Workspaces.under_way``."""
+    def under_way(self, clone: Clone, scratch: Path) -> Difference:
+        """See ``Looker.under_way``; ``scratch`` is an empty directory of ours."""
         repository = self._git.repository(self._directory)
-        with self.scratch() as scratch:
-            taken, _, tree = self._taken(repository, clone, scratch)
-            return compare(self._git, taken, clone.base, tree)
+        taken, _, tree = self._taken(repository, clone, scratch)
+        return compare(self._git, taken, clone.base, tree)
 
     def known(self, run_id: str, name: str) -> Clone | None:
-        """See ``Workspaces.known``."""
+        """The clone of that name, where it is there."""
         return self.make(run_id, name) if (self._root / run_id / name).is_dir() else None
 
     def require_branches(self) -> None:
@@ -341,6 +339,11 @@ class Clones:
                 suggestion=f"git rm --cached {submodules[0]!r}; submodules are changed by a person",
             )
         refuse_nested(self._git, taken, commit, changed, top)
+
+
+def place(root: str, run_id: str) -> str:
+    """What the clones of a run, or of what was handed on in it, are kept under: an agent may be at work in both."""
+    return root if run_id == root else f"{root}-{hashlib.sha256(run_id.encode()).hexdigest()[:12]}"
 
 
 def _facts_of(clone: Path) -> Path:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -290,7 +291,7 @@ class Git:
         stdin: bytes | IO[bytes] = b"",
         output: IO[bytes] | None = None,
     ) -> tuple[int, bytes, str]:
-        with TemporaryFile() as said, TemporaryFile() as given:
+        with _file() as said, _file() as given:
             if isinstance(stdin, bytes):
                 given.write(stdin)
                 given.seek(0)
@@ -355,6 +356,16 @@ class PrivateRepository:
         lines += [f"{name.removeprefix('core.')} = {value}" for name, value in repository.settings.items()]
         lines += ["[extensions]", f"objectFormat = {repository.object_format}"]
         (path / "config").write_text("\n".join(lines) + "\n")
+
+
+def _file() -> IO[bytes]:
+    """A temporary one; in memory where no disk has room for it."""
+    try:
+        return TemporaryFile()
+    except OSError:
+        if not sys.platform == "linux":
+            raise
+        return open(os.memfd_create("ccswarm"), "w+b")
 
 
 def _alternate(objects: Path) -> bytes:

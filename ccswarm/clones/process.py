@@ -1,12 +1,11 @@
 """Runs one git and waits for its answer: for a bounded time, with bounded memory, and no longer than somebody waits.
 
 What git reads may have been made to keep it busy: a pattern that takes for ever to compare, an object of zeros that
-takes gigabytes to hold. The methods block, except ``in_thread``.
+takes gigabytes to hold. All of it blocks.
 """
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import errno
 import math
@@ -79,19 +78,11 @@ _until: ContextVar[float] = ContextVar("_until", default=math.inf)
 """On the clock of ``time.monotonic``."""
 
 
-async def in_thread(do: Callable[[], T]) -> T:
-    """As ``asyncio.to_thread``; when the caller is cancelled a command that runs there is ended and none begins."""
-    stop = Stop()
+def heeding(stop: Stop, do: Callable[[], T]) -> Callable[[], T]:
+    """``do``, of which a command that runs is ended, and none begins, once ``stop`` was requested."""
     context = copy_context()
     context.run(_stop.set, stop)
-    future = asyncio.get_running_loop().run_in_executor(None, context.run, do)
-    future.add_done_callback(lambda done: (stop.close(), done.cancelled() or done.exception()))
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        if not future.done():
-            stop.request()
-        raise
+    return lambda: context.run(do)
 
 
 @contextmanager

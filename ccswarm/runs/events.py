@@ -253,8 +253,8 @@ def _told_of_run(event: str, facts: Mapping[str, Any]) -> str:
         case "gate.failed":
             return cut(str(facts["said"]))
         case "merge":
-            came = f"conflict: {facts['conflict']}" if facts.get("conflict") else f"{facts.get('commits')} commits"
-            return f"merge of {facts['ref']}: {cut(str(came))}"
+            came = "it cannot be merged" if facts.get("conflict") else f"{facts.get('commits')} commits"
+            return f"merge of {facts['ref']}: {came}"
         case "merge.judged":
             return f"the gates look at the merge into {facts['head'][:12]}, committed in the meantime"
         case "work.on_branch":

@@ -11,7 +11,8 @@ from ccswarm.runs.events import task_of
 from ccswarm.runs.status import MOST_TASKS, RUN, status_of
 
 if TYPE_CHECKING:
-    from ccswarm.clones.clones import Difference, Workspaces
+    from ccswarm.clones.difference import Difference
+    from ccswarm.clones.looker import Looker
     from ccswarm.engines.base import Execution, Store
 
 State = Literal["merged", "on a branch", "kept, not merged", "blocked, not merged", "under way"]
@@ -65,14 +66,13 @@ async def _last(store: Store, execution: str) -> Mapping[str, Any]:
     return last
 
 
-async def difference(work: Work, run_id: str, workspaces: Workspaces) -> Difference | None:
+def difference(work: Work, run_id: str, looker: Looker) -> Difference | None:
     """What of the files is another one since its attempt began; None where it has no clone. Raises WorkRefused,
     WorkspaceUnusable."""
-    from ccswarm.swarm.tree import place
+    from ccswarm.clones.collect import place
 
     if work.commit:
-        return await workspaces.difference(work.base, work.commit)
+        return looker.difference(work.base, work.commit)
     within, _, own = work.execution.rpartition(".")
     name, _, attempt = own.partition("~")
-    clone = await workspaces.known(place(run_id, within), f"{name}.{attempt or 1}")
-    return await workspaces.under_way(clone) if clone else None
+    return looker.under_way(place(run_id, within), f"{name}.{attempt or 1}")

@@ -33,6 +33,9 @@ TASK, PART = "task", "part"
 """Kinds of executions. What is a part of a task is a task too, but takes none of the places that an engine's limits
 leave: the one it is a part of has its own, and keeps it until its parts are over."""
 
+STOPPED = "stopped: "
+"""What the summary of work that was told to end has before the reason."""
+
 NOT_SENT = (CallStatus.DENIED, CallStatus.INVALID, CallStatus.BUDGET)
 
 STEPS = 5
@@ -509,7 +512,7 @@ class Agent:
 def stopped(message: Json, timeout_seconds: float, left: TimeLeft | None) -> Ending:
     """How work ends that received ``message``, or, where that is None, whose time is over."""
     if message:
-        return Ending("failed", "stopped")
+        return Ending("failed", f"{STOPPED}{str(message).removeprefix(STOPPED)}")
     if left and left.seconds <= timeout_seconds:
         return out_of_time(left, "while it went on")
     return out_of_time(TimeLeft("", 0.0, timeout_seconds), "")

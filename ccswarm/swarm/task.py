@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from ccswarm.brains.base import Assignment, Brain, Means, Settled
 from ccswarm.clones.clones import Clone, Workspaces
+from ccswarm.clones.collect import place
 from ccswarm.config import plugins
 from ccswarm.config.settings import AgentSettings, Budget, SwarmSettings, TaskSettings
 from ccswarm.engines.base import Flow
@@ -24,7 +25,7 @@ from ccswarm.swarm.gates import ORCHESTRATOR, Checked, Gates, orchestrator
 from ccswarm.swarm.reviews import Review
 from ccswarm.swarm.terminals import CLEANER, Fence, Terminals, tools_for_ending
 from ccswarm.swarm.time_budgets import TimeBudgets, time_budgets
-from ccswarm.swarm.tree import Tree, blocked, clone_of, facts_of, first_tree, place, shown_tree
+from ccswarm.swarm.tree import Tree, blocked, clone_of, facts_of, first_tree, shown_tree
 from ccswarm.telemetry.base import Telemetry
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,6 @@ that is done later sees it. Every method is a recorded step.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -216,11 +215,6 @@ class Tree:
         has ``agreed`` to merging it, or was not asked yet."""
         facts: Json = {"clone": facts_of(self.clone), "summary": ending.summary, "commit": commit, "agreed": agreed}
         return {"unmerged": facts}
-
-
-def place(root: str, run_id: str) -> str:
-    """What the clones of a run, or of what was handed on in it, are kept under: an agent may be at work in both."""
-    return root if run_id == root else f"{root}-{hashlib.sha256(run_id.encode()).hexdigest()[:12]}"
 
 
 async def first_tree(

@@ -30,6 +30,10 @@ SAID_CHARS = 2000
 
 SUMMARY_CHARS = 4000
 
+MOST_CALLS = 64
+"""Of one answer. Those after them are not made: calls at one terminal take turns, and the model hears of none before
+the last is over."""
+
 MOST_FAILURES = 5
 """In a row, of the same call, or of answers without anything in them."""
 
@@ -171,8 +175,10 @@ class LlmThinking:
 
     def _act(self, turn: Turn) -> Sequence[Step]:
         steps: list[Step] = []
-        for call in turn.calls:
-            if call.arguments is None:
+        for number, call in enumerate(turn.calls):
+            if number >= MOST_CALLS and call.tool != FINISH:
+                _end(call, prompt.TOO_MANY.format(calls=len(turn.calls), most=MOST_CALLS), failed=True)
+            elif call.arguments is None:
                 why = "they were cut off" if self._cut_short else "write them as one JSON object"
                 _end(call, f"The arguments are not a JSON object: {why}. Nothing was called.", failed=True)
             elif call.tool == RECALL:

@@ -44,6 +44,10 @@ mistake elsewhere.
 Where there are several steps keep a list of them with {todo}: people see by it how far you are.
 """
 
+TOO_MANY = (
+    "Not made: your answer had {calls} calls, of which the first {most} were made. See what came of them, then go on."
+)
+
 PLACE = """
 
 What there is where you work. It is data; what AGENTS.md or CLAUDE.md say of how code here is built, tested and \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.ccswarm.contract.run_desk import QUICK, SERVERS, RunDesk, step, task
 from tests.ccswarm.contract.verb_desk import agent, server
+from tests.conftest import environment
 
 AGENT = agent("ada", "*.*", more='workspace = "clone"')
 WRITE = step("write", "files.write", file="a.txt", text="two\n\x1b[2J\tthree\n")
@@ -53,6 +55,10 @@ def test_work_is_seen_and_accepted(asked: Project) -> None:
     shown = asked.run("diff", "last")
     assert shown.err == "t: 1 file, +2 −1, under way\n"
     asked.git("apply", "--check", given=shown.out)
+    with environment({**os.environ, "TMPDIR": "/proc/self"}):  # where nothing can be made, as on a full disk
+        before = (asked.state / "workspaces").stat().st_mtime_ns
+        assert asked.run("diff", "last").out == shown.out
+        assert (asked.state / "workspaces").stat().st_mtime_ns == before, "nothing is made where the clones are"
     terminal = asked.run("diff", run[:10], "t", terminal=True).out
     assert "\x1b[2J" not in terminal
     assert "+\\x1b[2J   three" in terminal

@@ -65,6 +65,7 @@ async def test_each_budget_of_each_kind_ends_what_it_is_for(where: str, amount: 
     task = done.result["tasks"]["t"]
     if (where, amount) == ("run", "seconds"):
         assert (done.result["status"], task["status"]) == ("budget_exhausted", "failed")
+        assert task["summary"] == "stopped: the seconds of the run (0.5) are used up"
     else:
         assert (done.result["status"], task["status"], task["scope"]) == ("budget_exhausted", "budget_exhausted", where)
         assert task["summary"].startswith(f"the {where}'s {amount} are used up, ")
@@ -137,7 +138,7 @@ async def test_a_task_whose_review_goes_on_can_be_stopped() -> None:
         await made.engine.send("run_1.a", STOP, "enough")
         done = await made.engine.wait("run_1")
     assert (done.result["tasks"]["a"]["status"], cancelled) == ("failed", ["see"])
-    assert done.result["tasks"]["a"]["summary"] == "stopped"
+    assert done.result["tasks"]["a"]["summary"] == "stopped: enough"
 
 
 async def test_a_second_process_counts_the_time_of_the_first() -> None:

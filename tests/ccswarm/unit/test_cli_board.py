@@ -136,7 +136,7 @@ def test_events_without_times_get_those_of_what_they_are_about() -> None:
 
 def test_lines_are_one_line_whatever_is_in_them() -> None:
     assert told(event("gate.failed", "run_1.a~2", said="gate `x`:\n  1\n2")) == "a: gate `x`: 1 2"
-    assert told(event("merge", "run_1.a", ref="r", conflict="a.txt")) == "a: merge of r: conflict: a.txt"
+    assert told(event("merge", "run_1.a", ref="r", conflict="a.txt")) == "a: merge of r: it cannot be merged"
     assert told(event("something.new", number=1)) == "something.new number=1"
     assert told(event("agent.said", "run_1.a", text="I\nsee", turn=2, tokens=12)) == "a: says: I see (12 tokens)"
     assert told(event("work.came_back", "run_1.a~2.h.x~3", run="run_1.a~2.h.x~3.g", status="failed")) == (

@@ -81,7 +81,7 @@ async def test_the_token_is_in_no_word_and_no_record(cli: CliWorld, home: Path) 
         assert not [path for path in files if token.encode() in path.read_bytes()]
         assert process.returncode is None
         await cli.world.engine.send(TASK, "stop", "enough")
-        assert (await ended(cli))["summary"] == "stopped"
+        assert (await ended(cli))["summary"] == "stopped: enough"
         async with asyncio.timeout(BOUND_SECONDS):
             await process.wait()
     records = json.dumps([list(row.records.values()) for row in cli.world.engine.store.rows.values()])

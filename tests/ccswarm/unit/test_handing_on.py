@@ -156,10 +156,10 @@ async def test_who_is_stopped_stops_those_who_work_for_it() -> None:
         await reached.wait()
         await world.engine.send("run_1.main", "stop", "enough")
         done = await world.engine.wait("run_1")
-    assert done.result["tasks"]["main"]["summary"] == "stopped"
+    assert done.result["tasks"]["main"]["summary"] == "stopped: enough"
     inner = await world.engine.status("run_1.main.hand")
     assert (inner.status.over, inner.result["status"]) == (True, "cancelled")
-    assert inner.result["tasks"]["long"]["summary"] == "stopped"
+    assert inner.result["tasks"]["long"]["summary"] == "stopped: enough"
 
 
 async def test_a_second_process_goes_on_with_what_was_handed_on() -> None:

@@ -159,6 +159,17 @@ async def test_a_loop_that_never_fails_ends_too() -> None:
     assert len(made.ran) == 7
 
 
+async def test_of_hundreds_of_calls_in_one_answer_the_first_are_made_and_the_model_is_told() -> None:
+    made = world()
+    made.tool("srv.look", found=1)
+    calls = [("srv.look", {"number": number}) for number in range(70)]
+    done = await made.run(plan(recorded(reply(*calls, finish()), reply(finish(summary="Seen.")))))
+    assert (done.result["status"], done.result["tasks"]["t"]["summary"]) == ("succeeded", "Seen.")
+    assert len(made.ran) == 64
+    shown = done.result["tasks"]["t"]["usage"]["calls"]
+    assert shown == 64
+
+
 async def test_empty_answers_end_the_task() -> None:
     task = await ran(world(), *[reply() for _ in range(60)])
     assert (task["status"], task["summary"]) == ("failed", "the model's answers are empty")

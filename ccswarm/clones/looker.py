@@ -1,0 +1,57 @@
+"""What was changed in clones, for who only looks: at once, and also where the disk is full."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from ccswarm.clones.collect import Clones
+from ccswarm.clones.difference import Difference
+from ccswarm.clones.git import Git
+
+ROOM_BYTES = 64 << 20
+MEMORY = Path("/dev/shm")
+
+
+class Looker:
+    """At the clones of one repository, with what ``Workspaces`` is made of. Waits for nobody's turn, and writes nothing
+    where clones are kept. Methods block, and raise WorkspaceUnusable with git's own words when git fails."""
+
+    def __init__(self, repository: Path, root: Path, environ: Mapping[str, str]) -> None:
+        self._clones = Clones(repository, root, Git(environ, written=(str(repository),)))
+        self._environ = environ
+
+    def difference(self, base: str, commit: str) -> Difference:
+        """See ``Workspaces.difference``."""
+        with self._scratch() as scratch:
+            return self._clones.difference(base, commit, scratch)
+
+    def under_way(self, run_id: str, name: str) -> Difference | None:
+        """What was done in a clone by now, committed or not, that would be brought over; None where it is not there.
+        Raises WorkRefused as ``Workspaces.collect``."""
+        clone = self._clones.known(run_id, name)
+        if not clone:
+            return None
+        with self._scratch() as scratch:
+            return self._clones.under_way(clone, scratch)
+
+    @contextmanager
+    def _scratch(self) -> Generator[Path]:
+        """On the disk where that has room, else in memory."""
+        usual = Path(self._environ.get("TMPDIR") or "/tmp")
+        with tempfile.TemporaryDirectory(
+            prefix="ccswarm-", dir=usual if has_room(usual) or not has_room(MEMORY) else MEMORY
+        ) as path:
+            yield Path(path)
+
+
+def has_room(directory: Path) -> bool:
+    """Whether some files can be made there."""
+    try:
+        known = os.statvfs(directory)
+    except OSError:
+        return False
+    return os.access(directory, os.W_OK) and known.f_bavail * known.f_frsize >= ROOM_BYTES
