@@ -32,7 +32,7 @@ CLIENTS = sized((1, 50, 500), (1, 2))
 CALLS, ROUNDS = sized((1000, 3), (4, 1))
 FRONT = [sys.executable, "-m", "ai_session", "mcp-server", "--http", "--port", "0", "--no-auth"]
 BARE = [sys.executable, "-m", "benchmarks.http_load"]
-ENVELOPE = {
+ENVELOPE: dict[str, Any] = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},
 }

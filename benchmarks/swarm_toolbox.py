@@ -44,6 +44,8 @@ class Bare:
 
     name = "one"
     problem = ""
+    about = ""
+    notes = ()
 
     def __init__(self, client: Client) -> None:
         self.client = client

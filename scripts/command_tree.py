@@ -65,7 +65,7 @@ def programs() -> list[Program]:
 def _read(command: Any, words: tuple[str, ...], parent: Any) -> Verb:
     context = typer.Context(command, info_name=words[-1], parent=parent)
     pieces = " ".join(command.collect_usage_pieces(context))
-    names = command.list_commands(context) if hasattr(command, "list_commands") else []
+    names: list[str] = command.list_commands(context) if hasattr(command, "list_commands") else []
     shown = [param for param in command.params if not getattr(param, "hidden", False)]
     return Verb(
         words=words,

@@ -39,7 +39,7 @@ class Demo:
     client: Client
     session: str = "demo"
     right: int = 0
-    wrong: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list[str])
 
     def expect(self, what: str, seen: object, wanted: object) -> None:
         if seen == wanted:
@@ -80,8 +80,15 @@ async def show_tools(demo: Demo, started: float) -> None:
         print(f"  server {server.name} {server.version}, protocol {client.protocol_version}")
     tools = [tool.name for tool in (await client.list_tools()).tools]
     print(textwrap.fill(f"tools: {', '.join(tools)}", 100, initial_indent="  ", subsequent_indent="    "))
-    wanted = {"create_session", "execute_command", "get_session_info", "read_output", "send_input", "interrupt_command"}
-    demo.expect("tools that are missing", wanted - set(tools), set())
+    wanted: set[str] = {
+        "create_session",
+        "execute_command",
+        "get_session_info",
+        "read_output",
+        "send_input",
+        "interrupt_command",
+    }
+    demo.expect("tools that are missing", wanted - set(tools), set[str]())
 
 
 async def commands(demo: Demo, folder: Path) -> None:
@@ -161,6 +168,7 @@ async def converse(server: StdioServerParameters, folder: Path) -> int:
 def main() -> int:
     """Runs in a home of its own, so nobody's sessions are touched and the daemon starts cold."""
     entry: dict[str, Any] = json.loads(CONFIG.read_text())["mcpServers"]["ai-session"]
+    program: str = entry["command"]
     home = Path(tempfile.mkdtemp(prefix="demo-", dir="/tmp"))
     folder = home / "project"
     folder.mkdir()
@@ -176,11 +184,11 @@ def main() -> int:
         "TERM": "xterm-256color",
         "USER": user,
     }
-    command = shutil.which(entry["command"], path=environment["PATH"])
+    command = shutil.which(program, path=environment["PATH"])
     if command is None:
-        print(f"{entry['command']} is not installed next to {sys.executable}", file=sys.stderr)
+        print(f"{program} is not installed next to {sys.executable}", file=sys.stderr)
         return 1
-    server = StdioServerParameters(command=entry["command"], args=entry["args"], env=environment)
+    server = StdioServerParameters(command=program, args=entry["args"], env=environment)
     try:
         outcome = asyncio.run(converse(server, folder))
     finally:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import ai_session.cli.output
 import ai_session.errors
@@ -42,10 +42,11 @@ def errors() -> dict[str, str]:
 
 def _codes(package: str, classes: ModuleType, output: Any) -> Iterator[str]:
     said = _suggestions(package)
-    exits = vars(output)["_BY_ERROR"]
+    exits = cast("dict[str, int]", vars(output)["_BY_ERROR"])
     yield from ("| Code | Means | Exit code | What is suggested |", "|---|---|---|---|")
-    for name, error in inspect.getmembers(classes, inspect.isclass):
-        if issubclass(error, Exception) and error.__subclasses__() == [] and "code" in vars(error):
+    for name, found in inspect.getmembers(classes, inspect.isclass):
+        error: Any = found
+        if issubclass(found, Exception) and found.__subclasses__() == [] and "code" in vars(found):
             means = " ".join((error.__doc__ or "").split()).replace("``", "`")
             told = "<br>".join(map(_plain, said[name][:MOST_SUGGESTIONS]))
             yield f"| `{error.code}` | {means} ({FAULTS[error.fault]}) | {int(exits.get(error.code, 1))} | {told} |"

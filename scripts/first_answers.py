@@ -17,7 +17,7 @@ from ai_session.models import Principal
 from ai_session.servers.mcp import dispatch
 from ai_session.servers.mcp.plugin import FIRST_ANSWERS
 
-ENVELOPE = {
+ENVELOPE: dict[str, Any] = {
     first_answers.ENVELOPE_VERSION: first_answers.MODERN_VERSION,
     first_answers.ENVELOPE_CAPABILITIES: {},
 }
@@ -45,7 +45,10 @@ async def answers() -> dict[str, Any]:
     sent: list[dict[str, Any]] = []
     caller = dispatch.Caller(AllTools().gate, Principal(kind="mcp", uid=0))
     conversation = dispatch.Conversation(caller, sent.append, heartbeat_seconds=10)
-    asked = [("initialize", HANDSHAKE), *((method, {}) for method in ("ping", *LISTS))]
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("initialize", HANDSHAKE),
+        *((method, {}) for method in ("ping", *LISTS)),
+    ]
     asked += [(method, {"_meta": ENVELOPE}) for method in ("server/discover", *LISTS)]
     for number, (method, params) in enumerate(asked):
         conversation.receive({"jsonrpc": "2.0", "id": number, "method": method, "params": params})

@@ -17,7 +17,7 @@ from ccswarm.servers.mcp import dispatch
 from ccswarm.servers.mcp.plugin import FIRST_ANSWERS
 
 LISTS = ("tools/list", "resources/templates/list", "prompts/list")
-ENVELOPE = {
+ENVELOPE: dict[str, Any] = {
     first_answers.ENVELOPE_VERSION: first_answers.MODERN_VERSION,
     first_answers.ENVELOPE_CAPABILITIES: {},
 }
@@ -34,7 +34,11 @@ async def answers() -> dict[str, Any]:
             done.set()
 
     conversation = dispatch.Conversation(Entrance(), send)
-    asked = [("initialize", HANDSHAKE), ("ping", {}), *((method, {}) for method in LISTS)]
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("initialize", HANDSHAKE),
+        ("ping", {}),
+        *((method, {}) for method in LISTS),
+    ]
     asked += [(method, {"_meta": ENVELOPE}) for method in ("server/discover", *LISTS)]
     for number, (method, params) in enumerate(asked):
         conversation.receive({"jsonrpc": "2.0", "id": number, "method": method, "params": params})

@@ -144,7 +144,7 @@ async def happen(home: Path, environment: dict[str, str]) -> list[Frame]:
         made = await client.call_tool("create_session", {"name": "build", "working_directory": str(home / "shop")})
         if made.is_error:
             raise RuntimeError(str(made.content))
-        person = pexpect.spawn(
+        person: pexpect.spawn[str] = pexpect.spawn(
             program, ["attach", "build"], env=environment, encoding="utf-8", dimensions=(TERMINAL_ROWS, COLS)
         )
         scene = Scene(client, person, str(home))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -83,7 +83,8 @@ def _kind(info: FieldInfo) -> str:
 def _name(annotation: Any) -> str:
     if annotation in KINDS:
         return KINDS[annotation]
-    origin, parts = get_origin(annotation), [part for part in get_args(annotation) if part is not Ellipsis]
+    parts: list[Any] = [part for part in get_args(annotation) if part is not Ellipsis]
+    origin = get_origin(annotation)
     if origin is Literal:
         return " · ".join(f"`{part}`" for part in parts)
     if origin in (Union, UnionType):
@@ -94,7 +95,7 @@ def _name(annotation: Any) -> str:
         return "table"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "table"
-    return _name(parts[0]) if parts else getattr(annotation, "__name__", str(annotation))
+    return _name(parts[0]) if parts else getattr(cast(object, annotation), "__name__", str(cast(object, annotation)))
 
 
 def _default(info: FieldInfo) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 ROOT = Path(__file__).resolve().parent.parent
 Facts = dict[str, Any]
@@ -66,7 +66,7 @@ def _kind(value: Facts) -> str:
     kind = value.get("type", "any")
     if kind == "array":
         return f"list of {_kind(value.get('items', {}))}"
-    return " or ".join(kind) if isinstance(kind, list) else kind
+    return " or ".join(cast("list[str]", kind)) if isinstance(kind, list) else kind
 
 
 def _named(heading: str, entries: list[Facts]) -> list[str]:

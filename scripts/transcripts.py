@@ -117,7 +117,7 @@ def answers(found: list[Step], home: Path) -> list[str]:
         "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_AUTHOR_NAME": "Ann", "GIT_AUTHOR_EMAIL": "ann@example.org",
         "GIT_COMMITTER_NAME": "Ann", "GIT_COMMITTER_EMAIL": "ann@example.org",
     }  # fmt: skip
-    person = pexpect.spawn(
+    person: pexpect.spawn[str] = pexpect.spawn(
         "bash", [str(home / ".transcript")], env=env, cwd=str(home), dimensions=SIZE, encoding="utf-8"
     )
     try:
