@@ -39,7 +39,7 @@ def _here() -> tuple[str, ...]:
 def _is_apart(entry: str, places: Iterable[str]) -> bool:
     if not os.path.isabs(entry):
         return False
-    for form in (os.path.abspath(entry), os.path.realpath(entry)):
+    for form in dict.fromkeys((os.path.abspath(entry), os.path.realpath(entry))):
         if PACKAGES in form.split("/") or os.path.lexists(os.path.join(os.path.dirname(form), MARK_OF_ENVIRONMENT)):
             return False
         if any(_below(form, place) for place in places):

@@ -53,13 +53,13 @@ def hides(profile: SandboxProfile, program: str) -> str:
     home = os.path.realpath(profile.home) if profile.home else "/"
     if profile.name == "trusted" or home == "/":
         return ""
+    directories = dict.fromkeys((os.path.dirname(program), os.path.dirname(os.path.realpath(program))))
+    places = [place for place in map(os.path.realpath, directories) if _within(place, home)]
+    if not places:
+        return ""
     parts = [os.path.join(home, name) for name in profile.home_readable]
     shown = [os.path.realpath(one) for one in (*parts, *profile.readable, *profile.writable, profile.workspace) if one]
-    for directory in dict.fromkeys((os.path.dirname(program), os.path.dirname(os.path.realpath(program)))):
-        place = os.path.realpath(directory)
-        if _within(place, home) and not any(_within(place, one) for one in shown):
-            return place
-    return ""
+    return next((place for place in places if not any(_within(place, one) for one in shown)), "")
 
 
 def _within(place: str, root: str) -> bool:

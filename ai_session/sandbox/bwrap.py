@@ -7,6 +7,7 @@ what is mounted, whatever a box that runs already does to the path meanwhile.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import resource
@@ -23,6 +24,7 @@ from ai_session.models import SandboxProfile
 from ai_session.sandbox import seccomp
 from ai_session.sandbox import users as box_users
 from ai_session.sandbox.workspace.protected_paths import Protection
+from ai_session.system.paths_without_links import open_place
 
 PLACES = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap")
 """Never looked up on a client's PATH. Ubuntu's AppArmor lets the first one alone make user namespaces."""
@@ -137,21 +139,15 @@ def _said(*argv: str) -> str:
 
 
 def open_without_links(path: str) -> int:
-    """An O_PATH descriptor, opened part by part from the root. Raises SandboxRefused for a link on the way, OSError."""
-    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open("/", flags | os.O_DIRECTORY)
-    for part in path.strip("/").split("/") if path != "/" else ():
-        try:
-            inner = os.open(part, flags, dir_fd=fd)
-        finally:
-            os.close(fd)
-        fd = inner
-        if stat.S_ISLNK(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise SandboxRefused(
-                f"{path!r} is reached through a symbolic link", suggestion="name the place it leads to instead"
-            )
-    return fd
+    """An O_PATH descriptor. Raises SandboxRefused for a link on the way, OSError."""
+    try:
+        return open_place(path)
+    except OSError as problem:
+        if problem.errno != errno.ELOOP:
+            raise
+        raise SandboxRefused(
+            f"{path!r} is reached through a symbolic link", suggestion="name the place it leads to instead"
+        ) from None
 
 
 class Plan:
@@ -199,12 +195,15 @@ class Plan:
         files in it belong to root. A pattern for core files would then be a program that runs outside.
         """
         self._mounts["/proc/sys"] = ("--ro-bind", "/proc/sys", "/proc/sys")
-        for entry in os.scandir("/proc"):
-            if entry.name.isdigit() or entry.is_symlink() or not (os.geteuid() == 0 or os.access(entry.path, os.W_OK)):
+        root = os.geteuid() == 0
+        with os.scandir("/proc") as entries:
+            own = [entry for entry in entries if not entry.name.isdigit() and not entry.is_symlink()]
+        for entry in own:
+            if not (root or os.access(entry.path, os.W_OK)):
                 continue
             mode = entry.stat(follow_symlinks=False).st_mode
             if not stat.S_ISDIR(mode) and not mode & stat.S_IROTH:
-                self.hide(entry.path)
+                self._mounts[entry.path] = ("--ro-bind", self._empty, entry.path)
             elif stat.S_ISDIR(mode) or mode & 0o222:
                 self._mounts[entry.path] = ("--ro-bind", entry.path, entry.path)
 

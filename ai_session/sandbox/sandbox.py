@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from ai_session.errors import SandboxRefused, SandboxUnavailable
 from ai_session.models import SandboxLevel, SandboxProfile
@@ -158,6 +159,7 @@ class Sandbox:
         self._bubblewrap = self._machine.bubblewrap if self._machine else None
         self._status = self._machine.status if self._machine else None
         self._probing = asyncio.Lock()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def probe(self) -> SandboxStatus:
         """What this machine can do, found out once by doing it."""
@@ -208,10 +210,12 @@ class Sandbox:
         if STRENGTH.index(status.level) > STRENGTH.index(self._minimum) or status.level is SandboxLevel.NONE:
             raise self._too_weak(status)
         directory.mkdir(mode=0o700, exist_ok=True)
-        # One thread for all of it: each change of threads waits for a processor where many boxes are made.
-        made = await asyncio.to_thread(
-            self._make, status.level, profile, directory, readable, writable, env, die_with_parent, watched
-        )
+        # One thread for all of it, and one box of a workspace after the other: threads that look at hundreds of files
+        # side by side spend most of their time handing the interpreter on.
+        async with self._turns.setdefault(profile.workspace, asyncio.Lock()):
+            made = await asyncio.to_thread(
+                self._make, status.level, profile, directory, readable, writable, env, die_with_parent, watched
+            )
         if isinstance(made, Boxed):
             return made
         boxed, sources, notice = made
@@ -400,7 +404,7 @@ class Sandbox:
             plan.scratch(os.path.realpath(profile.home), min(bwrap.HOME_BYTES, profile.tmp_bytes), "0700")
         for name in profile.home_readable:
             path = os.path.normpath(os.path.join(profile.home, name))
-            if not self._open_door(path) and os.access(path, os.R_OK):
+            if os.access(path, os.R_OK) and not self._open_door(path):
                 plan.show(path, write=False)
         for path in profile.readable:
             if os.access(path, os.R_OK):

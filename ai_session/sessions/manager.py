@@ -50,6 +50,9 @@ AUTO = ("tmux", "pty")
 KEPT = ("profile", "call_key", "owner", "once")
 """What a session's spec has as it was asked for."""
 
+GONE = "gone"
+"""Where the directories of closed sessions wait to be removed; what a daemon that was killed left, the next removes."""
+
 JUST_SECONDS = 1.0
 """A command that ended so long ago may have made what is seen now."""
 SPARE_DESCRIPTORS = 8
@@ -88,6 +91,7 @@ class SessionManager:
         self._usable: dict[str, bool] = {}
         self._probing = asyncio.Lock()
         self._reviving: set[Session] = set()
+        self._removals: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -364,10 +368,28 @@ class SessionManager:
         self.changes.gone(session)
         await self.boxes.leave(session.spec.session_id)
         self._event("session.close", session=session.spec.session_id, name=session.spec.name)
-        await asyncio.to_thread(shutil.rmtree, session.directory, ignore_errors=True)
+        self._forget(session.directory)
+
+    def _forget(self, directory: Path) -> None:
+        """From now on nobody finds what was in it. Its files are removed by and by: that would take longer than all
+        else of an ending."""
+        gone = self.runtime_directory / GONE / directory.name
+        try:
+            gone.parent.mkdir(mode=0o700, exist_ok=True)
+            directory.rename(gone)
+        except OSError:
+            gone = directory
+        self._remove(gone)
+
+    def _remove(self, directory: Path) -> None:
+        removal = asyncio.create_task(asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True))
+        self._removals.add(removal)
+        removal.add_done_callback(self._removals.discard)
 
     async def adopt(self) -> int:
         """Take up what an earlier daemon left: live terminals go on, dead ones are told as exited or lost."""
+        for directory in (self.runtime_directory / GONE).glob("*"):
+            self._remove(directory)
         specs = [spec for path in self._root.glob("*/spec.json") if (spec := read(path.parent)) is not None]
         terminals: dict[str, Terminal] = {}
         for name in {s.backend for s in specs}:
@@ -412,9 +434,11 @@ class SessionManager:
         await self.boxes.aclose()
         for backend in self._backends.values():
             await backend.aclose()
+        await asyncio.gather(*self._removals)
 
     async def stop(self) -> None:
         """End every session and the processes that keep them."""
         await asyncio.gather(*(self.close(s) for s in list(self._sessions.values())), return_exceptions=True)
         for backend in self._backends.values():
             await backend.stop()
+        await asyncio.gather(*self._removals)

@@ -163,15 +163,21 @@ def find_executable(wanted: str, names: tuple[str, ...]) -> str:
 
     busybox stands in for a missing ``ash``. Raises ShellUnavailable naming what is installed.
     """
-    name, path = os.path.basename(wanted), config.outside_path()
+    name = os.path.basename(wanted)
     if name in names or re.sub(r"[-.0-9]+\Z", "", name) in names:
         for candidate in (wanted, "busybox") if name == "ash" else (wanted,):
-            # A path that was given is meant; a name is not looked up where agents leave programs.
-            found = shutil.which(candidate, path=path) or shutil.which(candidate, path=os.defpath)
-            if found:
+            if found := _found(candidate):
                 return os.path.abspath(found)
+    path = config.outside_path()
     installed = [name for name in COMMON if shutil.which(name, path=path)]
     raise ShellUnavailable(f"no {names[0]} at {wanted!r}", suggestion=f"installed shells: {', '.join(installed)}")
+
+
+def _found(program: str) -> str | None:
+    """A path that was given is meant; a name is not looked up where agents leave programs."""
+    if os.path.dirname(program):
+        return shutil.which(program)
+    return shutil.which(program, path=config.outside_path()) or shutil.which(program, path=os.defpath)
 
 
 LEADER = {

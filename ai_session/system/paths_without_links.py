@@ -12,6 +12,7 @@ import stat
 import sys
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
 FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _OPENAT2, _BENEATH_WITHOUT_LINKS = 437, 0x8 | 0x4 | 0x2
 _LONG = 4000
@@ -28,13 +29,24 @@ def open_directory(path: str) -> int:
         os.close(root)
 
 
+def open_place(path: str) -> int:
+    """An O_PATH descriptor of whatever lies at an absolute path without a link in it. Raises OSError: ELOOP where
+    there is one."""
+    root = os.open("/", PLACE)
+    try:
+        inner = os.fsencode(path.strip("/"))
+        return _open(root, inner or b".", _place) if len(inner) <= _LONG else _open_step_by_step(root, inner, PLACE)
+    finally:
+        os.close(root)
+
+
 def open_beneath(top: int, path: bytes) -> int:
     """The directory at a relative path below an open one, empty: that one itself. Raises OSError."""
     fd, left = top, path
     while True:
         part, left = _first_part(left)
         try:
-            inner = _open(fd, part or b".")
+            inner = _open(fd, part or b".", _directory)
         finally:
             if fd != top:
                 os.close(fd)
@@ -64,27 +76,31 @@ class _How(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-_how = _How(DIRECTORY, 0, _BENEATH_WITHOUT_LINKS)
+_directory = _How(DIRECTORY, 0, _BENEATH_WITHOUT_LINKS)
+_place = _How(PLACE, 0, _BENEATH_WITHOUT_LINKS)
 
 
-def _open(fd: int, path: bytes) -> int:
+def _open(fd: int, path: bytes, how: _How) -> int:
     if sys.platform == "linux":
-        found = _libc.syscall(_OPENAT2, fd, path, ctypes.byref(_how), ctypes.sizeof(_how))
+        found = _libc.syscall(_OPENAT2, fd, path, ctypes.byref(how), ctypes.sizeof(how))
         if found >= 0:
             return found
         number = ctypes.get_errno()
         if number not in (errno.ENOSYS, errno.EPERM, errno.EAGAIN):
             raise OSError(number, os.strerror(number))
-    return _open_step_by_step(fd, path)
+    return _open_step_by_step(fd, path, how.flags)
 
 
-def _open_step_by_step(fd: int, path: bytes) -> int:
+def _open_step_by_step(fd: int, path: bytes, flags: int) -> int:
     """Where the kernel is older than 5.6, a filter knows nothing newer, or something was moved meanwhile."""
-    here = os.open(b".", DIRECTORY, dir_fd=fd)
+    here = os.open(b".", flags, dir_fd=fd)
     for name in path.split(b"/"):
         try:
-            inner = os.open(name, DIRECTORY, dir_fd=here)
+            inner = os.open(name, flags | os.O_NOFOLLOW, dir_fd=here)
         finally:
             os.close(here)
         here = inner
+        if stat.S_ISLNK(os.fstat(here).st_mode):  # which O_PATH opens
+            os.close(here)
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     return here

@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +26,8 @@ log = logging.getLogger(__name__)
 
 BUSY_SECONDS = 0.1
 QUIET_SECONDS = 1.0
+EARLIEST = 0.75
+"""Of these."""
 AFTERWARDS = 0.8
 """Part of its memory that a box is brought back to."""
 STRIKES, FORGIVEN = 3.0, 0.1
@@ -56,6 +60,9 @@ class _Box:
     """What was ended for its memory and may still hold it, with its start: a large one takes a while to go."""
     numbered: bool = False
     """Whether the kernel has been told how many processes there may be, as far as it can be."""
+    seen: float = -math.inf
+    """When it was looked at last, and how long after that it is looked at again."""
+    again: float = BUSY_SECONDS
 
 
 class ResourceWatch:
@@ -78,10 +85,6 @@ class ResourceWatch:
         self._boxes[session_id] = box
         if box.cgroup is None and (self._watching is None or self._watching.done()):
             self._watching = asyncio.get_running_loop().create_task(self._watch())
-        self._wake.set()
-
-    def wake(self) -> None:
-        """Look at once: something was typed, or has begun to run."""
         self._wake.set()
 
     def remove(self, session_id: str) -> None:
@@ -138,13 +141,17 @@ class ResourceWatch:
     async def _watch(self) -> None:
         while watched := [box for box in self._boxes.values() if box.cgroup is None]:
             self._wake.clear()
-            busy = False
-            for box, quiet, met in await asyncio.to_thread(_look_at_all, watched):
-                busy = busy or not quiet
+            now = time.monotonic()
+            # Those that are nearly due come along, so that there are no more rounds for many than for one; the rest
+            # does not: while twenty begin, each of them would have all looked at.
+            due = [box for box in watched if now - box.seen >= box.again * EARLIEST]
+            for box, quiet, met in await asyncio.to_thread(_look_at_all, due) if due else ():
+                box.seen, box.again = now, QUIET_SECONDS if quiet else BUSY_SECONDS
                 if met and self._boxes.get(box.session_id) is box:
                     box.on_limit(met)
+            first = min(box.seen + box.again for box in watched)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(BUSY_SECONDS if busy else QUIET_SECONDS):
+                async with asyncio.timeout(first - time.monotonic()):
                     await self._wake.wait()
 
 

@@ -87,7 +87,7 @@ class GitSettings:
 
     def named(self, gits: Sequence[str], home: str) -> dict[str, tuple[Named, ...]]:
         """What the settings of each repository name in the workspace, whether it is there or not. Blocks."""
-        program, until = self._program(), time.monotonic() + SECONDS
+        program, until = self._program() if gits else "", time.monotonic() + SECONDS
         unread: dict[str, None] = {}
         found: dict[str, tuple[Named, ...]] = {}
         everywhere: tuple[Entry, ...] | None = None

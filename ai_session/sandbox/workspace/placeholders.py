@@ -29,12 +29,18 @@ MOST_INTRODUCED = 1000
 MISSHAPEN = (ValueError, KeyError, TypeError, AttributeError)
 """What reading an entry that is none may raise; a box must start all the same."""
 
+Entry = tuple[Path, list[Placeholder]]
+"""A box, which is nowhere where nobody can tell, and what is there for it."""
+NOTHING: Entry = (Path(), [])
+
 
 class Placeholders:
     """The ledger of one runtime directory."""
 
     def __init__(self, runtime_directory: Path) -> None:
         self._directory = runtime_directory / "placeholders"
+        self._known: dict[str, tuple[tuple[int, int, int], Entry]] = {}
+        """What was in each file when it was read, and how to tell that it is the same; held while locked."""
 
     def put(self, box: Path, wanted: Sequence[Placeholder], existing: Sequence[str]) -> tuple[str, ...]:
         """Makes what is absent, on the account of ``box``, a directory; the paths of ``wanted`` that exist now.
@@ -43,7 +49,7 @@ class Placeholders:
         taken off the ledger.
         """
         with self._locked():
-            ledger = {entry: _read(entry) for entry in self._directory.glob("*.json")}
+            ledger = self._entries()
             for entry in [one for one, (of, _) in ledger.items() if one != self._entry(box) and not of.is_dir()]:
                 self._settle(entry)
                 del ledger[entry]
@@ -61,15 +67,14 @@ class Placeholders:
     def sweep(self) -> None:
         """Takes away what boxes put there whose directories are gone, or whose process ended without a word."""
         with self._locked():
-            for entry in self._directory.glob("*.json"):
-                box, _ = _read(entry)
+            for entry, (box, _) in self._entries().items():
                 if not box.is_dir() or _abandoned(box):
                     self._settle(entry)
 
     def held(self) -> list[str]:
         """Paths of all that is there for a box."""
         with self._locked():
-            return [place.path for entry in self._directory.glob("*.json") for place in _read(entry)[1]]
+            return [place.path for _, places in self._entries().values() for place in places]
 
     def introduce(self, root: str) -> bool:
         """Whether this is the first time that something is put into this workspace; from now on it is not."""
@@ -107,12 +112,29 @@ class Placeholders:
         new.rename(entry)
 
     def _settle(self, entry: Path) -> None:
-        _, places = _read(entry)
+        entries = self._entries()
+        _, places = entries.pop(entry, NOTHING)
         entry.unlink(missing_ok=True)
-        others = {place.path for other in self._directory.glob("*.json") for place in _read(other)[1]}
+        others = {place.path for _, held in entries.values() for place in held}
         for place in reversed(places):
             if place.path not in others:
                 _remove(place)
+
+    def _entries(self) -> dict[Path, Entry]:
+        """All of them. A file that is as it was is not read again: each box that begins or ends asks for all."""
+        before, self._known = self._known, {}
+        with os.scandir(self._directory) as files:
+            for file in files:
+                if not file.name.endswith(".json"):
+                    continue
+                with suppress(FileNotFoundError):
+                    seen = file.stat()
+                    stamp = (seen.st_ino, seen.st_mtime_ns, seen.st_size)
+                    known = before.get(file.path)
+                    if known is None or known[0] != stamp:
+                        known = (stamp, _read(Path(file.path)))
+                    self._known[file.path] = known
+        return {Path(path): entry for path, (_, entry) in self._known.items()}
 
     def _entry(self, box: Path) -> Path:
         return self._directory / (hashlib.sha256(os.fsencode(box)).hexdigest()[:24] + ".json")
@@ -203,8 +225,7 @@ def _abandoned(box: Path) -> bool:
     return True
 
 
-def _read(entry: Path) -> tuple[Path, list[Placeholder]]:
-    """The box of an entry, which is nowhere where nobody can tell, and what is there for it."""
+def _read(entry: Path) -> Entry:
     box, places = entry / "none", list[Placeholder]()
     with suppress(OSError, *MISSHAPEN):
         said = json.loads(entry.read_bytes())

@@ -53,8 +53,8 @@ PLACEHOLDERS_WHERE_USED = (
 )
 """The same for whom a directory in the home shows that they use the program."""
 
-TRACES = ("{home}/{name}", "{home}/.config/{plain}", "{home}/.local/share/{plain}")
-"""Where such a directory leaves a trace in the home."""
+TRACES = (".config", ".local/share")
+"""Where else in the home such a directory leaves a trace, by its name without the dot."""
 
 Why = Literal["link", "special", "linked", "beyond"]
 
@@ -488,16 +488,35 @@ def _placeholder(git: str, named: repositories.Named) -> Placeholder:
 
 def _placeholders(root: str, home: str) -> Iterator[Placeholder]:
     """Directories of settings that are absent at the top."""
-    used = [name for name in PLACEHOLDERS_WHERE_USED if _is_used(name, home)]
-    for name in (*PLACEHOLDERS, *used):
+    for name in (*PLACEHOLDERS, *(_used(home) if home else ())):
         if not os.path.lexists(path := _absolute(root, name)):
             yield Placeholder(path, ignored=True)
 
 
-def _is_used(name: str, home: str) -> bool:
-    """Whether the home shows that somebody uses the program that reads the directory ``name``."""
-    paths = [trace.format(home=home.rstrip("/"), name=name, plain=name.lstrip(".")) for trace in TRACES]
-    return bool(home) and any(map(os.path.lexists, paths))
+def _used(home: str) -> Iterator[str]:
+    """Directories that are read by programs of which the home shows that somebody uses them."""
+    here, *plain = [_Names(os.path.join(home, place)) for place in ("", *TRACES)]
+    for name in PLACEHOLDERS_WHERE_USED:
+        if here.have(name) or any(names.have(name.lstrip(".")) for names in plain):
+            yield name
+
+
+class _Names:
+    """What one directory holds, listed once: asking for each of many names takes longer than all else of a survey."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        try:
+            self._names: set[str] | None = {name.casefold() for name in os.listdir(directory)}
+        except FileNotFoundError:
+            self._names = set()
+        except OSError:
+            self._names = None  # what cannot be listed may still be searched
+
+    def have(self, path: str) -> bool:
+        """Whether there is something, a link that leads nowhere as well."""
+        known = self._names is None or path.partition("/")[0].casefold() in self._names
+        return known and os.path.lexists(os.path.join(self._directory, path))
 
 
 def _between(root: str, path: str) -> Iterator[str]:
@@ -510,9 +529,10 @@ def _between(root: str, path: str) -> Iterator[str]:
 
 def _settings_in(home: str) -> Iterator[str]:
     """Settings of a person, and the links that lie in directories of them."""
+    names = _Names(home)
     for name in OF_A_HOME:
-        path = f"{home}/{name}"
-        if os.path.lexists(path) or ("/" in name and os.path.lexists(os.path.dirname(path))):
+        if names.have(name) or ("/" in name and names.have(os.path.dirname(name))):
+            path = f"{home}/{name}"
             yield path
             with suppress(OSError), os.scandir(path) as entries:
                 yield from (entry.path for entry in islice(entries, MOST_IN_A_HOME) if entry.is_symlink())

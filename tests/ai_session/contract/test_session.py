@@ -19,7 +19,7 @@ from ai_session.errors import (
 )
 from ai_session.models import ExitStatus, SessionState
 from ai_session.sessions import wait
-from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.manager import GONE, SessionManager
 from ai_session.sessions.session import Session
 from ai_session.sessions.spec import SessionDefaults
 from ai_session.sessions.viewer import Viewer
@@ -230,6 +230,15 @@ async def test_close_leaves_no_orphan(manager: SessionManager, session: Session)
     assert processes.members(cookie) == []
     assert not directory.exists()
     assert manager.named("", "main") is None
+
+
+async def test_what_a_killed_daemon_left_of_closed_sessions_is_removed_by_the_next(manager: SessionManager) -> None:
+    left = manager.runtime_directory / GONE / "ses_left"
+    (left / "shell").mkdir(parents=True)
+    (left / "shell/rc").touch()
+    await manager.adopt()
+    await manager.aclose()
+    assert not left.exists()
 
 
 async def test_a_new_manager_takes_over_a_running_command(

@@ -83,6 +83,20 @@ def test_two_boxes_share(scene: Scene, first: str) -> None:
     assert scene.there() == set()
 
 
+def test_a_ledger_that_is_kept_open_sees_what_others_enter_and_leave(scene: Scene) -> None:
+    kept, all_of_it = Placeholders(scene.runtime), [place.path for place in scene.wanted]
+    kept.put(scene.box("one"), scene.wanted, ())
+    scene.put("two")
+    kept.drop(scene.runtime / "one")
+    assert (scene.there(), sorted(kept.held())) == (ALL, sorted(all_of_it))
+    kept.put(scene.box("one"), (), all_of_it[:1])
+    Placeholders(scene.runtime).put(scene.runtime / "one", (), all_of_it)
+    scene.drop("two")
+    assert (scene.there(), sorted(kept.held())) == (ALL, sorted(all_of_it))
+    kept.drop(scene.runtime / "one")
+    assert (scene.there(), kept.held()) == (set(), [])
+
+
 def test_what_was_there_before_is_nobodys(scene: Scene) -> None:
     (scene.workspace / "dir").mkdir()
     (scene.workspace / "file").write_bytes(b"harmless\n")

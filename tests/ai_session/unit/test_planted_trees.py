@@ -20,7 +20,7 @@ from ai_session.sandbox.workspace.placeholders import Placeholders
 from ai_session.sandbox.workspace.protected_paths import Placeholder, Workspace, survey
 from ai_session.sandbox.workspace.tree import INDEX_BYTES, MOST_ENTRIES, MOST_NAMES
 from ai_session.system import paths_without_links
-from ai_session.system.paths_without_links import open_directory, read_file
+from ai_session.system.paths_without_links import DIRECTORY, PLACE, open_directory, open_place, read_file
 from tests.bounds import BOUND_SECONDS
 
 Plant = Callable[[Path], object]
@@ -281,9 +281,20 @@ def test_a_directory_is_opened_without_links_on_every_kernel(tmp_path: Path) -> 
     (tmp_path / "link").symlink_to("a")
     os.close(open_directory(f"{tmp_path}/a/b"))
     top = os.open(tmp_path, os.O_RDONLY)
-    for one in (open_directory, lambda path: paths_without_links._open_step_by_step(top, os.fsencode(path))):  # pyright: ignore[reportPrivateUsage]
-        for path in ("link", "link/b", "absent", "a/b/c"):
-            with pytest.raises(OSError, match=r"Not a directory|No such file|Too many levels"):
+
+    def by_step(flags: int) -> Callable[[str], int]:
+        step = paths_without_links._open_step_by_step  # pyright: ignore[reportPrivateUsage]
+        return lambda path: step(top, os.fsencode(os.path.relpath(path, tmp_path)), flags)
+
+    for one in (open_directory, by_step(DIRECTORY), open_place, by_step(PLACE)):
+        os.close(one(f"{tmp_path}/a/b"))
+        for path, why in (
+            ("link", "Not a|many"),
+            ("link/b", "Not a|many"),
+            ("absent", "No such"),
+            ("a/b/c", "No such"),
+        ):
+            with pytest.raises(OSError, match=why):
                 os.close(one(f"{tmp_path}/{path}"))
     os.close(top)
     deep = tmp_path
