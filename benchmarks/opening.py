@@ -1,4 +1,5 @@
-"""Opening and closing sessions on a machine with many processes, and one command in a box of its own."""
+"""Opening and closing sessions on a machine with many processes, in one process and by MCP, and one command in a box
+of its own."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ai_session.models import TRUSTED, SandboxProfile
@@ -21,8 +23,10 @@ from ai_session.sandbox.sandbox import Sandbox
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.spec import NewSession, SessionDefaults
 from benchmarks.floors import files_seconds
+from benchmarks.latency import processor_ms
 from benchmarks.report import Report, median_ms
 from benchmarks.size import sized
+from benchmarks.wire import UNLIMITED, Client
 
 CROWD, ROUNDS, AT_ONCE, MANY, VERBS = sized((1100, 9, 20, 60, 9), (5, 1, 2, 3, 1))
 BARE = (
@@ -49,6 +53,7 @@ async def run(report: Report, directory: Path) -> None:
         floor = [bare(directory / f"floor-{number}") for number in range(ROUNDS)]
         for boxed in (True, False):
             await sessions(report, directory, boxed=boxed, floor=statistics.median(floor))
+        by_mcp(report, directory)
     verb(report, directory)
 
 
@@ -105,6 +110,36 @@ async def sessions(report: Report, directory: Path, *, boxed: bool, floor: float
     report.row("  processor time of the daemon for each", median_ms(closing), "ms", most=20 if boxed else 60)
     report.row(f"{MANY} closed at once", closed[-1], "s", most=2)
     await manager.stop()
+
+
+def by_mcp(report: Report, directory: Path) -> None:
+    """As a client meets it: no daemon yet, and a box around each."""
+    report.title("Sessions in boxes by MCP, from one client")
+    (workspace := directory / "ws-mcp").mkdir()
+    os.environ.update(UNLIMITED)
+    start = time.perf_counter()
+    client = Client(directory=workspace)
+    client.call_tool("create_session", {"name": "first"})
+    report.row("the first, with the daemon's start", (time.perf_counter() - start) * 1e3, "ms")
+    opened = [took(partial(client.call_tool, "create_session", {"name": f"o{n}"})) for n in range(ROUNDS)]
+    report.row("one more", median_ms(opened), "ms")
+    names = [f"s{number}" for number in range(AT_ONCE)]
+    busy = processor_ms(daemon := client.daemon())
+    at_once = took(lambda: client.call_tools("create_session", [{"name": name} for name in names]))
+    report.row(f"{AT_ONCE} opened at once", at_once, "s", most=0.4)
+    report.row("  processor time of the daemon for each", (processor_ms(daemon) - busy) / AT_ONCE, "ms")
+    busy = processor_ms(daemon)
+    closed = [took(partial(client.call_tool, "close_session", {"session_id": name})) for name in names]
+    report.row(f"{AT_ONCE} closed in a row", sum(closed), "s", most=0.4)
+    report.row("  processor time of the daemon for each", (processor_ms(daemon) - busy) / AT_ONCE, "ms", most=20)
+    client.stop_daemon()
+
+
+def took(work: Callable[[], object]) -> float:
+    """Seconds."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
 
 
 def verb(report: Report, directory: Path) -> None:

@@ -121,7 +121,9 @@ async def serve() -> None:
     # Of a protocol that is named: of others asyncio does not turn Nagle's waiting off, which is 40 ms a call.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
-    web = uvicorn.Server(uvicorn.Config(server.streamable_http_app(json_response=True), log_level="error"))
+    app = server.streamable_http_app(json_response=True)
+    # Connections of which uvicorn tires after five seconds would break under the client's hands.
+    web = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_keep_alive=600))
     print(listener.getsockname()[1], flush=True)
     ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     ended.add_done_callback(lambda _: setattr(web, "should_exit", True))

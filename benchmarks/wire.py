@@ -44,10 +44,24 @@ class Client:
 
     def call_tool(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """The structured result of a tool; an error of the tool raises RuntimeError."""
-        result = self.request("tools/call", {"name": name, "arguments": arguments})
-        if result.get("isError"):
-            raise RuntimeError(result["content"][0]["text"])
-        return result["structuredContent"]
+        return _structured(self.request("tools/call", {"name": name, "arguments": arguments}))
+
+    def call_tools(self, name: str, each: Sequence[dict[str, Any]]) -> None:
+        """Calls one tool with all of these before it reads an answer. Raises RuntimeError as ``call_tool``."""
+        waiting: set[int] = set()
+        for arguments in each:
+            self._number += 1
+            waiting.add(self._number)
+            params = {"name": name, "arguments": arguments}
+            self._send({"jsonrpc": "2.0", "id": self._number, "method": "tools/call", "params": params})
+        assert self.process.stdout
+        while waiting:
+            message = json.loads(self.process.stdout.readline() or b"{}")
+            if message.get("id") in waiting:
+                waiting.discard(message["id"])
+                _structured(message["result"])
+            elif not message:
+                raise EOFError("the server ended")
 
     def daemon(self) -> int:
         """The daemon's process."""
@@ -66,3 +80,9 @@ class Client:
         """End the server process, the daemon and all its sessions."""
         self.close()
         subprocess.run([sys.executable, "-m", "ai_session", "daemon", "stop", "--yes"], check=True, capture_output=True)
+
+
+def _structured(result: dict[str, Any]) -> dict[str, Any]:
+    if result.get("isError"):
+        raise RuntimeError(result["content"][0]["text"])
+    return result["structuredContent"]
