@@ -53,8 +53,9 @@ async def run(report: Report, directory: Path) -> None:
         floor = [bare(directory / f"floor-{number}") for number in range(ROUNDS)]
         for boxed in (True, False):
             await sessions(report, directory, boxed=boxed, floor=statistics.median(floor))
-        by_mcp(report, directory)
     verb(report, directory)
+    with crowd():
+        by_mcp(report, directory)
 
 
 @contextmanager
