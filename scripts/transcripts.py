@@ -8,6 +8,8 @@ In a page, and in this order, count:
     <!-- file NAME -->        the next block is written to that file
     <!-- agent TOOL JSON -->  an agent's call; the next block is the text of its answer
     <!-- sh COMMAND -->       done, not shown
+    <!-- model -->            a model on the loopback in place of Anthropic's, and a key for it, from here on
+    <!-- home [PROGRAM] -->   from here on in another home; left out where PROGRAM, of `make clients`, is not installed
 
 An answer that is there already stays when it says the same: ids, times, sizes may differ, "…" stands for anything.
 """
@@ -29,12 +31,19 @@ import pexpect
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("docs/tutorials", "docs/howto")
 AGENT = ROOT / "scripts/transcript_agent.py"
+MODEL = ROOT / "scripts/transcript_model.py"
+PROGRAMS = ROOT / ".venv/agents/node_modules/.bin"
 SHOWN_HOME = "/home/ann"
+MODEL_STARTED = f"""coproc {sys.executable} {MODEL}
+read -r ANTHROPIC_BASE_URL <&"${{COPROC[0]}}"
+export ANTHROPIC_BASE_URL ANTHROPIC_API_KEY=sk-ant-api03-1234"""
+"""It ends with the shell, whose end of the pipe is its standard input."""
 BOUND_SECONDS = 100
 SIZE = (40, 140)
 
 PART = re.compile(
-    r"^<!-- (?P<kind>file|agent|sh) (?P<what>.*?) -->\n(?:\n?```(?!console)\w*\n(?P<block>.*?)^```$)?"
+    r"^<!-- (?P<kind>file|agent|sh|model|home)(?: (?P<what>(?:(?!-->).)*?))? -->\n"
+    r"(?:\n?```(?!console)\w*\n(?P<block>.*?)^```$)?"
     r"|^```console\n(?P<console>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
@@ -70,11 +79,24 @@ class Step:
         return self.end > 0
 
 
-def steps(text: str) -> list[Step]:
-    found: list[Step] = []
+@dataclass
+class Part:
+    """What is done in one home, with the program that it needs."""
+
+    program: str
+    steps: list[Step]
+
+
+def parts(text: str) -> list[Part]:
+    whole = [Part("", [])]
     for part in PART.finditer(text):
+        found = whole[-1].steps
         if part["console"] is not None:
             found += console(part["console"], part.start("console"))
+        elif part["kind"] == "home":
+            whole.append(Part(part["what"] or "", []))
+        elif part["kind"] == "model":
+            found.append(Step(MODEL_STARTED))
         elif part["kind"] == "file":
             name = part["what"]
             # A word of bash's, so that ~ and variables mean in a name what they mean in a command.
@@ -87,7 +109,7 @@ def steps(text: str) -> list[Step]:
             found.append(step)
         else:
             found.append(Step(part["what"]))
-    return found
+    return [part for part in whole if part.steps and (not part.program or (PROGRAMS / part.program).exists())]
 
 
 def console(block: str, offset: int) -> list[Step]:
@@ -104,16 +126,21 @@ def console(block: str, offset: int) -> list[Step]:
     return found
 
 
-def answers(found: list[Step], home: Path) -> list[str]:
+def answers(part: Part, home: Path) -> list[str]:
     """What each step prints on a terminal, in one shell."""
+    found = part.steps
+    (home / "bin").mkdir()
+    if part.program:
+        (home / "bin" / part.program).symlink_to(PROGRAMS / part.program)
     mark = secrets.token_hex(8)
     script = "".join(f"echo {mark}; {{ {step.command}\n}}\n" for step in found) + f"echo {mark}\n"
     (home / ".transcript").write_text(script)
     bin_folder = Path(sys.executable).parent
     env = {
         **{name: value for name, value in os.environ.items() if name in ("LANG", "LC_ALL", "PIP_CERT")},
-        "HOME": str(home), "PATH": f"{bin_folder}:/usr/local/bin:/usr/bin:/bin", "USER": "ann", "LOGNAME": "ann",
-        "SHELL": "/bin/bash", "TERM": "xterm-256color", "NO_COLOR": "1", "LANG": "C.UTF-8",
+        "HOME": str(home), "PATH": f"{home}/bin:{bin_folder}:/usr/local/bin:/usr/bin:/bin",
+        "USER": "ann", "LOGNAME": "ann", "SHELL": "/bin/bash",
+        "TERM": "xterm-256color", "NO_COLOR": "1", "LANG": "C.UTF-8",
         "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_AUTHOR_NAME": "Ann", "GIT_AUTHOR_EMAIL": "ann@example.org",
         "GIT_COMMITTER_NAME": "Ann", "GIT_COMMITTER_EMAIL": "ann@example.org",
     }  # fmt: skip
@@ -126,9 +153,9 @@ def answers(found: list[Step], home: Path) -> list[str]:
         person.close(force=True)
     printed = ESCAPES.sub("", str(person.before)).replace("\r\n", "\n").replace(str(home), SHOWN_HOME)
     printed = PROMPT.sub(r"ann@laptop:\1$", printed)
-    parts = printed.split(f"{mark}\n")[1:-1]
-    assert len(parts) == len(found), printed
-    return ["".join(f"{line.rstrip()}\n" for line in part.splitlines()).strip("\n") for part in parts]
+    given = printed.split(f"{mark}\n")[1:-1]
+    assert len(given) == len(found), printed
+    return ["".join(f"{line.rstrip()}\n" for line in one.splitlines()).strip("\n") for one in given]
 
 
 def same(shown: str, answer: str) -> bool:
@@ -149,22 +176,26 @@ def plain(text: str) -> str:
 def carried_out(page: Path) -> tuple[str, list[str]]:
     """The page with the answers filled in, and what about the answers that stand there is not so."""
     text = page.read_text()
-    found = steps(text)
-    with tempfile.TemporaryDirectory(prefix="ais-", dir="/tmp") as folder:
-        home = Path(folder)
-        try:
-            given = answers(found, home)
-        finally:
-            stop = [sys.executable, "-m", "ai_session", "daemon", "stop", "--yes"]
-            env = {"HOME": folder, "PATH": os.environ["PATH"]}
-            subprocess.run(stop, env=env, cwd=ROOT, capture_output=True, timeout=30)
+    done = [(step, answer) for part in parts(text) for step, answer in zip(part.steps, at_home(part), strict=True)]
     wrong: list[str] = []
-    for step, answer in reversed(list(zip(found, given, strict=True))):
+    for step, answer in reversed(done):
         shown = text[step.start : step.end]
         if step.shown and not same(shown, answer):
             wrong.insert(0, f"$ {step.command}\n  shown: {shown!r}\n  is:    {answer!r}")
             text = text[: step.start] + (f"{answer}\n" if answer else "") + text[step.end :]
     return text, wrong
+
+
+def at_home(part: Part) -> list[str]:
+    """What each step prints, in a home that is there for it."""
+    with tempfile.TemporaryDirectory(prefix="ais-", dir="/tmp") as folder:
+        try:
+            return answers(part, Path(folder))
+        finally:
+            for home in (folder, f"{folder}/.local/state/ccswarm/programs"):
+                stop = [sys.executable, "-m", "ai_session", "daemon", "stop", "--yes"]
+                env = {"HOME": home, "PATH": os.environ["PATH"]}
+                subprocess.run(stop, env=env, cwd=ROOT, capture_output=True, timeout=30)
 
 
 def main() -> int:
@@ -174,7 +205,7 @@ def main() -> int:
     ]
     failed = 0
     for page in pages:
-        if not steps(page.read_text()):
+        if not parts(page.read_text()):
             continue
         text, wrong = carried_out(page)
         failed += bool(wrong)

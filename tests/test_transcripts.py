@@ -40,5 +40,5 @@ def test_a_page_that_shows_something_else_is_noticed(tmp_path: Path) -> None:
 
 
 def test_there_is_something_to_see() -> None:
-    assert len(TUTORIALS) == 2
+    assert len(TUTORIALS) == 3
     assert len(HOWTO) >= 5

@@ -24,6 +24,7 @@ from ccswarm import __version__
 from ccswarm.cli.output import EXIT_ERROR, Json
 from ccswarm.cli.parameters import Config, load
 from ccswarm.errors import SwarmError
+from ccswarm.runs.events import counted
 
 if TYPE_CHECKING:
     from ccswarm.config.config import Loaded, Supplied
@@ -117,8 +118,9 @@ def configuration(config: Path | None) -> Iterator[Finding]:
     if loaded.path is None:
         yield Finding("configuration", "ok", "there is no file; all is as by default", "ccswarm init writes one")
     else:
-        counts = f"{len(settings.agents)} agents, {len(settings.tasks)} tasks"
-        yield Finding("configuration", "ok", f"{loaded.path}: {len(settings.mcp.servers)} servers, {counts}")
+        parts = {"server": settings.mcp.servers, "agent": settings.agents, "task": settings.tasks}
+        counts = ", ".join(counted(len(all_of), what) for what, all_of in parts.items())
+        yield Finding("configuration", "ok", f"{loaded.path}: {counts}")
     if supplied.told:
         yield Finding("agents", "ok", supplied.told, 'try it: ccswarm run "list the files"')
     for problem in plan_problems(settings, None):
@@ -245,7 +247,11 @@ def journal(_: Path | None) -> Iterator[Finding]:
     if report.broken > SHOWN_PROBLEMS:
         yield Finding("journal", "fail", f"{report.broken - SHOWN_PROBLEMS} problems more", "ccswarm journal verify")
     if report.sound:
-        yield Finding("journal", "ok", f"{report.records} records in {report.files} files are as they were written")
+        yield Finding(
+            "journal",
+            "ok",
+            f"{counted(report.records, 'record')} in {counted(report.files, 'file')}: as they were written",
+        )
 
 
 def clones(config: Path | None) -> Iterator[Finding]:

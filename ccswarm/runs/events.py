@@ -224,11 +224,17 @@ def told(happening: Happening) -> str:
     return f"{happening.task}: {line}" if happening.task else line
 
 
+def counted(number: int, what: str) -> str:
+    """``1 task``, ``2 tasks``."""
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
 def _told_of_run(event: str, facts: Mapping[str, Any]) -> str:
     match event:
         case "run.started":
             before = f", {len(facts['done'])} done in {facts['continues']}" if "continues" in facts else ""
-            return f"run started: {len(facts['tasks'])} tasks, {facts['agents']} agents{before}"
+            tasks, agents = counted(len(facts["tasks"]), "task"), counted(facts["agents"], "agent")
+            return f"run started: {tasks}, {agents}{before}"
         case "run.ended":
             counts = ", ".join(f"{count} {status}" for status, count in facts["counts"].items())
             notes = "".join(f"; {note}" for note in facts.get("notes", ()))
@@ -253,7 +259,7 @@ def _told_of_run(event: str, facts: Mapping[str, Any]) -> str:
         case "gate.failed":
             return cut(str(facts["said"]))
         case "merge":
-            came = "it cannot be merged" if facts.get("conflict") else f"{facts.get('commits')} commits"
+            came = "it cannot be merged" if facts.get("conflict") else counted(facts.get("commits") or 0, "commit")
             return f"merge of {facts['ref']}: {came}"
         case "merge.judged":
             return f"the gates look at the merge into {facts['head'][:12]}, committed in the meantime"
@@ -262,8 +268,7 @@ def _told_of_run(event: str, facts: Mapping[str, Any]) -> str:
         case "work.kept":
             return f"its work is kept at {facts['ref']}, not merged"
         case "work.handed_on":
-            count = len(facts["tasks"])
-            return f"{facts['agent']} hands {count} task{'' if count == 1 else 's'} on: {', '.join(facts['tasks'])}"
+            return f"{facts['agent']} hands {counted(len(facts['tasks']), 'task')} on: {', '.join(facts['tasks'])}"
         case "work.came_back":
             return f"what was handed on is {facts['status']}"
         case "review.asked":

@@ -43,7 +43,7 @@ if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
     git ls-files --cached --others --exclude-standard
 else
     find . -mindepth 1 -name '.*' -prune -o -type f -print | sort
-fi | awk 'NR <= 200 { print } END { if (NR > 200) print "… " NR - 200 " more"; print NR " files" }'
+fi | awk 'NR <= 200 { print } END { if (NR > 200) print "… " NR - 200 " more"; print NR " file" (NR == 1 ? "" : "s") }'
 """
 SIZE = r"""
 find . -mindepth 1 \( -name '.*' -o -name node_modules \) -prune -o -type f -print | awk '

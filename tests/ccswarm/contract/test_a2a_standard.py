@@ -98,7 +98,7 @@ def test_what_happens_comes_in_order_in_either_version(wire: Wire) -> None:
     number = first["task"]["id"]
     assert all(one["taskId"] == number for event in found[1:] for one in event.values())
     words = [event["statusUpdate"]["status"]["message"]["parts"][0]["text"] for event in found[1:3]]
-    assert words == ["run started: 1 tasks, 5 agents", "main: started by ada"]
+    assert words == ["run started: 1 task, 5 agents", "main: started by ada"]
     assert last == {"statusUpdate": {**last["statusUpdate"], "contextId": first["task"]["contextId"]}}
     assert last["statusUpdate"]["status"]["state"] == COMPLETED
     task = wire.ask("GetTask", id=number)

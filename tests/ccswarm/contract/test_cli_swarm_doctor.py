@@ -72,17 +72,18 @@ def test_without_agents_it_looks_at_what_a_run_would_take(
         desk.rewrite(text)
     else:
         desk.file.unlink()
+    small = tmp_path / "ai-session"
+    small.write_text("#!/bin/sh\nexit 3\n")
+    small.chmod(0o755)
     told = wrong(checked(desk, 1))
     assert list(told) == ["server ai-session"]
     assert "ai-session" in told["server ai-session"]
-    small = tmp_path / "ai-session"
     small.write_text(f"#!/bin/sh\nexec {sys.executable} {SERVERS / 'plain.py'} legacy\n")
-    small.chmod(0o755)
     found = checked(desk)
     assert wrong(found) == {}
     (agents,) = found["agents"]
     assert "there is coder, it asks no model and goes by the words of a task" in agents["detail"]
-    assert "1 servers" not in found["configuration"][0]["detail"], "it says what the file says"
+    assert "1 server," not in found["configuration"][0]["detail"], "it says what the file says"
     assert found["server ai-session"][0]["detail"].startswith("small 1, ")
 
 
@@ -128,7 +129,7 @@ def test_a_journal_that_was_changed(desk: Desk) -> None:
     written = Journal(desk.state / "journal", "w1")
     written.append("call.begin", call="c1", tool="small.echo")
     written.close()
-    assert checked(desk)["journal"][0]["detail"].startswith("3 records in 1 files")
+    assert checked(desk)["journal"][0]["detail"].startswith("3 records in 1 file:")
     file = desk.state / "journal/w1.jsonl"
     file.write_bytes(file.read_bytes().replace(b"small.echo", b"small.ecko"))
     assert wrong(checked(desk, 1))["journal"].startswith("fail: w1.jsonl:")

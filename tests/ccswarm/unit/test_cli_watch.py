@@ -33,6 +33,6 @@ async def test_all_of_a_new_run_is_said_however_far_it_is_when_it_is_looked_at(
         return [line for line in capsys.readouterr().out.splitlines() if "\t" not in line]
 
     started, *_, ended, answer = await said(Feed(world.engine, "run_1"))
-    assert (started, ended) == ("run started: 1 tasks, 1 agents", "run succeeded: 1 succeeded")
+    assert (started, ended) == ("run started: 1 task, 1 agent", "run succeeded: 1 succeeded")
     assert answer == '{"status": "ok"}'
     assert await said(Feed(world.engine, "run_1"), "resumed") == [answer], "what was said before is not said again"
