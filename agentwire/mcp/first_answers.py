@@ -36,6 +36,8 @@ class FirstAnswers:
                 return None
             version = asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
             return {"protocolVersion": version, **self._recorded["initialize"]}
+        if params.get("cursor") is not None:  # nobody was given one: there are no second pages of these
+            return None
         meta: Any = params.get("_meta")
         if not isinstance(meta, dict) or ENVELOPE_VERSION not in meta:
             return self._recorded["handshake"].get(method)
