@@ -66,8 +66,8 @@ class Workspaces:
         if reason := self.unfit(workspace):
             raise SandboxRefused(
                 f"{workspace!r} cannot be a workspace: {reason}",
-                suggestion="pass a directory of one project; a person can open an unboxed session with "
-                "ai-session new --profile trusted",
+                suggestion="name the directory of one project, or start there; a person can open an unboxed session "
+                "with ai-session new --profile trusted",
             )
         return Place(directory, workspace, outside=not around)
 

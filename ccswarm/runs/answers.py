@@ -34,6 +34,8 @@ def answer(task: Mapping[str, Any]) -> str:
         facts = cast("Mapping[str, Json]", result)
         if list(facts) == ["steps"]:
             return _of_steps(facts["steps"])
+        if list(facts) == ["reached"]:  # what a model came to that gave up
+            return str(facts["reached"]["last_words"])
         if "summary" in facts:
             rest = {name: value for name, value in facts.items() if name != "summary"}
             more = _text(next(iter(rest.values())) if len(rest) == 1 else rest) if rest else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from importlib.util import find_spec
 
 from agentwire.extras import install
 from ccswarm.brains.llm.settings import RECORDED, Model
@@ -20,7 +21,7 @@ LONGEST_PAUSE_SECONDS = 900.0
 EXPLAINED = {
     "no_key": (
         "has no key: {key} is neither a variable nor in the keyring",
-        "export {key}=…, or: keyring set ccswarm {key}",
+        "export {key}=…" + (", or: keyring set ccswarm {key}" if find_spec("keyring") else ""),
     ),
     "key_refused": ("refused the key in {key}", "see that it is valid, and may use this model"),
     "quota": ("has nothing left on the account", "add credit, raise the limit, or name another model: fallback"),

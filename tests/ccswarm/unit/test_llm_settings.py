@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,7 @@ def test_a_key_that_is_not_there_is_named() -> None:
     (said,) = problems({"model": "openai:big"})
     assert "OPENAI_API_KEY is neither a variable nor in the keyring" in said
     assert "export OPENAI_API_KEY=" in said
+    assert ("keyring set" in said) == bool(find_spec("keyring")), "advice that can be followed"
     assert problems({"model": "openai:big", "key": KEY}) == ()
     assert problems({"model": "openai:big", "base_url": "http://127.0.0.1:1/v1"}) == ()
     with pytest.raises(PlanInvalid, match="ANTHROPIC_API_KEY"):
