@@ -169,7 +169,8 @@ async def tree_problems(settings: Settings, workspaces: Workspaces, *, ready: bo
         return []
     who = ", ".join(dict.fromkeys(agent.name for agent in doers))
     if not await workspaces.is_repository():
-        return [f"agent {who}: works in a clone, and {workspaces.repository} is not a git repository with a commit"]
+        what = f"agent {who}: works in a clone, and {workspaces.repository} is not a git repository with a commit"
+        return [f'{what} (git init && git add -A && git commit -m Begin, or workspace = "shared")']
     try:
         await workspaces.require_ready(merges=settings.swarm.merge != "branch") if ready else None
     except (Conflict, WorkspaceUnusable) as error:

@@ -287,7 +287,7 @@ def test_a_plan_is_asked_for_brains_grants_and_clones_before_anything_costs(desk
         "brain",
         "agent lee: settings: ",
         "agent max: no-such-program is not installed",
-        f"agent lee: works in a clone, and {desk.home} is not a git repository with a commit",
+        f"agent lee: works in a clone, and {desk.home} is not a git repository with a commit (git init && git add",
     ):
         assert problem in message
     assert "gpt" in message
