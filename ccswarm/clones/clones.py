@@ -59,7 +59,12 @@ class Workspaces:
 
     async def clone(self, run_id: str, name: str) -> Clone:
         """The clone of that name, made from what is committed now unless it is there already."""
-        return await in_thread(lambda: self._clones.make(run_id, name))
+
+        def made() -> Clone:
+            with _on_disk(self.repository):
+                return self._clones.make(run_id, name)
+
+        return await in_thread(made)
 
     async def require_merged(self, clone: Clone, merged: Mapping[str, str]) -> None:
         """Raises Conflict where a clone that nobody has worked in was made from something that lacks one of the commits
@@ -203,8 +208,20 @@ class Workspaces:
             return await in_thread(lambda: self._alone(do, seconds))
 
     def _alone(self, do: Callable[[], T], seconds: float | None) -> T:
-        with _turn(self._root), _in_time(seconds):
+        with _on_disk(self.repository), _turn(self._root), _in_time(seconds):
             return do()
+
+
+@contextmanager
+def _on_disk(repository: Path) -> Generator[None]:
+    """What a disk does not take, or give, is a person's to see to; what was begun of it is gone on with later."""
+    try:
+        yield
+    except OSError as error:
+        raise Conflict(
+            f"{error.filename or repository}: {error.strerror}",
+            suggestion="see whether the disk is full, and who may write there; then ccswarm resume",
+        ) from None
 
 
 @contextmanager

@@ -29,8 +29,8 @@ from tests.forked import Forked
 ROOT = Path(__file__).parents[2]
 TELL_SECONDS = 5.0
 """For a worker that does not end, to say what it does instead."""
-LIFE_SECONDS = 3600.0
-"""More than any test has a worker live."""
+LIFE_SECONDS = 86_400.0
+"""More than any test has a worker live: what a hundred rounds take is bounded round by round."""
 DATA = ROOT / "tests/data"
 AI_SESSION = f"""
 [[mcp.servers]]

@@ -22,7 +22,8 @@ from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, House, git, open
 from tests.together.swarm_work import repository, steps
 from tests.together.test_attempt_terminals import BEAT, begun, sessions
 
-pytestmark = [pytest.mark.anyio, pytest.mark.torture, pytest.mark.timeout(3000)]
+# Each ending has its own bound: how long all of them take is the machine's to say.
+pytestmark = [pytest.mark.anyio, pytest.mark.torture, pytest.mark.timeout(0)]
 RUNS = int(os.environ.get("ENDINGS_RUNS", "200"))
 AGENT = '[[agents]]\nname = "ada"\nworkspace = "clone"\ngrants = ["ai-session.*"]\n'
 WORK = '[[tasks]]\nid = "one"\nagent = "ada"\nvisits = 1\ngates = [{ command = "{gate}" }]\n' + steps("one")

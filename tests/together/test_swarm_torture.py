@@ -16,7 +16,8 @@ from tests.conftest import UNBOXED
 from tests.together.swarm_house import AI_SESSION, House, open_house, over, submit
 from tests.together.swarm_rounds import CREW, PLAN, Fleet, Round, Tally, plain, sizes
 
-pytestmark = [pytest.mark.anyio, pytest.mark.torture, pytest.mark.timeout(3000)]
+# Each round has its own bound: how long all of them take is the machine's to say.
+pytestmark = [pytest.mark.anyio, pytest.mark.torture, pytest.mark.timeout(0)]
 ROUNDS = 100
 LOST_AFTER_SECONDS = 5.0
 ENGINE = f"""

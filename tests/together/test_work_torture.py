@@ -14,7 +14,8 @@ from tests.together.swarm_rounds import Fleet, Tally, sizes
 from tests.together.swarm_work import CREW, ENDINGS, PLAN, WorkRound, repository
 from tests.together.test_swarm_torture import LOST_AFTER_SECONDS, postgres, sqlite
 
-pytestmark = [pytest.mark.anyio, pytest.mark.torture, pytest.mark.timeout(3000)]
+# Each round has its own bound: how long all of them take is the machine's to say.
+pytestmark = [pytest.mark.anyio, pytest.mark.torture, pytest.mark.timeout(0)]
 ROUNDS = int(os.environ.get("WORK_ROUNDS", "100"))
 KINDS = {"worker": 60, "worker stopped": 8, "daemon": 20, "relay": 12}
 
@@ -34,6 +35,7 @@ async def test_rounds(world: Path, store: object, size: int) -> None:
             for seed in range(ROUNDS):
                 one = WorkRound(house, app, fleet, seed, journal_bytes, KINDS)
                 run = await one.play(settings)
+                print(seed, one.kind, flush=True)
                 tally.add(seed, one, run, one.wrong(run, alone, 2 * LOST_AFTER_SECONDS))
         report = house.joined()
         print(tally, fleet.codes, f"{report.calls} calls, {len(report.open)} without an end")

@@ -30,6 +30,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
 from ccswarm.brains.llm.conversation import Conversation, Message
+from ccswarm.brains.llm.prices import cost
 from ccswarm.brains.llm.settings import Model
 from ccswarm.brains.llm.tools import Offered, allowed
 from ccswarm.brains.llm.wire import (
@@ -114,8 +115,16 @@ def _wanted(model: Model, access: Access, bounds: Bounds) -> ModelSettings:
     return cast("ModelSettings", wanted)
 
 
+def prepare(model: Model) -> None:
+    """Have all that reads its answers, so that little time passes between an answer and its record: one that is not on
+    record when its process is killed is asked for again. The first time takes a second or two: on a thread."""
+    load(model.kind)
+    cost(model, RequestUsage(input_tokens=1, output_tokens=1))
+    ModelMessagesTypeAdapter.dump_python([ModelResponse(parts=[])], mode="json")
+
+
 def load(kind: str) -> Any:
-    """The classes that a model of that kind is made of. The first time takes a second or two: on a thread."""
+    """The classes that a model of that kind is made of."""
     if kind == "anthropic":
         from pydantic_ai.models.anthropic import AnthropicModel
         from pydantic_ai.providers.anthropic import AnthropicProvider

@@ -116,14 +116,14 @@ def _priced(model: Model) -> bool:
     return prices.priced(model)
 
 
-def _loaded(kind: str) -> ModuleType:
-    if kind == GEMINI:
+def _loaded(model: Model) -> ModuleType:
+    if model.kind == GEMINI:
         from ccswarm.brains.llm import gemini
 
         return gemini
     from ccswarm.brains.llm import api as llm_api
 
-    llm_api.load(kind)
+    llm_api.prepare(model)
     return llm_api
 
 
@@ -141,7 +141,7 @@ async def _ask(
         attempt = int(assignment.settings.get("attempt", 1))
         return recorded.ask(model, conversation, assignment.task_id, attempt, assignment.workspace)
     try:
-        api = await asyncio.to_thread(_loaded, model.kind)
+        api = await asyncio.to_thread(_loaded, model)
     except ImportError as error:
         return {"error": {"kind": "not_installed", "message": str(error)}}
     key = await asyncio.to_thread(means.secret, model.key_name) if model.key_name else ""

@@ -227,13 +227,15 @@ async def test_a_merge_that_was_cut_off_anywhere_is_carried_out_by_making_it_aga
 
 
 KILLED = """
-import asyncio, json, os, signal, sys
+import asyncio, errno, json, os, signal, sys
 from dataclasses import replace
 from pathlib import Path
 from ccswarm.clones.clones import Clone, Workspaces
 
 def at_that_moment(event, arguments):
     if event == "os.rename" and str(arguments[1]) == sys.argv[1]:
+        if sys.argv[5:]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.kill(os.getpid(), signal.SIGKILL)
 
 repository, root, clone = Path(sys.argv[2]), Path(sys.argv[3]), Clone(**json.loads(sys.argv[4]))
@@ -241,19 +243,22 @@ sys.addaudithook(at_that_moment)
 workspaces = Workspaces(repository, root, dict(os.environ))
 asyncio.run(workspaces.merge(replace(clone, path=Path(clone.path)), "ada's work"))
 """
-"""A merge whose process is killed right before it gives a file its name; the files come in order, then the index."""
+"""A merge whose process is killed, or has no room any more, right before it gives a file its name; the files come in
+order, then the index."""
 
 
-async def killed_merge(place: World, moment: str) -> Clone:
-    """The clone whose work it is."""
+async def killed_merge(place: World, moment: str, *full: str) -> Clone:
+    """The clone whose work it is; where the disk is ``full`` the process ends by itself."""
     ada = await place.work("ada", "one.txt", "1\n")
     place.write(ada.path / "two.txt", "2\n")
     place.commit(ada.path, "two")
     facts = json.dumps({**asdict(ada), "path": str(ada.path)})
-    words = (sys.executable, "-c", KILLED, moment, str(place.repository), str(place.directory / "clones"), facts)
+    words = (sys.executable, "-c", KILLED, moment, str(place.repository), str(place.directory / "clones"), facts, *full)
     environ = {**place.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    killed = await asyncio.create_subprocess_exec(*words, env=environ)
-    assert await killed.wait() == -signal.SIGKILL
+    killed = await asyncio.create_subprocess_exec(*words, env=environ, stderr=asyncio.subprocess.PIPE)
+    _, said = await killed.communicate()
+    assert killed.returncode == (1 if full else -signal.SIGKILL)
+    assert not full or (b"Conflict: " in said and b"No space left on device" in said)
     return ada
 
 
@@ -268,6 +273,13 @@ async def test_the_rest_of_a_merge_whose_process_was_killed_is_done_by_the_next(
     assert (await place.workspaces.merge(ada, "ada's work")).commits == 0
     assert place.git("log", "--format=%s", "--first-parent") == "bob's work\nada's work\nfirst"
     assert not list((place.directory / "clones").glob(".*-*"))
+
+
+async def test_the_rest_of_a_merge_that_the_disk_had_no_room_for_is_done_by_the_next(place: World) -> None:
+    ada = await killed_merge(place, "two.txt", "full")
+    assert place.git("status", "--porcelain", "--", "one.txt"), "it is half done"
+    assert (await place.workspaces.merge(ada, "ada's work")).commits == 2
+    assert place.git("status", "--porcelain") == ""
 
 
 async def test_who_makes_a_merge_again_does_its_rest_but_over_nothing_of_a_persons(place: World) -> None:
