@@ -16,6 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ai_session.api import aio
     from ai_session.api.blocking import Command, Session, list_sessions, open  # noqa: A004
+    from ai_session.api.spawn import spawn
     from ai_session.api.values import CommandFailed, CommandResult, NotExpected, Screen, SessionInfo
     from ai_session.errors import AiSessionError, ConsentNeeded, Denied, SessionBusy
 
@@ -34,6 +35,7 @@ __all__ = [
     "aio",
     "list_sessions",
     "open",
+    "spawn",
 ]
 
 
@@ -45,6 +47,10 @@ def __getattr__(name: str) -> object:
         from ai_session.api import aio
 
         return aio
+    if name == "spawn":
+        from ai_session.api.spawn import spawn
+
+        return spawn
     from ai_session import errors
     from ai_session.api import blocking, values
 

@@ -40,12 +40,12 @@ def open(  # noqa: A001
     """
     made = name or f"python-{os.urandom(4).hex()}"
     wanted = {"working_directory": os.path.abspath(directory), "shell": shell, "backend": backend, "env": env}
-    return Session(_drive(steps.open_session(made, profile, **wanted, rows=rows, cols=cols)), lasting=bool(name))
+    return Session(drive(steps.open_session(made, profile, **wanted, rows=rows, cols=cols)), lasting=bool(name))
 
 
 def list_sessions() -> list[SessionInfo]:
     """All sessions there are. Raises DaemonUnavailable."""
-    return _drive(steps.listed())
+    return drive(steps.listed())
 
 
 class Session:
@@ -71,40 +71,40 @@ class Session:
         An exit code is data; with ``check``, CommandFailed is raised unless the command finished with exit code 0.
         ``stdin`` is the command's standard input instead of the terminal. Raises SessionBusy while another runs.
         """
-        done = _drive(steps.run(self.id, command, timeout, stdin=stdin, apart=separate_stderr))
+        done = drive(steps.run(self.id, command, timeout, stdin=stdin, apart=separate_stderr))
         return done.check() if check else done
 
     def start(self, command: str, *, stdin: str | None = None, separate_stderr: bool = False) -> Command:
         """Begin a command and return at once."""
-        return Command(self, _drive(steps.start(self.id, command, stdin=stdin, apart=separate_stderr)))
+        return Command(self, drive(steps.start(self.id, command, stdin=stdin, apart=separate_stderr)))
 
     def send(self, text: str) -> None:
         """Type text as it is, for the program that reads the terminal; no Enter is added."""
-        _drive(steps.send(self.id, text))
+        drive(steps.send(self.id, text))
 
     def keys(self, *names: str) -> None:
         """Press keys: ``"Enter"``, ``"C-c"``, ``"Up"``, ``"F1"`` …"""
-        _drive(steps.send(self.id, "", names))
+        drive(steps.send(self.id, "", names))
 
     def screen(self) -> Screen:
         """What is visible now, as of a full-screen program."""
-        return _drive(steps.read_screen(self.id))
+        return drive(steps.read_screen(self.id))
 
     def read(self, offset: int = 0) -> str:
         """All that the terminal printed from that byte on, as text. Raises OutputExpired where it is not kept."""
-        return _drive(steps.text(self.id, "all", offset))
+        return drive(steps.text(self.id, "all", offset))
 
     def info(self) -> SessionInfo:
         """The session as it is now."""
-        return _drive(steps.info(self.id))
+        return drive(steps.info(self.id))
 
     def resize(self, rows: int, cols: int) -> None:
         """Another size of the terminal."""
-        _drive(steps.resize(self.id, rows, cols))
+        drive(steps.resize(self.id, rows, cols))
 
     def close(self) -> None:
         """End the shell and all that runs in it."""
-        _drive(steps.close(self.id))
+        drive(steps.close(self.id))
 
     def __enter__(self) -> Self:
         return self
@@ -129,7 +129,7 @@ class Command:
 
     def wait(self, timeout: float | None = None) -> CommandResult:
         """``timeout`` ends the wait, never the command. Returns as ``Session.run`` does."""
-        return _drive(steps.finish(self.session.id, self.id, steps.Wait(timeout)))
+        return drive(steps.finish(self.session.id, self.id, steps.Wait(timeout)))
 
     def poll(self) -> CommandResult | None:
         """What came of it, None while it runs."""
@@ -138,18 +138,18 @@ class Command:
 
     def output(self) -> str:
         """All that it printed until now. Raises OutputExpired where the beginning is not kept."""
-        return _drive(steps.text(self.session.id, self.id))
+        return drive(steps.text(self.session.id, self.id))
 
     def read(self) -> str:
         """What it printed since the last ``read`` or ``expect``."""
-        return _drive(self._reader.read())
+        return drive(self._reader.read())
 
     def expect(self, pattern: str | re.Pattern[str], timeout: float | None = 30.0) -> re.Match[str]:
         """Wait until it prints what matches, searched from the end of the last match on.
 
         Raises NotExpected when ``timeout`` seconds have passed or the command ends before.
         """
-        return _drive(self._reader.expect(pattern, timeout))
+        return drive(self._reader.expect(pattern, timeout))
 
     def send(self, text: str) -> None:
         """Type text as it is; no Enter is added."""
@@ -157,7 +157,7 @@ class Command:
 
     def interrupt(self) -> CommandResult:
         """Ctrl-C, then what is stronger until it ends. Raises NothingRunning when it is over."""
-        return _drive(steps.interrupt(self.session.id, self.id))
+        return drive(steps.interrupt(self.session.id, self.id))
 
     def __repr__(self) -> str:
         return f"<Command {self.id} in {self.session.name!r}>"
@@ -221,7 +221,7 @@ def _taken(idle: list[ControlClient]) -> ControlClient | None:
 _connections = Connections()
 
 
-def _drive(conversation: Steps[T]) -> T:
+def drive(conversation: Steps[T]) -> T:
     """Carry the calls out until there is a value."""
     try:
         call = next(conversation)

@@ -160,6 +160,40 @@ def send(session: str, typed: str, keys: tuple[str, ...] = ()) -> Steps[None]:
     yield effect("send_input", session_id=session, text=typed, keys=list(keys))
 
 
+def type_into(session: str, command: str, data: bytes) -> Steps[None]:
+    """Type bytes as they are, only while the command runs. Raises NothingRunning."""
+    # What is sent as text has its CRLF made LF; a key is sent as it is.
+    for count, line in enumerate(data.split(b"\r\n")):
+        if count:
+            yield effect("send_input", session_id=session, command_id=command, keys=["Enter"])
+        if typed := (b"\n" if count else b"") + line:
+            text = typed.decode("utf-8", "surrogateescape")
+            yield effect("send_input", session_id=session, command_id=command, text=text)
+
+
+def bytes_from(session: str, command: str, offset: int, seconds: float) -> Call:
+    """What the command printed from that byte on, waited for so long."""
+    wanted = {"session_id": session, "command_id": command, "offset": offset, "timeout_seconds": seconds}
+    return Call("read_bytes", wanted)
+
+
+def read_bytes(session: str, command: str, offset: int, seconds: float) -> Steps[Facts]:
+    """See ``bytes_from``."""
+    return (yield bytes_from(session, command, offset, seconds))
+
+
+def send_signal(session: str, command: str, number: int) -> Steps[None]:
+    """A signal for the command's program. Raises NothingRunning."""
+    yield effect("signal_command", session_id=session, command_id=command, signal=number)
+
+
+def set_echo(session: str, command: str, *, on: bool) -> Steps[None]:
+    """Whether the terminal shows what is typed. Raises NothingRunning."""
+    call = effect("set_echo", session_id=session, command_id=command)
+    call.arguments["echo"] = on
+    yield call
+
+
 def read_screen(session: str) -> Steps[Screen]:
     """What is visible."""
     return screen((yield Call("read_screen", {"session_id": session})))

@@ -69,6 +69,10 @@ class ControlClient:
     def request(self, method: str, /, **params: Any) -> Any:
         """One method's result. Raises the AiSessionError the daemon names, DaemonUnavailable when it goes away."""
         self.tell(method, **params)
+        return self.answer()
+
+    def answer(self) -> Any:
+        """The result of what was told last. Raises as ``request``."""
         message = self._message()
         while message.get("id") not in (self._id, None):
             message = self._message()

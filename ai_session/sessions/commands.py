@@ -17,7 +17,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ai_session.errors import IntegrationLost, LimitReached, SessionBusy, SessionExited, SessionTakenOver
+from ai_session.errors import (
+    IntegrationLost,
+    LimitReached,
+    NothingRunning,
+    SessionBusy,
+    SessionExited,
+    SessionTakenOver,
+)
 from ai_session.models import CommandRecord, CommandStatus, ExitStatus
 from ai_session.sessions.recovery import Recovery
 from ai_session.shells.base import CommandText
@@ -293,6 +300,15 @@ def not_started(name: str, seconds: float) -> IntegrationLost:
     return IntegrationLost(
         f"the shell of {name!r} has not finished its start files after {seconds:.0f} s",
         suggestion="look with read_screen; a start file may be waiting for input or running something long",
+    )
+
+
+def not_running(name: str, command_id: str, state: str) -> NothingRunning:
+    """Why there is nothing to interrupt, signal or type to in session ``name``."""
+    which = f"command {command_id[:60]!r} does not run" if command_id else "no command runs"
+    return NothingRunning(
+        f"{which} in session {name!r} (state {state})",
+        suggestion="for a program a person started, use send_input with keys ['C-c']",
     )
 
 

@@ -11,6 +11,7 @@ import os
 import stat
 from typing import Any
 
+from ai_session.errors import CommandNotFound
 from ai_session.models import CommandRecord, InputMode, ToolResult
 from ai_session.sessions.session import Session
 from ai_session.system.turns import Steps, finished
@@ -39,6 +40,28 @@ def transcript(session: Session, record: CommandRecord, spans: Spans | None = No
     waits = running is not None and not running.started and running.record.command_id == record.command_id
     end = record.start_offset if waits else record.end_offset
     return Transcript(session.log, record.start_offset, end, session.spec.nonce, spans)
+
+
+def find_command(session: Session, command_id: str) -> CommandRecord:
+    """The record meant by ``command_id``; raises CommandNotFound."""
+    running = session.running.record if session.running else None
+    if command_id == "all":
+        return CommandRecord("all", 0, "", "running", session.spec.created_at, 0)
+    if not command_id:
+        if latest := running or session.history.last:
+            return latest
+        raise CommandNotFound(
+            f"session {session.spec.name!r} has run no command yet",
+            suggestion="use execute_command, or command_id='all' for what the terminal printed",
+        )
+    if running and running.command_id == command_id:
+        return running
+    if record := session.history.get(command_id):
+        return record
+    raise CommandNotFound(
+        f"session {session.spec.name!r} ran no command {command_id[:60]!r}, or it is too long ago",
+        suggestion="leave command_id out for the latest command, or use command_id='all' with an offset",
+    )
 
 
 def record_facts(record: CommandRecord) -> dict[str, Any]:

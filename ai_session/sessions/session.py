@@ -1081,6 +1081,11 @@ class Session:
             self.wake()
         self._watch_start_files(evidence, tries)
 
+    @property
+    def shell_pid(self) -> int:
+        """The process of the shell; only while there is a terminal."""
+        return self._pid()
+
     def holder(self) -> processes.Foreground | None:
         """The foreground process group as the kernel has it now."""
         if self.terminal is None or self.exit is not None:

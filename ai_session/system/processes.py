@@ -210,6 +210,14 @@ def _has_socket(pid: int) -> bool:
         return True
 
 
+def job(shell: int, group: int) -> int:
+    """The group of the shell's own job that ``group`` belongs to, which may be one of a shell that runs in it."""
+    pid, found = group, group
+    while (seen := _read_stat(pid)) is not None and pid not in (0, shell):
+        found, pid = seen.group, seen.parent
+    return found if pid == shell else group
+
+
 def leads(pid: int) -> bool:
     """Whether the group of ``pid`` has its terminal; cheaper to ask than ``foreground``."""
     seen = _read_stat(pid)

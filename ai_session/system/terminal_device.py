@@ -60,6 +60,27 @@ def signal_keys(tty: str) -> SignalKeys | None:
     return SignalKeys(*(b"" if key == off else key for key in chosen))
 
 
+def echoes(tty: str) -> bool | None:
+    """Whether the terminal shows what is typed."""
+    try:
+        with _opened(tty, os.O_RDONLY) as fd:
+            return bool(termios.tcgetattr(fd)[3] & termios.ECHO)
+    except (OSError, termios.error):
+        return None
+
+
+def set_echo(tty: str, *, on: bool) -> bool:
+    """Have the terminal show what is typed, or not; False where that cannot be set."""
+    try:
+        with _opened(tty, os.O_RDWR) as fd:
+            modes = termios.tcgetattr(fd)
+            modes[3] = modes[3] | termios.ECHO if on else modes[3] & ~termios.ECHO
+            termios.tcsetattr(fd, termios.TCSANOW, modes)
+    except (OSError, termios.error):
+        return False
+    return True
+
+
 def show(tty: str, data: bytes) -> bool:
     """Prints ``data``, which is short, on the terminal as a program in it would; False when it takes nothing now."""
     try:

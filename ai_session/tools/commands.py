@@ -8,10 +8,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from ai_session.errors import CallInterrupted, NothingRunning
+from ai_session.errors import CallInterrupted
 from ai_session.models import CommandRecord, Effect, ToolResult
 from ai_session.sessions import wait
-from ai_session.sessions.commands import NEVER_BEGUN, RunningCommand, ended
+from ai_session.sessions.commands import NEVER_BEGUN, RunningCommand, ended, not_running
 from ai_session.sessions.report import INPUT_HINT, command_result, cut
 from ai_session.sessions.session import Session
 from ai_session.tools.base import (
@@ -127,12 +127,7 @@ async def interrupt_command(context: Context, arguments: InterruptCommand) -> To
     session = context.sessions.get(arguments.session_id)
     running = session.running
     if running is None or arguments.command_id not in ("", running.record.command_id):
-        which = f"command {arguments.command_id[:60]!r}" if arguments.command_id else "no command"
-        raise NothingRunning(
-            f"{which} {'does not run' if arguments.command_id else 'runs'} in session {session.spec.name!r} (state "
-            f"{session.state()})",
-            suggestion="for a program a person started, use send_input with keys ['C-c']",
-        )
+        raise not_running(session.spec.name, arguments.command_id, str(session.state()))
     outcome = await wait.interrupt(session, context.limits.interrupt_step_seconds)
     notes = [f"sent {', '.join(outcome.steps)}"] if outcome.steps else []
     if not outcome.ended:

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 
 from ai_session.errors import InvalidArguments
 from ai_session.models import Effect, ToolResult
+from ai_session.sessions.commands import not_running
 from ai_session.terminal import keys
 from ai_session.tools.base import Context, EffectfulArguments, SessionId, Subject, Tool, encodable, output, subject_of
 
@@ -27,6 +28,7 @@ class SendInput(EffectfulArguments):
         max_length=1000,
         description="Then these keys, e.g. ['Enter'], ['C-c'], ['Escape', 'Up', 'S-Tab'].",
     )
+    command_id: Annotated[str, Field(max_length=200, description="Only while this command runs.")] = ""
 
 
 def subject_of_input(context: Context, arguments: SendInput) -> Subject:
@@ -38,6 +40,8 @@ async def send_input(context: Context, arguments: SendInput) -> ToolResult:
     session = context.sessions.get(arguments.session_id)
     if not arguments.text and not arguments.keys:
         raise InvalidArguments("neither text nor keys given", suggestion="pass text, keys or both")
+    if arguments.command_id and (session.running is None or session.running.record.command_id != arguments.command_id):
+        raise not_running(session.spec.name, arguments.command_id, str(session.state()))
     log = session.log
     cursor_mode = bool(arguments.keys) and keys.application_cursor(
         log.read(max(log.first, log.end - MODE_BYTES), log.end)

@@ -8,12 +8,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ai_session.errors import CommandNotFound, InvalidArguments
+from ai_session.errors import InvalidArguments
 from ai_session.models import CommandRecord, Effect, InputMode, ToolResult
 from ai_session.sessions import wait
 from ai_session.sessions.report import (
     INPUT_HINT,
     command_result,
+    find_command,
     note_ending,
     note_lost,
     record_facts,
@@ -54,28 +55,6 @@ class ReadOutput(Arguments):
 
 class ReadScreen(Arguments):
     session_id: SessionId
-
-
-def find_command(session: Session, command_id: str) -> CommandRecord:
-    """The record meant by ``command_id``; raises CommandNotFound."""
-    running = session.running.record if session.running else None
-    if command_id == "all":
-        return CommandRecord("all", 0, "", "running", session.spec.created_at, 0)
-    if not command_id:
-        if latest := running or session.history.last:
-            return latest
-        raise CommandNotFound(
-            f"session {session.spec.name!r} has run no command yet",
-            suggestion="use execute_command, or command_id='all' for what the terminal printed",
-        )
-    if running and running.command_id == command_id:
-        return running
-    if record := session.history.get(command_id):
-        return record
-    raise CommandNotFound(
-        f"session {session.spec.name!r} ran no command {command_id[:60]!r}, or it is too long ago",
-        suggestion="leave command_id out for the latest command, or use command_id='all' with an offset",
-    )
 
 
 async def read_output(context: Context, arguments: ReadOutput) -> ToolResult:
