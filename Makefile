@@ -8,7 +8,7 @@ help:
 	@echo "make torture  minutes of kills, floods and endurance"
 	@echo "make bench    measure against floors taken in the same run"
 	@echo "make docs     the site, into build/site; reference and man pages from the code"
-	@echo "make picture  docs/assets/session.svg anew, from a real session"
+	@echo "make picture  docs/assets/session.svg anew, from a real session, and the console's pages"
 	@echo "make bundle   build/bundle.mcpb for Claude Desktop"
 	@echo "make clean    remove .venv and caches"
 
@@ -43,8 +43,9 @@ docs:
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
 
 picture:
-	@scripts/bootstrap dev
+	@scripts/bootstrap test
 	@.venv/bin/python scripts/picture.py
+	@.venv/bin/python -m scripts.console_pictures
 
 bundle:
 	@scripts/bootstrap dev

@@ -91,6 +91,12 @@ class Browser:
 
     def ask(self, method: str, session: str = "", **params: Any) -> Facts:
         """One command's result."""
+        told = self.answer(method, session, **params)
+        assert "error" not in told, (method, told)
+        return told["result"]
+
+    def answer(self, method: str, session: str, **params: Any) -> Facts:
+        """The answer to one command, with ``result`` or ``error``."""
         number = next(self._ids)
         message = {"id": number, "method": method, "params": params} | ({"sessionId": session} if session else {})
         data = json.dumps(message).encode() + b"\0"
@@ -98,8 +104,7 @@ class Browser:
             data = data[os.write(self._out, data) :]
         while (told := self._next()).get("id") != number:
             self._note(told)
-        assert "error" not in told, (method, told)
-        return told["result"]
+        return told
 
     def _note(self, told: Facts) -> None:
         if page := self.pages.get(told.get("sessionId", "")):
@@ -186,10 +191,10 @@ class Page:
             let found; try {{ found = ({expression}) }} catch {{}}
             done(found instanceof Element || found) }}, 15))"""
         while time.monotonic() < deadline:
-            told = self._browser.ask(
+            told = self._browser.answer(
                 "Runtime.evaluate", self._session, expression=look, awaitPromise=True, returnByValue=True
-            )
-            if "exceptionDetails" not in told and (value := told["result"].get("value")):
+            ).get("result", {})  # none where the page that was asked is another by now
+            if "exceptionDetails" not in told and (value := told.get("result", {}).get("value")):
                 return value
         raise AssertionError((expression, self.text()[:2000], self.problems))
 

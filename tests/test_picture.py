@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
+from scripts import console_pictures
 from scripts.picture import PICTURE, Frame, drawn
 from tests.bounds import BOUND_SECONDS
 
@@ -32,6 +33,16 @@ def test_the_picture_of_the_readme_is_whole_and_loads_nothing() -> None:
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
     assert "<script" not in text
     assert text.count("@keyframes") == text.count('class="f"') > 20
+
+
+def test_pictures_of_the_console_are_those_that_are_shown_and_small() -> None:
+    page = (ROOT / "docs/tutorials/console.md").read_text()
+    pictures = sorted((ROOT / "docs/assets").glob("console-*.png"))
+    assert [path.name for path in pictures] == sorted(f"console-{name}.png" for name in console_pictures.KEPT)
+    for path in pictures:
+        assert f"](../assets/{path.name})" in page
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert path.stat().st_size < console_pictures.MOST_BYTES
 
 
 def test_frames_are_drawn_as_they_were() -> None:

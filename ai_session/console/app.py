@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -49,7 +50,7 @@ class Console:
         if tab is None:
             return _answer({"error": "this link was used already, or is older than a minute"}, 401)
         self._signed_in(tab)
-        return _answer({"token": token, "scopes": self._scopes})
+        return _answer({"token": token, "scopes": self._scopes, "home": str(Path.home())})
 
     async def tabs(self, request: Request) -> Response:
         """Those who are signed in."""

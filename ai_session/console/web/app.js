@@ -28,9 +28,8 @@ async function signIn() {
     history.replaceState(null, '', location.pathname);
     const answer = await fetch('/login', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ code }) });
     if (!answer.ok) return { problem: `This link does not sign you in: ${(await answer.json()).error}.` };
-    const { token, scopes } = await answer.json();
-    sessionStorage.token = token;
-    sessionStorage.scopes = JSON.stringify(scopes);
+    const { token, scopes, home } = await answer.json();
+    Object.assign(sessionStorage, { token, home, scopes: JSON.stringify(scopes) });
   }
   return { token: sessionStorage.token, scopes: JSON.parse(sessionStorage.scopes ?? '[]') };
 }

@@ -4,17 +4,23 @@ import { html, Icon, Theirs, sessionLink, time } from './parts.js';
 import { named } from './session.js';
 import * as model from './model.js';
 
-const COUNT = 200, DONE = 'done';
+const COUNT = 200, DONE = 'done', ENOUGH_ROWS = 40, MOST_PAGES = 8;
 const KINDS = [[DONE, 'What was done'], ['', 'Everything'], ['tool.', 'Calls'], ['consent.', 'Questions and answers'], ['session.', 'Sessions'], ['network.', 'Network']];
 
 export function Audit({ query }) {
   const [kind, choose] = useState(query.get('event') ?? DONE), [session, limit] = useState(query.get('session') ?? ''), [records, show] = useState([]), [cursor, more] = useState(''), [until, reach] = useState(null);
   const read = async from => {
     try {
-      const page = await window.wire.call('query_audit', { count: COUNT, ...(kind && kind !== DONE && { event: kind }), ...(session && { session_id: session }), ...(from && { cursor: from }) });
-      show(before => from ? [...before, ...page.records] : page.records);
-      more(page.cursor ?? '');
-      if (!from) reach(page.records[0]?.seq ?? 0);
+      let found = from ? records : [], place = from;
+      for (let pages = 0; pages < MOST_PAGES; pages++) {
+        const page = await window.wire.call('query_audit', { count: COUNT, ...(kind && kind !== DONE && { event: kind }), ...(session && { session_id: session }), ...(place && { cursor: place }) });
+        found = [...found, ...page.records];
+        place = page.cursor ?? '';
+        if (!place || kind !== DONE || rows(found, kind).length >= (from ? rows(records, kind).length : 0) + ENOUGH_ROWS) break;
+      }
+      show(found);
+      more(place);
+      if (!from) reach(found[0]?.seq ?? 0);
     } catch (error) { model.problem(error); }
   };
   useEffect(() => { if (model.link.value === 'live') read(''); }, [kind, session, model.link.value]);
@@ -24,8 +30,8 @@ export function Audit({ query }) {
       <select aria-label="Session" value=${session} onChange=${event => limit(event.target.value)}><option value="">All sessions</option>${[...model.sessions.value.values()].map(one => html`<option value=${one.value.session_id}>${one.value.name}</option>`)}</select>
       <button class="btn" type="button" onClick=${() => read('')}>${fresh > 2 ? 'Show newer' : 'Read again'}</button></div>
     <${Chain} records=${records} whole=${all} />
-    <div class="panel wide" tabindex="0" role="region" aria-label="Audit records"><table><thead><tr><th scope="col">Time</th><th scope="col" class="small-hide">Record</th><th scope="col" class="small-hide">Who</th><th scope="col">Session</th><th scope="col">What</th><th scope="col">Verdict</th></tr></thead>
-      <tbody>${joined(records).filter(one => kind !== DONE || !looked(one)).map(one => html`<${Row} key=${one.seq} one=${one} />`)}</tbody></table></div>
+    <div class="panel wide" tabindex="0" role="region" aria-label="Audit records"><table><thead><tr><th scope="col">Time</th><th scope="col" class="small-hide">Record</th><th scope="col" class="small-hide">Who</th><th scope="col" class="session-cell">Session</th><th scope="col">What</th><th scope="col">Verdict</th></tr></thead>
+      <tbody>${rows(records, kind).map(one => html`<${Row} key=${one.seq} one=${one} />`)}</tbody></table></div>
     ${cursor && html`<button class="btn bare" type="button" onClick=${() => read(cursor)}>Earlier records</button>`}</section>`;
 }
 
@@ -37,7 +43,9 @@ export function joined(records) {
 
 // What only showed a person something, as this page does all the time.
 const LOOKS = new Set(['list_sessions', 'get_session_info', 'read_output', 'query_commands', 'query_output', 'query_recordings', 'query_audit', 'approvals', 'policy', 'person', 'watch', 'watch_changes']);
-const looked = one => one.event === 'session.detach' || one.actor?.kind === 'person' && one.outcome !== 'error' && one.decision?.verdict !== 'deny' && (LOOKS.has(one.tool) || one.tool === 'attach' && one.args?.read_only === true);
+const looked = one => ['session.detach', 'audit.checkpoint'].includes(one.event) || one.actor?.kind === 'person' && one.outcome !== 'error' && one.decision?.verdict !== 'deny' && (LOOKS.has(one.tool) || one.tool === 'attach' && one.args?.read_only === true);
+
+const rows = (records, kind) => joined(records).filter(one => kind !== DONE || !looked(one) && (one.event !== 'tool.end' || one.actor));
 
 const plain = value => value === null || value === undefined ? '' : typeof value !== 'object' ? String(value) : 'text' in value ? value.text : 'chars' in value ? `(${value.chars} characters)` : JSON.stringify(value);
 const told = one => {
@@ -45,12 +53,21 @@ const told = one => {
   return command ? plain(command) : Object.entries(one.args ? rest : {}).map(([name, value]) => `${name} ${plain(value)}`).join(', ');
 };
 
+// What became of a call, in a word; colour only where it is an exception.
+function judged({ event, decision, outcome }) {
+  if (!event.startsWith('tool.')) return { word: '' };
+  if (decision?.verdict === 'ask' && outcome === 'denied') return { word: 'asked', tone: 'warn' };
+  if (decision?.verdict === 'deny' || outcome === 'denied') return { word: 'denied', tone: 'bad' };
+  if (outcome && outcome !== 'ok') return { word: outcome, tone: 'bad' };
+  return { word: decision?.verdict === 'allow' ? 'allowed' : decision?.verdict === 'ask' ? 'answered' : '' };
+}
+
 function Row({ one }) {
-  const [open, toggle] = useState(false), verdict = one.decision?.verdict ?? '', bad = ['deny', 'denied', 'error', 'refused'].some(word => [verdict, one.outcome].includes(word)), known = model.sessions.value.has(one.session);
+  const [open, toggle] = useState(false), verdict = judged(one), known = model.sessions.value.has(one.session);
   const given = typeof one.args?.session_id === 'string' ? one.args.session_id : '', detail = told(one);
   const name = one.name || model.sessions.value.get(one.session || given)?.value.name || given;
-  return html`<tr class="record"><td class="num">${time(one.ts / 1e6)}</td><td class="faint num small-hide">${one.seq}</td><td class="small-hide cut"><bdi>${named(one.actor)}</bdi></td><td class="cut">${known ? html`<a href=${sessionLink(one.session, one.command_id ? `?command=${one.command_id}` : '')}><${Theirs}>${name}</${Theirs}></a>` : html`<${Theirs}>${name}</${Theirs}>`}</td>
-      <td class="what"><button type="button" class="more cut" aria-expanded=${open} onClick=${() => toggle(!open)}><b>${one.tool ?? one.event}</b> <code><${Theirs}>${detail}</${Theirs}></code></button></td><td>${bad ? html`<span class="tag bad">${verdict === 'deny' ? 'denied' : one.outcome}</span>` : html`<span class="soft">${verdict === 'allow' ? 'allowed' : verdict || one.outcome || ''}</span>`}</td></tr>
+  return html`<tr class="record"><td class="num">${time(one.ts / 1e6)}</td><td class="faint num small-hide">${one.seq}</td><td class="small-hide cut"><bdi>${named(one.actor)}</bdi></td><td class="cut session-cell">${known ? html`<a href=${sessionLink(one.session, one.command_id ? `?command=${one.command_id}` : '')}><${Theirs}>${name}</${Theirs}></a>` : html`<${Theirs}>${name}</${Theirs}>`}</td>
+      <td class="what"><button type="button" class="more cut" aria-expanded=${open} onClick=${() => toggle(!open)}><b>${one.event.startsWith('tool.') ? one.tool : one.event}</b> <code><${Theirs}>${detail}</${Theirs}></code></button></td><td>${verdict.tone ? html`<span class=${`tag ${verdict.tone}`}>${verdict.word}</span>` : html`<span class="soft">${verdict.word}</span>`}</td></tr>
     ${open && html`<tr><td colspan="6" class="whole"><pre tabindex="0">${JSON.stringify(one, null, 2)}</pre></td></tr>`}`;
 }
 

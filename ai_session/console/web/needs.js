@@ -6,7 +6,9 @@ import { useKeys } from './session.js';
 import * as model from './model.js';
 
 const QUIET_MS = 1000; // what is typed for something else must not answer by accident
+const COVERED = 260; // of a narrow window, by the buttons below
 const CHOICES = { once: ['y', 'Allow once'], session: ['s', 'This session'], always: ['a', 'Always'], prefix: ['p', 'All that begins like it'], folder: ['f', 'This folder and below'] };
+const DIGEST = / #[0-9a-f]{64}$/; // of what is meant to the letter; it says nothing to a person
 const chosen = signal(''), answered = signal([]);
 
 export function Needs() {
@@ -23,13 +25,13 @@ const nameOf = one => [...model.sessions.value.values()].map(each => each.value)
 const first = text => { const lines = text.split('\n').filter(line => line.trim()); return (lines.find(line => line.startsWith('    ')) ?? lines[0] ?? '').trim(); }; // what is asked for stands indented
 
 const Ask = ({ one, current }) => html`<li><button type="button" data-item aria-current=${current ? 'true' : undefined} onClick=${() => { chosen.value = one.question_id; }} onFocus=${() => { chosen.value = one.question_id; }}>
-  <${Icon} name="needs" tone="warn" /><b class="cut"><${Theirs}>${one.client || 'a client'}</${Theirs}> asks: ${one.tool}</b><time class="faint num">${span(model.now.value / 1000 - one.asked_at)}</time><code class="soft cut"><${Theirs}>${first(one.message)}</${Theirs}></code></button></li>`;
+  <${Icon} name="needs" tone="warn" /><b class="cut"><${Theirs}>${one.client || 'a client'}</${Theirs}> asks${nameOf(one) ? html` in <${Theirs}>${nameOf(one).name}</${Theirs}>` : ''}</b><time class="faint num">${span(model.now.value / 1000 - one.asked_at)}</time><code class="soft cut"><${Theirs}>${first(one.message)}</${Theirs}></code></button></li>`;
 
 function Card({ one, at, of }) {
   const [seen, see] = useState(false), [quiet, rest] = useState(false), [reason, explain] = useState(''), end = useRef(), timer = useRef(), session = nameOf(one), signs = (one.answer ?? 'unsigned') !== 'unsigned';
   const settle = () => { rest(false); clearTimeout(timer.current); timer.current = setTimeout(() => rest(true), QUIET_MS); };
   useEffect(() => {
-    const watch = new IntersectionObserver(([entry]) => { if (entry.isIntersecting) see(true); });
+    const watch = new IntersectionObserver(([entry]) => { if (entry.isIntersecting) see(true); }, { rootMargin: matchMedia('(max-width: 900px)').matches ? `0px 0px -${COVERED}px` : '0px' });
     watch.observe(end.current);
     settle();
     return () => { watch.disconnect(); clearTimeout(timer.current); };
@@ -61,8 +63,8 @@ function Card({ one, at, of }) {
     <div class="cmd" tabindex="0" aria-label="What is asked"><${Theirs} tag="pre">${one.message}</${Theirs}><span class="end" ref=${end}></span></div>
     <dl class="facts"><dt>Asked by</dt><dd><${Theirs}>${one.client || 'a client'}</${Theirs}>${session ? html`, in <a href=${sessionLink(session.session_id)}><${Theirs}>${session.name}</${Theirs}></a>` : ''}</dd>
       ${one.directory && html`<dt>From</dt><dd><code><${Theirs}>${home(one.directory)}</${Theirs}></code></dd>`}<dt>Rule</dt><dd><code>${one.rule}</code></dd>
-      ${one.detail && html`<dt>“Always” is</dt><dd><code><${Theirs}>${one.detail}</${Theirs}></code></dd>`}${one.prefix && html`<dt>“Begins like”</dt><dd><code><${Theirs}>${one.prefix}</${Theirs}> …</code></dd>`}${one.folder && html`<dt>“Folder” is</dt><dd><code><${Theirs}>${home(one.folder)}</${Theirs}></code></dd>`}
-      <dt>Waits</dt><dd class="num">${left > 0 ? `${span(left)} longer` : 'no longer'}</dd></dl>
+      ${one.detail && html`<dt>“Always” is</dt><dd><code><${Theirs}>${one.detail.replace(DIGEST, '')}</${Theirs}></code></dd>`}${one.prefix && html`<dt>“Begins like”</dt><dd><code><${Theirs}>${one.prefix}</${Theirs}> …</code></dd>`}${one.folder && html`<dt>“Folder” is</dt><dd><code><${Theirs}>${home(one.folder)}</${Theirs}></code></dd>`}
+      <dt>Waits</dt><dd class="num">${left > 0 ? `for another ${span(left)}` : 'no longer'}</dd></dl>
     ${signs && html`<p class="signs">${one.answer === 'signed' ? html`A yes is to be signed, in a terminal: <code>ai-session approve ${one.question_id}</code>` : html`A yes from this console does not count as a person’s: no terminal of your own started it, or the agent that asks did. In a terminal of yours: <code>ai-session approve ${one.question_id}</code>`}</p>`}
     ${model.may('approve') && html`<label class="reason"><span class="faint">Reason, recorded and told to the client</span><input maxlength="500" value=${reason} onInput=${event => explain(event.target.value)} /></label>`}
     ${!seen && html`<p class="faint">Read to the end to allow it.</p>`}

@@ -35,5 +35,5 @@ export const time = seconds => {
 };
 
 export const size = bytes => bytes < 1e3 ? `${bytes} B` : bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
-export const home = path => (path ?? '').replace(/^\/(?:home\/[^/]+|Users\/[^/]+|root)(?=\/|$)/, '~');
+export const home = (path = '', own = sessionStorage.home) => own && (path === own || path.startsWith(`${own}/`)) ? `~${path.slice(own.length)}` : path;
 export const sessionLink = (session_id, rest = '') => `#/session/${session_id}${rest}`;

@@ -1,5 +1,5 @@
 // One session: its commands as blocks, or the terminal itself; who types; a search in all that was printed.
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { signal } from '@preact/signals';
 import { html, Icon, Theirs, home, sessionLink, size, span, time } from './parts.js';
 import * as model from './model.js';
@@ -115,7 +115,7 @@ function Block({ one, target }) {
     seen.observe(place.current);
     return () => seen.disconnect();
   }, [one.command_id, running, whole, Boolean(target)]);
-  useEffect(() => { if (target && output) (place.current.querySelector('mark') ?? place.current).scrollIntoView({ block: 'center' }); }, [target, output]);
+  useLayoutEffect(() => { if (target && output) (place.current.querySelector('mark') ?? place.current).scrollIntoView({ block: 'center' }); }, [target, output]);
   const folded = output && !output.whole && output.more;
   return html`<article ref=${place} id=${one.command_id} data-item tabindex="-1" class=${running ? 'b-busy' : failed ? 'b-bad' : ''} aria-current=${target ? 'true' : undefined}>
     <div class="row"><h2 class="grow"><${Theirs}>${one.command}</${Theirs}></h2><span class="faint small-hide"><bdi>${who.value.get(one.command_id) ?? ''}</bdi></span><time class="faint num">${time(one.started_at)}</time>
@@ -159,16 +159,25 @@ function Live({ session, mine }) {
 function start(lib, { session_id, rows = 24, cols = 80 }, place) {
   let mine = false, started = false;
   const term = lib.emulator({ rows, cols, scrollback: 5000, disableStdin: true, fontSize: TYPE_SIZE, screenReaderMode: localStorage.screenReader === 'on' });
+  // A row's height is known only once it was drawn.
+  const shrink = () => {
+    const screen = place.querySelector('.xterm-screen');
+    if (mine || !screen || screen.offsetHeight <= place.clientHeight || term.options.fontSize <= LEAST_SIZE) return;
+    term.options.fontSize -= 0.5;
+    requestAnimationFrame(shrink);
+  };
   const fit = () => {
     const { clientWidth: width, clientHeight: height } = place;
-    if (!width) return;
+    const screen = place.querySelector('.xterm-screen');
+    if (!width || !screen?.offsetHeight) return;
+    const tall = screen.offsetHeight / term.rows / term.options.fontSize; // of a row, by the size of its type
     if (mine) {
       term.options.fontSize = TYPE_SIZE;
-      const size = { cols: Math.max(20, Math.floor((width - 16) / (TYPE_SIZE * lib.ADVANCE))), rows: Math.max(5, Math.floor(height / Math.ceil(TYPE_SIZE * 1.32 * 1.2))) };
-      window.wire.ask('resize', { session_id, ...size }).catch(() => {});
+      const wanted = { cols: Math.max(20, Math.floor((width - 16) / (TYPE_SIZE * lib.ADVANCE))), rows: Math.max(5, Math.floor(height / Math.ceil(TYPE_SIZE * tall))) };
+      window.wire.ask('resize', { session_id, ...wanted }).catch(() => {});
     } else {
-      const fits = Math.floor(2 * (width - 16) / (term.cols * lib.ADVANCE)) / 2;
-      term.options.fontSize = Math.min(Math.max(fits, LEAST_SIZE), MOST_SIZE);
+      term.options.fontSize = Math.min(Math.max(Math.floor(2 * (width - 16) / (term.cols * lib.ADVANCE)) / 2, LEAST_SIZE), MOST_SIZE);
+      requestAnimationFrame(shrink);
     }
   };
   term.open(place);

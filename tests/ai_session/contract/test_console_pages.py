@@ -168,9 +168,7 @@ def test_a_search_leads_to_the_command_that_printed_it(browser: Browser, here: C
         page.write("NEEDLE [1]\n")
         page.click(".found li:last-child a")
         page.wait("document.querySelector('article mark')?.textContent === 'the needle [1]'")
-        assert page.evaluate(
-            "(r => r.top > 0 && r.bottom < innerHeight)(document.querySelector('mark').getBoundingClientRect())"
-        )
+        page.wait("(r => r.top > 0 && r.bottom < innerHeight)(document.querySelector('mark').getBoundingClientRect())")
         assert page.evaluate("document.querySelector('article[aria-current] h2').textContent").startswith("seq 1 400")
 
 

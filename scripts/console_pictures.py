@@ -1,0 +1,118 @@
+"""Writes docs/assets/console-*.png: the console's pages as a real browser shows them, before a real daemon.
+
+Everything in them happened: a client runs commands, and is asked about two of them.
+
+    python -m scripts.console_pictures [FOLDER]
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests import forked
+from tests.ai_session.contract import asking
+from tests.ai_session.contract.console_world import Console, console
+from tests.ai_session.contract.wire import living_in, stop_daemons
+from tests.browser import Browser, Page
+from tests.conftest import UNBOXED, client_environment, environment, new_home
+
+ROOT = Path(__file__).resolve().parent.parent
+ASSETS = ROOT / "docs/assets"
+MOST_BYTES = 150_000
+SIZES = {"wide": (1180, 700), "narrow": (390, 844)}
+KEPT = ("terminals-wide-dark", "session-wide-light", "needs-narrow-dark")
+"""Those that the documentation shows; a FOLDER gets all of them."""
+
+RULES = """
+[[policy.rules]]
+id = "deploys"
+decision = "ask"
+commands = ["deploy *"]
+reason = "It reaches customers."
+[[policy.rules]]
+id = "others"
+decision = "allow"
+tools = ["*"]
+"""
+COMMANDS = (
+    ("api", "git init -q && git status -sb"),
+    ("api", r"""printf '\e[31mProgrammingError:\e[0m column "due_at" of "invoices" already exists\n'; (exit 1)"""),
+    ("api", r"seq -f 'tests/billing/test_%g.py .........' 1 40; printf '\e[32m64 passed\e[0m in 12.41s\n'"),
+    ("web", r"printf '  \e[32m✓\e[0m pays by card (2.1s)\n  \e[31m✗\e[0m keeps the cart (5.0s)\n'; (exit 1)"),
+    ("docs", r"printf 'INFO - Cleaning site directory\nINFO - Documentation built in 37.84 s\n'"),
+    (
+        "core",
+        r"printf '   \e[1;32mCompiling\e[0m %s\n' 'syn 2.0.106' 'tokio 1.48.0' 'rustls 0.23.35'; tail -f /dev/null",
+    ),
+    ("probe", "seq -f 'epoch %g  loss 0.4127  lr 2.9e-4' 3 12; tail -f /dev/null"),
+    ("docs", "deploy docs --to production"),
+    ("api", "deploy staging --migrate --from migrations/0042_invoices_due_at.sql"),
+)
+
+
+@contextmanager
+def scene(root: Path) -> Iterator[Console]:
+    """A console that has something to show."""
+    home = new_home(root, UNBOXED + RULES)
+    shop = home / "shop"
+    shop.mkdir()
+    forked.daemon(living_in(home))
+    try:
+        with asking.client(home) as agent, console(home) as here:
+            asking.greet(agent, {}, name="claude-code")
+            for name in dict.fromkeys(name for name, _ in COMMANDS):
+                given = {"shell": "bash", "backend": "pty", "working_directory": str(shop), "rows": 40, "cols": 130}
+                agent.call("create_session", name=name, **given)
+                agent.call("execute_command", session_id=name, command="PS1='$ '; clear")
+            for name, command in COMMANDS:
+                agent.call("execute_command", session_id=name, command=command, timeout_seconds=2)
+            yield here
+    finally:
+        stop_daemons(home)
+
+
+def pictures(page: Page, folder: Path, suffix: str) -> None:
+    """One of each page."""
+    in_view = "[...document.querySelectorAll('.term pre')].filter(e => e.getBoundingClientRect().top < innerHeight)"
+    page.wait(f"{in_view}.every(e => e.textContent.trim())")
+    page.picture(folder / f"terminals-{suffix}.png")
+    page.evaluate("location.hash = '#/needs'")
+    page.wait("document.querySelector('.card.quiet')")
+    page.picture(folder / f"needs-{suffix}.png")
+    page.evaluate("location.hash = [...document.querySelectorAll('.sub')].find(e => e.textContent === 'api').hash")
+    page.wait("document.querySelectorAll('.blocks article pre').length > 2")
+    page.wait("document.querySelector('.blocks').textContent.includes('claude-code')")
+    page.picture(folder / f"session-{suffix}.png")
+    page.click(".views .btn:nth-child(2)")
+    page.wait("document.querySelector('.xterm-rows')?.textContent.includes('64 passed')")
+    page.picture(folder / f"terminal-{suffix}.png")
+    page.click(".views .btn:nth-child(1)")
+    page.evaluate("location.hash = '#/audit'")
+    page.wait("document.querySelector('tr.record')")
+    page.picture(folder / f"audit-{suffix}.png")
+
+
+def main(chosen: Path | None) -> None:
+    """Take them all; without a folder keep those of the documentation."""
+    with tempfile.TemporaryDirectory(prefix="ais-", dir="/tmp") as name, environment(client_environment(Path(name))):
+        folder = chosen or Path(name, "pictures")
+        folder.mkdir(exist_ok=True)
+        with scene(Path(name)) as here, Browser() as browser:
+            for size, (width, height) in SIZES.items():
+                for dark in (True, False):
+                    page = browser.page(width, height, dark=dark).goto(here.link())
+                    page.wait("window.wire?.live && document.querySelector('.term pre span')")
+                    pictures(page, folder, f"{size}-{'dark' if dark else 'light'}")
+                    page.close()
+        for kept in () if chosen else KEPT:
+            assert (folder / f"{kept}.png").stat().st_size < MOST_BYTES, kept
+            shutil.copy(folder / f"{kept}.png", ASSETS / f"console-{kept}.png")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
