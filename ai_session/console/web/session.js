@@ -5,7 +5,7 @@ import { html, Icon, Theirs, home, sessionLink, size, span, time } from './parts
 import * as model from './model.js';
 import { Thumbnail } from './terminals.js';
 
-const TAIL_LINES = 12, MOST_CHARS = 200000, TYPE_SIZE = 13, LEAST_SIZE = 7, MOST_SIZE = 14, NEAR_BYTES = 128 * 1024, MOST_TRIES = 8;
+const TAIL_LINES = 12, MOST_CHARS = 200000, TYPE_SIZE = 13, LEAST_SIZE = 7, MOST_SIZE = 14, NEAR_BYTES = 128 * 1024, MOST_TRIES = 8, END_PIXELS = 24;
 const view = signal('commands'), who = signal(new Map());
 const wire = () => window.wire;
 const ME = 'the console';
@@ -74,14 +74,21 @@ function Lease({ session, mine }) {
 
 function Blocks({ session, query, more, setMore }) {
   const all = model.commandsOf(session.session_id).value, place = useRef(), [target, aim] = useState(null), at = query.get('at'), line = query.get('line'), named = query.get('command');
-  useEffect(() => { if (!at) place.current?.scrollTo(0, place.current.scrollHeight); }, [session.session_id, all.length]);
-  useEffect(() => { if (at !== null) jump(session.session_id, Number(at), line ?? '').then(aim); else if (named) aim({ command_id: named, line: '' }); }, [at, line, named]);
+  // At its end it stays at its end, whatever comes or is loaded, until somebody scrolls up.
+  const content = useRef(), end = useRef(!at && !named);
+  useEffect(() => {
+    const grown = new ResizeObserver(() => { if (end.current && place.current) place.current.scrollTop = place.current.scrollHeight; });
+    grown.observe(content.current);
+    return () => grown.disconnect();
+  }, []);
+  const scrolled = ({ target }) => { end.current = target.scrollHeight - target.scrollTop - target.clientHeight < END_PIXELS; };
+  useEffect(() => { if (at !== null || named) end.current = false; if (at !== null) jump(session.session_id, Number(at), line ?? '').then(aim); else if (named) aim({ command_id: named, line: '' }); }, [at, line, named]);
   const earlier = async () => { try { setMore(await load(session.session_id, more)); } catch (error) { model.problem(error); } };
-  return html`<div class="panel blocks" ref=${place} role="region" aria-label="Commands" tabindex="0">
+  return html`<div class="panel blocks" ref=${place} onScroll=${scrolled} role="region" aria-label="Commands" tabindex="0"><div ref=${content}>
     ${more && html`<button class="more" type="button" onClick=${earlier}>Earlier commands</button>`}
     ${target?.lost && html`<p class="lost soft">This line was not printed by a command: <code><bdi>${line}</bdi></code></p>`}
     ${all.map(one => html`<${Block} key=${one.command_id} one=${one} target=${target?.command_id === one.command_id ? target : null} />`)}
-    ${!all.length && html`<p class="empty soft">No command was run yet. What is typed by hand shows in the terminal itself: <kbd>r</kbd></p>`}</div>`;
+    ${!all.length && html`<p class="empty soft">No command was run yet. What is typed by hand shows in the terminal itself: <kbd>r</kbd></p>`}</div></div>`;
 }
 
 // A text as a regular expression that finds it.
