@@ -39,6 +39,7 @@ KEPT = 256
 STORED_COMMAND_CHARS = 4000
 BRIEF_CHARS = 80
 
+LOST_TRACK = "the shell has begun it and does not know what became of it"
 NEVER_BEGUN = "it was never begun"
 """The note of a command that the shell does not know, and whose start nobody has seen."""
 MISSING = "some of its output is missing: it could not be stored"
@@ -60,7 +61,7 @@ class RunningCommand:
     those printed after the last prompt.
     ``adopted`` from an earlier daemon: its text may be cut, and what it read is not known.
     ``typed``: lines that were typed at the prompt; ``prompt`` is the mark of the prompt that followed, if one did.
-    ``cramped``: the shell was allowed more files.
+    ``cramped``: the shell was allowed more files. ``asks``: how many questions what became of it were typed.
     """
 
     record: CommandRecord
@@ -78,6 +79,7 @@ class RunningCommand:
     typed: bool = False
     prompt: Mark | None = None
     retries: int = 0
+    asks: int = 0
     cramped: bool = False
     quiet_end: int | None = None
     stdin_path: str = ""

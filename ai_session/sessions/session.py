@@ -35,7 +35,7 @@ from ai_session.sessions.recovery import LOOK_SECONDS, Evidence, Recovery, Step
 from ai_session.sessions.shell_state import ShellState
 from ai_session.sessions.spec import shell_named
 from ai_session.sessions.typed_input import LINE_ENDS, TypedInput
-from ai_session.shells.base import Shell
+from ai_session.shells.base import ANSWERED, BEGUN, Shell, dated
 from ai_session.system import processes, terminal_device
 from ai_session.system.turns import SLICE_SECONDS, Result, Steps, Turns, resolve, within
 from ai_session.terminal.display import Display, Drawn
@@ -149,7 +149,7 @@ class Session:
         self.ended_by = self._given_up = ""
         """The command with which the shell ended, where that is known; why the session ended it, if it did."""
         self.viewers, self._claimed, self._seq = 0, False, 0
-        self._shown = self._read_back = 0
+        self._shown = self._read_back = self._reads = 0
         self.own_size: tuple[int, int] | None = None
         self.sized_by = set[object]()
         """Who lends the session a size; ``own_size`` comes back when the last of them has left."""
@@ -297,6 +297,7 @@ class Session:
     def _read(self) -> None:
         """Takes in what there is, for as long as a slice; the rest gets a turn of its own."""
         terminal = self.terminal
+        self._reads += 1
         lost = self.log.losing
         self.log.losing = terminal is not None and terminal.losing
         until, before = time.perf_counter() + SLICE_SECONDS, self.log.end
@@ -395,7 +396,7 @@ class Session:
                 running.quiet_end = None
                 running.recovery.again()
         elif mark.kind is MarkKind.NEVER_BEGUN:
-            self._begin_again(running)
+            self._begin_again(running, mark.exit_code)
         elif mark.seq:
             self._on_end_mark(running, mark, flags)
         elif mark.kind in (MarkKind.PROMPT_READY, MarkKind.AT_PROMPT, MarkKind.PROMPT_START):
@@ -496,7 +497,8 @@ class Session:
             # A box ends with its shell, and with what made it, of whose death the shell need not hear.
             self.box_end = asyncio.ensure_future(self._leftovers.end(0))
         if (running := self.running) is not None and not running.started:
-            running.never_ran = True
+            running.never_ran = running.typed or not dated(self.files, BEGUN)
+            running.note = "" if running.never_ran else commands.LOST_TRACK
             self._end(running, "lost", self.log.end, None)
         elif running is not None:
             self.ended_by = running.record.command_id
@@ -844,23 +846,27 @@ class Session:
         self.terminal.write(trigger + more)
         self.at.ready = False
 
-    def _watch(self, running: RunningCommand, unread: int = 0, *, seconds: float = LOOK_SECONDS) -> None:
+    def _watch(
+        self, running: RunningCommand, unread: tuple[int, int] | None = None, *, seconds: float = LOOK_SECONDS
+    ) -> None:
         if running.watchdog is not None:
             running.watchdog.cancel()
         running.watchdog = asyncio.get_running_loop().call_later(seconds, self._look, running, unread)
 
-    def _look(self, running: RunningCommand, unread: int) -> None:
+    def _look(self, running: RunningCommand, unread: tuple[int, int] | None) -> None:
         """Nothing was reported since the last look: acts only on proof that the command does not run.
 
-        ``unread``: where the log ended at the last look, if what lay before that was not known then.
+        ``unread``: how often output had been taken in at the last look, and where the log ended, if what was printed
+        before was not known then.
         """
         if running is not self.running or self.terminal is None or self.exit is not None:
             return
         self._on_output()
         if running is not self.running:
             return
-        behind = self._in_line and not 0 < unread <= self._scanner.offset
-        self._watch(running, (unread or self.log.size) if behind else 0)
+        known = unread is not None and unread[0] < self._reads and unread[1] <= self._scanner.offset
+        behind = self._in_line and not known
+        self._watch(running, (unread or (self._reads, self.log.size)) if behind else None)
         if not behind and not self.log.losing:
             evidence = self._evidence()
             answers = bool(self.shell.asks)
@@ -884,6 +890,8 @@ class Session:
             used = 0 if step is Step.ASK else processes.files_open(self._pid())
             if few := self._allow_files(running, used):
                 running.note, running.cramped = running.note or few, True
+            if step is Step.GIVE_UP and not self._given_up and not dated(self.files, ANSWERED):
+                self._end_shell("it carried out nothing of what was typed, as after `set -n`", running)
             if step is Step.GIVE_UP or self._given_up:
                 running.note = running.note or self._given_up or UNANSWERED
                 self._end(running, "lost", self._quiet_end(running), None)
@@ -908,8 +916,9 @@ class Session:
         if step in (Step.REINTEGRATE, Step.RESTORE):
             self._reintegrate(running, restore=step is Step.RESTORE)
         stopped = running.interrupted or running.stopped_by_key
-        self.shell.write_probe(self.files, running.record.seq, 128 + signal.SIGINT if stopped else None)
-        self.terminal.write(self.shell.trigger(ready=self.shell.line_editor))
+        aborted = 128 + signal.SIGINT if stopped else None
+        running.asks += 1
+        self.terminal.write(self.shell.write_probe(self.files, running.record.seq, aborted, running.asks))
         self.at.ready = False
 
     def _reintegrate(self, running: RunningCommand | None, *, restore: bool) -> None:
@@ -963,17 +972,31 @@ class Session:
         self.at.line_editor = shell.line_editor
         self.became(self, executable)
 
-    def _begin_again(self, running: RunningCommand) -> None:
-        """The shell says that it has never begun the command: what was typed was lost."""
+    def _begin_again(self, running: RunningCommand, question: int | None) -> None:
+        """The shell does not know the command: what was typed was lost, or what it needs to take one.
+
+        Only the answer to the last question says so of all that was typed before.
+        """
+        if question not in (running.asks, None):
+            return
+        running.asks += 1
         running.retries += 1
-        if running.started or running.adopted or running.retries > RETRIES:
-            if not running.started:
-                running.note = commands.NEVER_BEGUN
+        if begun := dated(self.files, BEGUN):
+            running.note = commands.LOST_TRACK
+        elif running.adopted or running.retries > RETRIES:
+            running.note = commands.NEVER_BEGUN
+        if begun or running.adopted:
             self._end(running, "lost", self._quiet_end(running), None)
             self._reintegrate(None, restore=False)
+        elif running.retries > RETRIES:
+            self._end(running, "lost", self._quiet_end(running), None)
+            self._end_shell(
+                "it could take no command any more, as where a name of the session's was made read-only", running
+            )
         else:
             if running.retries > 1:
-                self._reintegrate(None, restore=False)
+                self._reintegrate(None, restore=running.retries > 2)
+            running.started = False
             running.recovery.again()
             running.quiet_end, running.note = None, ""
             self._type(running)
@@ -1064,6 +1087,9 @@ class Session:
         if begun or self.running is not None or self.exit is not None or self.terminal is None:
             return
         self._on_output()
+        if self._in_line:
+            self._watch_start_files(None, tries)
+            return
         evidence = self._evidence()
         holder = self.holder() if evidence == before else None  # which looks at every process of the machine
         still = holder is not None and bool(holder.input_mode)

@@ -9,7 +9,7 @@ command::
     D;seq;status;t1;flags;cwd  ... and ends before this one
     Q[;p]                      asked, the line editor says that no command of ours reads; p: nor anything else, this is
                                the prompt. There B follows
-    U;seq                      asked, the shell says that it has never begun seq
+    U;seq;number               asked, the shell says that it knows no command seq; number: of the question
     P                          a line typed by a person starts to run
     A;seq;status;t;flags;cwd   a prompt is about to be drawn (a seq here means D for a command that was aborted)
     B[;t]                      the prompt is drawn and the line editor is ready; t: there are traps that notice how
@@ -40,6 +40,13 @@ from ai_session.errors import ShellUnavailable
 
 ASK = b"\x1b[7777z"
 """What no keyboard sends; line editors that know it answer at their prompt, and only there."""
+
+BEGUN = "out/__ais_begun"
+"""The file that the shell empties right before the text of a command: the kernel then dates it. So a command whose text
+was reached is never typed again."""
+
+ANSWERED = "out/__ais_answered"
+"""The same when it has answered what became of a command."""
 
 WHOLE = b"# end of state\n"
 """The last line of a saved state."""
@@ -128,6 +135,8 @@ class Shell(Protocol):
     def write_command(self, directory: Path, command: CommandText) -> bytes:
         """Put the command file in place so that a shell reading the previous one is not disturbed.
 
+        The shell does what ``undated`` gives for ``BEGUN`` before it comes to the command's text, and not otherwise.
+
         Gives what is to be typed after the trigger, mostly nothing.
         """
         ...
@@ -139,10 +148,12 @@ class Shell(Protocol):
         """
         ...
 
-    def write_probe(self, directory: Path, seq: int, aborted: int | None) -> None:
-        """Put a command file that only reports what became of command ``seq``, once more if it was reported before.
+    def write_probe(self, directory: Path, seq: int, aborted: int | None, number: int) -> bytes:
+        """Put a file that only reports what became of command ``seq``, once more if it was reported before; what to
+        type, for a line editor that is ready.
 
-        ``aborted`` is the exit code of one that was begun and did not end; None where nobody can know it.
+        ``aborted`` is the exit code of one that was begun and did not end; None where nobody can know it. ``number``
+        comes back with the answer that it was never begun.
         """
         ...
 
@@ -234,16 +245,38 @@ def checked(directory: Path, command: CommandText, run: str) -> str:
     return f"{{ {look} || case $? in 2) __ais_s 2 ;; esac; }} && {{ {run}; }}"
 
 
-def probe(directory: Path, seq: int, aborted: int | None) -> str:
-    """The command file that asks what became of command ``seq``; the same in every shell.
+def probe(directory: Path, seq: int, aborted: int | None, number: int) -> str:
+    """Writes the file that asks what became of command ``seq``, and gives its path; the same in every shell.
 
-    It keeps the header of the one before, by which a next daemon knows what was begun.
+    It is another than the command's: whoever reads one of them by what was typed for the other would run a command
+    twice.
     """
-    header = b"#\n"
-    with contextlib.suppress(OSError), open(directory / "c", "rb") as file:
-        header = file.readline()
-    first = header.decode("utf-8", "surrogateescape") if header.startswith(b"#") else "#\n"
-    return f"{first}__ais_pr {seq} '{'' if aborted is None else aborted}'\n"
+    path = directory / "p"
+    undated(directory, ANSWERED)
+    replace(path, f"__ais_pr {seq} '{'' if aborted is None else aborted}' {number}\n")
+    return quote(str(path))
+
+
+def undated(directory: Path, file: str) -> str:
+    """From this call on the shell has not come to ``file``, until it carries out what is given: a redirection alone,
+    which no name of the person's can hide."""
+    path = directory / file
+    # What is the shell's to change is never followed.
+    with contextlib.suppress(OSError):
+        try:
+            os.utime(path, ns=(0, 0), follow_symlinks=False)
+        except FileNotFoundError:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            os.utime(path, ns=(0, 0), follow_symlinks=False)
+    return f"3>|{quote(str(path))}"
+
+
+def dated(directory: Path, file: str) -> bool:
+    """Whether the shell may have come to ``file`` since; False is proof that it has not."""
+    try:
+        return os.lstat(directory / file).st_mtime_ns != 0
+    except OSError:
+        return True
 
 
 def one_line(text: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ai_session.shells.base import (
     ASK,
+    BEGUN,
     CommandText,
     Integration,
     checked,
@@ -18,14 +19,15 @@ from ai_session.shells.base import (
     probe,
     quote,
     title_of,
+    undated,
 )
 
 SEES_ITSELF = re.compile(r"\b(?:DEBUG|ERR|RETURN|xtrace)\b|\bset\s+-\w*x")
 """What makes a command see how it is run."""
 
 DOCUMENT = re.compile(r"(?<!<)<<(?!<)")
-END = '__ais_e "$?" "$_" "${PIPESTATUS[@]}"'
-KEEP = '__ais_k "$?" "$_" "${PIPESTATUS[@]}"\n'
+END = '\\__ais_e "$?" "$_" "${PIPESTATUS[@]}"'
+KEEP = '__ais_J=$? __ais_y=$_ __ais_S=("${PIPESTATUS[@]}")\n'
 
 
 class Bash:
@@ -91,39 +93,43 @@ class Bash:
         redirections = f" <{quote(command.stdin_path)}" if command.stdin_path else ""
         redirections += f" 2>|{quote(command.stderr_path)}" if command.stderr_path else ""
         title = title_of(command)
-        traps = "__ais_t" if "trap" in text or "source" in text or ". " in text else ""
+        traps = "\\__ais_t" if "trap" in text or "source" in text or ". " in text else ""
         lines, more = [f"# {one_line(command.header)}"], b""
         traced = "".join(flag for flag in "xv" if flag in flags)
+        begun = undated(directory, BEGUN)
         as_typed = command.as_typed or traced == "x" or SEES_ITSELF.search(text)
         # In an alias bash finds no document, and a text that does not end where it should goes on with what is typed.
         if as_typed and command.sound and "v" not in traced and not DOCUMENT.search(text) and not redirections:
-            run = f"{command.seq} {code} {quote(title)} '{traced}' '{traps}'"
+            run = f"{command.seq} {code} {quote(title)} '{traced}' '{traps}' {quote(begun)}"
             lines += [
-                *(["{ __ais_off; } 2>/dev/null"] if traced else []),
+                *(["{ \\__ais_off; } 2>/dev/null"] if traced else []),
                 f"__ais_c={quote(text)}",
-                f'__ais_a "$__ais_c" {run}',
+                f'\\__ais_a "$__ais_c" {run}',
             ]
-            more = b" __ais_run\n"
+            more = b" __ais_run%d\n" % command.seq
         elif traced:
-            status = f"__ais_s {code}" if code and "e" not in flags else "\\builtin :"
+            status = f"\\__ais_s {code}" if code and "e" not in flags else "\\builtin :"
             run = f"\\builtin eval '{{ \\builtin set -{traced}; {status}; }} 2>/dev/null;'{quote(text)}{redirections}"
             lines += [
-                f"{{ __ais_b {command.seq} {quote(title)}; }} 2>/dev/null",
-                checked(directory, command, run),
-                '__ais_e "$?" 2>/dev/null',
+                f"{{ \\__ais_b {command.seq} {quote(title)}&&{begun}||__ais_r=; }} 2>/dev/null",
+                f"[[ $__ais_r == {command.seq} ]]&&{checked(directory, command, run)}",
+                '\\__ais_e "$?" 2>/dev/null',
                 traps,
             ]
         else:
             mark = f"'%s\\e]7777;{command.nonce};C;{command.seq};%s\\a' {quote(title)} \"${{EPOCHREALTIME-}}\""
             # As the left side of || a failing status does not end a set -e shell.
-            status = f'__ais_s {code} "$__ais_y"||' if code else '\\builtin : "$__ais_y";'
+            status = f'\\__ais_s {code} "$__ais_y"&&__ais_r=||' if code else '\\builtin : "$__ais_y";'
             private = '\\builtin export -n "${!__ais_@}";' if "a" in flags else ""
             text += KEEP if command.sound else ""
-            run = f'{status}\\builtin eval "${{__ais_z:__ais_i}}"{quote(text)}{redirections}'
+            run = f'{{ {status}\\builtin eval "${{__ais_z:__ais_i}}"{quote(text)}{redirections}; }}'
+            # One list: what cannot be assigned ends it, and a builtin that is hidden sets nothing.
+            free = f'[[ "$__ais_r$__ais_J$__ais_z$__ais_w$__ais_o" == {command.seq}.. ]]'
+            names = f"__ais_r= __ais_J= __ais_w=. __ais_o=. __ais_le=0;\\builtin printf -v __ais_r %s {command.seq}"
             lines += [
-                f"__ais_r={command.seq} __ais_J=;{private}\\builtin printf {mark} >/dev/tty",
-                checked(directory, command, run),
-                '__ais_e "${__ais_J:-$?}"' if command.sound else END,
+                f"{names};{private}{free}&&\\builtin printf {mark} >/dev/tty&&{begun}||__ais_r=",
+                f"[[ $__ais_r == {command.seq} ]]&&{checked(directory, command, run)}",
+                '\\__ais_e "${__ais_J:-$?}"' if command.sound else END,
                 traps,
             ]
         write(f"{directory}/c", "\n".join([*lines, ""]))
@@ -134,9 +140,9 @@ class Bash:
         typed = b' \\. "${__ais_f:__ais_9}"\n' if traced else b' \\. "$__ais_f"\n'
         return b"\x1e" + typed if ready else typed
 
-    def write_probe(self, directory: Path, seq: int, aborted: int | None) -> None:
+    def write_probe(self, directory: Path, seq: int, aborted: int | None, number: int) -> bytes:
         """See ``Shell.write_probe``."""
-        write(directory / "c", probe(directory, seq, aborted))
+        return os.fsencode(f"\x1e \\. {probe(directory, seq, aborted, number)}\n")
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
         """See ``Shell.reintegrate``."""
@@ -147,7 +153,7 @@ class Bash:
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
         """See ``Shell.strip_trace``."""
         ours = rb"(?:[^\n]*(?:__ais_|builtin |local |emulate |\[\[ |\(\( |" + nonce.encode() + rb")[^\n]*\n)*"
-        return re.sub(rb'[^\n]*__ais_[ek] "?(?:\d+|\$\?|\$\{__ais_J)[^\n]*\n' + ours + rb"\Z", b"", output)
+        return re.sub(rb'[^\n]*(?:__ais_e "?(?:\d+|\$\?|\$\{__ais_J)|__ais_J=)[^\n]*\n' + ours + rb"\Z", b"", output)
 
 
 def write(path: str | Path, text: str) -> None:

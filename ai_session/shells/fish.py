@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ai_session.shells.base import (
     ASK,
+    BEGUN,
     CommandText,
     Integration,
     find_executable,
@@ -17,6 +18,7 @@ from ai_session.shells.base import (
     probe,
     replace,
     title_of,
+    undated,
 )
 
 
@@ -63,15 +65,16 @@ class Fish:
         """See ``Shell.write_command``."""
         redirections = f" <{quote(command.stdin_path)}" if command.stdin_path else ""
         redirections += f" 2>{quote(command.stderr_path)}" if command.stderr_path else ""
+        begun = f"builtin true {undated(directory, BEGUN)}".replace(">|", ">")
         begin = f"__ais_b {command.seq} {quote(title_of(command))}"
         text, before = command.text + ("\n" if command.text.endswith("\\") else ""), ""
         if command.sound:
-            text, before = f"{text}\n__ais_z $status $pipestatus", "$__ais_P"
+            text, before = f"{text}\nbuiltin set -g __ais_J $status $pipestatus", "$__ais_P"
         if command.sound and "x" in command.flags:
             run = f"eval $__ais_I{quote(begin)}' '$__ais_L\\n{quote(text)}"
         else:
             run = f"{begin} {command.last_exit_code & 255}\neval {before}{quote(text)}"
-        replace(directory / "c", f"# {one_line(command.header)}\n{run}{redirections}\n__ais_e $status\n")
+        replace(directory / "c", f"# {one_line(command.header)}\n{begun}\n{run}{redirections}\n__ais_e $status\n")
         return b""
 
     def trigger(self, *, ready: bool, traced: bool = False) -> bytes:
@@ -80,9 +83,9 @@ class Fish:
         typed = b" read -zg __ais_t <$__ais_f; eval $__ais_t\n"
         return b"\x1e" + typed if ready else typed
 
-    def write_probe(self, directory: Path, seq: int, aborted: int | None) -> None:
+    def write_probe(self, directory: Path, seq: int, aborted: int | None, number: int) -> bytes:
         """See ``Shell.write_probe``."""
-        replace(directory / "c", probe(directory, seq, aborted))
+        return os.fsencode(f"\x1e builtin source {probe(directory, seq, aborted, number)}\n")
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
         """See ``Shell.reintegrate``. No function of fish hides a builtin that is called by this name."""
@@ -91,7 +94,9 @@ class Fish:
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
         """See ``Shell.strip_trace``."""
         ours = rb"(?:[^\n]*(?:__ais_|-> set -l fish_trace|" + nonce.encode() + rb")[^\n]*\n)*"
-        return re.sub(rb"-*> __ais_[ez] \d+[^\n]*\n" + ours + rb"\Z", b"", output)
+        return re.sub(
+            rb"-*> (?:__ais_e|builtin set -g __ais_J|set -g __ais_J) \d+[^\n]*\n" + ours + rb"\Z", b"", output
+        )
 
 
 def quote(text: str) -> str:

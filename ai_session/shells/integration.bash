@@ -7,16 +7,18 @@ case $- in *a*) builtin set +a; __ais_a=1 ;; *) __ais_a= ;; esac
 # d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, k: its
 # end was reported just now, j: the first prompt hook ran, u: the person's EXIT trap, E: there is a line editor, le: the
 # command that ended last and how, ab: the one that was open when this was read again, A: aliases were on. y: $_ for the
-# next command, i: what assigns PIPESTATUS for it, I: the pipeline that does, c: its text where it runs as if typed, J: how that ended. X:
-# tracing is on, and off for us. 4: PS4 at the prompt, 5: PS4 when we took over, 9: the expression that takes it away:
+# next command, i: what assigns PIPESTATUS for it, I: the pipeline that does, c: its text, then its alias, where it runs
+# as if typed, J: how a text ended, S: its PIPESTATUS. X: tracing is on, and off for us. 4: PS4 at the prompt, 5: PS4 when we took over, 9: the expression that takes it away:
 # expansions are not traced, so the person's PS4 is evaluated neither for the trigger nor for us. z: always empty. g:
 # traps may have changed, T: what the last prompt hook evaluates, D: the person's DEBUG trap, which is run from ours, W:
 # what sets that, C: the mark of the prompt, B: the same where it is to be shown. M: expands to how many lines have begun,
 # N: that and how many there are in the history, with one that is not complete, at the prompt.
 __ais_ab=${__ais_r-}
 __ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_k= __ais_j= __ais_u= __ais_E=
-__ais_y= __ais_i=0 __ais_I= __ais_c= __ais_J= __ais_X= __ais_4= __ais_9=0 __ais_z= __ais_g=1 __ais_T= __ais_D= __ais_W=
+__ais_y= __ais_i=0 __ais_I= __ais_c= __ais_X= __ais_4= __ais_9=0 __ais_z= __ais_g=1 __ais_T= __ais_D= __ais_W=
 __ais_M='\#' __ais_N=
+# What is known of one that was open stays known.
+if [[ ! $__ais_ab ]]; then __ais_J=; fi
 builtin unset __ais_5
 __ais_H='2>"/dev/null${__ais_z##${__ais_5=${PS4-}}}${__ais_z:__ais_9}"'
 __ais_C=$'\e]7777;@N@;B\a'
@@ -82,6 +84,7 @@ __ais_b() {
 
 # What the next command finds as $_ and PIPESTATUS: $1 and the rest.
 __ais_keep() {
+  case $# in 2) __ais_y=$1 __ais_i=PIPESTATUS[0]=$2 __ais_I= && builtin return ;; esac
   __ais_y=${1-} __ais_i=0 __ais_I= __ais_w=0
   for __ais_o in "${@:2}"; do
     __ais_i+=",PIPESTATUS[$__ais_w]=$__ais_o" __ais_I+="|(\\builtin exit \"$__ais_o\$__ais_z\")" __ais_w=$((__ais_w + 1))
@@ -89,15 +92,9 @@ __ais_keep() {
   if ((__ais_w < 2)); then __ais_I=; fi
 }
 
-# The last command of a text that ends where it should: after the text $_ is the text itself. It succeeds, so that the
-# evaluation does not fail once more.
-__ais_k() {
-  __ais_J=$1
-  case $# in 3) __ais_y=$2 __ais_i=PIPESTATUS[0]=$3 __ais_I= ;; *) __ais_keep "${@:2}" ;; esac
-}
-
 # The next line runs the text $1 as command $2, as if it had been typed there: an alias is text of its line. That line's
-# prompt is not reported. $3: the status before, $4: the title, $5: what switches tracing on, $6: what looks for traps.
+# prompt is not reported. $3: the status before, $4: the title, $5: what switches tracing on, $6: what looks for traps, $7:
+# what notes that the text is begun. An alias of its own for each: what was run is never run again.
 __ais_a() {
   __ais_k=1 __ais_B= __ais_X= __ais_w=
   if [[ $4 ]]; then builtin printf '\e[A\r\e[2K' >/dev/tty; fi
@@ -106,7 +103,7 @@ __ais_a() {
     __ais_w='\builtin shopt -u expand_aliases $__ais_z;'
   fi
   # One group: bash reads on in an alias that is not read to its end when a text evaluated meanwhile ends too early.
-  __ais_w="{ ${__ais_w}__ais_b $2 ${4@Q};__ais_on"$'\n'
+  __ais_w="{ ${__ais_w}__ais_b $2 ${4@Q};$7;__ais_on"$'\n'
   case $5:$3:$__ais_I in
   x:0:*) __ais_w+='{ \builtin set -x$__ais_z;__ais_last 0 "$__ais_y"; } 2>"/dev/null${__ais_z:__ais_9}"' ;;
   x:*) __ais_w+="{ \\builtin set -x\$__ais_z;__ais_last $3 \"\$__ais_y\"&&\\builtin :; } 2>\"/dev/null\${__ais_z:__ais_9}\"" ;;
@@ -116,18 +113,21 @@ __ais_a() {
   *) __ais_w+="\\builtin : \"\$__ais_y\";${__ais_I#|}&&\\builtin :" ;;
   esac
   __ais_w+=$'\n'$1$'\n''{ __ais_e "$?" "$_" "${PIPESTATUS[@]}"&&\builtin : "$__ais_z"; } '$__ais_H$'\n'
-  builtin alias __ais_run="$__ais_w${6:+$6&&\\builtin : \"\$__ais_z\"$'\n'}}"
+  __ais_c=__ais_run$2
+  builtin alias "$__ais_c=$__ais_w${6:+$6&&\\builtin : \"\$__ais_z\"$'\n'}}"
 }
 
 # End of a command. Command files call it as a plain word: after a failed eval bash no longer knows { or if there. What
-# comes after the status is kept for the next command.
+# comes after the status is kept for the next command; without that, what a text that ends where it should has left: after
+# it $_ would be the text itself. Nothing is reported where something cannot be assigned.
 __ais_e() {
+  __ais_o=$__ais_J __ais_J=$__ais_J
   __ais_w=${PWD-} __ais_le="$__ais_r;$1"
   builtin printf '\e]7777;@N@;D;%s;%s;%s;%s;%s\a' \
     "$__ais_r" "$1" "${EPOCHREALTIME-}" "$-" "${__ais_w//[[:cntrl:]]/?}" >/dev/tty
   case $-$__ais_9 in *x* | *=*) __ais_off ;; esac
-  __ais_l=$1 __ais_r= __ais_k=1 __ais_B=$__ais_C
-  if [[ ${2+x} ]]; then __ais_keep "${@:2}"; fi
+  __ais_l=$1 __ais_r= __ais_J= __ais_k=1 __ais_B=$__ais_C
+  if [[ ${2+x} ]]; then __ais_keep "${@:2}"; elif [[ $__ais_o ]]; then __ais_keep "$__ais_y" "${__ais_S[@]}"; fi
   if [[ ${PROMPT_COMMAND[7777]-} != *__ais_q* ]]; then __ais_h; fi
   __ais_z
 }
@@ -138,20 +138,25 @@ __ais_pr() {
   __ais_w=${PWD-} __ais_B=$__ais_C
   case $1 in
   "${__ais_le%%;*}") __ais_m "D;$__ais_le;${EPOCHREALTIME-};$-;${__ais_w//[[:cntrl:]]/?}" ;;
-  "$__ais_r" | "$__ais_ab") __ais_m "D;$1;$2;${EPOCHREALTIME-};$-;${__ais_w//[[:cntrl:]]/?}" ;;
-  *) if [[ ${__ais_le-} ]]; then __ais_m "U;$1"; else __ais_m "D;$1;;;$-;"; fi ;;
+  "$__ais_r" | "$__ais_ab") __ais_m "D;$1;${__ais_J:-$2};${EPOCHREALTIME-};$-;${__ais_w//[[:cntrl:]]/?}" ;;
+  *) if [[ ${__ais_le-} ]]; then __ais_m "U;$1;$3"; else __ais_m "D;$1;;;$-;"; fi ;;
   esac
-  __ais_r= __ais_ab=
+  __ais_r= __ais_ab= __ais_J=
   __ais_h
+  3>|"$__ais_d/out/__ais_answered"
   __ais_z
 }
 
 # First prompt hook. A command that is still open was aborted: its end is reported here. The status is that of the line,
 # or $3; $1 and $2 are the line's $_ and PIPESTATUS.
 __ais_p() {
-  __ais_l=$? __ais_j=1
+  __ais_l=$?
+  # The last hook was not reached: one of ours failed, and bash begins them anew until none does.
+  builtin local again="${__ais_j-}"
+  __ais_j=1
+  if [[ $again ]]; then builtin declare -g +i "${!__ais_@}"; fi
   case $-$__ais_9 in *x* | *=*) __ais_off ;; esac
-  if [[ $__ais_r ]]; then __ais_e "$__ais_l" "$@"; __ais_t; fi
+  if [[ $__ais_r && (! $again || $__ais_J) ]]; then __ais_e "${__ais_J:-$__ais_l}" "$@"; __ais_t; fi
   if [[ $__ais_k ]]; then
     __ais_k=
   else
@@ -168,11 +173,12 @@ __ais_p() {
 __ais_q() {
   __ais_w=$?
   if [[ ! $__ais_j ]]; then __ais_s "$__ais_w" || __ais_p || builtin :; fi
-  __ais_j= __ais_T= __ais_N=${__ais_M@P}:${HISTCMD-}
+  __ais_T= __ais_N=${__ais_M@P}:${HISTCMD-}
   __ais_h
+  __ais_j=
   if [[ $__ais_B && $__ais_c ]]; then
+    builtin unalias "$__ais_c"
     __ais_c=
-    builtin unalias __ais_run
   fi
   case $- in *a*) builtin export -n "${!__ais_@}" ;; esac
   if [[ $__ais_g ]]; then
@@ -256,8 +262,8 @@ __ais_x() {
     builtin trap - ERR DEBUG RETURN
     builtin umask 077
     builtin unset -f __ais_m __ais_s __ais_z __ais_b __ais_e __ais_pr __ais_p __ais_q __ais_h __ais_t __ais_x __ais_y
-    builtin unset -f __ais_a __ais_ask __ais_off __ais_on __ais_last __ais_keep __ais_k __ais_traps
-    builtin unalias __ais_run
+    builtin unset -f __ais_a __ais_ask __ais_off __ais_on __ais_last __ais_keep __ais_traps
+    if [[ $__ais_c ]]; then builtin unalias "$__ais_c"; fi
     builtin export -n TERM SHLVL PWD OLDPWD TMUX TMUX_PANE COLUMNS LINES "${!AI_SESSION_@}" "${!__ais_@}"
     {
       builtin printf 'builtin cd -- %q\n' "$PWD"

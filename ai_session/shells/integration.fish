@@ -2,7 +2,7 @@
 # by exec. @N@ is the session's nonce: it must reach no child, so nothing here may be exported.
 # d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, k: its
 # end was reported just now, v: status of the last line, le: the command that ended last and how, ab: the one that was
-# open when this was read again. J: how the text of a command ended, I and L: what sets status and pipestatus for the
+# open when this was read again. J: how the text of a command ended, and its pipestatus, I and L: what sets status and pipestatus for the
 # next one, but for the last status, and that; P: both as a line, empty where status says all.
 set -g __ais_ab ''
 set -q __ais_r; and set -g __ais_ab $__ais_r
@@ -64,21 +64,16 @@ function __ais_b
     return $argv[3]
 end
 
-# The last command of a text that ends where it should: after the text pipestatus is that of the evaluation.
-function __ais_z
-    set -l fish_trace
-    set -g __ais_J $argv[1]
-    __ais_keep $argv
-end
-
 function __ais_e
     set -l fish_trace
     set -l flags
     if set -qg fish_trace[1]
         set flags x
     end
+    # What a text that ends where it should has left: after it pipestatus is that of the evaluation.
     if set -q __ais_J[1]
-        set argv $__ais_J
+        __ais_keep $__ais_J
+        set argv $__ais_J[1]
     else
         __ais_keep $argv[1] $argv[1]
     end
@@ -97,12 +92,13 @@ function __ais_pr
     else if contains -- $argv[1] $__ais_r $__ais_ab
         __ais_m "D;$argv[1];$argv[2];;;"(__ais_w)
     else if test -n "$__ais_le"
-        __ais_m "U;$argv[1]"
+        __ais_m "U;$argv[1];$argv[3]"
     else
         __ais_m "D;$argv[1];;;;"
     end
     set -g __ais_r ''
     set -g __ais_ab ''
+    builtin true 3>"$__ais_d/out/__ais_answered"
     return $__ais_l
 end
 

@@ -3,7 +3,7 @@
 # d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, u: the
 # person's EXIT trap, v: the start was reported, le: the command that ended last and how, ab: the one that was open when
 # this was read again, f_: some command has set limits, 2: this one, a: what switches set -a on again. t: what comes before
-# the text of a command, K: what comes after it, J: how it ended, S: that and PIPESTATUS. y: $_ for the next command, I:
+# the text of a command, K: what comes after it, J: how it ended, S: its PIPESTATUS. y: $_ for the next command, I:
 # the pipeline that sets PIPESTATUS.
 __ais_ab=${__ais_r-}
 case ${__ais_n-} in '') ;; *) __ais_le=0 ;; esac
@@ -36,9 +36,9 @@ __ais_j() {
   case $- in
   *a*)
     set +a
-    __ais_a='set -a' __ais_q=$__ais_l __ais_w=$__ais_J
-    unset __ais_l __ais_J __ais_S
-    __ais_l=$__ais_q __ais_J=$__ais_w
+    __ais_a='set -a' __ais_q=$__ais_l __ais_w=$__ais_J __ais_o=$__ais_y
+    unset __ais_l __ais_J __ais_S __ais_y
+    __ais_l=$__ais_q __ais_J=$__ais_w __ais_y=$__ais_o
     ;;
   *) __ais_a=: ;;
   esac
@@ -49,14 +49,14 @@ __ais_j() {
 __ais_b() {
   __ais_j
   __ais_J= __ais_v=1
-  __ais_t="__ais_s $2 \"\$__ais_y\""
+  __ais_t="\\__ais_s $2 \"\$__ais_y\""
   case $- in
   *x*)
     set +x
     # mksh goes on tracing to where tracing was switched on, and traces what a function does after set +x no more: there
     # the mark comes last. The pipeline would be traced.
     case ${KSH_VERSION-} in
-    *MIRBSD*) __ais_t="set -x;__ais_c $2 \"\$__ais_y\"" ;;
+    *MIRBSD*) __ais_t="set -x;\\__ais_c $2 \"\$__ais_y\"" ;;
     *) __ais_t="{ set -x; $__ais_t; } 2>/dev/null" ;;
     esac
     ;;
@@ -83,23 +83,30 @@ __ais_c() {
   return "$1"
 }
 
+# The pipeline of all statuses in w but the last. No loop, whose trace would not be known as ours.
+__ais_ps() {
+  case $__ais_w in
+  *' '*)
+    __ais_I="$__ais_I\\__ais_s ${__ais_w%% *}|" __ais_w=${__ais_w#* }
+    __ais_ps
+    ;;
+  esac
+}
+
 # The last command of a text that ends where it should: after the text $_ is the text itself. It succeeds, so that the
-# evaluation does not fail once more. $1: the status, $2: what the next command finds as $_, the rest as PIPESTATUS. The
-# status is known even where no redirection is possible.
+# evaluation does not fail once more. $1: the status, $2: what the next command finds as $_, $3: as PIPESTATUS. The status
+# is known even where no redirection is possible.
 __ais_k() {
   __ais_j
-  __ais_J=$1 __ais_y=${2-} __ais_I= __ais_w=
-  for __ais_o in "$@"; do
-    case $__ais_w in ???*) __ais_I="${__ais_I}__ais_s $__ais_q|" ;; esac
-    __ais_q=$__ais_o __ais_w=.$__ais_w
-  done
+  __ais_J=$1 __ais_y=${2-} __ais_I= __ais_w=${3-}
+  __ais_ps
   case $__ais_a in :) ;; *) set -a ;; esac
 }
 case ${KSH_VERSION-} in
 *MIRBSD*)
-  __ais_K='\set -A __ais_S -- "$?" "$_" "${PIPESTATUS[@]}";__ais_J=${__ais_S[0]};{ __ais_k "${__ais_S[@]}"; } 2>/dev/null'
+  __ais_K='__ais_J=$? __ais_y=$_ __ais_S="${PIPESTATUS[@]}";{ \__ais_k "$__ais_J" "$__ais_y" "$__ais_S"; } 2>/dev/null'
   ;;
-*) __ais_K='__ais_J=$?;{ __ais_k "$__ais_J" "${_-}"; } 2>/dev/null' ;;
+*) __ais_K='__ais_J=$?;{ \__ais_k "$__ais_J" "${_-}"; } 2>/dev/null' ;;
 esac
 
 # End of a command. A status returned under set -e would end the shell.
@@ -122,21 +129,25 @@ __ais_pr() {
   case $1 in
   "${__ais_le%%;*}") __ais_m "D;$__ais_le;;$-;$__ais_q" ;;
   "$__ais_r" | "$__ais_ab") __ais_m "D;$1;${__ais_J:-$2};;$-;$__ais_q" ;;
-  *) case ${__ais_le-} in '') __ais_m "D;$1;;;$-;" ;; *) __ais_m "U;$1" ;; esac ;;
+  *) case ${__ais_le-} in '') __ais_m "D;$1;;;$-;" ;; *) __ais_m "U;$1;$3" ;; esac ;;
   esac
   __ais_r= __ais_ab= __ais_J=
   __ais_h
+  3>|"$__ais_d/out/__ais_answered"
   case $- in *e*) return 0 ;; esac
   return "$__ais_l"
 }
 
-# In the prompt, so in a subshell: it cannot close an aborted command, and names it in each mark until the next one.
+# In the prompt, so in a subshell: it cannot close an aborted command, and names it in each mark until the next one. Where
+# the status of a command could not be kept, nothing is reported.
 __ais_p() {
+  case $__ais_r in ?*) __ais_J= ;; esac
   case $__ais_v in '') __ais_i ;; esac
   __ais_w
   __ais_o "A;$__ais_r;$1;;$-;$__ais_q"
 }
 __ais_a() {
+  __ais_J=
   __ais_w
   __ais_m "D;$__ais_r;$__ais_l;;$-;$__ais_q"
 }

@@ -48,7 +48,7 @@ __ais_k() {
   builtin emulate -L zsh
   __ais_y=${1-} __ais_I=
   builtin local one
-  for one in "${@[2,-2]}"; do __ais_I+="__ais_s $one|"; done
+  for one in "${@[2,-2]}"; do __ais_I+="\\__ais_s $one|"; done
 }
 # The last thing before the text of a command that is traced.
 __ais_l() {
@@ -61,17 +61,17 @@ __ais_l() {
 # us and on again in front of the command's text, where $?, $_ and pipestatus are what they were.
 __ais_b() {
   __ais_t=
-  if [[ -o verbose ]]; then builtin set +v; __ais_t="builtin set -v;"; fi
+  if [[ -o verbose ]]; then builtin set +v; __ais_t="\\builtin \\set -v;"; fi
   if [[ $__ais_X == on ]]; then
     if [[ ${(t)PS4} == *readonly* ]]; then __ais_4=$PS4; else __ais_4=$PS4 PS4=; fi
-    __ais_t="{ $__ais_t builtin set -x;${__ais_I}__ais_l $2 \"\$__ais_y\"&&\\builtin :; } 2>/dev/null;"
+    __ais_t="{ $__ais_t \\builtin \\set -x;${__ais_I}\\__ais_l $2 \"\$__ais_y\"&&\\builtin :; } 2>/dev/null;"
   else
-    __ais_t+="${__ais_I}__ais_s $2 \"\$__ais_y\"&&\\builtin :;"
+    __ais_t+="${__ais_I}\\__ais_s $2 \"\$__ais_y\"&&\\builtin :;"
   fi
   if (( ! $2 )); then __ais_t=${__ais_t/&&\\builtin :;/;}; fi
   if [[ $__ais_t == *'set -v'* ]]; then __ais_t="{ ${__ais_t%;}; } 2>/dev/null;"; fi
-  __ais_X=off __ais_j=
-  __ais_r=$1
+  __ais_X=off __ais_j= __ais_k= __ais_l=0 __ais_le=. __ais_r=
+  builtin printf -v __ais_r %s "$1"
   if [[ -o allexport ]]; then builtin typeset -gm +x '__ais_*'; fi
   builtin printf '%s\e]7777;@N@;C;%s;%s\a' "$3" "$1" "${EPOCHREALTIME-}" >/dev/tty || { __ais_r=; builtin return 1; }
 }
@@ -100,10 +100,11 @@ __ais_pr() {
   case $1 in
   ${__ais_le%%;*}) __ais_m "D;$__ais_le;${EPOCHREALTIME-};$o;${PWD//[[:cntrl:]]/?}" ;;
   $__ais_r | $__ais_ab) __ais_m "D;$1;$2;${EPOCHREALTIME-};$o;${PWD//[[:cntrl:]]/?}" ;;
-  *) if [[ -n ${__ais_le-} ]]; then __ais_m "U;$1"; else __ais_m "D;$1;;;$o;"; fi ;;
+  *) if [[ -n ${__ais_le-} ]]; then __ais_m "U;$1;$3"; else __ais_m "D;$1;;;$o;"; fi ;;
   esac
   __ais_r= __ais_ab=
   __ais_h
+  { } 3>|"$__ais_d/out/__ais_answered"
   builtin return $s
 } 2>/dev/null
 

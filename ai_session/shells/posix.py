@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ai_session.shells.base import (
+    BEGUN,
     CommandText,
     Integration,
     checked,
@@ -20,6 +21,7 @@ from ai_session.shells.base import (
     quote,
     replace,
     title_of,
+    undated,
 )
 
 
@@ -47,6 +49,9 @@ class Posix:
         """See ``Shell.install``."""
         quoted = quote(str(directory))
         script = Path(__file__).with_name("integration.sh").read_text()
+        # Nothing switches aliases off in these shells, and one would change what is defined.
+        names = " ".join(sorted(set(re.findall(r"__ais_\w+", script))))
+        script = f"\\unalias {names} 2>/dev/null\n{script}"
         for name, value in (("DIR", quoted), ("N", nonce), ("ESC", "\x1b"), ("BEL", "\a"), ("KILL", "\x15")):
             script = script.replace(f"@{name}@", value)
         replace(directory / "integration", script)
@@ -92,14 +97,16 @@ class Posix:
         if command.stderr_path:
             text += f" 2>|{quote(command.stderr_path)}"
         title = title_of(command)
-        begin = (
-            f"{{ __ais_b {command.seq} {0 if 'e' in command.flags else code} {quote(title)}; }} 2>/dev/null||return 1"
-        )
+        status = 0 if "e" in command.flags else code
+        begin = f"{{ \\__ais_b {command.seq} {status} {quote(title)}; }} 2>/dev/null||{{ __ais_r=; \\return 1; }}"
         if limits:
             begin = f"__ais_f_=2; {begin}"
+        refuse = "__ais_r=; \\return 1"
+        begun = f"{command.seq},,*__ais_J=*) {undated(directory, BEGUN)}||{{ {refuse}; }} ;;"
+        begin += f"\ncase $__ais_r,$__ais_J,$__ais_K in {begun} *) {refuse} ;; esac"
         run = checked(directory, command, f'\\eval "$__ais_t"{text}')
         # Where no redirection is possible, how the text ended is known all the same.
-        end = '__ais_J=${__ais_J:-$?}\n__ais_e "$__ais_J"' + ("&&:" if limits else " 2>/dev/null&&:")
+        end = '__ais_J=${__ais_J:-$?}\n\\__ais_e "$__ais_J"' + ("&&:" if limits else " 2>/dev/null&&:")
         replace(directory / "c", f"# {one_line(command.header)}\n{begin}\n{run}\n{end}\n")
         return b""
 
@@ -107,13 +114,13 @@ class Posix:
         """See ``Shell.trigger``. ^U clears a half-typed line, by the kernel where the shell has no line editor."""
         return b'\x15 \\. "$__ais_f"\n'
 
-    def write_probe(self, directory: Path, seq: int, aborted: int | None) -> None:
+    def write_probe(self, directory: Path, seq: int, aborted: int | None, number: int) -> bytes:
         """See ``Shell.write_probe``."""
-        replace(directory / "c", probe(directory, seq, aborted))
+        return os.fsencode(f"\x15 \\. {probe(directory, seq, aborted, number)}\n")
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
         """See ``Shell.reintegrate``. No function hides a special builtin of these shells."""
-        bare = " \\unset -f command printf stty;" if restore else ""
+        bare = " \\unset -f command printf print stty;" if restore else ""
         return os.fsencode(f"\x15{bare} \\. {quote(str(directory))}/integration\n")
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:

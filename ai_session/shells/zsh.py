@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ai_session.shells.base import (
     ASK,
+    BEGUN,
     CommandText,
     Integration,
     find_executable,
@@ -18,9 +19,11 @@ from ai_session.shells.base import (
     quote,
     replace,
     title_of,
+    undated,
 )
 
-KEEP = '__ais_q "$?" "$_" "${pipestatus[@]}${(e)__ais_0}"\n'
+KEEP = '\\__ais_q "$?" "$_" "${pipestatus[@]}${${(e)__ais_0}:+}"\n__ais_r=${__ais_j:+$__ais_r}\n'
+"""Where the status could not be kept it is not known."""
 
 
 class Zsh:
@@ -86,17 +89,19 @@ class Zsh:
             text += f" 2>|{quote(command.stderr_path)}"
         title = title_of(command)
         arguments = f"{command.seq} {0 if 'e' in command.flags else code} {quote(title)}"
-        begin = f"__ais_b {arguments}||\\builtin return 1"
+        begin = f"\\__ais_b {arguments}||\\builtin \\return 1"
         if "v" in command.flags:
             # A function cannot switch that off for its caller.
-            begin = f"{{ __ais_b {arguments}; \\builtin set +v; }} 2>/dev/null"
+            begin = f"{{ \\__ais_b {arguments}; \\builtin \\set +v; }} 2>/dev/null"
         # An error that ends the whole file leaves no other trace of the status.
-        run = f'{{ \\builtin eval "$__ais_t"{text}\n}} always {{ __ais_j=${{__ais_j:-$?}}; }}'
+        run = f'{{ \\builtin \\eval "$__ais_t"{text}\n}} always {{ __ais_j=${{__ais_j:-$?}}; }}'
         last = "" if command.sound else ' "$_" "${pipestatus[@]}"'
-        end = f'__ais_e "$__ais_j${{(e)__ais_0}}"{last}&&\\builtin :'
+        end = f'\\__ais_e "$__ais_j${{${{(e)__ais_0}}:+}}"{last}&&\\builtin \\:'
         if "x" in command.flags or "set" in text or "xtrace" in text:
             end += "\nif [[ $__ais_X == on ]]; then { } 2>/dev/null${${options[xtrace]::=on}:+}; fi"
-        trap = '\\builtin eval "$__ais_c"\n' if "trap" in command.text else ""
+        trap = '\\builtin \\eval "$__ais_c"\n' if "trap" in command.text else ""
+        begun = f'[[ "$__ais_r,$__ais_j" == {command.seq}, ]]&&{{ }} {undated(directory, BEGUN)}'
+        begin += f"\n{begun}||{{ __ais_r=; \\builtin \\return 1; }}"
         replace(directory / "c", f"# {one_line(command.header)}\n{begin}\n{run}\n{end}\n{trap}")
         return b""
 
@@ -105,15 +110,15 @@ class Zsh:
         typed = b' \\. "$__ais_f${(e)__ais_0}"\n' if traced else b' \\. "$__ais_f"\n'
         return b"\x1e" + typed if ready else typed
 
-    def write_probe(self, directory: Path, seq: int, aborted: int | None) -> None:
+    def write_probe(self, directory: Path, seq: int, aborted: int | None, number: int) -> bytes:
         """See ``Shell.write_probe``."""
-        replace(directory / "c", probe(directory, seq, aborted))
+        return os.fsencode(f"\x1e \\. {probe(directory, seq, aborted, number)}\n")
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
         """See ``Shell.reintegrate``."""
-        bare = " \\unfunction builtin . source 2>/dev/null;" if restore else ""
+        bare = " \\unfunction \\builtin \\. \\source 2>/dev/null; \\enable \\builtin \\. \\source;" if restore else ""
         # Where a redirection found no descriptor the standard output is closed, and what cannot be written ends a file.
-        output = " [[ -e /dev/fd/1 ]]||exec >/dev/tty;"
+        output = " [[ -e /dev/fd/1 ]]||\\exec >/dev/tty;"
         return os.fsencode(f"\x15{bare}{output} \\. {quote(str(directory))}/integration\n")
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:

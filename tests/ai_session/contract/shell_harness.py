@@ -204,8 +204,7 @@ class RawSession:
             quiet = 0 if self.pump(0.05) else quiet + 1
             if quiet > 3 and not asked and self.at_prompt():
                 asked = True
-                self.plugin.write_probe(self.directory, self.seq, 130)
-                self.send(self.plugin.trigger(ready=True))
+                self.send(self.plugin.write_probe(self.directory, self.seq, 130, 1))
 
     def run(self, text: str, *, stdin_path: str = "", stderr_path: str = "", title: str = "") -> Outcome:
         """Run ``text`` to its end."""

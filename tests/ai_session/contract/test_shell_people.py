@@ -214,8 +214,7 @@ def test_probe_ends_an_aborted_command_whose_hooks_are_gone(plugin: str, home: P
         shell_has_it = "the shell to own the terminal"
         session.until(lambda: session.foreground() == session.pid, shell_has_it)
         if plugin == "posix":
-            session.plugin.write_probe(session.directory, session.seq, 130)
-            session.send(session.plugin.trigger(ready=True))
+            session.send(session.plugin.write_probe(session.directory, session.seq, 130, 1))
         outcome = session.finish()
         assert outcome.exit_code == 130
         assert session.run("echo ok").output == b"ok\n"
