@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import NamedTuple, TypeVar
 
-from ai_session.errors import BackendUnavailable, OutputExpired
+from ai_session.errors import BackendUnavailable, OutputExpired, SessionNotFound
 from ai_session.models import ScreenSnapshot
 from ai_session.system.turns import SLICE_SECONDS, Steps, Turns, finished
 from ai_session.terminal import screen
@@ -101,7 +101,7 @@ class Display:
         try:
             # No emulator for this machine: programs that ask go unanswered, commands work all the same. Or no log any
             # more.
-            with contextlib.suppress(BackendUnavailable, OSError):
+            with contextlib.suppress(BackendUnavailable, SessionNotFound, OSError):
                 while self._asked is not None:
                     await self._look(lambda _: None)
         finally:

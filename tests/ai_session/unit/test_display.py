@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
-from ai_session.terminal.display import preload
+from ai_session.system.turns import Turns
+from ai_session.terminal.display import Display, preload
+from ai_session.terminal.log import MappedLog
 from tests.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parents[3]
@@ -58,3 +61,18 @@ def test_who_asks_while_the_emulator_is_loaded_is_answered_afterwards(home: Path
 def test_who_gives_up_waiting_for_the_emulator_does_so_for_nobody_else() -> None:
     assert not preload().cancel()
     preload().result(BOUND_SECONDS)
+
+
+def test_a_question_of_a_session_that_is_closed_meanwhile_is_let_go_of(home: Path) -> None:
+    async def answering() -> None:
+        log = MappedLog(home / "log")
+        reader, writer = os.pipe()
+        os.write(writer, b"\x1b[6n")
+        display = Display(log, 24, 80, Turns(), 1)
+        display.answer(log.fill(lambda into: os.readv(reader, [into])), lambda _: None)
+        for end in (reader, writer):
+            os.close(end)
+        log.close()
+        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+
+    asyncio.run(answering())
