@@ -296,38 +296,51 @@ def contents(file: io.BufferedIOBase) -> bytes:
 
 
 def fork_programs(package: str, link: socket.socket) -> None:
-    """Until the other side ends. Who waits for a program is a process of its own, so that they run side by side."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    """Until the other side ends. Of each program its pid is told at once and its wait status when it has ended."""
+    running: dict[int, tuple[int, int]] = {}  # by descriptor of the process: its pid, and where its end is told
+    ready = select.poll()
+    ready.register(link, select.POLLIN)
     while True:
-        message, fds, _, _ = socket.recv_fds(link, MESSAGE_BYTES, 5)
-        if not message:
-            return
-        if os.fork() == 0:
-            link.close()
-            keep(package, json.loads(message), fds)
-        for fd in fds:
-            os.close(fd)
+        for fd, _ in ready.poll():
+            if fd != link.fileno():
+                pid, tell = running.pop(fd)
+                ready.unregister(fd)
+                os.close(fd)
+                status = os.waitpid(pid, 0)[1]
+                with suppress(BrokenPipeError):  # nobody waits any more
+                    os.write(tell, NUMBER.pack(status))
+                os.close(tell)
+                continue
+            message, fds, _, _ = socket.recv_fds(link, MESSAGE_BYTES, 5)
+            if not message:
+                return
+            pid = os.fork()
+            if pid == 0:
+                link.close()
+                for theirs, (_, tell) in running.items():
+                    os.close(theirs)
+                    os.close(tell)
+                begin(package, json.loads(message), fds)
+            for given in (*fds[:3], *fds[4:]):
+                os.close(given)
+            with suppress(BrokenPipeError):
+                os.write(fds[3], NUMBER.pack(pid))
+            process = os.pidfd_open(pid)
+            ready.register(process, select.POLLIN)
+            running[process] = pid, fds[3]
 
 
-def keep(package: str, plan: dict[str, Any], fds: list[int]) -> NoReturn:
-    """Forks the program, and tells of its end."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    pid = os.fork()
-    if pid == 0:
-        for terminal in fds[4:]:
-            os.setsid()
-            fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
-        for number, fd in enumerate(fds[:3]):
-            os.dup2(fd, number)
-        for fd in fds:
-            os.close(fd)
-        os.chdir(plan["cwd"])
-        become(package, [sys.executable, "-m", package, *plan["words"]], plan["env"], plan["script"])
-    for fd in (*fds[:3], *fds[4:]):
+def begin(package: str, plan: dict[str, Any], fds: list[int]) -> NoReturn:
+    """In the process that is to be the program."""
+    for terminal in fds[4:]:
+        os.setsid()
+        fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+    for number, fd in enumerate(fds[:3]):
+        os.dup2(fd, number)
+    for fd in fds:
         os.close(fd)
-    os.write(fds[3], NUMBER.pack(pid))
-    os.write(fds[3], NUMBER.pack(os.waitpid(pid, 0)[1]))
-    os._exit(0)
+    os.chdir(plan["cwd"])
+    become(package, [sys.executable, "-m", package, *plan["words"]], plan["env"], plan["script"])
 
 
 def become(package: str, line: Sequence[str], env: Mapping[str, str], script: str = "") -> NoReturn:
@@ -392,6 +405,7 @@ def fork_daemons() -> None:
 
 
 if __name__ == "__main__":
+    gc.disable()  # until all is loaded, which stays
     package = sys.argv[1]
     loaded = [f"{package}.{name}" for name in WORKING.split()]
     if package == "ai_session":
@@ -402,4 +416,5 @@ if __name__ == "__main__":
         importlib.import_module(name)
     assert threading.active_count() == 1, "threads do not survive a fork"
     gc.freeze()
+    gc.enable()
     fork_programs(package, socket.socket(fileno=int(sys.argv[2])))
