@@ -41,11 +41,28 @@ from tests.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parents[1]
 WORKING = """
-app brains.playbook.plugin cli.live_view cli.logs cli.main cli.mcp_server cli.run cli.serve cli.watch cli.worker
-clients.mcp.connection clients.mcp.plugin engines.dbos.client engines.dbos.plugin plan.check runs.service
-servers.mcp.dispatch servers.mcp.plugin servers.visionflow.plugin
+__main__ app brains.playbook.plugin cli.configured_servers cli.live_view cli.logs cli.main cli.mcp_server cli.plan
+cli.run cli.serve cli.tools cli.watch cli.worker clients.mail clients.mcp.connection clients.mcp.plugin
+engines.dbos.client engines.dbos.engine engines.dbos.plugin plan.check runs.service servers.mcp.dispatch
+servers.mcp.plugin servers.visionflow.plugin
 """
 """Modules of ccswarm that bring all that a verb, a worker and a server need; ai_session is loaded whole."""
+LATER = {
+    "ai_session": [
+        "anyio._backends._asyncio",
+        "libtmux",
+        "pyghostty.core",
+        "tree_sitter_bash",
+        "typer._click.decorators",
+    ],
+    "ccswarm": [
+        "agentwire.http.access_token",
+        "anyio._backends._asyncio",
+        "dbos._sys_db_sqlite",
+        "typer._click.decorators",
+    ],
+}
+"""What is loaded when it is first used; a terminal's screen alone takes 0.2 s."""
 DAEMON = ["-P", "-m", "ai_session"]
 LINE_BYTES = 1 << 12
 """For the words of a program in /proc; what waits for programs knows them by their words."""
@@ -412,7 +429,7 @@ if __name__ == "__main__":
         trees = [([str(ROOT / name)], f"{name}.") for name in ("agentwire", package)]
         loaded = [module.name for tree in trees for module in pkgutil.walk_packages(*tree)]
         fork_daemons()
-    for name in loaded:
+    for name in (*loaded, *LATER[package]):
         importlib.import_module(name)
     assert threading.active_count() == 1, "threads do not survive a fork"
     gc.freeze()
