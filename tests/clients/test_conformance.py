@@ -37,11 +37,12 @@ TASKS = {
 }
 WITHOUT_FIXTURES = {
     "2025-11-25": ("server-initialize", "ping", "tools-list"),
-    "2026-07-28": ("tools-list", "caching", "input-required-result-unsupported-methods"),
+    "2026-07-28": ("caching", "tools-list", "input-required-result-unsupported-methods"),
 }
 """What can be asked of the server itself, whose tools are its own."""
 
 
+@pytest.mark.corners
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_every_check_passes_that_is_not_excluded_by_name(shared_home: Path, transport: str, revision: str) -> None:
@@ -73,7 +74,14 @@ def real(shared_home: Path) -> Iterator[str]:
     stop_daemons(shared_home)
 
 
-@pytest.mark.parametrize(("revision", "name"), [(r, name) for r, names in WITHOUT_FIXTURES.items() for name in names])
+@pytest.mark.parametrize(
+    ("revision", "name"),
+    [
+        pytest.param(revision, name, marks=pytest.mark.torture if number else ())  # the fixtures are asked all of them
+        for revision, names in WITHOUT_FIXTURES.items()
+        for number, name in enumerate(names)
+    ],
+)
 def test_the_server_itself(real: str, revision: str, name: str) -> None:
     checks = scenario(real, name, revision)
     assert checks

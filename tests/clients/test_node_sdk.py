@@ -47,7 +47,13 @@ def sdk(connected: Sdk, home: Path) -> Iterator[Sdk]:
     connected.facts("close_session", session_id="sdk")
 
 
-@pytest.mark.parametrize(("variant", "version"), VARIANTS.items())
+@pytest.mark.parametrize(
+    ("variant", "version"),
+    [
+        pytest.param(variant, version, marks=pytest.mark.torture if variant in ("legacy", MODERN) else ())
+        for variant, version in VARIANTS.items()
+    ],
+)
 def test_cold_start_lists_the_tools(variant: str, version: str) -> None:
     with Sdk(variant) as client:
         assert client.met["version"] == version

@@ -87,6 +87,7 @@ def test_by_the_playbook_of_an_agent(house: House, desk: RunDesk, gates: str) ->
     unharmed(house)
 
 
+@pytest.mark.torture  # test_gates.py has what a playbook's gate is refused
 @pytest.mark.parametrize("gates", first(GATES, "tool"))
 def test_by_a_model_that_obeys_what_it_read(house: House, desk: RunDesk, gates: str) -> None:
     replies = [reply(("swarm.delegate", {"tasks": [hidden(GATES[gates])]})), reply(finish("failed", "It was refused."))]
@@ -181,6 +182,7 @@ def test_a_clients_plan_says_nothing_that_is_the_persons_not_even_the_same(house
         assert told in client.refused("start_run", plan=plan + more)["message"]
 
 
+@pytest.mark.torture  # test_gates.py: a client's gate acts for who does the task, and counts in its budget
 def test_a_client_has_commands_run_by_who_may_and_as_that_agent(house: House) -> None:
     """The honest way: the agent's grants, its budget, a question to the person where it has to ask."""
     maker = agent("maker", "ai-session.*", "swarm.list_agents", more="budget = { calls = 3 }")

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,10 +17,12 @@ from typing import Any
 import pytest
 
 from agentwire.http.access_token import FILE
+from tests import forked
 from tests.ai_session.contract.command_line import LINE, CommandLine
 from tests.ai_session.contract.rpc_world import House, new_house
 from tests.ai_session.contract.wire import BOUND_SECONDS, runtime, stop_daemons
 from tests.browser_bytes import Target, by_pages, by_smugglers
+from tests.forked import Forked
 from tests.strangers import IS_ROOT, USERS, as_user, exchange, without_sock_diag
 
 WRITE = {
@@ -61,11 +63,16 @@ class Served:
 def serving(
     house: House, *words: str, before: list[str] | None = None, talk: Talk = exchange, port: int = 0
 ) -> Iterator[Served]:
-    env = {**CommandLine(house.home).env, "HOME": str(house.home)}
-    line = [*(before or ()), *LINE, *words, "--port", str(port)]
-    with subprocess.Popen(
-        line, cwd=house.workspace, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    env, line = {**CommandLine(house.home).env, "HOME": str(house.home)}, [*words, "--port", str(port)]
+    process: Forked | subprocess.Popen[bytes]
+    with ExitStack() as stack:
+        if before:
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            started = subprocess.Popen([*before, *LINE, *line], cwd=house.workspace, env=env, **pipes)  # type: ignore[call-overload]
+            process = stack.enter_context(started)
+        else:
+            process = forked.piped("ai_session", line, cwd=house.workspace, env=env)
+            stack.callback(process.close)
         assert process.stdout
         try:
             first = process.stdout.readline().decode()
@@ -186,6 +193,7 @@ def said(served: Served, method: str, path: str, body: bytes | None = None, **he
     return int(head.split()[1]), rest
 
 
+@pytest.mark.either("stranger")
 def test_nobody_else_has_a_tool_called_or_listed(world: Path, stranger: Any) -> None:
     house = new_house(world)
     try:
@@ -213,6 +221,7 @@ def test_nobody_else_has_a_tool_called_or_listed(world: Path, stranger: Any) -> 
         stop_daemons(house.home)
 
 
+@pytest.mark.either("stranger")
 def test_nobody_else_gets_more_of_the_front_than_how_to_sign_in(house: House, stranger: Any) -> None:
     with shared(house, stranger, *FRONT) as served:
         for shown in ({}, {"Authorization": "Bearer guess"}):

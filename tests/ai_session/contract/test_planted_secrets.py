@@ -131,6 +131,7 @@ def test_no_place_tells_a_secret(planted: World, how: tuple[str, str]) -> None:
     look_everywhere(planted, how[1])
 
 
+@pytest.mark.torture  # of one terminal every place is looked at above
 @like("unboxed", "tmux")
 def test_no_place_of_another_terminal_tells_a_secret(planted: World, how: tuple[str, str]) -> None:
     print_them(planted)

@@ -24,6 +24,7 @@ from ai_session.sandbox.sandbox import Machine, Sandbox, ids
 from tests.ai_session.contract.command_line import BOUND_SECONDS, CommandLine, finish
 from tests.ai_session.contract.ways import Audit
 from tests.ai_session.contract.wire import daemon_pids, runtime
+from tests.bounds import pause
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 WORDS = ("--profile", "workspace", "--workspace", "w", "--")
@@ -171,7 +172,7 @@ def test_of_a_verb_that_is_killed_the_end_is_lost_and_its_program_gone(line: Com
         process.wait(BOUND_SECONDS)
     with line.client() as client:
         while client.request("status")["connections"] > 1:
-            os.sched_yield()
+            pause()
     ((_, end),) = audit.calls()
     assert (end["outcome"], end["level"], end.get("exit_code")) == ("lost", "bwrap", None)
 

@@ -21,6 +21,7 @@ from ai_session.client.connection import ControlClient
 from ai_session.errors import AiSessionError, DaemonUnavailable
 from tests.ai_session.contract.command_line import CommandLine
 from tests.ai_session.contract.wire import BOUND_SECONDS, daemon_pids, living_in, runtime, stop_daemons
+from tests.bounds import pause
 from tests.conftest import UNBOXED, environment
 
 SHUT = '[[policy.rules]]\nid = "shut"\ndecision = "deny"\ntools = ["*"]\n'
@@ -120,7 +121,7 @@ class House:
         """Returns when no connection but this one is served, so that what they asked for has its end record."""
         with contextlib.suppress(DaemonUnavailable), self.line.client(start=False) as client:
             while client.request("status")["connections"] > 1:
-                os.sched_yield()
+                pause()
 
     def end_daemon(self) -> None:
         """As a person can without asking it; sessions go on."""

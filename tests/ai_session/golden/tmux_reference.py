@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bounds import BOUND_SECONDS
+from tests.bounds import BOUND_SECONDS, pause
 
 DRAWN = "all bytes drawn"
 FACTS = "#{pane_title}|#{cursor_y}|#{cursor_x}|#{alternate_on}|#{cursor_flag}"
@@ -75,7 +75,7 @@ class TmuxReference:
         deadline = time.monotonic() + BOUND_SECONDS
         while not (facts := self.ask("display-message", "-p", "-t", name, FACTS).strip()).startswith(DRAWN):
             assert time.monotonic() < deadline, facts
-            os.sched_yield()
+            pause()
         lines = as_shown(self.ask("capture-pane", "-pe", "-t", name))[:rows]
         self.ask("kill-session", "-t", name)
         row, col, alternate, shown = (int(fact) for fact in facts.split("|")[1:])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import re
-import select
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -14,12 +13,11 @@ from pathlib import Path
 
 from ai_session.client.connection import ControlClient, connect
 from ai_session.config.config import runtime_directories
-from tests.bounds import BOUND_SECONDS
+from tests import forked
+from tests.bounds import BOUND_SECONDS, pause
 
 LINES = 200_000
 EXPECTED = "".join(f"{n}\n" for n in range(1, LINES + 1))
-LOOK_SECONDS = 0.002
-"""Between two looks, so that what is waited for gets the processor."""
 
 
 def spin(holds: Callable[[], object], what: str) -> None:
@@ -27,7 +25,7 @@ def spin(holds: Callable[[], object], what: str) -> None:
     end = time.monotonic() + BOUND_SECONDS
     while not holds():
         assert time.monotonic() < end, what
-        select.select((), (), (), LOOK_SECONDS)
+        pause()
 
 
 def runtime() -> Path:
@@ -136,7 +134,7 @@ def kill(pid: int) -> None:
 @contextmanager
 def daemon() -> Iterator[None]:
     """A daemon of this HOME; afterwards it and everything it kept is gone."""
-    connect().close()
+    forked.daemon({**os.environ, "PYTHONPATH": str(forked.ROOT)})
     try:
         yield
     finally:

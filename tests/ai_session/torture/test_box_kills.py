@@ -97,6 +97,7 @@ def test_the_daemon(workspace: Path, backend: str, rounds: int) -> None:
     each_round(workspace, backend, rounds, judge)
 
 
+@pytest.mark.torture  # test_kills.py kills it without a box
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_the_holder(workspace: Path, rounds: int) -> None:
     def judge(one: Round) -> None:
@@ -108,6 +109,7 @@ def test_the_holder(workspace: Path, rounds: int) -> None:
     each_round(workspace, "pty", rounds, judge)
 
 
+@pytest.mark.torture  # test_kills.py kills it without a box
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_the_tmux_server(workspace: Path, rounds: int) -> None:
     def judge(one: Round) -> None:
@@ -120,6 +122,7 @@ def test_the_tmux_server(workspace: Path, rounds: int) -> None:
     each_round(workspace, "tmux", rounds, judge)
 
 
+@pytest.mark.torture  # the shell ends as it does with the first process of its box, below
 @pytest.mark.either("backend")
 @pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -134,6 +137,7 @@ def test_the_first_process_of_the_box(workspace: Path, backend: str, rounds: int
     each_round(workspace, backend, rounds, lambda one: ended(one, first_of(one.pid)))
 
 
+@pytest.mark.torture  # test_kills.py kills it without a box
 @pytest.mark.either("backend")
 @pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("backend", BACKENDS)

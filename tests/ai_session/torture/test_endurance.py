@@ -127,7 +127,9 @@ def check_nothing_is_left(client: ControlClient, before: Footprint, held: int) -
     ("backend", "lines"),
     [
         pytest.param("pty", 1_300_000, id="pty-10-MB"),
-        pytest.param("tmux", 1_300_000, id="tmux-10-MB"),
+        pytest.param(
+            "tmux", 1_300_000, id="tmux-10-MB", marks=pytest.mark.torture
+        ),  # test_tmux_backend.py bounds its log
         pytest.param("pty", 115_000_000, id="pty-1-GB", marks=[pytest.mark.torture, pytest.mark.timeout(900)]),
         pytest.param("tmux", 35_000_000, id="tmux-300-MB", marks=[pytest.mark.torture, pytest.mark.timeout(900)]),
     ],
@@ -199,6 +201,7 @@ def test_sessions_are_created_and_closed(count: int) -> None:
         check_nothing_is_left(client, before, held)
 
 
+@pytest.mark.torture  # test_python_api.py has a hundred in five sessions
 @pytest.mark.parametrize("amount", amounts((4, 10), (20, 250), 900))
 def test_many_commands_in_many_sessions_at_once(amount: tuple[int, int]) -> None:
     sessions, commands = amount

@@ -120,6 +120,7 @@ def carrying(token: str) -> list[int]:
     return found
 
 
+@pytest.mark.torture  # test_resource_watch.py ends one in each kind of box
 @pytest.mark.parametrize("backend", PTY_FIRST)
 def test_a_fork_bomb(backend: str) -> None:
     with few_processes() as here, here.caller() as client:

@@ -125,6 +125,7 @@ def test_a_session_can_be_closed_to_free_the_disk(small: World, gate: Path, back
         works(client, backend, "quiet")
 
 
+@pytest.mark.torture  # above the disk is full, in test_kills.py the daemon is killed
 @pytest.mark.parametrize("backend", TMUX_FIRST)
 def test_a_daemon_killed_while_the_disk_is_full_is_replaced(small: World, gate: Path, backend: str) -> None:
     with small.caller() as client:

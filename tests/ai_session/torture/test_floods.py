@@ -21,7 +21,8 @@ AT_ONCE_SECONDS = 0.25
 LONG_SECONDS = 20.0
 
 EVERY = [(backend, kind) for backend in plugins.names("backends") for kind in ALL]
-SOME = [("pty", "marks"), ("pty", "csi"), ("tmux", "marks"), ("tmux", "120 MB line")]
+SOME = [("pty", "marks"), ("tmux", "120 MB line")]
+MORE = [pytest.param(*case, marks=pytest.mark.torture) for case in (("pty", "csi"), ("tmux", "marks"))]
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +74,7 @@ class Flood:
         assert made["state"] == "ready"
 
 
-@pytest.mark.parametrize(("backend", "kind"), SOME)
+@pytest.mark.parametrize(("backend", "kind"), [*SOME, *MORE])
 def test_others_are_answered_during_a_flood(backend: str, kind: str) -> None:
     with daemon(), connect() as client:
         flood = Flood(client, backend, kind)

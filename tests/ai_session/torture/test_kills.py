@@ -65,6 +65,7 @@ def test_the_holder_is_killed(rounds: int) -> None:
     each_round("pty", rounds, judge, HOLDER)
 
 
+@pytest.mark.torture  # test_backend_survival.py kills both without sessions
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_holder_then_daemon_are_killed(rounds: int) -> None:
     def judge(one: Round, pids: list[int]) -> None:
@@ -117,6 +118,7 @@ def test_the_tmux_server_is_killed(rounds: int) -> None:
     each_round("tmux", rounds, judge, r"tmux\.sock")
 
 
+@pytest.mark.torture  # test_audit_join.py kills clients in the midst of calls
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_the_relay_is_killed(rounds: int) -> None:
     command = [sys.executable, "-m", "ai_session", "mcp-server", "--stdio"]

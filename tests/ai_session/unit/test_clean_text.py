@@ -111,7 +111,7 @@ PIECES = st.sampled_from(
 
 @given(st.lists(st.one_of(PIECES, st.binary(max_size=4)), max_size=60).map(b"".join))
 @example(bytes(range(256)) * 2)
-@settings(max_examples=250)
+@settings(max_examples=125)
 def test_any_bytes_give_harmless_text(data: bytes) -> None:
     text = clean(data)
     text.encode("utf-8")
@@ -133,7 +133,7 @@ def motions(letters: str, *more: bytes) -> st.SearchStrategy[bytes]:
 
 
 @given(st.one_of(motions("ABCDEFG@PXLM"), motions("ABCDEFGXLM", "世".encode(), "界 ok".encode())))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_same_as_a_terminal_shows(data: bytes) -> None:
     assert lines_of(clean(data)) == lines_of(shown_by_a_terminal(data))
 

@@ -19,7 +19,7 @@ from ai_session.gate.hook import AT_ONCE, MAX_ANSWER_BYTES, MAX_REASON_CHARS, Ho
 from ai_session.gate.policy.policy import STRICTNESS, Decision, HookProgram
 from ai_session.gate.written import WrittenDirectories
 from ai_session.models import Principal, SandboxProfile
-from tests.bounds import BOUND_SECONDS
+from tests.bounds import BOUND_SECONDS, pause
 
 pytestmark = pytest.mark.anyio
 AGENT, PERSON = Principal("mcp", os.getuid(), client="agent"), Principal("person", os.getuid())
@@ -162,7 +162,7 @@ async def test_what_takes_too_long_is_ended_with_all_it_started(home: Path, text
     group = int((home / "pid").read_text())
     async with asyncio.timeout(BOUND_SECONDS):
         while lives(group):  # what was killed is gone as soon as its parent has waited for it
-            await asyncio.to_thread(os.sched_yield)
+            await asyncio.to_thread(pause)
 
 
 async def test_what_leaves_its_group_and_keeps_the_pipe_holds_up_nobody(home: Path) -> None:

@@ -25,7 +25,7 @@ from ai_session.terminal.log import (
     OutputLog,
     Source,
 )
-from tests.bounds import BOUND_SECONDS
+from tests.bounds import BOUND_SECONDS, pause
 
 READER = """
 import os, sys
@@ -251,7 +251,7 @@ def test_a_killed_reader_loses_nothing(tmp_path: Path, kills: int) -> None:
         reader = subprocess.Popen(argv, pass_fds=[master], env={**os.environ, "PYTHONPATH": "."})
         wanted = committed(tmp_path / "log.end") + dice.randrange(1, 300_000)
         while committed(tmp_path / "log.end") < wanted and reader.poll() is None:
-            os.sched_yield()
+            pause()
         assert reader.poll() is None, "the reader ended before it was killed"
         reader.kill()
         reader.wait()

@@ -133,7 +133,7 @@ RULE_SETS = st.lists(st.sampled_from(SOME_RULES), max_size=7, unique_by=lambda r
 
 
 @given(ACTIONS, RULE_SETS, st.sampled_from(MODES))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 def test_laws_of_every_decision(action: Action, rules: list[dict[str, Any]], mode: str) -> None:
     policy = Policy(1000, mode, rules)
     decision = policy.decide(action)
@@ -252,7 +252,7 @@ def looks_safe(line: str) -> bool:
 
 @given(st.sampled_from(HOSTILE + ORDINARY).map(lambda line: line[:400]), st.lists(MUTATIONS, max_size=4))
 @example("ls", [])
-@settings(deadline=None, max_examples=250)
+@settings(deadline=None, max_examples=125)
 def test_no_mutated_line_is_allowed_unless_its_words_are_listed(
     line: str, mutations: list[tuple[int, str, int]]
 ) -> None:

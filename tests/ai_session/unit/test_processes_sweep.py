@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ai_session.system import processes
-from tests.bounds import BOUND_SECONDS
+from tests.bounds import BOUND_SECONDS, pause
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -114,7 +114,7 @@ def until(wanted: Callable[[], bool]) -> None:
     deadline = time.monotonic() + BOUND_SECONDS
     while not wanted():
         assert time.monotonic() < deadline
-        os.sched_yield()
+        pause()
 
 
 def _command(pid: int) -> str:
@@ -132,7 +132,7 @@ def test_members_leave_in_their_own_way_when_asked_and_the_deaf_are_left_to_the_
     deadline = time.monotonic() + BOUND_SECONDS
     while not (home / "up1").exists() or not (home / "up2").exists():
         assert time.monotonic() < deadline
-        os.sched_yield()
+        pause()
     assert started[1].pid in processes.ask_to_leave("end-cookie")
     assert started[0].wait(BOUND_SECONDS) == 0
     assert (home / "bye").read_text() == "bye\n"

@@ -298,7 +298,7 @@ streams = st.lists(pieces, max_size=60).map(b"".join)
 @given(streams, st.integers(0, 700))
 @example(b"\x1b[190C" * 300, 300)
 @example(b"\x1b]" + b"x" * 3000, 300)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_rendering_keeps_its_bound_and_accounts_for_every_byte(data: bytes, max_chars: int) -> None:
     with output(data) as made:
         rendering = finished(made.finished().render(max_chars))
@@ -311,7 +311,7 @@ def test_a_rendering_keeps_its_bound_and_accounts_for_every_byte(data: bytes, ma
 
 
 @given(streams, st.integers(1, 200), st.integers(0, 500))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_pages_follow_each_other_to_the_end(data: bytes, max_chars: int, offset: int) -> None:
     with output(data) as made:
         transcript = made.finished()

@@ -227,6 +227,7 @@ def shared(home: Path, stranger: Any, kind: Any) -> Iterator[Shared]:
             yield Shared(port, desk.state, direct)
 
 
+@pytest.mark.either("stranger")
 def test_nobody_else_gets_a_line_but_refusals(home: Path, stranger: Any) -> None:
     with shared(home, stranger, visionflow_desk) as there:
         address = ("127.0.0.1", there.port)
@@ -270,6 +271,7 @@ def status_and_body(found: bytes) -> tuple[int, Any]:
     return int(head.split()[1]), json.loads(body)
 
 
+@pytest.mark.either("stranger")
 def test_nobody_else_gets_a_request_answered_but_the_public_card(home: Path, stranger: Any) -> None:
     with shared(home, stranger, a2a_standard_desk) as there:
         address = ("127.0.0.1", there.port)

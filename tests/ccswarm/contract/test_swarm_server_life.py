@@ -15,7 +15,7 @@ from ccswarm import app
 from ccswarm.config.settings import Settings
 from ccswarm.servers.base import Entrance
 from ccswarm.servers.mcp.dispatch import Conversation
-from tests.bounds import BOUND_SECONDS
+from tests.bounds import BOUND_SECONDS, pause
 from tests.ccswarm.contract.run_desk import AGENTS, BASE, HELD, QUICK, SERVERS, TWO, RunDesk, step, task
 from tests.ccswarm.contract.server_client import INITIALIZE, MODERN, ServerClient, serving
 from tests.ccswarm.contract.verb_desk import agent
@@ -236,6 +236,7 @@ def test_what_an_agent_asks_is_listed_and_answered_by_a_person_only(desk: RunDes
         assert asked["answer"] == f"ccswarm approve {asked['id']}"
         status = client.tool("run_status", run=run)
         while status["status"] == "running":  # the other task has not told its end
+            pause()
             status = client.tool("run_status", run=run)
         assert status["status"] == "waiting_approval"
         assert status["approvals"] == [asked]

@@ -567,14 +567,14 @@ def test_no_more_is_read_to_compare_it_than_there_was_and_a_bound(place: World) 
 
 
 def test_objects_that_take_gigabytes_to_hold_are_refused(place: World) -> None:
-    bounds = Bounds(seconds=3600, cpu_seconds=3600, memory_bytes=100 << 20)
+    bounds = Bounds(seconds=3600, cpu_seconds=3600, memory_bytes=32 << 20)
     clones = Clones(place.repository, place.directory / "clones", Git(place.environ, of_agents=bounds))
     clone = clones.make("run_1", "ada")
     words = ("hash-object", "-w", "-t", "tree", "--stdin", "--literally")
-    tree = place.git(*words, at=clone.path, given=("100644 a\0" + "\0" * 20) * (200 << 15))
+    tree = place.git(*words, at=clone.path, given=("100644 a\0" + "\0" * 20) * (80 << 15))
     commit = place.git("commit-tree", tree, "-p", "HEAD", "-m", "large", at=clone.path)
     (clone.path / ".git/refs/heads" / clone.branch).write_text(commit + "\n")
-    with pytest.raises(WorkRefused, match=r"needs more than 104857600 bytes of memory"):
+    with pytest.raises(WorkRefused, match=r"needs more than 33554432 bytes of memory"):
         clones.collect(clone, "its work")
 
 
