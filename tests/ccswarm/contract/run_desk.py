@@ -102,9 +102,10 @@ class RunDesk(Desk):
             process.close()
 
     @contextmanager
-    def terminal(self, *words: str) -> Iterator[tuple[fdspawn, Forked]]:
-        """A verb on a terminal of its own."""
+    def terminal(self, *words: str, ahead: bytes = b"") -> Iterator[tuple[fdspawn, Forked]]:
+        """A verb on a terminal of its own, at which ``ahead`` was typed before it began."""
         ours, theirs = pty.openpty()
+        os.write(ours, ahead)
         fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("4H", 30, 110, 0, 0))
         typed = fdspawn(ours, timeout=BOUND_SECONDS)
         env = {**self.env, "TERM": "xterm-256color"}

@@ -124,8 +124,7 @@ def test_whatever_else_is_typed_is_no(desk: RunDesk, key: str) -> None:
 def test_what_was_typed_before_the_question_is_no_answer(desk: RunDesk) -> None:
     desk.run("tools")
     desk.file.write_text(EVIL)
-    with desk.terminal("tools") as (terminal, verb):
-        terminal.send("yyyyyy\n")
+    with desk.terminal("tools", ahead=b"yyyyyy\n") as (terminal, verb):
         terminal.expect_exact("use it? [y/N] ")
         terminal.send("n")
         assert verb.wait(BOUND_SECONDS) == 5
