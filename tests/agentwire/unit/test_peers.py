@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from agentwire.system.peers import can_tell, is_own, user_of
+from tests.bounds import BOUND_SECONDS
 from tests.strangers import IS_ROOT, USERS, as_user, without_sock_diag
 
 ROOT = Path(__file__).parents[3]
@@ -182,7 +183,7 @@ def test_over_a_unix_socket_too(tmp_path: Path) -> None:
 
 def test_where_the_kernel_does_not_tell_everybody_is_nobody() -> None:
     line = [*without_sock_diag(), sys.executable, "-c", ALONE]
-    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True, timeout=BOUND_SECONDS)
     assert done.stdout == "None\n"
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
-import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from tests import forked
+from tests.ai_session.contract import control_request
 from tests.ai_session.contract.command_line import ROOT
 from tests.ai_session.contract.wire import BOUND_SECONDS, DATA, ENVELOPE, SERVER, Client, Message, living_in, runtime
 from tests.forked import Forked
@@ -102,39 +100,16 @@ def insider(home: Path, *words: str, code: int) -> str:
 
 def control(home: Path, method: str, **params: Any) -> Message:
     """One request to the daemon, of this process; its result or error."""
-    with socket.socket(socket.AF_UNIX) as link, link.makefile("rb") as answers:
-        link.settimeout(BOUND_SECONDS)
-        link.connect(str(runtime(home) / "sock"))
-        link.sendall(b'{"ai_session":1,"role":"control"}\n')
-        link.sendall(json.dumps({"id": 1, "method": method, "params": params}).encode() + b"\n")
-        answers.readline()
-        message: Message = json.loads(answers.readline())
-    return message["result"] if "result" in message else message["error"]
+    return control_request.control(str(runtime(home) / "sock"), method, params)
 
 
 def typed(home: Path, method: str, **params: Any) -> Message:
     """The same by a process in a person's window."""
-    return in_window(lambda: control(home, method, **params))
-
-
-def in_window(work: Callable[[], Any]) -> Any:
-    """What ``work`` returns (JSON) in a process that leads a terminal whose other side this process holds."""
-    reader, writer = os.pipe()
-    with forked.window() as terminal:
-        child = os.fork()
-        if child == 0:
-            try:
-                os.setsid()
-                fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
-                with open(writer, "w") as answer:
-                    json.dump(work(), answer)
-            finally:
-                os._exit(0)
-        os.close(writer)
-        with open(reader) as answer:
-            text = answer.read()
-        os.waitpid(child, 0)
-    return json.loads(text)
+    words = [str(runtime(home) / "sock"), method, json.dumps(params)]
+    env = {**living_in(home), "PYTHONPATH": str(ROOT)}
+    code, out, err = forked.run("ai_session", words, cwd=home, env=env, typed=True, script=control_request.__file__)
+    assert code == 0, err
+    return json.loads(out)
 
 
 def opened(home: Path, backend: str) -> None:

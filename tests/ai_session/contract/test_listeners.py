@@ -23,7 +23,7 @@ from tests.ai_session.contract.rpc_world import House, new_house
 from tests.ai_session.contract.wire import BOUND_SECONDS, runtime, stop_daemons
 from tests.browser_bytes import Target, by_pages, by_smugglers
 from tests.forked import Forked
-from tests.strangers import IS_ROOT, USERS, as_user, exchange, without_sock_diag
+from tests.strangers import IS_ROOT, USERS, as_user, exchange, exchange_as, without_sock_diag
 
 WRITE = {
     "jsonrpc": "2.0",
@@ -172,7 +172,7 @@ def shared(house: House, stranger: Any, *words: str) -> Iterator[Served]:
     if isinstance(stranger, int):
 
         def talk(address: tuple[str, int], data: bytes, *, over: bool = True) -> bytes:
-            return as_user(stranger, partial(exchange, address, data, over=over))
+            return exchange_as(stranger, "ai_session", address, data, over=over)
 
         with serving(house, *words, talk=talk) as served:
             yield served

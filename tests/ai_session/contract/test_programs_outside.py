@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import forked
+from tests.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parents[3]
 NAMES = ("tmux", "git", "bash", "bwrap", "prlimit", "ps", "python3", "sh", "env")
@@ -37,7 +38,7 @@ def project(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_our_own_verbs_run_none_of_it(home: Path, project: Path) -> None:
     subprocess.run(("/usr/bin/git", "init", "-q"), cwd=project, check=True)  # git is asked what its settings name
     verb = (sys.executable, "-P", "-m", "ai_session")
-    started = subprocess.run((*verb, "doctor"), cwd=project, capture_output=True, text=True, timeout=60)
+    started = subprocess.run((*verb, "doctor"), cwd=project, capture_output=True, text=True, timeout=BOUND_SECONDS)
     assert started.returncode == 0, started
     for words in (
         ("new", "mine", "--backend", "tmux", "--shell", "bash"),
@@ -68,8 +69,8 @@ def test_where_ai_session_lies_in_the_workspace_a_box_cannot_change_it(home: Pat
     (home / ".config/ai-session/config.toml").write_text('[sandbox]\nprotected = ["!/ccswarm/"]\n')
     verb = (project / ".venv/bin/python", "-P", "-m", "ai_session")
     boxed = (*verb, "sandbox", "--profile", "workspace", "--", "sh", "-c", script)
-    done = subprocess.run(boxed, cwd=project, capture_output=True, text=True, timeout=60)
-    subprocess.run((*verb, "daemon", "stop"), cwd=project, capture_output=True, check=True, timeout=60)
+    done = subprocess.run(boxed, cwd=project, capture_output=True, text=True, timeout=BOUND_SECONDS)
+    subprocess.run((*verb, "daemon", "stop"), cwd=project, capture_output=True, check=True, timeout=BOUND_SECONDS)
     assert (project / "work").exists(), done.stderr
     assert [str(path.relative_to(project)) for path in project.rglob("planted")] == ["ccswarm/planted"], done.stderr
     assert not (project / "moved").exists()

@@ -12,6 +12,7 @@ import pytest
 
 from ai_session.config import plugins
 from tests.ai_session.contract.shell_harness import RawSession, start
+from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.corners
 
@@ -129,7 +130,7 @@ def shown_by_tmux(log: bytes, home: Path) -> list[str]:
     show = f"stty raw; cat {home}/log; tmux -S {home}/tmux wait-for -S shown; cat"
     subprocess.run([*tmux, "new-session", "-d", "-x", "200", "-y", "50", show], check=True)
     try:
-        subprocess.run([*tmux, "wait-for", "shown"], check=True, timeout=10)
+        subprocess.run([*tmux, "wait-for", "shown"], check=True, timeout=BOUND_SECONDS)
         screen = subprocess.run([*tmux, "capture-pane", "-p"], check=True, capture_output=True, text=True).stdout
     finally:
         subprocess.run([*tmux, "kill-server"], check=True)

@@ -24,9 +24,9 @@ from ai_session.sandbox.workspace.protected_paths import MOST_BY_BUBBLEWRAP, PLA
 from tests.ai_session.contract.command_line import LINE, CommandLine
 from tests.ai_session.contract.wire import daemon_pids, runtime
 from tests.ai_session.escape.session import without_namespaces
+from tests.bounds import BOUND_SECONDS
 
 BOXED = '[policy]\nmode = "trusted"\n[session]\nuser_rc = false\n'
-BOUND_SECONDS = 30.0
 SECOND = 1.0
 
 
@@ -112,7 +112,7 @@ def test_a_plant_is_in_the_result_the_lists_and_the_record(project: Project, bac
             assert record["workspace"] == str(project.root)
     assert "3: " in project.line.out("ls")
     assert "notice\tnew repository lib/.git" in project.line.out("info", "s")
-    advice = project.line.run("doctor", code=0, timeout=60).stdout
+    advice = project.line.run("doctor", code=0, timeout=BOUND_SECONDS).stdout
     assert "git config --global diff.ignoreSubmodules all" in advice
     assert "lib/.git" in advice
     warned = project.line.run("exec", "s", "echo x >.envrc; sleep 0.3; echo done")
@@ -241,7 +241,7 @@ def test_what_is_not_protected_is_said(project: Project) -> None:
         assert record["unprotected"] == said
         assert noticed(run(client, "echo planted >other")) == [("changed", "b/.envrc")]
     assert "symbolic link: 1" in project.line.out("info", "s")
-    assert "symbolic link: 1" in project.line.run("doctor", code=0, timeout=60).stdout
+    assert "symbolic link: 1" in project.line.run("doctor", code=0, timeout=BOUND_SECONDS).stdout
 
 
 def litter(project: Project, inside: str = ".") -> list[str]:
@@ -429,7 +429,12 @@ def weak_daemon(project: Project, **sandbox: str) -> None:
 
 def weak_doctor(project: Project, code: int) -> str:
     done = subprocess.run(
-        [*WEAK, *LINE, "doctor"], env=project.line.env, check=False, capture_output=True, text=True, timeout=60
+        [*WEAK, *LINE, "doctor"],
+        env=project.line.env,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=BOUND_SECONDS,
     )
     assert done.returncode == code, done
     return done.stdout

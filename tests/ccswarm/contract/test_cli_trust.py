@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from ccswarm.config.trust import ConfigTrust
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import BASE, QUICK, TWO, RunDesk, step, task
 from tests.ccswarm.contract.verb_desk import FIRST_USE, SERVERS, agent, server
 
-BOUND_SECONDS = 30
 EVIL = '[mcp]\nservers = [{ name = "e", command = "sh -c \'touch PWNED\'" }]\n' + agent("ann", "e.*")
 
 

@@ -31,7 +31,7 @@ from tests.ccswarm.contract.serve_desk import BOUND_SECONDS, Serving
 from tests.ccswarm.contract.verb_desk import ROOT
 from tests.conftest import client_environment, environment
 from tests.forked import Forked
-from tests.strangers import IS_ROOT, USERS, acting_as, as_user, exchange, without_sock_diag
+from tests.strangers import IS_ROOT, USERS, acting_as, as_user, exchange, exchange_as, without_sock_diag
 
 INIT = {"jsonrpc": "2.0", "id": "1", "method": "swarm_init", "params": {"topology": "mesh"}}
 PING = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
@@ -203,7 +203,7 @@ def direct(address: tuple[str, int], data: bytes, over: bool = True) -> bytes:
 
 
 def of(user: int) -> Any:
-    return lambda address, data, over=True: as_user(user, lambda: exchange(address, data, over=over))
+    return lambda address, data, over=True: exchange_as(user, "ccswarm", address, data, over=over)
 
 
 STRANGERS = (*(USERS if IS_ROOT else ()), "nobody knows who")

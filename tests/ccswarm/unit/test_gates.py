@@ -13,6 +13,7 @@ import pytest
 
 from ccswarm.engines.base import Execution
 from ccswarm.plan.origin import Author, Origin
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.cli_world import CliWorld
 from tests.ccswarm.doubles import MemoryClient, Received, tool
 from tests.ccswarm.engine_double import MemoryStore
@@ -181,7 +182,7 @@ async def test_a_person_is_asked_once_for_each_gate_and_shown_its_command(tmp_pa
     gates = [{"command": "make test"}, {"command": "make lint"}]
     plan = {"agents": crew, "tasks": [{**part(*gates), "id": "main", "visits": 1}]}
     asked: list[Mapping[str, Any]] = []
-    async with world.working(), asyncio.timeout(20):
+    async with world.working(), asyncio.timeout(BOUND_SECONDS):
         await world.swarm.submit(settings(plan), "run_1", "/project")
         for _ in range(3):
             while not (open_ := [one for one in await world.swarm.approvals() if "answer" not in one]):
@@ -204,7 +205,7 @@ async def test_a_person_is_asked_once_for_each_gate_and_shown_its_command(tmp_pa
 async def test_a_gate_that_a_person_refuses_does_not_hold_and_nothing_of_it_runs(tmp_path: Path) -> None:
     world = Shell(tmp_path)
     given = handed_on(part(GATE), agents=agents(cleo={"approval": "destructive"}))
-    async with world.working(), asyncio.timeout(20):
+    async with world.working(), asyncio.timeout(BOUND_SECONDS):
         await world.swarm.submit(settings(given), "run_1", "/project", origin=Origin.PERSON)
         for agreed in (True, False):  # to the handing on, and not to the gate
             while not (asked := [one for one in await world.swarm.approvals() if "answer" not in one]):
@@ -250,7 +251,7 @@ async def test_steps_that_are_handed_on_use_the_tools_of_who_does_them(tmp_path:
 async def test_a_task_that_is_stopped_while_its_gate_runs_is_not_done_again(tmp_path: Path) -> None:
     world = Shell(tmp_path, hang=True)
     plan = handed_on(part(GATE, visits=3))
-    async with world.working(), asyncio.timeout(20):
+    async with world.working(), asyncio.timeout(BOUND_SECONDS):
         await world.swarm.submit(settings(plan), "run_1", "/project", origin=Origin.PERSON)
         await world.hangs.wait()
         await world.swarm.call_off("run_1", "enough")
@@ -265,7 +266,7 @@ async def test_a_gate_goes_on_where_another_process_was_killed(tmp_path: Path) -
     one = Shell(tmp_path, hang=True)
     crew = agents(bob={"grants": ["files.*", "ai-session.*"], "approval": "all"})
     plan = {"agents": crew, "tasks": [{**part(GATE), "id": "main"}]}
-    async with one.working(), asyncio.timeout(20):
+    async with one.working(), asyncio.timeout(BOUND_SECONDS):
         await one.swarm.submit(settings(plan), "run_1", "/project")
         for _ in range(2):
             while not (asked := [each for each in await one.swarm.approvals() if "answer" not in each]):
@@ -274,7 +275,7 @@ async def test_a_gate_goes_on_where_another_process_was_killed(tmp_path: Path) -
         await one.hangs.wait()
         one.engine.kill()
     other = Shell(tmp_path, store=one.engine.store, process="two")
-    async with other.working("other"), asyncio.timeout(20):
+    async with other.working("other"), asyncio.timeout(BOUND_SECONDS):
         await other.engine.recover("worker")
         run = await other.engine.wait("run_1")
     assert run.result["status"] == "succeeded", run.result
