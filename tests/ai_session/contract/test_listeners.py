@@ -193,7 +193,6 @@ def said(served: Served, method: str, path: str, body: bytes | None = None, **he
     return int(head.split()[1]), rest
 
 
-@pytest.mark.either("stranger")
 def test_nobody_else_has_a_tool_called_or_listed(world: Path, stranger: Any) -> None:
     house = new_house(world)
     try:

@@ -271,7 +271,6 @@ def status_and_body(found: bytes) -> tuple[int, Any]:
     return int(head.split()[1]), json.loads(body)
 
 
-@pytest.mark.either("stranger")
 def test_nobody_else_gets_a_request_answered_but_the_public_card(home: Path, stranger: Any) -> None:
     with shared(home, stranger, a2a_standard_desk) as there:
         address = ("127.0.0.1", there.port)
