@@ -10,9 +10,10 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests import forked
 from tests.ai_session.contract import asking
@@ -56,7 +57,7 @@ COMMANDS = (
 
 
 @contextmanager
-def scene(root: Path) -> Iterator[Console]:
+def scene(root: Path) -> Generator[Console]:
     """A console that has something to show."""
     home = new_home(root, UNBOXED + RULES)
     shop = home / "shop"
@@ -66,7 +67,13 @@ def scene(root: Path) -> Iterator[Console]:
         with asking.client(home) as agent, console(home) as here:
             asking.greet(agent, {}, name="claude-code")
             for name in dict.fromkeys(name for name, _ in COMMANDS):
-                given = {"shell": "bash", "backend": "pty", "working_directory": str(shop), "rows": 40, "cols": 130}
+                given: dict[str, Any] = {
+                    "shell": "bash",
+                    "backend": "pty",
+                    "working_directory": str(shop),
+                    "rows": 40,
+                    "cols": 130,
+                }
                 agent.call("create_session", name=name, **given)
                 agent.call("execute_command", session_id=name, command="PS1='$ '; clear")
             for name, command in COMMANDS:
