@@ -49,9 +49,11 @@ def over(task: Mapping[str, Any]) -> bool:
 
 
 def _of_steps(steps: Mapping[str, Json]) -> str:
-    """Of the last step that said something; where none did, all of the last."""
+    """Of the last step that said something; where none did, all of the last, if it is not one that could have."""
     said = [text for step in steps.values() if (text := _said(step))]
-    return said[-1] if said else _text(next(reversed(list(steps.values())), None))
+    last = next(reversed(list(steps.values())), None)
+    is_silent = isinstance(last, Mapping) and any(name in last for name in TEXTS)
+    return said[-1] if said else "" if is_silent else _text(last)
 
 
 def _said(step: Json) -> str:

@@ -21,3 +21,10 @@ def test_it_is_told_by_the_last_task_that_failed_else_by_the_last_that_no_other_
 def test_a_model_that_gave_up_is_told_by_its_last_words_or_not_at_all() -> None:
     for words in ("I cannot find it.", ""):
         assert answer({"result": {"reached": {"turns": 2, "last_words": words}}}) == words
+
+
+def test_steps_that_printed_nothing_say_nothing_and_facts_are_shown() -> None:
+    silent = {"status": "finished", "exit_code": 0, "output": ""}
+    assert answer({"result": {"steps": {"a": {**silent, "output": "said\n"}, "b": silent}}}) == "said"
+    assert answer({"result": {"steps": {"a": silent}}}) == ""
+    assert answer({"result": {"steps": {"a": {"found": 3}}}}) == '{"found": 3}'
