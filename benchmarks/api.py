@@ -21,7 +21,12 @@ from benchmarks.startup import resident_mb
 from benchmarks.wire import UNLIMITED
 
 ROUNDS, BATCH, VERBS, SESSIONS, AT_ONCE, OPEN = sized((8, 50, 5, 20, 1000, 100), (1, 2, 1, 2, 4, 3))
-QUICK = {"AI_SESSION_SANDBOX_PROFILE": "trusted", "AI_SESSION_POLICY_MODE": "trusted"}
+QUICK = {
+    "AI_SESSION_SANDBOX_PROFILE": "trusted",
+    "AI_SESSION_POLICY_MODE": "trusted",
+    "AI_SESSION_SESSION_MAX_SESSIONS": "200",
+    "AI_SESSION_SESSION_MAX_SESSIONS_PER_OWNER": "150",
+}
 
 
 async def run(report: Report, directory: Path) -> None:
