@@ -29,6 +29,7 @@ VERBS = [
     "screen",
     "logs",
     "attach",
+    "console",
     "interrupt",
     "kill",
     "rename",
