@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sys
@@ -39,6 +38,8 @@ def console(
 
     Exit codes: 0 ended on request, 1 the port cannot be used, 2 wrong usage.
     """
+    import asyncio  # which the help of all verbs has no use for
+
     from ai_session.console import server
 
     listener = server.listen(port)
@@ -66,6 +67,8 @@ def console(
 
 def on_line(offer: Callable[[], None]) -> None:
     """Enter was pressed, or the terminal has gone."""
+    import asyncio
+
     if os.read(0, 4096):
         offer()
     else:
