@@ -27,6 +27,7 @@ MACHINE = re.compile(
     r"\b(apt|apt-get|pip3?|uv|npm|curl|wget|git clone|systemctl|service|sudo|su|p?kill|killall|mount|reboot|useradd)\b"
     r"|(?<![\w.])/(etc|usr|var|root|home|tests|opt|boot|sys|dev/(?!null))|\bexit\b"
 )
+SHEBANG = re.compile(r"\A#!.*")
 SECONDS, MOST = sized((45, 200), (20, 1))
 COUNT = r"""set -u
 mkdir -p /app/out
@@ -79,7 +80,7 @@ Way = Callable[[Client, str, str], tuple[int, str | None]]
 async def run(report: Report, directory: Path) -> None:
     """Each solution in every way; the rows count those of which something else came."""
     found = {path.relative_to(root).parts[0]: path.read_text() for root, path in _given()} or OWN
-    harmless = {name: text for name, text in list(found.items())[:MOST] if not MACHINE.search(text)}
+    harmless = {name: text for name, text in list(found.items())[:MOST] if not MACHINE.search(SHEBANG.sub("", text))}
     report.title(f"Reference solutions of tasks ({len(harmless)} of {len(found)} leave the machine alone)")
     ways: dict[str, Way] = {"whole": _whole, "by statement": _by_statement, "typed": _typed}
     plain = {name: _plain(_new(directory, name), text) for name, text in harmless.items()}
