@@ -198,6 +198,15 @@ class Page:
                 return value
         raise AssertionError((expression, self.text()[:2000], self.problems))
 
+    def status(self, url: str) -> int:
+        """Of the response for that address, once it came."""
+        deadline = time.monotonic() + BOUND_SECONDS
+        while time.monotonic() < deadline:
+            if found := [status for one, status in self.statuses if one == url]:
+                return found[-1]
+            self._browser.answer("Browser.getVersion", "")  # what it tells by itself comes before the answer
+        raise AssertionError((url, self.statuses))
+
     def text(self) -> str:
         """All that is to be read."""
         return self.evaluate("document.body.innerText")

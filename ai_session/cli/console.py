@@ -16,7 +16,6 @@ from ai_session.cli.output import remark, write_text
 if TYPE_CHECKING:
     from ai_session.console.logins import Tab
 
-LINK_SECONDS = 60
 SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
 
@@ -29,12 +28,13 @@ def console(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Tabs only look: nothing is typed and no question answered.")
     ] = False,
+    link_seconds: Annotated[int, typer.Option(min=1, max=3600, help="How long a link may be used, once.")] = 60,
     as_json: Json = False,
 ) -> None:
     """Open the console in the browser: terminals, commands, what waits for you, the audit log.
 
     It serves this machine and this user only, until ended; sessions keep running. Each tab signs in by a link of its
-    own, which works once and for a minute; Enter makes another.
+    own, which works once and for a minute unless told otherwise; Enter makes another.
 
     Exit codes: 0 ended on request, 1 the port cannot be used, 2 wrong usage.
     """
@@ -52,7 +52,7 @@ def console(
                 show(url)
 
         if not as_json:
-            remark(f"The console. Each link signs in one tab, within {LINK_SECONDS} seconds; Enter makes another.")
+            remark(f"The console. Each link signs in one tab, within {link_seconds} seconds; Enter makes another.")
             remark("Ctrl-C ends the console; sessions keep running.")
         offer()
         if sys.stdin.isatty():
@@ -62,7 +62,7 @@ def console(
         if not as_json:
             remark(f"Tab {tab.number} has signed in: {tab.browser}.")
 
-    asyncio.run(server.serve(listener, read_only=read_only, ready=ready, told=told))
+    asyncio.run(server.serve(listener, read_only=read_only, link_seconds=link_seconds, ready=ready, told=told))
 
 
 def on_line(offer: Callable[[], None]) -> None:

@@ -25,11 +25,11 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from agentwire.http.wire import tokens_in
 from ai_session.console.assets import Assets, secured
-from ai_session.console.bridge import SIGNED_OUT, Bridge
+from ai_session.console.bridge import NOT_SPOKEN, SIGNED_OUT, Bridge
 from ai_session.console.guard import Asgi, Guard
 from ai_session.console.logins import Logins, Tab
 
-HELLO_SECONDS = 5.0
+HELLO_SECONDS = 30.0
 MAX_BODY_BYTES = 4096
 
 
@@ -74,10 +74,11 @@ class Console:
     async def socket(self, socket: WebSocket) -> None:
         """A tab that shows its token within seconds."""
         await socket.accept()
-        status = SIGNED_OUT
+        status = NOT_SPOKEN
         with contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError, ValueError, KeyError):
             async with asyncio.timeout(HELLO_SECONDS):
                 token = await socket.receive_text()
+            status = SIGNED_OUT
             if tab := self._logins.tab(token):
                 status = await Bridge(socket, tab, self._scopes).run()
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):

@@ -11,9 +11,6 @@ from dataclasses import dataclass, field
 
 from agentwire.visible import visible
 
-CODE_SECONDS = 60.0
-"""From the link to the tab."""
-
 MOST_CODES, MOST_TABS = 16, 64
 """The oldest goes for the newest."""
 
@@ -34,9 +31,11 @@ class Tab:
 
 
 class Logins:
-    """Codes and tokens are kept as digests: who reads this process's memory later finds none to use."""
+    """Codes and tokens are kept as digests: who reads this process's memory later finds none to use. A code may be used
+    for ``code_seconds``."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, code_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._code_seconds = code_seconds
         self._clock = clock
         self._codes: dict[bytes, float] = {}
         self._tabs: dict[bytes, Tab] = {}
@@ -47,7 +46,7 @@ class Logins:
         code = secrets.token_urlsafe(32)
         while len(self._codes) >= MOST_CODES:
             del self._codes[next(iter(self._codes))]
-        self._codes[_digest(code)] = self._clock() + CODE_SECONDS
+        self._codes[_digest(code)] = self._clock() + self._code_seconds
         return code
 
     def sign_in(self, code: str, agent: str) -> str:

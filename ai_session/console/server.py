@@ -78,10 +78,15 @@ def listen(port: int | None) -> socket.socket:
 
 
 async def serve(
-    listener: socket.socket, *, read_only: bool, ready: Callable[[Callable[[], str]], None], told: Callable[[Tab], None]
+    listener: socket.socket,
+    *,
+    read_only: bool,
+    link_seconds: float,
+    ready: Callable[[Callable[[], str]], None],
+    told: Callable[[Tab], None],
 ) -> None:
     """Serve until SIGINT or SIGTERM. ``ready`` gets what makes links, each for one tab; ``told`` hears of each tab."""
-    logins = Logins()
+    logins = Logins(link_seconds)
     host = f"{HOST}:{listener.getsockname()[1]}"
     scopes = ("look",) if read_only else ("look", "type", "approve")
     config = uvicorn.Config(

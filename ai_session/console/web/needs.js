@@ -1,5 +1,5 @@
 // What waits for the person's answer, one after the other, each whole.
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { signal } from '@preact/signals';
 import { html, Icon, Theirs, home, sessionLink, span } from './parts.js';
 import { useKeys } from './session.js';
@@ -28,15 +28,19 @@ const Ask = ({ one, current }) => html`<li><button type="button" data-item aria-
   <${Icon} name="needs" tone="warn" /><b class="cut"><${Theirs}>${one.client || 'a client'}</${Theirs}> asks${nameOf(one) ? html` in <${Theirs}>${nameOf(one).name}</${Theirs}>` : ''}</b><time class="faint num">${span(model.now.value / 1000 - one.asked_at)}</time><code class="soft cut"><${Theirs}>${first(one.message)}</${Theirs}></code></button></li>`;
 
 function Card({ one, at, of }) {
-  const [seen, see] = useState(false), [quiet, rest] = useState(false), [reason, explain] = useState(''), end = useRef(), timer = useRef(), session = nameOf(one), signs = (one.answer ?? 'unsigned') !== 'unsigned';
-  const settle = () => { rest(false); clearTimeout(timer.current); timer.current = setTimeout(() => rest(true), QUIET_MS); };
+  const [seen, see] = useState(false), [quiet, rest] = useState(false), [reason, explain] = useState(''), end = useRef(), timer = useRef(), last = useRef(0), counts = useRef(false), session = nameOf(one), signs = (one.answer ?? 'unsigned') !== 'unsigned';
+  const settle = () => {
+    counts.current = performance.now() - last.current >= QUIET_MS;
+    last.current = performance.now();
+    rest(false); clearTimeout(timer.current); timer.current = setTimeout(() => rest(true), QUIET_MS);
+  };
   useEffect(() => {
     const watch = new IntersectionObserver(([entry]) => { if (entry.isIntersecting) see(true); }, { rootMargin: matchMedia('(max-width: 900px)').matches ? `0px 0px -${COVERED}px` : '0px' });
     watch.observe(end.current);
     settle();
     return () => { watch.disconnect(); clearTimeout(timer.current); };
   }, []);
-  useEffect(() => {
+  useLayoutEffect(() => {
     addEventListener('keydown', settle, true);
     return () => removeEventListener('keydown', settle, true);
   }, []);
@@ -53,9 +57,9 @@ function Card({ one, at, of }) {
   };
   const put = () => { model.later.value = new Set([...model.later.value, one.question_id]); };
   const keys = { l: put };
-  if (quiet && model.may('approve')) {
-    keys.n = () => answer(false);
-    for (const [scope, [key]] of Object.entries(CHOICES)) if (allows(scope)) keys[key] = () => answer(true, scope);
+  if (model.may('approve')) {
+    keys.n = () => counts.current && answer(false);
+    for (const [scope, [key]] of Object.entries(CHOICES)) if (allows(scope)) keys[key] = () => counts.current && answer(true, scope);
   }
   useKeys(keys, [quiet, seen, reason]);
   const left = one.expires_at - model.now.value / 1000;

@@ -82,7 +82,7 @@ function Blocks({ session, query, more, setMore }) {
     return () => grown.disconnect();
   }, []);
   const scrolled = ({ target }) => { end.current = target.scrollHeight - target.scrollTop - target.clientHeight < END_PIXELS; };
-  useEffect(() => { if (at !== null || named) end.current = false; if (at !== null) jump(session.session_id, Number(at), line ?? '').then(aim); else if (named) aim({ command_id: named, line: '' }); }, [at, line, named]);
+  useEffect(() => { if (at !== null || named) end.current = false; if (at !== null) jump(session.session_id, Number(at), line ?? '').then(aim).catch(model.problem); else if (named) aim({ command_id: named, line: '' }); }, [at, line, named]);
   const earlier = async () => { try { setMore(await load(session.session_id, more)); } catch (error) { model.problem(error); } };
   return html`<div class="panel blocks" ref=${place} onScroll=${scrolled} role="region" aria-label="Commands" tabindex="0"><div ref=${content}>
     ${more && html`<button class="more" type="button" onClick=${earlier}>Earlier commands</button>`}
@@ -230,7 +230,7 @@ export function Find({ where }) {
 }
 
 export function useKeys(keys, inputs) {
-  useEffect(() => {
+  useLayoutEffect(() => {
     const press = event => {
       if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches?.('input, textarea, select') || document.querySelector('dialog[open]') || !(event.key in keys)) return;
       event.preventDefault();

@@ -29,7 +29,7 @@ class Console:
     def __init__(self, person: forked.Person) -> None:
         self._person = person
         person.expect(LINK)
-        self.port, self._code = int(person.match[1]), person.match[2].decode()
+        self.port = int(person.match[1])
 
     @property
     def origin(self) -> str:
@@ -37,12 +37,9 @@ class Console:
 
     def code(self) -> str:
         """One that was not used."""
-        if not self._code:
-            self._person.send("\r")
-            self._person.expect(LINK)
-            self._code = self._person.match[2].decode()
-        code, self._code = self._code, ""
-        return code
+        self._person.send("\r")
+        self._person.expect(LINK)
+        return self._person.match[2].decode()
 
     def link(self) -> str:
         """For one tab."""
@@ -79,7 +76,7 @@ class Console:
 def console(home: Path, *words: str) -> Iterator[Console]:
     """Started in a person's window with ``words``, and ended with Ctrl-C."""
     env = {**living_in(home), "PYTHONPATH": str(forked.ROOT)}
-    given = ["console", "--no-open", "--port", "0", *words]
+    given = ["console", "--no-open", "--port", "0", "--link-seconds", "3600", *words]
     person = forked.Person("ai_session", given, cwd=home, env=env, size=(24, 200))
     try:
         yield Console(person)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ai_session.console.logins import MOST_TABS, Logins, browser_of
 from scripts import vendor
 from tests import forked
 from tests.ai_session.contract.console_world import Console, Tab, console
@@ -201,3 +202,22 @@ def test_a_box_does_not_reach_the_port(house: Path, here: Console) -> None:
             ran = agent.call("execute_command", session_id=name, command=reach)["structured"]
             assert ran["exit_code"] == reached, (name, ran)
             agent.call("close_session", session_id=name)
+
+
+def test_a_code_is_good_for_its_time_and_the_oldest_tab_goes_for_a_new_one() -> None:
+    now = 100.0
+    logins = Logins(60, lambda: now)
+    late, early = logins.code(), logins.code()
+    now += 59.9
+    token = logins.sign_in(early, "")
+    assert logins.tab(token)
+    now += 0.1
+    assert logins.sign_in(late, "") == ""
+    ended: list[int] = []
+    logins.tabs()[0].ends.add(lambda: ended.append(1))
+    others = [logins.sign_in(logins.code(), "") for _ in range(MOST_TABS)]
+    assert (ended, logins.tab(token), len(logins.tabs())) == ([1], None, MOST_TABS)
+    assert all(logins.tab(other) for other in others)
+    assert [browser_of(agent) for agent in ("curl/8", "Mozilla/5.0 (Macintosh) Safari/1", "")] == [
+        "curl/8", "Safari on macOS", "a program",
+    ]  # fmt: skip
