@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from agentwire.cli.options import Argument, Json, Option
@@ -191,16 +192,18 @@ def kill(
         Argument(metavar="[SESSION]...", help="Names or ids.", complete=complete_sessions),
     ] = None,
     everything: Annotated[bool, Option("--all", "-a", help="Every session.")] = False,
-    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask before --all.")] = False,
+    owner: Annotated[str, Option("--owner", metavar="OWNER", help="Those of this owner, as ls shows it.")] = "",
+    run: Annotated[str, Option("--run", metavar="RUN", help="Those of a run: its id, or the beginning.")] = "",
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask before --all, --owner and --run.")] = False,
     as_json: Json = False,
 ) -> None:
     """End sessions. Their shells, every process started in them, and their output go."""
-    if bool(names) == everything:
-        raise InvalidArguments("which sessions?", suggestion="name them, or pass --all")
+    if [bool(names), everything, bool(owner), bool(run)].count(True) != 1:
+        raise InvalidArguments("which sessions?", suggestion="name them, or pass one of --all, --owner and --run")
     ended: list[str] = []
     code = 0
     with connect() as client:
-        found = sessions(client) if everything else []
+        found = [] if names else [row for row in sessions(client) if everything or _is_of(row, owner, run)]
         told = ", ".join(row["name"] for row in found)
         wanted = [row["session_id"] for row in found] or names or []
         if found and not yes and not confirm(f"End {len(found)} sessions: {told}?"):
@@ -217,3 +220,9 @@ def kill(
     else:
         show_rows([{"ended": name} for name in ended], ("ended",))
     leave(code)
+
+
+def _is_of(row: Mapping[str, Any], owner: str, run: str) -> bool:
+    """Whether that owner opened it, or an agent of that run."""
+    whose = str(row.get("owner", ""))
+    return whose == owner if owner else whose.startswith(f"run:{run}")

@@ -103,6 +103,23 @@ def test_a_name_is_free_that_another_uses_and_stands_for_ones_own(house: House) 
     assert "build" not in house.names("")
 
 
+def test_a_person_ends_the_sessions_of_an_owner_or_of_a_run(house: House) -> None:
+    cli = CommandLine(house.home)
+    for run, agent, name in (
+        ("k1", "ada", "one"),
+        ("k1", "bob", "two"),
+        ("k2.t", "ada", "three"),
+        ("k2", "ada", "four"),
+    ):
+        house.ask(agent, "create_session", run, name=name, backend="pty", working_directory=str(house.home))
+    ended = [json.loads(cli.out("kill", *words, "--json", "--yes"))["ended"] for words in (
+        ("--owner", "run:k1/agent:bob"), ("--run", "k1"), ("--run", "k2"), ("--owner", "run:k2"),
+    )]  # fmt: skip
+    assert [sorted(names) for names in ended] == [["two"], ["one"], ["four", "three"], []]
+    assert {"bobs", "mine"} <= set(house.names(""))
+    assert cli.run("kill", "--run", "k1", "--all", code=2).stderr.startswith("error: which sessions?")
+
+
 def test_a_key_of_one_agent_opens_no_result_of_another(house: House) -> None:
     done = house.ask("bob", "execute_command", session_id="bobs", command="echo private", call_key="k1")
     assert done["structuredContent"]["output"] == "private\n"
