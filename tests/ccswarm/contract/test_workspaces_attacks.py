@@ -840,7 +840,7 @@ def collecting(place: World, what: str = "collect") -> str:
         "clone": (),
         "collect": ("there.collect(clone, 'work')",),
         "all": (
-            "there.under_way(clone)",
+            "looked()",
             "there.collect(clone, 'work')",
             "there.difference(clone.base, clone.ref)",
             "there.copy(clone, clone.ref, 'gates1')",
@@ -859,7 +859,10 @@ from pathlib import Path
 from ccswarm.errors import SwarmError
 from ccswarm.clones.clones import Workspaces
 from ccswarm.clones.kept import kept, remove
+from ccswarm.clones.looker import Looker
 environ, root = {place.environ!r}, Path({str(place.directory / "clones")!r})
+async def looked():
+    assert Looker(Path({str(place.repository)!r}), root, environ).under_way("run_1", "ada")
 async def counted():
     for one in kept(root):
         assert one.bytes

@@ -257,7 +257,7 @@ async def test_a_task_that_is_stopped_while_its_gate_runs_is_not_done_again(tmp_
         await world.swarm.call_off("run_1", "enough")
         await world.engine.wait("run_1")
     inner = await world.engine.status("run_1.main.hand.x")
-    assert (inner.result["status"], inner.result["summary"]) == ("failed", "stopped")
+    assert (inner.result["status"], inner.result["summary"]) == ("failed", "stopped: enough")
     assert world.by("cleo") == [*CALLS]
 
 
