@@ -56,7 +56,8 @@ def exec_(
 ) -> None:
     """Run a command in a session and return its exit code.
 
-    Output is shown as it comes. Piped input becomes the command's; when it asks for more on a terminal, type it here.
+    Output is shown as it comes. Piped input becomes the command's; when it asks for more on a terminal, type it here. A
+    program that draws the whole screen does so here, and ctrl-] leaves it running.
     Without a terminal nobody can, and a command that asks is left running (exit code 124) unless --timeout says how
     long to wait. Ctrl-C interrupts the command (exit code 130); a second one leaves it running. Put -- before a command
     with options: ai-session exec build -- make -j4
@@ -110,6 +111,7 @@ class Run:
         self._quiet = quiet
         self._interrupts = 0
         self._in_line = False
+        self._held = ""
         self._keyboard: Keyboard | None = None
         self._asked: tuple[int, float] | None = None
         self._unanswered = False
@@ -139,6 +141,7 @@ class Run:
         finally:
             if self._keyboard is not None:
                 self._keyboard.stop()
+            self._show("")
             signal.signal(signal.SIGINT, before)
         return facts
 
@@ -189,8 +192,13 @@ class Run:
             self._remark(f"hint: it waits for input: ai-session attach {self._session}")
 
         if keyboard.usable():
-            self._keyboard = keyboard.Keyboard(self._session, command_id, refused)
+            self._keyboard = keyboard.Keyboard(self._session, command_id, refused, self._leave)
             self._keyboard.start()
+
+    def _leave(self) -> None:
+        """As by a second Ctrl-C, from any thread."""
+        self._interrupts += 1
+        os.kill(os.getpid(), signal.SIGINT)
 
     def tell(self, facts: dict[str, Any]) -> None:
         """What the person has to know besides output and exit code."""
@@ -250,7 +258,10 @@ class Run:
         return facts["exit_code"] & 0xFF
 
     def _show(self, text: str) -> None:
-        if text and not self._quiet:
+        """What comes while a program has the screen is shown after it."""
+        self._held += text
+        if self._held and not self._quiet and not (self._keyboard and self._keyboard.covers):
+            text, self._held = self._held, ""
             write_text(text)
             self._in_line = not text.endswith("\n")
 

@@ -1,10 +1,13 @@
-"""This terminal's keyboard for a command that asks: what is typed goes to its session until the command has ended.
+"""This terminal for a command that asks: what is typed goes to its session until the command has ended.
 
-Ctrl-C and Ctrl-Z stay ours, every other key is the program's. Its own terminal echoes what it wants echoed.
+Ctrl-C and Ctrl-Z stay ours, every other key is the program's. Its own terminal echoes what it wants echoed. While a
+program draws on a screen of its own, as editors and pagers do, that is drawn here in this terminal's size, and all keys
+are the program's but the one that leaves it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -15,10 +18,15 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn
 
+from agentwire.cli.output import write_bytes
+from ai_session.cli.attach import ALTERNATE
 from ai_session.client.connection import ControlClient, connect
 from ai_session.errors import AiSessionError, DaemonUnavailable
+from ai_session.terminal.filter import LEAVE, TerminalFilter
 
-INPUT = 0
+INPUT, OUTPUT = 0, 1
+LEAVING_KEY = b"\x1d"
+"""Ctrl-]."""
 READ_BYTES = 1 << 12
 WAIT_SECONDS = 50.0
 
@@ -34,13 +42,17 @@ def usable() -> bool:
 class Keyboard:
     """Lent from ``start`` to ``stop``, from when the command first waits for input; the terminal is as it was then.
 
-    ``refused`` is called where the policy keeps people from typing.
+    ``refused`` is called where the policy keeps people from typing, ``left`` at the key that leaves a program's screen.
+    ``covers``: such a screen is shown now.
     """
 
-    def __init__(self, session: str, command_id: str, refused: Callable[[], None]) -> None:
+    def __init__(self, session: str, command_id: str, refused: Callable[[], None], left: Callable[[], None]) -> None:
         self._session = session
         self._command_id = command_id
-        self._refused = refused
+        self._refused, self._left = refused, left
+        self._filter = TerminalFilter(live=True)
+        self._client: ControlClient | None = None
+        self.covers = False
         self._before: list[Any] = termios.tcgetattr(INPUT)
         self._handlers: dict[int, Any] = {}
         self._lock = threading.RLock()
@@ -52,6 +64,7 @@ class Keyboard:
             **dict.fromkeys((signal.SIGTERM, signal.SIGHUP), _end),
             signal.SIGTSTP: self._suspended,
             signal.SIGCONT: self._continued,
+            signal.SIGWINCH: self._resized,
         }
         self._handlers = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         # It may wait for the daemon when the command has ended: nobody waits for it then.
@@ -61,6 +74,7 @@ class Keyboard:
         """Gives the terminal back."""
         with self._lock:
             self._stopped = True
+            self._uncover()
             if self._lent:
                 with suppress(termios.error):
                     termios.tcsetattr(INPUT, termios.TCSADRAIN, self._before)
@@ -73,6 +87,7 @@ class Keyboard:
                 with connect(start=False) as client:
                     if not self._asks(client):
                         return
+                    self._client = client
                     client.attach(self._session, rows=0, cols=0, read_only=False)
                     self._take_keys()
                     while not self._pass_on(client):
@@ -100,7 +115,8 @@ class Keyboard:
                 return True
 
     def _take_keys(self) -> None:
-        """Each key at once and as it is, none echoed; Ctrl-C and Ctrl-Z go on being signals for this process."""
+        """Each key at once and as it is, none echoed; Ctrl-C and Ctrl-Z are signals for this process, except while
+        a program has the screen."""
         with self._lock:
             if self._stopped or not usable():
                 return
@@ -109,26 +125,74 @@ class Keyboard:
             mode[3] &= ~(termios.ICANON | termios.ECHO | termios.IEXTEN)
             mode[6][termios.VMIN], mode[6][termios.VTIME] = 1, 0
             mode[6][termios.VQUIT] = b"\0"
+            mode[3] = mode[3] & ~termios.ISIG if self.covers else mode[3] | termios.ISIG
             termios.tcsetattr(INPUT, termios.TCSANOW, mode)
             self._lent = True
 
     def _pass_on(self, client: ControlClient) -> bool:
         """True when the command or the keyboard has ended, False when the daemon has."""
         while True:
+            # Some may have come with the answer to what was asked before.
+            for kind, payload in client.arrived():
+                if kind == b"e":
+                    return True
+                if kind == b"o":
+                    self._show(payload)
             ready, _, _ = select.select((INPUT, client), (), ())
             try:
                 if client in ready:
                     client.receive()
-                    if any(kind == b"e" for kind, _ in client.arrived()):
-                        return True
                 if INPUT in ready:
                     with self._lock:
                         typed = b"" if self._stopped else os.read(INPUT, READ_BYTES)
                     if not typed:
                         return True
-                    client.send_frame(b"i", typed)
+                    if self.covers and LEAVING_KEY in typed:
+                        self._left()
+                        return True
+                    with self._lock:
+                        client.send_frame(b"i", typed)
             except DaemonUnavailable:
                 return self._stopped
+
+    def _show(self, payload: bytes) -> None:
+        """Draws what belongs to a screen of the program's own."""
+        shown, drawn = self._filter.feed(payload), 0
+        with self._lock:
+            for switch in ALTERNATE.finditer(shown):
+                if self.covers:
+                    write_bytes(shown[drawn : switch.start()])
+                drawn = switch.end()
+                if switch[1] == b"h":
+                    self._cover()
+                else:
+                    self._uncover()
+            if self.covers:
+                write_bytes(shown[drawn:])
+
+    def _cover(self) -> None:
+        if not (self.covers or self._stopped):
+            self.covers = True
+            self._take_keys()
+            write_bytes(b"\x1b[?1049h\x1b[H\x1b[2J")
+            self._lend_size()
+
+    def _uncover(self) -> None:
+        if self.covers:
+            self.covers = False
+            with suppress(OSError):
+                write_bytes(LEAVE + b"\x1b[?1049l")
+            self._take_keys()
+
+    def _lend_size(self) -> None:
+        with self._lock, suppress(OSError, DaemonUnavailable):
+            if self._client is not None:
+                size = os.get_terminal_size(OUTPUT)
+                self._client.send_frame(b"r", json.dumps({"rows": size.lines, "cols": size.columns}).encode())
+
+    def _resized(self, number: int, frame: FrameType | None) -> None:
+        if self.covers:
+            self._lend_size()
 
     def _suspended(self, number: int, frame: FrameType | None) -> None:
         if self._lent:

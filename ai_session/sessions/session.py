@@ -375,6 +375,8 @@ class Session:
             return
         if mark.kind is (MarkKind.PROMPT_READY if self.shell.line_editor else MarkKind.PROMPT_START):
             self._quiet_from = mark.end
+        if mark.kind is MarkKind.PROMPT_READY:
+            self.typed.prompt_at(mark.end)
         if mark.kind is MarkKind.SHELL_EXITED:
             last = self.history.last if not self.typed.unsettled else None
             self.ended_by = running.record.command_id if running else last.command_id if last else ""
@@ -1267,6 +1269,8 @@ class Session:
             if (settled or interrupt in data) and (number := self._show_mark()) is not None:
                 self.typed.begin_at(number)
         self.typed.add(data, interrupt, self.at.prompts, self.log.end)
+        if self.running is None and not self.at.ready and not self.at.human_line:
+            self.typed.owe_prompt()
         self._news.set()
 
     def _interrupt_key(self) -> bytes:

@@ -24,6 +24,7 @@ class TypedInput:
     def __init__(self) -> None:
         self.unsettled = False
         self.count = self.ended_at = 0
+        self._owed = False
         self._half = self._text = b""
         self._lines = 0
         self._before = 0
@@ -63,6 +64,16 @@ class TypedInput:
     def answered(self, prompts: int) -> bool:
         """Whether each line that was typed has led to a prompt."""
         return not self._mark and prompts - self._before >= self._lines
+
+    def owe_prompt(self) -> None:
+        """What was just typed was typed before the prompt that it is for was there."""
+        self._owed = self.ended_at > 0
+
+    def prompt_at(self, offset: int) -> None:
+        """A prompt was there, up to ``offset`` of the log."""
+        if self._owed and self.ended_at:
+            self.ended_at = offset
+        self._owed = False
 
     @property
     def expects_prompt(self) -> bool:

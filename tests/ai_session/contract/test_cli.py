@@ -252,6 +252,28 @@ def test_keys_are_passed_on_one_by_one(main: CommandLine) -> None:
     assert person.wait() == 0
 
 
+def test_a_program_with_a_screen_of_its_own_is_shown_and_has_the_keys(main: CommandLine) -> None:
+    asks = "stty raw -echo; printf 'Key?'; key=$(dd bs=1 count=1 2>/dev/null | od -An -tx1); stty sane"
+    person = main.spawn("exec", "main", f"echo before; tput smcup; {asks}; tput rmcup; echo key:$key; (exit 3)")
+    person.expect_exact("before")
+    person.expect_exact("\x1b[?1049h")
+    person.expect_exact("Key?")
+    person.send("\x03")
+    person.expect_exact("\x1b[?1049l")
+    person.expect_exact("key: 03")
+    person.expect(pexpect.EOF)
+    assert person.wait() == 3
+    # The key that leaves it leaves it running.
+    person = main.spawn("exec", "main", "seq 101 999 | less")
+    person.expect_exact("101")
+    person.send("\x1d")
+    person.expect_exact("\x1b[?1049l")
+    person.expect_exact("left running")
+    person.expect(pexpect.EOF)
+    assert person.wait() == 130
+    assert "less" in main.json("info", "main")["running"]["command"]
+
+
 def test_where_nobody_can_type_a_command_that_asks_is_left_running(main: CommandLine) -> None:
     left = main.run("exec", "main", "read -p 'Name? ' name; echo \"hello $name\"", code=124)
     assert left.stdout == "Name? "
