@@ -29,6 +29,8 @@ REFUSALS = dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM
 )
 """What an error of the system is to a caller, by its number: code and suggestion."""
 
+TOO_FEW, EMPTY = " at least 1 ", "is empty"
+
 
 def validate(tool: Tool, given: Mapping[str, Any]) -> tuple[Arguments, str]:
     """Checked arguments and a note on ignored ones; raises InvalidArguments naming every problem, never the values."""
@@ -43,7 +45,7 @@ def validate(tool: Tool, given: Mapping[str, Any]) -> tuple[Arguments, str]:
         return tool.arguments.model_validate({k: v for k, v in given.items() if v is not None}), note
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(str(p) for p in e['loc']) or 'arguments'}: {e['msg'].removeprefix('Value error, ')}"
+            f"{'.'.join(str(p) for p in e['loc']) or 'arguments'}: {_told(e['msg'])}"
             for e in error.errors(include_input=False, include_url=False)
         )
         wanted = ", ".join(n + ("" if f.is_required() else "?") for n, f in known.items())
@@ -54,13 +56,17 @@ def validate(tool: Tool, given: Mapping[str, Any]) -> tuple[Arguments, str]:
         ) from None
 
 
+def _told(problem: str) -> str:
+    return EMPTY if TOO_FEW in problem else problem.removeprefix("Value error, ")
+
+
 def in_words(problem: str) -> str:
     """What pydantic says of a value, for somebody who did not give it a type: ``must be greater than 2``."""
     problem = problem.removeprefix("Value error, ")
     if problem == "Field required":
         return "is missing"
-    if " at least 1 " in problem:
-        return "is empty"
+    if TOO_FEW in problem:
+        return EMPTY
     return SHOULD.sub("must ", problem).replace("a valid string", "a text").replace("a valid integer", "a whole number")
 
 

@@ -133,7 +133,7 @@ BAD: list[tuple[bytes, Any, str]] = [
     (b'{"type":"request","id":1,"tool":"faq","params":[]}', 1, "params must be an object"),
     (b'{"type":"request","id":1,"tool":"faq","params":"x"}', 1, "params must be an object"),
     (b'{"type":"request","id":1,"tool":"faq"}', 1, "faq: query: Field required"),
-    (b'{"type":"request","id":1,"tool":"faq","params":{"query":""}}', 1, "faq: query: String should have at least 1"),
+    (b'{"type":"request","id":1,"tool":"faq","params":{"query":""}}', 1, "faq: query: is empty"),
     (b'{"type":"request","id":1,"tool":"faq","params":{"query":"a","topK":21}}', 1, "faq: topK: Input should be less"),
 ]
 
