@@ -12,6 +12,8 @@ import select
 import signal
 import subprocess
 import sys
+import termios
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -220,12 +222,12 @@ with ai_session.open(shell="bash", backend="pty") as session:
 """
 
 
+@pytest.mark.torture
 def test_a_person_interacts(house: Path) -> None:
     master, slave = pty.openpty()
     person = subprocess.Popen(
         [sys.executable, "-c", INTERACTS], stdin=slave, stdout=slave, env={**os.environ, **living_in(house)}, cwd=house
     )
-    os.close(slave)
     seen = b""
 
     def until(wanted: bytes) -> None:
@@ -235,13 +237,21 @@ def test_a_person_interacts(house: Path) -> None:
             seen += os.read(master, 4096)
         seen = seen.partition(wanted)[2]
 
+    def until_joined() -> None:
+        """What is typed before the terminal is raw is thrown away."""
+        deadline = time.monotonic() + BOUND_SECONDS
+        while termios.tcgetattr(slave)[3] & termios.ICANON:
+            assert time.monotonic() < deadline
+            select.select([], [], [], 0.02)
+
     try:
         until(b"JOINED")
-        until(b"\r\n")
+        until_joined()
         os.write(master, b"typed\r")
         until(b"typed\r\ntyped\r\n")
         os.write(master, b"\x1d")
         until(b"LEFT True")
+        until_joined()
         os.write(master, b"again\r")
         until(b"again\r\nagain\r\n")
         os.write(master, b"\x04")
@@ -251,3 +261,4 @@ def test_a_person_interacts(house: Path) -> None:
         person.kill()
         person.wait()
         os.close(master)
+        os.close(slave)  # until then nothing is lost of what was printed last
