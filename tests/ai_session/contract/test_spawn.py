@@ -113,7 +113,9 @@ def test_keys_echo_size_and_bytes_that_are_no_text(session: ai_session.Session) 
         child.fileno()
     child.close()
     assert session.run("stty -a | grep -o -- '-echo '").output == ""
-    child = ai_session.spawn("/bin/sh", ["-c", "trap 'echo caught; exit 3' INT; echo up; cat"], session=session)
+    child = ai_session.spawn(
+        "/bin/sh", ["-c", "trap 'echo caught; exit 3' INT; echo up; cat"], BOUND_SECONDS, session=session
+    )
     child.expect(b"up")
     child.sendintr()
     child.expect(b"caught")
@@ -161,7 +163,9 @@ def test_without_a_session_it_has_one_that_ends_with_it(house: Path) -> None:
 
 def test_a_read_eval_print_loop_and_what_is_forgotten(house: Path) -> None:
     with environment(living_in(house)):
-        child: ai_session.spawn[str] = ai_session.spawn(sys.executable, ["-q"], echo=False, encoding="utf-8")
+        child: ai_session.spawn[str] = ai_session.spawn(
+            sys.executable, ["-q"], BOUND_SECONDS, echo=False, encoding="utf-8"
+        )
         python = replwrap.REPLWrapper(child, ">>> ", "import sys; sys.ps1={0!r}; sys.ps2={1!r}")
         assert python.run_command("6 * 7") == "42\r\n"
         assert python.run_command("for n in range(2):\n    print(n)\n\n") == "0\r\n1\r\n"
