@@ -71,7 +71,7 @@ def test_runs_are_listed_without_what_was_handed_on_in_them(desk: RunDesk) -> No
 
 
 def test_the_lines_of_a_run_have_those_of_its_parts(over: tuple[RunDesk, list[str]]) -> None:
-    assert over[1][1:-7] == [
+    assert over[1][1:-8] == [
         "run started: 2 tasks, 3 agents",
         "main: started by cleo",
         "main: cleo hands 2 tasks on: count, tell",
@@ -91,7 +91,7 @@ def test_the_lines_of_a_run_have_those_of_its_parts(over: tuple[RunDesk, list[st
         f"other: failed: hand: {LEFT}",
         "run failed: 1 succeeded, 1 failed",
     ]
-    assert [line.split("\t")[0] for line in over[1][-7:]] == ROWS
+    assert [line.split("\t")[0] for line in over[1][-8:-1]] == ROWS
 
 
 def test_each_task_is_followed_by_its_parts(desk: RunDesk) -> None:
