@@ -15,7 +15,7 @@ from ai_session.daemon.app import App
 from ai_session.gate.gate import Gate
 from ai_session.gate.results import validate
 from ai_session.models import Principal, ToolCall, ToolResult
-from ai_session.sessions.ownership import Reach
+from ai_session.sessions.ownership import Visibility
 from ai_session.sessions.visible import VisibleSessions
 from ai_session.sessions.workspaces import Workspaces
 from ai_session.tools.base import Context, Limits, Tool
@@ -45,7 +45,7 @@ async def run(report: Report, directory: Path) -> None:
     samples: dict[tuple[str, str], list[float]] = {}
     within: list[float] = []
     app.gate = Gate(replace(app.gate.parts, tools={tool.name: _timed(tool, within) for tool in tools}))
-    context = Context(me, VisibleSessions(app.sessions, Reach()), Workspaces((), str(directory)), Limits())
+    context = Context(me, VisibleSessions(app.sessions, Visibility()), Workspaces((), str(directory)), Limits())
     bare = SyncedWrite(directory)
     for _ in range(ROUNDS):
         for name, given in (

@@ -92,8 +92,8 @@ async def swarm(directory: str, agents: str, turns: str, kind: str, url: str) ->
     await asyncio.to_thread(load_libraries, kind)
     print(json.dumps(since(*begun)), flush=True)
     engine = load("engines", "dbos").open(EngineSettings(poll_seconds=0.05), home)
-    hands = OneTool(home / "log")
-    made, stop = Swarm(engine, hands), asyncio.Event()
+    task_worker = OneTool(home / "log")
+    made, stop = Swarm(engine, task_worker), asyncio.Event()
     await engine.open()
     worker = asyncio.create_task(engine.run_worker(f"w{os.getpid()}", stop, limits=Limits(per_agent=0)))
     run_id, begun = new_run_id(), (time.perf_counter(), time.process_time(), resident_mb())
@@ -101,7 +101,7 @@ async def swarm(directory: str, agents: str, turns: str, kind: str, url: str) ->
     done = await engine.wait(run_id)
     said = {task["summary"] for task in done.result["tasks"].values()}
     assert said == {f"not done within {turns} answers of the model"}, said
-    print(json.dumps({**since(*begun), "peak": peak_mb(), "each": hands.mb}))
+    print(json.dumps({**since(*begun), "peak": peak_mb(), "each": task_worker.mb}))
     stop.set()
     await worker
     await engine.close()

@@ -16,17 +16,17 @@ from benchmarks.children import outcome
 from benchmarks.report import Report
 from benchmarks.size import sized
 from ccswarm.app import new_run_id
-from ccswarm.brains.base import Means
+from ccswarm.brains.base import WorkerContext
 from ccswarm.clones.clones import Workspaces
 from ccswarm.config.plugins import load
 from ccswarm.config.settings import AgentSettings, EngineSettings, Settings, TaskSettings
 from ccswarm.engines.base import Limits
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus, ToolInfo
-from ccswarm.plan.crew import Crew
+from ccswarm.plan.team import Team
 from ccswarm.plan.topology import Links
 from ccswarm.swarm.scheduler import Scheduler
 from ccswarm.swarm.swarm import Swarm
-from ccswarm.swarm.task import Hands
+from ccswarm.swarm.task import TaskWorker
 
 TASKS, LAYER, AGENTS, STEPS = sized((10_000, 100, 50, 30), (20, 10, 2, 6))
 MEASURES = sized(True, False)
@@ -34,16 +34,16 @@ MOST_MB, LOST_SECONDS = 250, sized(2.0, 0.5)
 CHILD = "import asyncio, sys; from benchmarks.swarm_scale import child; asyncio.run(child(*sys.argv[1:]))"
 
 
-class NoHands(Hands):
+class NoHands(TaskWorker):
     """Tools that do nothing; each call is a line of ``log``."""
 
     def __init__(self, log: Path) -> None:
         self.process = str(os.getpid())
-        self.means = Means(lambda _: "key", {}, log.parent)
+        self.worker_context = WorkerContext(lambda _: "key", {}, log.parent)
         self._log = log.open("a")
 
     async def call(
-        self, agents: Mapping[str, AgentSettings], directory: str, crew: Crew | None = None, files: Sequence[str] = ()
+        self, agents: Mapping[str, AgentSettings], directory: str, team: Team | None = None, files: Sequence[str] = ()
     ) -> Any:
         """See ``swarm.Hands``."""
 
@@ -58,7 +58,7 @@ class NoHands(Hands):
         agents: Mapping[str, AgentSettings],
         agent: str,
         directory: str,
-        crew: Crew | None = None,
+        team: Team | None = None,
         files: Sequence[str] = (),
     ) -> list[ToolInfo]:
         """See ``swarm.Hands``."""
@@ -122,10 +122,10 @@ def started(directory: Path, run_id: str, agents: int, steps: int) -> subprocess
 async def run(report: Report, directory: Path) -> None:
     """The killed run is killed after a third of its steps."""
     report.title("The swarm at size")
-    crew = [AgentSettings(name=f"a{number}") for number in range(AGENTS)]
+    team = [AgentSettings(name=f"a{number}") for number in range(AGENTS)]
     tasks = [TaskSettings(id=f"t{n}", needs=(f"t{n - LAYER}",) if n >= LAYER else ()) for n in range(TASKS)]
     start = time.perf_counter()
-    scheduler = Scheduler(tasks, crew, Links("mesh", crew), "parallel", AGENTS)
+    scheduler = Scheduler(tasks, team, Links("mesh", team), "parallel", AGENTS)
     going: list[str] = []
     while not scheduler.done:
         going += [placed.task_id for placed in scheduler.start()]

@@ -24,7 +24,7 @@ from ccswarm.plan.check import able
 from ccswarm.swarm.project import Project
 from ccswarm.swarm.swarm import Swarm
 from ccswarm.swarm.sweeping import Tell, sweep
-from ccswarm.swarm.worker_tools import ToolHands
+from ccswarm.swarm.worker_tools import AgentTools
 from ccswarm.telemetry.factory import open_telemetry
 
 JOURNALS = "journal"
@@ -38,7 +38,7 @@ class App:
     state_directory: Path
     engine: Engine
     swarm: Swarm
-    hands: ToolHands | None = None
+    task_worker: AgentTools | None = None
     journal: Journal | None = None
     project: Project | None = None
     """Where it was opened, for who says ``last``."""
@@ -84,14 +84,14 @@ async def working(
     journal = Journal(state_directory / JOURNALS, worker_id)
     telemetry = await asyncio.to_thread(open_telemetry, settings.telemetry, Masks(environ))
     servers = settings.mcp.servers
-    hands = ToolHands(servers, state_directory, environ, journal, servers_of, config.secret, telemetry)
+    task_worker = AgentTools(servers, state_directory, environ, journal, servers_of, config.secret, telemetry)
     engine = _engine(settings, state_directory)
 
     def tidy(unfinished: Sequence[str]) -> None:
         days, most = settings.engine.clone_days, settings.engine.clone_bytes
         kept.expire(state_directory / kept.FOLDER, unfinished, days, most, environ)
 
-    swarm = Swarm(engine, hands, telemetry, tidy)
+    swarm = Swarm(engine, task_worker, telemetry, tidy)
     stop = asyncio.Event()
     try:
         await engine.open(limits=limits(settings))
@@ -105,8 +105,8 @@ async def working(
         try:
             await known.wait()
             if swept:
-                sweeping = asyncio.create_task(sweep(engine, hands, servers, state_directory, swept))
-            yield App(settings, state_directory, engine, swarm, hands, journal)
+                sweeping = asyncio.create_task(sweep(engine, task_worker, servers, state_directory, swept))
+            yield App(settings, state_directory, engine, swarm, task_worker, journal)
         finally:
             stop.set()
             if sweeping:
@@ -118,7 +118,7 @@ async def working(
                 await swarm.settled()
                 await engine.close()
     finally:
-        await hands.close()
+        await task_worker.close()
         journal.close()
         await telemetry.close()
 

@@ -24,7 +24,7 @@ from ccswarm.config.settings import AgentSettings, ServerSettings
 from ccswarm.errors import UsageInvalid
 from ccswarm.journal.writer import Journal
 from ccswarm.models import CallOutcome, CallRequest, ToolInfo
-from ccswarm.swarm.worker_tools import ToolHands
+from ccswarm.swarm.worker_tools import AgentTools
 from ccswarm.toolbox.toolbox import Toolbox
 
 __all__ = ["CallOutcome", "McpClient", "ServerSettings", "ToolInfo"]
@@ -52,25 +52,25 @@ class McpClient:
         self._server = server
         self._directory = str(Path(directory).resolve())
         self._state = state_directory or config.state_directory()
-        self._opened: tuple[ToolHands, Toolbox, Journal] | None = None
+        self._opened: tuple[AgentTools, Toolbox, Journal] | None = None
         self.available_tools: Sequence[ToolInfo] = ()
         """As of the last ``discover_tools``."""
 
     async def __aenter__(self) -> Self:
         name = f"{platform.node() or 'host'}-program-{os.getpid()}-{secrets.token_hex(2)}"
         journal = Journal(self._state / JOURNALS, name)
-        hands = ToolHands([self._server], self._state, config.server_environment(), journal)
-        toolbox = hands.toolbox({PROGRAM: AgentSettings(name=PROGRAM, grants=("*",))}, self._directory)
-        self._opened = hands, toolbox, journal
+        task_worker = AgentTools([self._server], self._state, config.server_environment(), journal)
+        toolbox = task_worker.toolbox({PROGRAM: AgentSettings(name=PROGRAM, grants=("*",))}, self._directory)
+        self._opened = task_worker, toolbox, journal
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._opened:
-            hands, _, journal = self._opened
+            task_worker, _, journal = self._opened
             self._opened = None
-            await hands.close()
+            await task_worker.close()
             journal.close()
 
     async def discover_tools(self) -> Sequence[ToolInfo]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from agentwire.mcp import first_answers
 from ccswarm import __version__
-from ccswarm.servers.base import Entrance
+from ccswarm.servers.base import ServerOptions
 from ccswarm.servers.mcp import dispatch
 from ccswarm.servers.mcp.plugin import FIRST_ANSWERS
 
@@ -33,7 +33,7 @@ async def answers() -> dict[str, Any]:
         if len(sent) == len(asked):
             done.set()
 
-    conversation = dispatch.Conversation(Entrance(), send)
+    conversation = dispatch.Conversation(ServerOptions(), send)
     asked: list[tuple[str, dict[str, Any]]] = [
         ("initialize", HANDSHAKE),
         ("ping", {}),

@@ -27,6 +27,46 @@ RETIRED = {
 }
 """A word that people did not understand, and what to write instead. Matched in whole words, outside of code."""
 
+RETIRED_NAMES = frozenset(
+    [
+        "Boxed",
+        "Careful",
+        "CodeShown",
+        "Crew",
+        "Desk",
+        "Door",
+        "Entrance",
+        "Grounds",
+        "Hands",
+        "Happening",
+        "Held",
+        "Kept",
+        "Lasting",
+        "Lineage",
+        "Lives",
+        "Means",
+        "Opened",
+        "Peer",
+        "Places",
+        "Reach",
+        "Returning",
+        "Said",
+        "Seat",
+        "Seeker",
+        "Sitter",
+        "Surroundings",
+        "Talk",
+        "Telling",
+        "Told",
+        "Veil",
+        "Visitor",
+        "Wish",
+        "told",
+        "_told",
+    ]
+)
+"""Names that said nothing to whoever met them: a class is a noun of its domain, a function says what it makes."""
+
 
 def prose(text: str) -> str:
     """A page without its code; lines stay where they are."""
@@ -92,3 +132,14 @@ def test_every_term_of_the_glossary_is_in_use() -> None:
 )
 def test_strings_are_what_a_module_says(source: str, said: list[str]) -> None:
     assert [text for _, text in strings(source)] == said
+
+
+def test_no_retired_name_comes_back() -> None:
+    defined = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"
+        for path in SOURCES
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, defined) and node.name in RETIRED_NAMES
+    ]
+    assert not found

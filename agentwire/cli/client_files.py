@@ -17,7 +17,7 @@ from agentwire.errors import CallerError, ConfigInvalid
 from agentwire.visible import visible
 
 if TYPE_CHECKING:
-    from agentwire.mcp.clients import Place
+    from agentwire.mcp.clients import ConfigLocation
 
 CLIENTS = ("claude-desktop", "claude-code", "codex", "cursor", "vscode", "gemini")
 
@@ -33,7 +33,7 @@ Scope = Annotated[
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would change and change nothing.")]
 
 
-def find_place(places: Sequence[Place], client: str, scope: str, refusal: type[CallerError]) -> Place:
+def find_place(places: Sequence[ConfigLocation], client: str, scope: str, refusal: type[CallerError]) -> ConfigLocation:
     """The file meant among ``places``. Raises ``refusal``."""
     if client not in CLIENTS:
         raise refusal(f"no client {client!r}", suggestion=f"use one of: {', '.join(CLIENTS)}")
@@ -43,7 +43,7 @@ def find_place(places: Sequence[Place], client: str, scope: str, refusal: type[C
     return scopes[scope]
 
 
-def show_states(places: Sequence[Place], *, as_json: bool) -> None:
+def show_states(places: Sequence[ConfigLocation], *, as_json: bool) -> None:
     """List the files and whether the entry is in them."""
     rows = [state(place) for place in places]
     if as_json:
@@ -52,7 +52,7 @@ def show_states(places: Sequence[Place], *, as_json: bool) -> None:
         show_rows(rows, ("client", "scope", "state", "path", "command"))
 
 
-def state(place: Place) -> dict[str, Any]:
+def state(place: ConfigLocation) -> dict[str, Any]:
     """One file, as installed, absent (no entry), no file, invalid, or broken (no such command)."""
     from agentwire.mcp import clients
 
@@ -68,7 +68,7 @@ def state(place: Place) -> dict[str, Any]:
     return {**row, "command": words, "state": "installed" if shutil.which(command) else "broken"}
 
 
-def change(place: Place, before: str, after: str, *, dry_run: bool, as_json: bool) -> None:
+def change(place: ConfigLocation, before: str, after: str, *, dry_run: bool, as_json: bool) -> None:
     """Write ``after``, or show how it differs."""
     changed, path = after != before, str(place.path)
     backup = _write(place, after) if changed and not dry_run else ""
@@ -91,7 +91,7 @@ def show_text(text: str) -> None:
     write_bytes((visible(text.expandtabs(4), lines=True) if to_person() else text).encode("utf-8", "replace"))
 
 
-def _write(place: Place, text: str) -> str:
+def _write(place: ConfigLocation, text: str) -> str:
     """Replace the file in one step, with the mode it had; the old one is kept, its path returned."""
     path = place.path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ UNATTENDED = {"codex": 'default_tools_approval_mode = "approve"'}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ConfigLocation:
     """One file of one client, and ``name``, what our entry in it is called. ``keys`` lead to the table that holds the
     servers."""
 
@@ -36,7 +36,7 @@ class Place:
     extra: Mapping[str, Any]
 
 
-def places(name: str, home: Path, here: Path, variables: Mapping[str, str]) -> list[Place]:
+def places(name: str, home: Path, here: Path, variables: Mapping[str, str]) -> list[ConfigLocation]:
     """Every file we know of, for the entry of the program ``name``; a client's first is its default."""
     mac = sys.platform == "darwin"
     support = (
@@ -46,22 +46,22 @@ def places(name: str, home: Path, here: Path, variables: Mapping[str, str]) -> l
     codex = Path(variables.get("CODEX_HOME") or home / ".codex") / "config.toml"
     servers, typed = ("mcpServers",), {"type": "stdio"}
     return [
-        Place(name, "claude-desktop", "user", support / "Claude/claude_desktop_config.json", servers, {}),
-        Place(name, "claude-code", "user", claude, servers, typed),
-        Place(name, "claude-code", "project", here / ".mcp.json", servers, typed),
-        Place(name, "claude-code", "local", claude, ("projects", str(here), "mcpServers"), typed),
-        Place(name, "codex", "user", codex, ("mcp_servers",), {}),
-        Place(name, "codex", "project", here / ".codex/config.toml", ("mcp_servers",), {}),
-        Place(name, "cursor", "user", home / ".cursor/mcp.json", servers, {}),
-        Place(name, "cursor", "project", here / ".cursor/mcp.json", servers, {}),
-        Place(name, "vscode", "user", support / "Code/User/mcp.json", ("servers",), typed),
-        Place(name, "vscode", "project", here / ".vscode/mcp.json", ("servers",), typed),
-        Place(name, "gemini", "user", home / ".gemini/settings.json", servers, {}),
-        Place(name, "gemini", "project", here / ".gemini/settings.json", servers, {}),
+        ConfigLocation(name, "claude-desktop", "user", support / "Claude/claude_desktop_config.json", servers, {}),
+        ConfigLocation(name, "claude-code", "user", claude, servers, typed),
+        ConfigLocation(name, "claude-code", "project", here / ".mcp.json", servers, typed),
+        ConfigLocation(name, "claude-code", "local", claude, ("projects", str(here), "mcpServers"), typed),
+        ConfigLocation(name, "codex", "user", codex, ("mcp_servers",), {}),
+        ConfigLocation(name, "codex", "project", here / ".codex/config.toml", ("mcp_servers",), {}),
+        ConfigLocation(name, "cursor", "user", home / ".cursor/mcp.json", servers, {}),
+        ConfigLocation(name, "cursor", "project", here / ".cursor/mcp.json", servers, {}),
+        ConfigLocation(name, "vscode", "user", support / "Code/User/mcp.json", ("servers",), typed),
+        ConfigLocation(name, "vscode", "project", here / ".vscode/mcp.json", ("servers",), typed),
+        ConfigLocation(name, "gemini", "user", home / ".gemini/settings.json", servers, {}),
+        ConfigLocation(name, "gemini", "project", here / ".gemini/settings.json", servers, {}),
     ]
 
 
-def read(place: Place) -> str:
+def read(place: ConfigLocation) -> str:
     """The file's text, empty when there is none. Raises ConfigInvalid when it cannot be read."""
     most = MOST_BYTES[place.path.suffix]
     try:
@@ -85,12 +85,12 @@ def _at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
-def entry(place: Place, text: str) -> dict[str, Any] | None:
+def entry(place: ConfigLocation, text: str) -> dict[str, Any] | None:
     """What the file says of us now. Raises ConfigInvalid for a file that is not valid."""
     return _inside(place, _parse(place, text))
 
 
-def with_entry(place: Place, text: str, command: str, args: list[str]) -> str:
+def with_entry(place: ConfigLocation, text: str, command: str, args: list[str]) -> str:
     """The text with our entry in it; keys of the person's own in the entry stay."""
     wanted = {**place.extra, "command": command, "args": args}
     if place.path.suffix == ".toml":
@@ -102,7 +102,7 @@ def with_entry(place: Place, text: str, command: str, args: list[str]) -> str:
     return _json_text(data, text)
 
 
-def without_entry(place: Place, text: str) -> str:
+def without_entry(place: ConfigLocation, text: str) -> str:
     """The text without our entry."""
     if place.path.suffix == ".toml":
         return _checked(place, text, _toml_without(place, text), None)
@@ -114,7 +114,7 @@ def without_entry(place: Place, text: str) -> str:
     return _json_text(data, text)
 
 
-def snippet(place: Place, command: str, args: list[str]) -> str:
+def snippet(place: ConfigLocation, command: str, args: list[str]) -> str:
     """What to add by hand."""
     wanted = {**place.extra, "command": command, "args": args}
     if place.path.suffix == ".toml":
@@ -126,7 +126,7 @@ def snippet(place: Place, command: str, args: list[str]) -> str:
     return json.dumps(data, indent=2, ensure_ascii=False)
 
 
-def _parse(place: Place, text: str) -> dict[str, Any]:
+def _parse(place: ConfigLocation, text: str) -> dict[str, Any]:
     if not text.strip():
         return {}
     try:
@@ -146,7 +146,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-def _not_valid(place: Place, why: str) -> ConfigInvalid:
+def _not_valid(place: ConfigLocation, why: str) -> ConfigInvalid:
     return ConfigInvalid(
         f"{place.path} is not valid: {why}",
         suggestion="fix it, or add the entry by hand (comments in JSON would be lost): "
@@ -154,7 +154,7 @@ def _not_valid(place: Place, why: str) -> ConfigInvalid:
     )
 
 
-def _table(place: Place, data: dict[str, Any], *, create: bool) -> dict[str, Any] | None:
+def _table(place: ConfigLocation, data: dict[str, Any], *, create: bool) -> dict[str, Any] | None:
     for key in place.keys:
         if key not in data:
             if not create:
@@ -166,7 +166,7 @@ def _table(place: Place, data: dict[str, Any], *, create: bool) -> dict[str, Any
     return data
 
 
-def _inside(place: Place, data: dict[str, Any]) -> dict[str, Any] | None:
+def _inside(place: ConfigLocation, data: dict[str, Any]) -> dict[str, Any] | None:
     found: Any = (_table(place, data, create=False) or {}).get(place.name)
     if found is not None and not isinstance(found, dict):
         raise _not_valid(place, f"its entry {place.name!r} is not an object")
@@ -182,18 +182,18 @@ def _json_text(data: dict[str, Any], before: str) -> str:
 ANY_HEADER = re.compile(r"^\s*\[")
 
 
-def _heads(place: Place, line: str, end: str) -> bool:
+def _heads(place: ConfigLocation, line: str, end: str) -> bool:
     """Whether the line is the heading of our entry, up to ``end``."""
     name = re.escape(place.name)
     return re.match(rf"""\s*\[\s*mcp_servers\s*\.\s*(?:{name}|"{name}"|'{name}')\s*{end}""", line) is not None
 
 
-def _toml_lines(place: Place, wanted: Mapping[str, Any]) -> str:
+def _toml_lines(place: ConfigLocation, wanted: Mapping[str, Any]) -> str:
     # JSON's strings and arrays of strings are TOML's too.
     return f"[mcp_servers.{place.name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in wanted.items())
 
 
-def _toml_with(place: Place, text: str, wanted: Mapping[str, Any]) -> str:
+def _toml_with(place: ConfigLocation, text: str, wanted: Mapping[str, Any]) -> str:
     lines = text.splitlines(keepends=True)
     start = next((number for number, line in enumerate(lines) if _heads(place, line, r"\]\s*(?:#.*)?$")), None)
     if start is None:
@@ -222,7 +222,7 @@ def _drop_key(lines: list[str], start: int, key: str) -> None:
                 return
 
 
-def _toml_without(place: Place, text: str) -> str:
+def _toml_without(place: ConfigLocation, text: str) -> str:
     kept: list[str] = []
     inside = False
     for line in text.splitlines(keepends=True):
@@ -234,7 +234,7 @@ def _toml_without(place: Place, text: str) -> str:
     return result.rstrip("\n") + "\n" if result.strip() and result != text else result
 
 
-def _checked(place: Place, before: str, after: str, wanted: Mapping[str, Any] | None) -> str:
+def _checked(place: ConfigLocation, before: str, after: str, wanted: Mapping[str, Any] | None) -> str:
     """``after``, if it says what ``before`` says but for our entry: a text may only look like a table."""
     expected = _parse(place, before)
     table = _table(place, expected, create=wanted is not None)

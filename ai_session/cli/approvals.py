@@ -41,7 +41,7 @@ def approvals(
         show_json(found)
         return
     for question in found["questions"]:
-        write_text(told(question))
+        write_text(format_question(question))
     if any(way(question) != "unsigned" for question in found["questions"]):
         say("ai-session person show says why a yes from here does not count as it is, and what to do.")
     if found["grants"]:
@@ -102,11 +102,13 @@ def signed(client: ControlClient, question_id: str, *, allowed: bool, scope: str
             about = about_answer(
                 question_id, question["binding"], question["message"], allowed=allowed, scope=scope, reason=reason
             )
-            return Act("answer", about, f"{told(question)}Your answer: {'yes' if allowed else 'no'} ({scope}).")
+            return Act(
+                "answer", about, f"{format_question(question)}Your answer: {'yes' if allowed else 'no'} ({scope})."
+            )
     raise QuestionNotFound(f"no question {question_id!r} waits for an answer", suggestion="ai-session approvals")
 
 
-def told(question: dict[str, Any]) -> str:
+def format_question(question: dict[str, Any]) -> str:
     """A question as a block of text."""
     left = max(0, round(question["expires_at"] - time.time()))
     head = f"{question['question_id']}  (rule {question['rule']}, {left} s left{HOW[way(question)]})"

@@ -16,7 +16,7 @@ from ai_session.cli.output import write_error_text, write_text
 
 if TYPE_CHECKING:
     from ai_session.config.settings import Settings
-    from ai_session.http.server import Front, Place
+    from ai_session.http.server import HttpServer, ListenAddress
 
 NOISY = (
     "uvicorn.error",
@@ -44,7 +44,7 @@ def run(
     settings: Settings,
     path: str,
     make: Callable[..., Any],
-    greet: Callable[[Place], str],
+    greet: Callable[[ListenAddress], str],
     *,
     no_auth: bool,
     own_calls: bool = False,
@@ -62,7 +62,7 @@ def run(
     def get_access(base_url: str) -> Any:
         return access(settings, base_url, path)
 
-    def ready(front: Front) -> None:
+    def ready(front: HttpServer) -> None:
         write_text(greet(place))
 
     serving = server.serve(settings.http, place, None if no_auth else get_access, ready, make, own_calls=own_calls)
@@ -80,7 +80,7 @@ def access(settings: Settings, base_url: str, path: str) -> Any:
     from ai_session.http.oauth import access as oauth
     from ai_session.http.oauth.fetch import Fetcher
 
-    around = oauth.Surroundings(
+    around = oauth.OAuthDependencies(
         directory=config.runtime_directory(config.home_directory(), os.getuid()),
         variables=config.environment(),
         event=note,
@@ -95,7 +95,7 @@ def note(name: str, facts: Mapping[str, Any]) -> None:
     log.warning("%s %s", name, json.dumps(dict(facts), default=str))
 
 
-def greeting(place: Place, settings: Settings, *, no_auth: bool) -> str:
+def greeting(place: ListenAddress, settings: Settings, *, no_auth: bool) -> str:
     """What a person who started it wants to know."""
     entry = {"mcpServers": {"ai-session": {"type": "http", "url": place.url}}}
     signing = NO_AUTH if no_auth else "Clients sign in on their first use."

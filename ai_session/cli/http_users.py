@@ -202,12 +202,12 @@ def _show(rows: Sequence[dict[str, Any]], columns: Sequence[str], as_json: bool,
     if as_json:
         show_json(rows)
         return
-    show_rows([{name: _told(name, row.get(name)) for name in columns} for row in rows], columns)
+    show_rows([{name: _format(name, row.get(name)) for name in columns} for row in rows], columns)
     if not rows:
         remark(empty)
 
 
-def _told(name: str, value: Any) -> Any:
+def _format(name: str, value: Any) -> Any:
     if name.endswith("_at"):
         return when(value or 0)
     return " ".join(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]

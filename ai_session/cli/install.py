@@ -23,7 +23,7 @@ from agentwire.cli.output import say
 from ai_session.errors import InvalidArguments
 
 if TYPE_CHECKING:
-    from agentwire.mcp.clients import Place
+    from agentwire.mcp.clients import ConfigLocation
 
 SERVE = ["mcp-server", "--stdio"]
 
@@ -76,7 +76,7 @@ def status(as_json: Json = False) -> None:
     show_states(all_places(), as_json=as_json)
 
 
-def all_places() -> list[Place]:
+def all_places() -> list[ConfigLocation]:
     """Where this user's clients, in this directory, keep their servers."""
     from agentwire.mcp import clients as mcp_clients
     from ai_session.config import config

@@ -27,7 +27,7 @@ from ai_session.models import SandboxLevel, SandboxProfile
 if TYPE_CHECKING:
     import asyncio
 
-    from ai_session.sandbox.sandbox import Boxed
+    from ai_session.sandbox.sandbox import PreparedSandbox
 
 GATE_SECONDS, SETTLE_SECONDS = 20.0, 0.9
 COMMAND = "command"
@@ -85,7 +85,7 @@ def _judged(
     box = client.request("sandbox", argv=list(command), workspace=here, **asked).get("box")
     try:
         if settings is None:
-            settings = _told_settings(box)
+            settings = _settings_given(box)
         chosen = make_profile(settings.template, name, here, home, domains)
         code = asyncio.run(_run(client, settings, chosen, command))
     except AiSessionError as error:
@@ -132,7 +132,7 @@ def _same_settings(client: ControlClient) -> bool:
     return str(config.default_path()) in files and all(config.stamp(path) == then for path, then in files.items())
 
 
-def _told_settings(box: Mapping[str, Any]) -> BoxesOfSessions:
+def _settings_given(box: Mapping[str, Any]) -> BoxesOfSessions:
     given: dict[str, Any] = box["template"]
     lists: dict[str, Any] = {name: (*value,) if isinstance(value, list) else value for name, value in given.items()}  # pyright: ignore[reportUnknownVariableType]
     level = SandboxLevel(box["minimum_level"])
@@ -231,7 +231,7 @@ def make_profile(
 
 async def _start(
     client: ControlClient,
-    boxed: Boxed,
+    boxed: PreparedSandbox,
     command: Sequence[str],
     profile: SandboxProfile,
     term: str,
@@ -262,7 +262,7 @@ async def _start(
 
 
 async def _watch_workspace(
-    stack: AsyncExitStack, client: ControlClient, boxed: Boxed, pid: int, directory: Path
+    stack: AsyncExitStack, client: ControlClient, boxed: PreparedSandbox, pid: int, directory: Path
 ) -> None:
     """What appears in the workspace until the command ends is said then, and recorded by the daemon."""
     from ai_session.sandbox.network.entry import renew
@@ -298,7 +298,11 @@ def _recorder(client: ControlClient) -> Callable[..., None]:
 
 
 async def _open_gate(
-    stack: AsyncExitStack, client: ControlClient, boxed: Boxed, profile: SandboxProfile, ended: asyncio.Future[int]
+    stack: AsyncExitStack,
+    client: ControlClient,
+    boxed: PreparedSandbox,
+    profile: SandboxProfile,
+    ended: asyncio.Future[int],
 ) -> None:
     """The command starts once all is protected and its proxy listens; otherwise the box is ended. What it reaches, the
     daemon records."""

@@ -17,7 +17,7 @@ from ai_session.errors import InvalidArguments, SandboxRefused
 if TYPE_CHECKING:
     from agentwire.http.access_token import AccessToken
     from ai_session.config.settings import Settings
-    from ai_session.http.server import Place
+    from ai_session.http.server import ListenAddress
 
 RPC_PORT = 8766
 
@@ -60,7 +60,7 @@ def serve(
     if token:
         token.make()
 
-    def greet(place: Place) -> str:
+    def greet(place: ListenAddress) -> str:
         if as_json:
             return json.dumps(facts(place, root, token)) + "\n"
         return greeting(place, root, cli_http.NO_AUTH if token is None else asked_for(settings, token))
@@ -96,7 +96,7 @@ def root_of(settings: Settings, *, chosen: bool) -> str:
     return known.place("", here).workspace
 
 
-def facts(place: Place, root: str, token: AccessToken | None) -> dict[str, Any]:
+def facts(place: ListenAddress, root: str, token: AccessToken | None) -> dict[str, Any]:
     """What a program that started it wants to know."""
     health = f"{place.base_url}/health"
     found = {"url": place.url, "health": health, "workspace": root, "authenticated": token is not None}
@@ -116,7 +116,7 @@ def asked_for(settings: Settings, token: AccessToken) -> str:
     return f"Programs of yours need no token, all others one: {shown}."
 
 
-def greeting(place: Place, root: str, access: str) -> str:
+def greeting(place: ListenAddress, root: str, access: str) -> str:
     """What a person who started it wants to know."""
     servers = dict.fromkeys(("filesystem", "code", "session"), place.base_url)
     lines = [

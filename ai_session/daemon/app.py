@@ -14,12 +14,12 @@ from ai_session.config import plugins
 from ai_session.config.config import Stamp, home_directory
 from ai_session.config.settings import Settings
 from ai_session.errors import LimitReached
-from ai_session.gate.consent.ancestry import Lineage
+from ai_session.gate.consent.ancestry import ProcessAncestry
 from ai_session.gate.consent.consent import Consent
 from ai_session.gate.consent.person_check import PersonCheck
 from ai_session.gate.consent.terminal_origin import Terminals
 from ai_session.gate.domains import DomainQuestions
-from ai_session.gate.feed import Feed
+from ai_session.gate.feed import ChangeFeed
 from ai_session.gate.gate import Gate
 from ai_session.gate.hook import Hooks
 from ai_session.gate.idempotency import CallKeys
@@ -69,7 +69,7 @@ class App:
         domains = DomainQuestions(policy, consent, masking.masked)
         boxes = make_boxes(settings, runtime_directory, audit.event, domains.ask)
         self.sessions = SessionManager(runtime_directory, session_defaults(settings), boxes, audit.event)
-        self._feed = Feed(self.sessions, consent, policy, masking, audit)
+        self._feed = ChangeFeed(self.sessions, consent, policy, masking, audit)
         policy.changed = self._policy_changed
         self._policy_changed()  # a daemon before this one may have asked under another policy
         workspaces = Workspaces(settings.sandbox.workspaces, str(home_directory()), [str(runtime_directory)])
@@ -202,7 +202,7 @@ def make_consent(
     settings: Settings, runtime_directory: Path, event: Callable[..., None], rates: RateLimiter
 ) -> Consent:
     """How people are asked; ``rates`` bounds how often each client may have them asked."""
-    lineage = Lineage(home_directory())
+    process_ancestry = ProcessAncestry(home_directory())
 
     def admit(question: Question) -> None:
         who = question.principal
@@ -213,11 +213,11 @@ def make_consent(
     return Consent(
         runtime_directory / "approvals",
         event=event,
-        lineage=lineage,
+        process_ancestry=process_ancestry,
         person=PersonCheck(
             runtime_directory / "person",
             event=event,
-            terminals=Terminals(lineage, settings.consent.terminals),
+            terminals=Terminals(process_ancestry, settings.consent.terminals),
             from_remote=settings.consent.from_remote,
         ),
         ask_seconds=settings.policy.ask_seconds,

@@ -41,7 +41,7 @@ class News:
     changes: list[dict[str, Any]]
 
 
-class Feed:
+class ChangeFeed:
     """One for a daemon. Nothing is looked at before somebody reads for the first time; then until ``close``."""
 
     def __init__(
@@ -192,7 +192,7 @@ class Feed:
 class Reader:
     """One who reads on from a place in the feed. ``close`` it when it does not any more."""
 
-    def __init__(self, feed: Feed, number: int, all_news: set[asyncio.Event], gap_seconds: float) -> None:
+    def __init__(self, feed: ChangeFeed, number: int, all_news: set[asyncio.Event], gap_seconds: float) -> None:
         self._feed, self._number, self._gap_seconds = feed, number, gap_seconds
         self._all_news, self._news = all_news, asyncio.Event()
         self._due = 0.0

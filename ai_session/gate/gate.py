@@ -15,7 +15,7 @@ from ai_session.gate.steps import CallSteps
 from ai_session.gate.trace import Trace, more_of, rate_key
 from ai_session.models import Effect, Principal, ToolCall, ToolResult
 from ai_session.sessions.changes import KINDS, LISTS, Changes, Kind
-from ai_session.sessions.ownership import reach_of, require_scope
+from ai_session.sessions.ownership import require_scope, visibility_of
 from ai_session.tools.base import Tool
 
 ORDER: tuple[Callable[[CallSteps], Awaitable[ToolResult | None]], ...] = (
@@ -129,7 +129,7 @@ class Gate:
         def tools() -> list[str]:
             return [tool.name for tool in self._listed(principal)]
 
-        return self.parts.sessions.changes.watch(reach_of(principal, run, agent).covers, kinds, tools)
+        return self.parts.sessions.changes.watch(visibility_of(principal, run, agent).covers, kinds, tools)
 
 
 async def _judged(steps: CallSteps) -> ToolResult:

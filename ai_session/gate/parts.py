@@ -14,7 +14,7 @@ from ai_session.errors import Denied
 from ai_session.gate import secrets as gate_secrets
 from ai_session.gate.consent.consent import Consent
 from ai_session.gate.domains import DomainQuestions
-from ai_session.gate.feed import Feed
+from ai_session.gate.feed import ChangeFeed
 from ai_session.gate.hook import Hooks
 from ai_session.gate.idempotency import CallKeys
 from ai_session.gate.policy.mode import PolicyInForce
@@ -54,7 +54,7 @@ class GateParts:
     audit: AuditLog
     call_keys: CallKeys
     limits: Limits
-    feed: Feed
+    feed: ChangeFeed
     hooks: Hooks
     written: WrittenDirectories
     telemetry: Telemetry = field(default_factory=Telemetry)

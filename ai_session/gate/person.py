@@ -23,7 +23,7 @@ from ai_session.models import Answer, Effect, Principal, Question
 from ai_session.sessions.cursor import Cursor
 from ai_session.sessions.lease import Lease
 from ai_session.sessions.names import checked_name
-from ai_session.sessions.ownership import APPROVE, reach_of, shared_with
+from ai_session.sessions.ownership import APPROVE, shared_with, visibility_of
 from ai_session.sessions.report import recording_source
 from ai_session.sessions.session import Session
 from ai_session.sessions.viewer import Viewer
@@ -46,7 +46,7 @@ class PersonActions:
         self.parts = parts
 
     def _visible(self, principal: Principal) -> VisibleSessions:
-        return VisibleSessions(self.parts.sessions, reach_of(principal))
+        return VisibleSessions(self.parts.sessions, visibility_of(principal))
 
     async def attach(self, principal: Principal, reference: str, *, rows: int, cols: int, read_only: bool) -> Viewer:
         """A person's live view of a session. Raises SessionNotFound, SessionExited, Denied."""

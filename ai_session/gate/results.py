@@ -45,7 +45,7 @@ def validate(tool: Tool, given: Mapping[str, Any]) -> tuple[Arguments, str]:
         return tool.arguments.model_validate({k: v for k, v in given.items() if v is not None}), note
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(str(p) for p in e['loc']) or 'arguments'}: {_told(e['msg'])}"
+            f"{'.'.join(str(p) for p in e['loc']) or 'arguments'}: {_worded(e['msg'])}"
             for e in error.errors(include_input=False, include_url=False)
         )
         wanted = ", ".join(n + ("" if f.is_required() else "?") for n, f in known.items())
@@ -56,7 +56,7 @@ def validate(tool: Tool, given: Mapping[str, Any]) -> tuple[Arguments, str]:
         ) from None
 
 
-def _told(problem: str) -> str:
+def _worded(problem: str) -> str:
     return EMPTY if TOO_FEW in problem else problem.removeprefix("Value error, ")
 
 

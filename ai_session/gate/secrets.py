@@ -12,7 +12,7 @@ from ai_session.gate.redaction.known_secrets import Masking
 from ai_session.gate.results import masked
 from ai_session.models import Principal, ToolResult
 from ai_session.sessions.manager import SessionManager
-from ai_session.sessions.ownership import reach_of, widening
+from ai_session.sessions.ownership import visibility_of, widening
 from ai_session.system.turns import Steps
 from ai_session.tools.base import Subject
 
@@ -22,7 +22,7 @@ def learn(
 ) -> tuple[Mapping[str, Any], LimitReached | None]:
     """The client's environment, and the variables it would give a session. Returns what may be recorded of the
     arguments, and why the call is to be refused: its secrets could not be masked."""
-    needed, user = partial(_runs, principal.pid), widening(reach_of(principal).owner)[-1]
+    needed, user = partial(_runs, principal.pid), widening(visibility_of(principal).owner)[-1]
     try:
         masking.learn(principal.env, needed, user)
         if isinstance(variables := arguments.get("env"), dict):

@@ -10,7 +10,7 @@ from ai_session.errors import Denied
 from ai_session.gate import secrets as gate_secrets
 from ai_session.gate.api import Asker
 from ai_session.gate.consent.consent import Deferred
-from ai_session.gate.consent.question import ask_about, narrowed, told
+from ai_session.gate.consent.question import ask_about, describe_call, narrowed
 from ai_session.gate.hook import call_facts
 from ai_session.gate.parts import GateParts
 from ai_session.gate.policy.policy import ENDING, LISTING, OUTSIDE, Action, Decision, stricter
@@ -19,7 +19,7 @@ from ai_session.gate.results import masked, unknown_tool, validate, with_note, w
 from ai_session.gate.subject import action_of, box_of, facts_of
 from ai_session.gate.trace import Trace, rate_key
 from ai_session.models import Effect, Question, SandboxLevel, ToolCall, ToolResult
-from ai_session.sessions.ownership import reach_of_call, require_scope
+from ai_session.sessions.ownership import require_scope, visibility_of_call
 from ai_session.sessions.visible import VisibleSessions
 from ai_session.system.shell_words import parse
 from ai_session.tools.base import Arguments, Context, Subject, Tool
@@ -76,7 +76,7 @@ class CallSteps:
 
     async def find_subject(self) -> None:
         """Which session, command or file it is about. Raises what the tool raises for one that there is not."""
-        call, parts, reach = self.call, self.parts, reach_of_call(self.call)
+        call, parts, reach = self.call, self.parts, visibility_of_call(self.call)
         self.owner = reach.owner
         self.context = Context(
             call.principal,
@@ -224,7 +224,7 @@ class CallSteps:
         if subject.raw_input:
             keys: Sequence[str] = given.get("keys", ())
             first = " ".join([repr(given.get("text", "")), *keys])
-        about = told(given, first)
+        about = describe_call(given, first)
         shown = mask(about)
         at = session.at.cwd if session else "new"
         where = f"below {place.workspace}" if subject.path and place else f"{at}, sandbox {box_of(subject)}"

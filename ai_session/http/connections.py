@@ -34,20 +34,20 @@ Owed = Literal["", "head", "body", "rest"]
 ALLOWED_SECONDS: Mapping[Owed, float] = {"head": HEAD_SECONDS, "body": BODY_SECONDS, "rest": REST_SECONDS}
 
 
-class Door:
+class ConnectionLimiter:
     """Lets connections in, up to ``limit``, and says how long they may take."""
 
     def __init__(self, limit: int, seconds: Mapping[Owed, float] = ALLOWED_SECONDS) -> None:
         self._limit = limit
         self.seconds = seconds
-        self._all: set[Visitor] = set()
-        self._silent: dict[Visitor, None] = {}
+        self._all: set[LimitedProtocol] = set()
+        self._silent: dict[LimitedProtocol, None] = {}
 
     def __len__(self) -> int:
         """How many connections there are."""
         return len(self._all)
 
-    def enter(self, visitor: Visitor) -> bool:
+    def enter(self, visitor: LimitedProtocol) -> bool:
         """Whether it may stay; the longest silent one has to go for it."""
         while len(self._all) >= self._limit:
             silent = next(iter(self._silent), None)
@@ -58,12 +58,12 @@ class Door:
         self._silent[visitor] = None
         return True
 
-    def leave(self, visitor: Visitor) -> None:
+    def leave(self, visitor: LimitedProtocol) -> None:
         """It has gone."""
         self._all.discard(visitor)
         self._silent.pop(visitor, None)
 
-    def note(self, visitor: Visitor, *, silent: bool) -> None:
+    def note(self, visitor: LimitedProtocol, *, silent: bool) -> None:
         """Whether it waits for us, or we for it."""
         if not silent:
             self._silent.pop(visitor, None)
@@ -71,12 +71,14 @@ class Door:
             self._silent[visitor] = None
 
 
-class Visitor(StrictProtocol):
+class LimitedProtocol(StrictProtocol):
     """One connection."""
 
-    def __init__(self, door: Door, config: Config, state: ServerState, app_state: dict[str, Any]) -> None:
+    def __init__(
+        self, limiter: ConnectionLimiter, config: Config, state: ServerState, app_state: dict[str, Any]
+    ) -> None:
         super().__init__(config, state, app_state)
-        self._door = door
+        self._door = limiter
         self._owed: Owed = ""
         self._begun = False
         self._limit: asyncio.TimerHandle | None = None

@@ -51,7 +51,7 @@ class Replies:
 
     async def next(self) -> Message:
         """The next one. Raises what the daemon names, DaemonUnavailable when it went away."""
-        return told(await self._messages.get())
+        return checked_reply(await self._messages.get())
 
 
 class Link:
@@ -164,7 +164,7 @@ class RemoteGate:
     ) -> RemoteChanges:
         """As Gate.watch_changes; it outlives the daemon. Raises DaemonUnavailable too."""
         wanted = {"who": who(principal), "agent": agent, "run": run, "kinds": sorted(kinds) if kinds else None}
-        changes = RemoteChanges(self.link, wanted, told)
+        changes = RemoteChanges(self.link, wanted, checked_reply)
         await changes.begin()
         return changes
 
@@ -224,7 +224,7 @@ def who(principal: Principal) -> Message:
     return {"subject": principal.subject, "scopes": scopes, "client": principal.client}
 
 
-def told(message: Message | None) -> Message:
+def checked_reply(message: Message | None) -> Message:
     """A message that is no error. Raises what the daemon names, DaemonUnavailable where there is none."""
     if message is None:
         raise DaemonUnavailable("the connection to the daemon was lost", suggestion=LOST)

@@ -19,7 +19,7 @@ import uvicorn
 from agentwire.http.connections import MAX_HEAD_BYTES
 from ai_session.errors import ConfigInvalid, DaemonUnavailable
 from ai_session.http.app import LOOPBACK_NAMES, MCP_PATH, Application, application
-from ai_session.http.connections import KEEP_ALIVE_SECONDS, Door, Visitor, raise_limits
+from ai_session.http.connections import KEEP_ALIVE_SECONDS, ConnectionLimiter, LimitedProtocol, raise_limits
 from ai_session.http.gate_client import RemoteGate
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ListenAddress:
     """Where a front listens and where it is found. ``listener`` is bound already."""
 
     host: str
@@ -52,7 +52,7 @@ class Place:
         return self.base_url + self.path
 
 
-def find_place(settings: HttpSettings, *, authenticated: bool, path: str = MCP_PATH) -> Place:
+def find_place(settings: HttpSettings, *, authenticated: bool, path: str = MCP_PATH) -> ListenAddress:
     """Bind the configured address. Raises ConfigInvalid for one where tokens, or everything, would lie open."""
     host = settings.host
     loopback = is_loopback(host)
@@ -72,7 +72,7 @@ def find_place(settings: HttpSettings, *, authenticated: bool, path: str = MCP_P
     port: int = listener.getsockname()[1]
     name = f"[{host}]" if ":" in host else host
     base_url = public or f"{'https' if tls else 'http'}://{name}:{port}"
-    return Place(host, base_url, listener, tls, path)
+    return ListenAddress(host, base_url, listener, tls, path)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -120,10 +120,10 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class Front(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """Serves an application on a place, with a door, and ends when told to, within bounded time."""
 
-    def __init__(self, app: Application, place: Place, door: Door) -> None:
+    def __init__(self, app: Application, place: ListenAddress, limiter: ConnectionLimiter) -> None:
         config = uvicorn.Config(
             app.asgi,
             log_config=None,
@@ -137,7 +137,7 @@ class Front(uvicorn.Server):
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         )
         super().__init__(config)
-        self.door = door
+        self.limiter = limiter
         self._leave = app.leave
         self._place = place
         self.listening = asyncio.Event()
@@ -149,7 +149,7 @@ class Front(uvicorn.Server):
             raise DaemonUnavailable("the HTTP front cannot start", suggestion="see its output above")
         place = self._place
         server = await asyncio.get_running_loop().create_server(
-            lambda: Visitor(self.door, self.config, self.server_state, self.lifespan.state),
+            lambda: LimitedProtocol(self.limiter, self.config, self.server_state, self.lifespan.state),
             sock=place.listener,
             ssl=place.tls,
             ssl_handshake_timeout=HANDSHAKE_SECONDS if place.tls else None,
@@ -183,9 +183,9 @@ class Front(uvicorn.Server):
 
 async def serve(
     settings: HttpSettings,
-    place: Place,
+    place: ListenAddress,
     get_access: GetAccess | None,
-    ready: Callable[[Front], None],
+    ready: Callable[[HttpServer], None],
     make: Callable[..., Application] = application,
     *,
     own_calls: bool = False,
@@ -200,7 +200,7 @@ async def serve(
     access = await asyncio.to_thread(get_access, place.base_url) if get_access else None
     try:
         await gate.started()
-        front = Front(make(settings, place.host, place.base_url, gate, access), place, Door(limit))
+        front = HttpServer(make(settings, place.host, place.base_url, gate, access), place, ConnectionLimiter(limit))
         serving = asyncio.create_task(front.serve())
         listening = asyncio.create_task(front.listening.wait())
         await asyncio.wait({serving, listening}, return_when=asyncio.FIRST_COMPLETED)

@@ -17,7 +17,7 @@ from ai_session.models import PROFILES, TRUSTED, SandboxLevel, SandboxProfile, S
 if TYPE_CHECKING:
     from ai_session.sandbox.limits.watch import ResourceWatch
     from ai_session.sandbox.network.proxy import SessionProxy
-    from ai_session.sandbox.sandbox import Boxed, Sandbox
+    from ai_session.sandbox.sandbox import PreparedSandbox, Sandbox
     from ai_session.sandbox.workspace.notices import Found, Notice
     from ai_session.sandbox.workspace.protected_paths import Workspace
     from ai_session.sandbox.workspace.watch import WorkspaceWatch
@@ -85,7 +85,7 @@ class Boxes:
         self._watch = watch
         self._event = event
         self._ask_domain = ask_domain
-        self._boxed: dict[str, Boxed] = {}
+        self._boxed: dict[str, PreparedSandbox] = {}
         self._directories: dict[str, Path] = {}
         self._proxies: dict[str, SessionProxy] = {}
         self._watches: dict[str, WorkspaceWatch] = {}
@@ -126,7 +126,7 @@ class Boxes:
         if self._sandbox is not None and self._settings.template.name != "trusted":
             await asyncio.gather(self._sandbox.make_ready(), asyncio.to_thread(_load_watch))
 
-    async def prepare(self, spec: SessionSpec, directory: Path, env: Mapping[str, str]) -> Boxed:
+    async def prepare(self, spec: SessionSpec, directory: Path, env: Mapping[str, str]) -> PreparedSandbox:
         """The box of a shell that is about to start with ``env``; an earlier one of the session is taken down.
 
         Raises SandboxUnavailable, also where the machine's level became weaker than the session had; SandboxRefused.

@@ -59,7 +59,7 @@ SURVEYS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Boxed:
+class PreparedSandbox:
     """A box that is ready to be entered: start ``(*argv, *command)`` with ``env``; what was asked for waits inside.
 
     With ``info_path`` the box stands still until ``block_path``, a FIFO, is written to; bubblewrap's child is told in
@@ -89,7 +89,7 @@ class Boxed:
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """What came of protecting a workspace; the fields are those of ``Boxed``."""
+    """What came of protecting a workspace; the fields are those of ``PreparedSandbox``."""
 
     unprotected: tuple[str, ...] = ()
     introduction: str = ""
@@ -195,17 +195,17 @@ class Sandbox:
         env: Mapping[str, str] | None = None,
         die_with_parent: bool = False,
         watched: bool = False,
-    ) -> Boxed:
+    ) -> PreparedSandbox:
         """A box of ``profile``, its own files in ``directory`` (private, in the runtime directory, which must exist).
 
         ``readable`` and ``writable`` are further paths of the caller's. With ``watched`` the kernel reports changes of
         the workspace from before the box begins, as far as it can, until
-        ``Boxed.workspace`` is released. For ``trusted`` the box is none at all. Raises
+        ``PreparedSandbox.workspace`` is released. For ``trusted`` the box is none at all. Raises
         SandboxUnavailable below the least level, SandboxRefused where the workspace cannot be protected.
         """
         env = dict(env or {})
         if profile.name == "trusted":
-            return Boxed((), SandboxLevel.NONE, env)
+            return PreparedSandbox((), SandboxLevel.NONE, env)
         status = await self.probe()
         if STRENGTH.index(status.level) > STRENGTH.index(self._minimum) or status.level is SandboxLevel.NONE:
             raise self._too_weak(status)
@@ -216,7 +216,7 @@ class Sandbox:
             made = await asyncio.to_thread(
                 self._make, status.level, profile, directory, readable, writable, env, die_with_parent, watched
             )
-        if isinstance(made, Boxed):
+        if isinstance(made, PreparedSandbox):
             return made
         boxed, sources, notice = made
         loop = asyncio.get_running_loop()
@@ -253,7 +253,7 @@ class Sandbox:
         )
 
     def release(self, directory: Path) -> None:
-        """As ``Boxed.release``, for a box that an earlier process made."""
+        """As ``PreparedSandbox.release``, for a box that an earlier process made."""
         self._placeholders.drop(directory)
 
     def close(self) -> None:
@@ -296,7 +296,7 @@ class Sandbox:
         env: dict[str, str],
         die_with_parent: bool,
         watched: bool,
-    ) -> Boxed | tuple[Boxed, Sources, int]:
+    ) -> PreparedSandbox | tuple[PreparedSandbox, Sources, int]:
         self._check(profile)
         if level is SandboxLevel.LANDLOCK:
             boxed = self._landlock(profile, directory, readable, writable, env)
@@ -345,7 +345,7 @@ class Sandbox:
         env: dict[str, str],
         die_with_parent: bool,
         watched: bool,
-    ) -> tuple[Boxed, Sources, int]:
+    ) -> tuple[PreparedSandbox, Sources, int]:
         files, sources = Files(directory), Sources()
         protection = Protected()
         try:
@@ -380,7 +380,7 @@ class Sandbox:
         if gated:
             info, block = files / "info", files / "block"
         notes = [f"{top} is too large to be looked through for closed files, and hidden" for top in unknown]
-        boxed = Boxed(
+        boxed = PreparedSandbox(
             argv,
             SandboxLevel.BWRAP,
             dict(STARTERS_ENV),
@@ -490,19 +490,19 @@ class Sandbox:
         readable: Sequence[str],
         writable: Sequence[str],
         env: dict[str, str],
-    ) -> Boxed:
+    ) -> PreparedSandbox:
         from ai_session.sandbox import landlock
 
         network = profile.network == "host"
         program = seccomp.build(network=network, unix_sockets=False, no_namespaces=True)
         argv = landlock.prefix(profile, directory, readable, writable, program, env)
         unprotected = (NOTHING_PROTECTED,) if profile.name == "workspace" else ()
-        return Boxed(tuple(argv), SandboxLevel.LANDLOCK, dict(STARTERS_ENV), unprotected=unprotected)
+        return PreparedSandbox(tuple(argv), SandboxLevel.LANDLOCK, dict(STARTERS_ENV), unprotected=unprotected)
 
 
 def _seatbelt(
     profile: SandboxProfile, directory: Path, readable: Sequence[str], writable: Sequence[str], env: dict[str, str]
-) -> Boxed:
+) -> PreparedSandbox:
     from ai_session.sandbox import seatbelt
 
     whole = replace(
@@ -510,7 +510,7 @@ def _seatbelt(
     )
     text = directory / "profile.sb"
     text.write_text(seatbelt.profile_text(whole))
-    return Boxed((sandbox_probe.SEATBELT, "-f", str(text)), SandboxLevel.SEATBELT, env)
+    return PreparedSandbox((sandbox_probe.SEATBELT, "-f", str(text)), SandboxLevel.SEATBELT, env)
 
 
 def _holds(outer: str, inner: str) -> bool:

@@ -64,7 +64,7 @@ class Fault(Exception):
         self.request_id = request_id
 
 
-class Talk:
+class FluxLoopConnection:
     """One client."""
 
     def __init__(self, connection: Connection) -> None:
@@ -219,7 +219,7 @@ class Fluxloop:
         """One client, until it closes its side. ``read``: its first line, where that told that it is one."""
         starting = asyncio.create_task(self._start(connection))
         try:
-            await Talk(connection).run(read)
+            await FluxLoopConnection(connection).run(read)
         finally:
             starting.cancel()
 

@@ -33,7 +33,7 @@ EVERYONE = "everyone"
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class Visibility:
     """Where a caller stands. ``everything``: a ``person`` on this machine, or an administrator's token."""
 
     owner: str = ""
@@ -51,13 +51,13 @@ class Reach:
         return pattern == EVERYONE or any(fnmatchcase(part, pattern) for part in (self.owner, *self.owner.split("/")))
 
 
-def reach_of(principal: Principal, run: str = "", agent: str = "") -> Reach:
+def visibility_of(principal: Principal, run: str = "", agent: str = "") -> Visibility:
     """Where the caller stands who says that an agent of a run calls; a person stands above all."""
     if principal.kind == "person":
-        return Reach(everything=True, person=True)
+        return Visibility(everything=True, person=True)
     known = zip(KINDS, (principal.subject, run, agent), strict=True)
     owner = "/".join(f"{kind}:{quote(name, safe='@:+ ')}" for kind, name in known if name)
-    return Reach(owner, everything=ADMIN in (principal.scopes or ()))
+    return Visibility(owner, everything=ADMIN in (principal.scopes or ()))
 
 
 def widening(owner: str) -> tuple[str, ...]:
@@ -67,9 +67,9 @@ def widening(owner: str) -> tuple[str, ...]:
     return tuple(paths) if owner.startswith("user:") else (*paths, "")
 
 
-def reach_of_call(call: ToolCall) -> Reach:
+def visibility_of_call(call: ToolCall) -> Visibility:
     """Where the one who makes a call stands."""
-    return reach_of(call.principal, call.run, call.agent)
+    return visibility_of(call.principal, call.run, call.agent)
 
 
 def require_scope(principal: Principal, tool: str, effect: Effect, needed: str = "") -> None:

@@ -9,7 +9,7 @@ from ai_session.errors import SessionNotFound
 from ai_session.sandbox.boxes import Boxes
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.names import kept
-from ai_session.sessions.ownership import Reach
+from ai_session.sessions.ownership import Visibility
 from ai_session.sessions.session import Session
 from ai_session.sessions.spec import NewSession
 from ai_session.system.turns import Result, Steps
@@ -18,7 +18,7 @@ from ai_session.system.turns import Result, Steps
 class VisibleSessions:
     """What tools know of the sessions: nothing of others' comes through here, not even that they exist."""
 
-    def __init__(self, manager: SessionManager, reach: Reach) -> None:
+    def __init__(self, manager: SessionManager, reach: Visibility) -> None:
         self._manager = manager
         self._reach = reach
 

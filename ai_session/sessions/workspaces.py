@@ -19,7 +19,7 @@ SHARED = ("/tmp", "/var", "/var/tmp", "/srv", "/mnt", "/media")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StartDirectory:
     """A directory to start in, without links, and the workspace it belongs to. ``outside``: in no known one, so that
     ``workspace`` is the directory itself and somebody has to agree."""
 
@@ -41,7 +41,7 @@ class Workspaces:
         """Those that sessions may work in without asking, without links."""
         return tuple(self._roots)
 
-    def place(self, wanted: str, client_directory: str, *, make: bool = True) -> Place:
+    def place(self, wanted: str, client_directory: str, *, make: bool = True) -> StartDirectory:
         """Where ``wanted`` (relative to the client's directory; empty: the default) is. Without ``make`` the default
         need not exist yet. ``client_directory`` is as the kernel named it, without links.
 
@@ -69,7 +69,7 @@ class Workspaces:
                 suggestion="name the directory of one project, or start there; a person can open an unboxed session "
                 "with ai-session new --profile trusted",
             )
-        return Place(directory, workspace, outside=not around)
+        return StartDirectory(directory, workspace, outside=not around)
 
     def _default(self, *, make: bool) -> str:
         path = os.path.join(self.home, DEFAULT_NAME)

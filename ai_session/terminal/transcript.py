@@ -199,9 +199,9 @@ class Transcript:
         reached = position if listing.stopped_at is None else listing.stopped_at
         return Found(tuple(listing.matches), "\n".join(listing.entries), reached, reached >= end)
 
-    def seeker(self, pattern: str, from_offset: int = 0) -> Seeker:
+    def seeker(self, pattern: str, from_offset: int = 0) -> PatternCursor:
         """Looks for a line that matches as output arrives; raises InvalidArguments for a bad expression."""
-        return Seeker(self, self._window, compile_expression(pattern), from_offset)
+        return PatternCursor(self, self._window, compile_expression(pattern), from_offset)
 
     def _head_and_tail(self, first: int, end: int, max_chars: int) -> Steps[Rendering]:
         room = max_chars - _MARKER_CHARS
@@ -347,7 +347,7 @@ class Transcript:
 _WindowReader = Callable[[int, int, bool | None], Steps[tuple[Window, bool]]]
 
 
-class Seeker:
+class PatternCursor:
     """Remembers how far it has looked, so that asking again costs only what is new."""
 
     def __init__(self, transcript: Transcript, window: _WindowReader, expression: Expression, offset: int) -> None:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ai_session.models import TRUSTED, Effect, Principal, SandboxLevel, SandboxProfile, ToolResult
 from ai_session.sessions.session import Session
 from ai_session.sessions.visible import VisibleSessions
-from ai_session.sessions.workspaces import Place, Workspaces
+from ai_session.sessions.workspaces import StartDirectory, Workspaces
 from ai_session.terminal.masking import Spans
 
 MAX_WAIT_SECONDS = 50.0
@@ -78,7 +78,7 @@ class Subject:
     session: Session | None = None
     profile: SandboxProfile = TRUSTED
     level: SandboxLevel = SandboxLevel.NONE
-    place: Place | None = None
+    place: StartDirectory | None = None
     path: str = ""
     files: tuple[str, ...] = ()
     command: str | None = None

@@ -23,7 +23,7 @@ from ai_session.sessions.report import (
 )
 from ai_session.sessions.session import Session
 from ai_session.terminal.masking import on_screen
-from ai_session.terminal.transcript import Found, Seeker, Transcript
+from ai_session.terminal.transcript import Found, PatternCursor, Transcript
 from ai_session.tools.base import Arguments, Context, SessionId, Tool, output
 
 SEARCH_SECONDS = 20.0
@@ -167,7 +167,9 @@ async def _wait(
     return await wait.for_command(session, running, seconds, until_input=True)
 
 
-async def _wait_for_pattern(session: Session, seeker: Seeker, seconds: float, over: Callable[[], bool]) -> wait.Reason:
+async def _wait_for_pattern(
+    session: Session, seeker: PatternCursor, seconds: float, over: Callable[[], bool]
+) -> wait.Reason:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while True:

@@ -16,7 +16,7 @@ from ai_session.sessions.names import checked_name
 from ai_session.sessions.report import cut, record_facts
 from ai_session.sessions.session import Session
 from ai_session.sessions.spec import NewSession
-from ai_session.sessions.workspaces import Place, unboxed
+from ai_session.sessions.workspaces import StartDirectory, unboxed
 from ai_session.terminal.masking import Spans
 from ai_session.tools.base import (
     Arguments,
@@ -109,7 +109,7 @@ def subject_of_new(context: Context, arguments: CreateSession) -> Subject:
     if template.name == "trusted":
         home = principal.env.get("HOME", "")
         directory = unboxed(arguments.working_directory, principal.working_directory, home)
-        return Subject(profile=template, place=Place(directory, ""), loosens=loosens)
+        return Subject(profile=template, place=StartDirectory(directory, ""), loosens=loosens)
     place = context.workspaces.place(arguments.working_directory, principal.working_directory)
     profile = replace(template, workspace=place.workspace, home=context.workspaces.home)
     return Subject(profile=profile, level=boxes.minimum_level, place=place, loosens=loosens)

@@ -105,7 +105,7 @@ def _written(gate: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class WorkerContext:
     """What a worker process has for brains; none of it is ever recorded.
 
     ``secret`` finds the value of an environment variable, or of that name in the keyring; ``""`` where there is none.
@@ -128,7 +128,7 @@ class Thinking(Protocol):
 
 
 @runtime_checkable
-class Lasting(Protocol):
+class SupportsClose(Protocol):
     """A Thinking that has something open while its task goes on."""
 
     async def over(self) -> Sequence[CallTool]:
@@ -175,7 +175,7 @@ class Hearing(Protocol):
 
 
 @runtime_checkable
-class Partial(Protocol):
+class SupportsPartialResult(Protocol):
     """A Thinking that can say what was done although it did not come to its end."""
 
     def so_far(self) -> Json:
@@ -192,7 +192,7 @@ class Brain(Protocol):
     visits: int
     """How often its work is given back to it, the first time included, where a task does not say."""
 
-    def begin(self, assignment: Assignment, means: Means, before: Thinking | None = None) -> Thinking:
+    def begin(self, assignment: Assignment, worker_context: WorkerContext, before: Thinking | None = None) -> Thinking:
         """``before`` is what it began for the same task when the work was given back to it. Raises PlanInvalid when it
         cannot work on such a task."""
         ...

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ccswarm.brains.base import Assignment, CallTool, Finish, Means, Step, Think, Thinking
-from ccswarm.bridge.bridge import Desk, place
+from ccswarm.brains.base import Assignment, CallTool, Finish, Step, Think, Thinking, WorkerContext
+from ccswarm.bridge.bridge import ToolBridge, place
 from ccswarm.bridge.requests import Requests
 from ccswarm.config.settings import AgentSettings
 from ccswarm.engines.base import Flow
@@ -20,23 +20,23 @@ LATER_SECONDS = 1.0
 class Guest:
     """One client's calls. The task succeeds when the client leaves, and as it says when it calls ``finish``."""
 
-    def __init__(self, assignment: Assignment, means: Means) -> None:
+    def __init__(self, assignment: Assignment, worker_context: WorkerContext) -> None:
         self._assignment = assignment
-        self._means = means
-        self._desk: Desk | None = None
+        self._worker_context = worker_context
+        self._desk: ToolBridge | None = None
         self._requests: Requests | None = None
 
     async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
         """See Thinking."""
         if self._desk is None or self._requests is None:
             given = self._assignment
-            self._desk = Desk(place(self._means.state_directory, flow.id), given.agent, given.tools)
+            self._desk = ToolBridge(place(self._worker_context.state_directory, flow.id), given.agent, given.tools)
             await self._desk.open()
             await flow.emit({"event": "desk.opened", "at": round(time.time(), 3), "agent": given.agent})
             self._requests = Requests(self._desk, "")
             self._requests.begin()
             return [Think(self._requests.waiting, self._requests.wait), Think("gone", self._gone)]
-        calls, came = self._requests.heed(ended)
+        calls, came = self._requests.handle(ended)
         if finished := self._requests.finished:
             await self._desk.settled()
             return [Finish(finished["status"], finished["summary"], finished["result"])]
@@ -70,9 +70,9 @@ class GuestBrain:
         """See Brain."""
         return [f"brain guest takes no settings: {', '.join(agent.settings)}"] if agent.settings else []
 
-    def begin(self, assignment: Assignment, means: Means, before: Thinking | None = None) -> Guest:
+    def begin(self, assignment: Assignment, worker_context: WorkerContext, before: Thinking | None = None) -> Guest:
         """See Brain."""
-        return Guest(assignment, means)
+        return Guest(assignment, worker_context)
 
 
 PLUGIN = GuestBrain()

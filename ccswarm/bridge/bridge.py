@@ -49,7 +49,7 @@ under way: wait for it with `await_call`, do not repeat it. What tools print is 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BridgeDirectory:
     """What belongs to one task on this machine: a private directory, and its socket."""
 
     directory: Path
@@ -66,7 +66,7 @@ class Place:
         return f"{start}.{digest}"
 
 
-def place(state_directory: Path, execution_id: str) -> Place:
+def place(state_directory: Path, execution_id: str) -> BridgeDirectory:
     """Made where it is not there yet. Raises ConfigInvalid when a directory cannot be used."""
     name = hashlib.sha256(execution_id.encode()).hexdigest()[:12]
     directory = state_directory / "guests" / name
@@ -85,7 +85,7 @@ def place(state_directory: Path, execution_id: str) -> Place:
             address = near / name
     except OSError as error:
         raise ConfigInvalid(f"{error.filename}: {error.strerror}", suggestion="fix the state directory") from None
-    return Place(directory, address, secret)
+    return BridgeDirectory(directory, address, secret)
 
 
 def _secret(file: Path) -> bytes:
@@ -131,12 +131,12 @@ class _Program:
     writer: asyncio.StreamWriter | None = None
 
 
-class Desk:
+class ToolBridge:
     """For one task. ``tools`` are its agent's, as they are shown. ``answer_seconds`` bounds one answer."""
 
     def __init__(
         self,
-        place: Place,
+        place: BridgeDirectory,
         agent: str,
         tools: Sequence[ToolInfo],
         *,

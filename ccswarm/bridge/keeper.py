@@ -257,13 +257,13 @@ def in_words(line: bytes) -> str:
     text = line.decode(errors="replace")
     try:
         event: dict[str, Any] = json.loads(text)
-        told = list(_told(event))
+        told = list(_format_event(event))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         told = [text]
     return "".join(f"{_plain(one)}\n" for one in told if one)
 
 
-def _told(event: dict[str, Any]) -> Iterator[str]:
+def _format_event(event: dict[str, Any]) -> Iterator[str]:
     """Of claude's, codex' and gemini's events, those that people care about."""
     kind: str = event["type"]
     item: dict[str, Any] = event.get("item") or {}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ccswarm.bridge.bridge import FINISH, Desk
+from ccswarm.bridge.bridge import FINISH, ToolBridge
 from ccswarm.models import CallOutcome, CallStatus, Json
 
 ENDINGS = ("succeeded", "failed", "blocked")
@@ -27,7 +27,7 @@ class Requests:
     """Of one visit. ``wait`` is the thought to be had next, under the name ``waiting``; ``more`` is recorded with each
     request. ``finished`` is what the program finished with, ``broken`` why nobody can ask any more."""
 
-    def __init__(self, desk: Desk, prefix: str, more: Callable[[], Mapping[str, Json]] = dict) -> None:
+    def __init__(self, desk: ToolBridge, prefix: str, more: Callable[[], Mapping[str, Json]] = dict) -> None:
         self._desk = desk
         self._prefix = prefix
         self._more = more
@@ -57,7 +57,7 @@ class Requests:
         self._number += 1
         self.waiting = f"{self._prefix}ask {self._number}"
 
-    def heed(self, ended: Mapping[str, CallOutcome]) -> tuple[list[Call], Mapping[str, Any] | None]:
+    def handle(self, ended: Mapping[str, CallOutcome]) -> tuple[list[Call], Mapping[str, Any] | None]:
         """The calls to be made because of what ended, and the request that came, where one did: then ``waiting`` is
         another one. What is not from here is let be."""
         for name, outcome in ended.items():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ccswarm.models import RunStatus
-from ccswarm.runs.events import Happening, above, begun, cut, ended, nested, task_of, told
+from ccswarm.runs.events import RunEvent, above, begun, cut, ended, format_event, nested, task_of
 
 
 @dataclass(slots=True)
@@ -31,15 +31,15 @@ class Row:
         """With whether it waits for people."""
         return RunStatus.WAITING_APPROVAL if self.asked and not self.status.over else self.status
 
-    def end(self, status: RunStatus, happening: Happening) -> None:
+    def end(self, status: RunStatus, run_event: RunEvent) -> None:
         """It is over."""
-        self.status, self.ended = status, happening.at
-        self.said = cut(str(happening.facts.get("summary") or ""))
+        self.status, self.ended = status, run_event.at
+        self.said = cut(str(run_event.facts.get("summary") or ""))
         self.asked.clear()
         self.calls.clear()
 
 
-class Board:
+class RunTable:
     """Told what happened, in order. ``rows`` are by the paths of tasks."""
 
     def __init__(self, run: str, tasks: Sequence[str], name: str = "") -> None:
@@ -68,40 +68,40 @@ class Board:
         """Its parts that are not over."""
         return [name for name, row in self.rows.items() if name.startswith(f"{path}.") and not row.status.over]
 
-    def take(self, happening: Happening) -> None:
+    def take(self, run_event: RunEvent) -> None:
         """Something happened."""
-        facts = happening.facts
-        if not happening.task:
-            if happening.event == "run.started":
+        facts = run_event.facts
+        if not run_event.task:
+            if run_event.event == "run.started":
                 self.status = RunStatus.RUNNING
                 for task in facts.get("done", ()):
                     self.rows[task] = Row(task, RunStatus.SUCCEEDED, said=f"in {facts['continues']}")
-            elif happening.event == "run.ended":
+            elif run_event.event == "run.ended":
                 self.status = RunStatus(facts["status"])
             return
-        row = self.rows.setdefault(happening.task, Row(happening.task))
-        row.said = told(happening).removeprefix(f"{happening.task}: ").removeprefix(f"{row.agent} ")
-        match happening.event:
+        row = self.rows.setdefault(run_event.task, Row(run_event.task))
+        row.said = format_event(run_event).removeprefix(f"{run_event.task}: ").removeprefix(f"{row.agent} ")
+        match run_event.event:
             case "task.started":
                 row.status, row.agent, row.attempt = RunStatus.RUNNING, str(facts["agent"]), int(facts["attempt"])
-                row.began, row.ended = row.began or happening.at, 0.0
+                row.began, row.ended = row.began or run_event.at, 0.0
             case "task.ended":
-                row.end(RunStatus(facts["status"]), happening)
-                self._leave(happening.task, happening)
+                row.end(RunStatus(facts["status"]), run_event)
+                self._leave(run_event.task, run_event)
             case "work.handed_on":
                 within = task_of(self.run, str(facts["run"]))
                 self.rows |= {path: Row(path) for path in (f"{within}.{name}" for name in facts["tasks"])}
             case "work.came_back":
-                self._leave(task_of(self.run, str(facts["run"])), happening)
+                self._leave(task_of(self.run, str(facts["run"])), run_event)
             case "review.asked":
-                for agent, execution in zip(facts["by"], begun(happening.execution, facts), strict=True):
+                for agent, execution in zip(facts["by"], begun(run_event.execution, facts), strict=True):
                     path = task_of(self.run, execution)
-                    self.rows[path] = Row(path, RunStatus.RUNNING, str(agent), 1, began=happening.at)
+                    self.rows[path] = Row(path, RunStatus.RUNNING, str(agent), 1, began=run_event.at)
             case "review.said":
-                judge = self.rows[task_of(self.run, ended(happening.execution, facts))]
-                judge.end(RunStatus.SUCCEEDED if facts["accepted"] else RunStatus.FAILED, happening)
+                judge = self.rows[task_of(self.run, ended(run_event.execution, facts))]
+                judge.end(RunStatus.SUCCEEDED if facts["accepted"] else RunStatus.FAILED, run_event)
             case "approval.asked":
-                row.asked[str(facts["id"])] = {**facts, "task_id": happening.execution}
+                row.asked[str(facts["id"])] = {**facts, "task_id": run_event.execution}
             case "approval.answered":
                 row.asked.pop(str(facts["id"]), None)
             case "call.begin":
@@ -111,7 +111,7 @@ class Board:
             case _:
                 pass
 
-    def _leave(self, path: str, happening: Happening) -> None:
+    def _leave(self, path: str, run_event: RunEvent) -> None:
         """Nothing of its parts goes on any more."""
         for row in (self.rows[name] for name in self._below(path)):
-            row.end(RunStatus.CANCELLED if row.began else RunStatus.SKIPPED, happening)
+            row.end(RunStatus.CANCELLED if row.began else RunStatus.SKIPPED, run_event)

@@ -91,7 +91,7 @@ async def _call(
     from ccswarm.cli.configured_servers import servers_of, unknown, workspace_of
     from ccswarm.config import config
     from ccswarm.models import CallRequest
-    from ccswarm.swarm.worker_tools import ToolHands
+    from ccswarm.swarm.worker_tools import AgentTools
     from ccswarm.toolbox.discovery import OWN
 
     server, dot, _ = tool.partition(".")
@@ -105,9 +105,9 @@ async def _call(
     servers = servers_of(loaded.settings, [server])
     state = config.state_directory()
     journal = journal_of(state)
-    hands = ToolHands(servers, state, config.server_environment(), journal)
+    task_worker = AgentTools(servers, state, config.server_environment(), journal)
     try:
-        toolbox = hands.toolbox(agents, workspace_of(loaded))
+        toolbox = task_worker.toolbox(agents, workspace_of(loaded))
         given = _object(words) if _is_object(words) else _members(words, await _schema(toolbox, tool))
         agreed = f"by {person()}" if yes else ""
         request = CallRequest(
@@ -116,7 +116,7 @@ async def _call(
         )  # fmt: skip
         return await toolbox.call(request, budget=None, approved=lambda one: bool(one.approval))
     finally:
-        await hands.close()
+        await task_worker.close()
         journal.close()
 
 

@@ -154,7 +154,7 @@ def servers(config: Path | None) -> Iterator[Finding]:
 
 def logins(config: Path | None) -> Iterator[Finding]:
     """What is kept of logins at servers; whether they are taken, the servers say."""
-    from ccswarm.cli.login import told
+    from ccswarm.cli.login import login_facts
     from ccswarm.config import config as files
     from ccswarm.config import plugins
 
@@ -162,7 +162,9 @@ def logins(config: Path | None) -> Iterator[Finding]:
     for server in remote:
         found = asyncio.run(plugins.load("clients", "mcp").login(server, files.state_directory()))
         if found:
-            facts = {name.replace("_", " "): value for name, value in told(found).items() if value not in (None, "")}
+            facts = {
+                name.replace("_", " "): value for name, value in login_facts(found).items() if value not in (None, "")
+            }
             yield Finding(f"login {server.name}", "ok", ", ".join(f"{name} {value}" for name, value in facts.items()))
 
 

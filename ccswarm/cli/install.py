@@ -24,7 +24,7 @@ from ccswarm.cli.parameters import Config
 from ccswarm.errors import UsageInvalid
 
 if TYPE_CHECKING:
-    from agentwire.mcp.clients import Place
+    from agentwire.mcp.clients import ConfigLocation
 
 SERVE = ("mcp-server", "--stdio")
 DESKTOP = "claude-desktop"
@@ -88,7 +88,7 @@ def status(as_json: Json = False) -> None:
     show_states(_places(), as_json=as_json)
 
 
-def _places() -> list[Place]:
+def _places() -> list[ConfigLocation]:
     from agentwire.mcp import clients as mcp_clients
     from ccswarm.config import config
 

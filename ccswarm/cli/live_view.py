@@ -19,7 +19,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from ccswarm.cli.board import Board, Row
+from ccswarm.cli.board import Row, RunTable
 from ccswarm.cli.output import printable
 from ccswarm.config import config
 from ccswarm.models import RunStatus
@@ -69,7 +69,7 @@ def starting() -> Status:
 class LiveView:
     """Drawn on ``draw``; the screen is as before when ``shown`` is left, but for what was written above."""
 
-    def __init__(self, board: Board, answer: Answer, changes: Changes) -> None:
+    def __init__(self, board: RunTable, answer: Answer, changes: Changes) -> None:
         self._board = board
         self._answer = answer
         self._changes = changes

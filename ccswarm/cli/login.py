@@ -48,9 +48,9 @@ def login(
     clients = plugins.load("clients", "mcp")
     scopes = [name for words in scope or () for name in words.split()]
     environ, state = files.server_environment(), files.state_directory()
-    sitter = Sitter(browser=not no_browser and _has_screen(environ))
+    sitter = TerminalUser(browser=not no_browser and _has_screen(environ))
     found = asyncio.run(clients.log_in(meant, environ, state, sitter, scopes=scopes, seconds=seconds))
-    facts = {"server": server, **told(found)}
+    facts = {"server": server, **login_facts(found)}
     if as_json:
         show_json(facts)
     else:
@@ -76,7 +76,7 @@ def logout(server: ServerName, config: Config = None, as_json: Json = False) -> 
             remark("the authorization server could not be informed: what it gave out ends by itself")
 
 
-def told(login: LoginFacts) -> dict[str, Any]:
+def login_facts(login: LoginFacts) -> dict[str, Any]:
     """Of a login, for people and programs."""
     until = login.expires_at and datetime.fromtimestamp(login.expires_at, UTC).isoformat(timespec="seconds")
     return {
@@ -87,7 +87,7 @@ def told(login: LoginFacts) -> dict[str, Any]:
     }
 
 
-class Sitter:
+class TerminalUser:
     """The person at this terminal, with or without a browser that can be opened from here."""
 
     def __init__(self, *, browser: bool) -> None:

@@ -11,14 +11,14 @@ from ccswarm.cli.output import Json, show_json_line, show_line
 from ccswarm.cli.parameters import Config, LastRun
 from ccswarm.cli.reading import Sight, looked
 from ccswarm.errors import UsageInvalid
-from ccswarm.runs.events import CALLS, Calls, Happening, by_time, happened_in, of_record, told
+from ccswarm.runs.events import CALLS, Calls, RunEvent, by_time, format_event, happened_in, of_record
 from ccswarm.runs.status import LAST, run_id_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ccswarm.engines.base import Store
-    from ccswarm.runs.feed import Feed
+    from ccswarm.runs.feed import EventStream
 
 LOOK_SECONDS = 0.5
 """Between looks into the journal."""
@@ -42,7 +42,7 @@ def logs(
         _show(looked(config, lambda sight: _past(run, task, sight)), task, as_json)
 
 
-async def _past(text: str, task: str, sight: Sight) -> list[Happening]:
+async def _past(text: str, task: str, sight: Sight) -> list[RunEvent]:
     run_id = await run_id_of(sight.store, text, sight.project)
     await require_task(sight.store, run_id, task)
     return await happened_in(sight.store, run_id, sight.journal)
@@ -52,20 +52,20 @@ def _following(text: str, config: Path | None, task: str, as_json: bool) -> None
     import asyncio
 
     from ccswarm.cli.parameters import looking
-    from ccswarm.runs.feed import Feed
+    from ccswarm.runs.feed import EventStream
 
     async def followed() -> None:
         async with looking(config) as opened:
             run_id = await run_id_of(opened.engine, text, opened.project)
             await require_task(opened.engine, run_id, task)
-            feed, calls = Feed(opened.engine, run_id), Calls(opened.state_directory / "journal", run_id)
+            feed, calls = EventStream(opened.engine, run_id), Calls(opened.state_directory / "journal", run_id)
             _show(await by_time(opened.engine, await feed.past(), calls), task, as_json)
             await _follow(feed, calls, task, as_json)
 
     asyncio.run(followed())
 
 
-async def _follow(feed: Feed, calls: Calls, task: str, as_json: bool) -> None:
+async def _follow(feed: EventStream, calls: Calls, task: str, as_json: bool) -> None:
     import asyncio
 
     async with feed.coming() as queue:
@@ -76,9 +76,9 @@ async def _follow(feed: Feed, calls: Calls, task: str, as_json: bool) -> None:
                 await asyncio.wait({coming}, timeout=LOOK_SECONDS)
                 found = [of_record(feed.run, record) for record in calls.new() if record.event in CALLS]
                 while coming.done() and not over:
-                    happening = coming.result()
-                    over = happening is None
-                    found += [happening] if happening else []
+                    run_event = coming.result()
+                    over = run_event is None
+                    found += [run_event] if run_event else []
                     coming = asyncio.create_task(queue.get())
                     await asyncio.sleep(0)
                 _show(sorted(found, key=lambda one: one.at), task, as_json)
@@ -87,14 +87,14 @@ async def _follow(feed: Feed, calls: Calls, task: str, as_json: bool) -> None:
             await asyncio.gather(coming, return_exceptions=True)
 
 
-def _show(happenings: Sequence[Happening], task: str, as_json: bool) -> None:
-    for one in happenings:
+def _show(run_events: Sequence[RunEvent], task: str, as_json: bool) -> None:
+    for one in run_events:
         if task and not f"{one.task}.".startswith(f"{task}."):
             continue
         if as_json:
             show_json_line(one.to_json())
         else:
-            show_line(f"{clock(one.at)} {told(one)}")
+            show_line(f"{clock(one.at)} {format_event(one)}")
 
 
 def clock(at: float) -> str:

@@ -33,16 +33,16 @@ def mcp_server(
     """
     from ccswarm.config import plugins, trust
     from ccswarm.config.programs import commands_in, tables_in
-    from ccswarm.servers.base import Entrance
+    from ccswarm.servers.base import ServerOptions
 
     if not stdio:
         raise UsageInvalid("--stdio is required: it is the only transport", suggestion="ccswarm mcp-server --stdio")
     if workspace and not workspace.is_dir():
         raise UsageInvalid(f"the workspace {workspace} is not a directory", suggestion="make it, or name another one")
     where = (config and config.absolute(), workspace and workspace.resolve())
-    entrance = Entrance(*where, agent, trace=debug.lower() not in OFF)
+    options = ServerOptions(*where, agent, trace=debug.lower() not in OFF)
     # Before the client hears anything: from now on its agents may write where the configuration lies.
-    begun = trust.remember_now(entrance.config, workspace=entrance.workspace)
+    begun = trust.remember_now(options.config, workspace=options.workspace)
     if begun:
         tell_first_use(begun.path, [shlex.join(one.words) for one in commands_in(tables_in(begun.data))])
-    leave(plugins.load("servers", "guest" if agent else "mcp").main(entrance))
+    leave(plugins.load("servers", "guest" if agent else "mcp").main(options))

@@ -114,19 +114,19 @@ def _execute(settings: Settings, project: Project, start: Start, no_wait: bool, 
     from ccswarm import app
     from ccswarm.cli.watch import Interrupts, Watch
     from ccswarm.config import config as files
-    from ccswarm.runs.feed import Feed
+    from ccswarm.runs.feed import EventStream
 
     async def watched(interrupts: Interrupts) -> int:
         async with app.working(settings, files.state_directory(), files.server_environment()) as working:
             opened = replace(working, project=project)
             with _starting(as_json):
                 goes_on, begin = await start(opened)
-            feed = Feed(opened.engine, goes_on)
+            feed = EventStream(opened.engine, goes_on)
             before = await feed.past() if goes_on else []
             interrupts.told()  # what is queued from here on is paused by Ctrl-C, and not only left
             started = await begin
             if started.id != goes_on:
-                feed, before = Feed(opened.engine, started.id), []
+                feed, before = EventStream(opened.engine, started.id), []
             if not as_json and not to_person():
                 show_line(started.id)
             plan: dict[str, Any] = started.payload["plan"]

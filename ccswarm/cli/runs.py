@@ -16,7 +16,7 @@ from ccswarm.cli.parameters import MOST_RUNS, Config, LastRun
 from ccswarm.cli.reading import Sight, looked
 from ccswarm.errors import UsageInvalid
 from ccswarm.models import RunStatus
-from ccswarm.runs.events import Happening, happened_in, nested
+from ccswarm.runs.events import RunEvent, happened_in, nested
 from ccswarm.runs.status import (
     LAST,
     all_waiting,
@@ -193,7 +193,7 @@ def task_rows(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-async def happened(text: str, sight: Sight) -> list[Happening]:
+async def happened(text: str, sight: Sight) -> list[RunEvent]:
     """All that is known of a run by now, by time: its events, and the calls in the journal of this machine."""
     return await happened_in(sight.store, await run_id_of(sight.store, text, sight.project), sight.journal)
 
@@ -273,15 +273,15 @@ def _process(execution: Execution, shown: str, waiting: bool) -> dict[str, Any]:
     return {**facts, "worker": execution.worker, "seconds": seconds}
 
 
-def _replay(found: Sequence[Happening], as_json: bool) -> None:
-    from ccswarm.runs.events import told
+def _replay(found: Sequence[RunEvent], as_json: bool) -> None:
+    from ccswarm.runs.events import format_event
 
     began = found[0].at if found else 0.0
     for one in found:
         if as_json:
             show_json_line({**one.to_json(), "seconds": round(one.at - began, 3)})
         else:
-            show_line(f"{one.at - began:9.3f} {told(one)}")
+            show_line(f"{one.at - began:9.3f} {format_event(one)}")
 
 
 def _show_head(facts: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ccswarm.config.settings import Settings
-    from ccswarm.servers.base import Dialect, Entrance, Listening
+    from ccswarm.servers.base import Dialect, Listening, ServerOptions
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -59,7 +59,7 @@ def serve(
     Exit codes: 0 ended on request, 1 the address or the store cannot be used, 2 wrong usage or configuration, 5
     the configuration changed since a person used it and nobody agreed.
     """
-    from ccswarm.servers.base import Entrance, Listening
+    from ccswarm.servers.base import Listening, ServerOptions
 
     asked = {"visionflow": (tcp, tcp_port), "a2a": (a2a, a2a_port)}
     ports = {name: own for name, (wanted, own) in asked.items() if wanted}
@@ -74,8 +74,8 @@ def serve(
     if workspace and not workspace.is_dir():
         raise UsageInvalid(f"the workspace {workspace} is not a directory", suggestion="make it, or name another one")
     types = tuple(starters.agents_for("visionflow" if tcp else "a2a"))
-    entrance = Entrance(config and config.absolute(), workspace and workspace.resolve(), agent, types=types)
-    loaded = load(entrance.config, executes=True, workspace=entrance.workspace)
+    options = ServerOptions(config and config.absolute(), workspace and workspace.resolve(), agent, types=types)
+    loaded = load(options.config, executes=True, workspace=options.workspace)
     from ccswarm.config import config as files
     from ccswarm.config import plugins
 
@@ -84,7 +84,7 @@ def serve(
     for dialect in dialects.values():
         settings = dialect.settings(settings, environ)
     settings = _with_agents(settings, with_agents(loaded, types).settings)
-    asyncio.run(_serve(entrance, settings, chosen, dialects))
+    asyncio.run(_serve(options, settings, chosen, dialects))
 
 
 def _with_agents(settings: Settings, begun: Settings) -> Settings:
@@ -96,13 +96,13 @@ def _with_agents(settings: Settings, begun: Settings) -> Settings:
 
 
 async def _serve(
-    entrance: Entrance, settings: Settings, chosen: Mapping[str, Listening], dialects: Mapping[str, Dialect]
+    options: ServerOptions, settings: Settings, chosen: Mapping[str, Listening], dialects: Mapping[str, Dialect]
 ) -> None:
     from agentwire.http.access_token import AccessToken
     from ccswarm import app
     from ccswarm.cli.worker import logged
     from ccswarm.config import config
-    from ccswarm.servers.base import Grounds
+    from ccswarm.servers.base import ServeContext
 
     # A name that is kept over restarts is that of `ccswarm worker`.
     engine = settings.engine.model_copy(update={"worker_id": ""})
@@ -120,7 +120,7 @@ async def _serve(
     with logged(executed):
         async with app.working(settings, config.state_directory(), environ, swept=lambda _: None) as opened:
             token = AccessToken(opened.state_directory, "ccswarm_")
-            grounds = Grounds(entrance, opened, environ, tell, token, sys.stderr.isatty())
+            grounds = ServeContext(options, opened, environ, tell, token, sys.stderr.isatty())
             coming = [dialects[name].serve(grounds, at, stop) for name, at in chosen.items()]
             served = [asyncio.create_task(one) for one in coming]
             try:

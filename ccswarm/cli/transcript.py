@@ -36,7 +36,7 @@ def transcript(run: LastRun = LAST, task: Task = "", config: Config = None, as_j
         show_json(facts)
         return
     for attempt in facts["attempts"]:
-        show_lines(_told(attempt))
+        show_lines(_format_attempt(attempt))
     if not facts["attempts"]:
         say("Nothing has begun yet.")
 
@@ -79,7 +79,7 @@ async def _result(text: str, task: str, sight: Sight) -> dict[str, Any]:
     return {"run": run.id, "task": name, **shown, "answer": answer(one), "result": one.get("result")}
 
 
-def _told(attempt: Mapping[str, Any]) -> Iterator[str]:
+def _format_attempt(attempt: Mapping[str, Any]) -> Iterator[str]:
     again = f", attempt {attempt['attempt']}" if attempt["attempt"] > 1 else ""
     status = attempt["status"].replace("_", " ")
     yield f"== {attempt['task']} ({attempt['agent']}{again}): {status}{_cost(attempt['usage'])}"

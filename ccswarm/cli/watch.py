@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agentwire.cli.output import remark, say, show_rows, to_person
 from agentwire.system.inherited_signals import outlived
-from ccswarm.cli.board import Board
+from ccswarm.cli.board import RunTable
 from ccswarm.cli.output import (
     BY_STATUS,
     EXIT_BLOCKED,
@@ -26,8 +26,8 @@ from ccswarm.cli.parameters import person
 from ccswarm.errors import AnsweredAlready, EngineUnavailable, RunNotFound, SwarmError, UsageInvalid
 from ccswarm.models import RunStatus
 from ccswarm.runs.answers import answer, last_task
-from ccswarm.runs.events import Calls, Happening, of_record, told
-from ccswarm.runs.feed import Feed
+from ccswarm.runs.events import Calls, RunEvent, format_event, of_record
+from ccswarm.runs.feed import EventStream
 from ccswarm.runs.status import described_run, short
 from ccswarm.toolbox.questions import command_for
 
@@ -88,12 +88,12 @@ class View(Protocol):
 
     period: float
 
-    def show(self, happening: Happening) -> None: ...
+    def show(self, run_event: RunEvent) -> None: ...
 
     def tick(self) -> None: ...
 
 
-def _next(asked: Happening) -> str:
+def _next(asked: RunEvent) -> str:
     """What answers a question from another terminal."""
     if "question" not in asked.facts:
         return command_for(asked.facts)
@@ -106,10 +106,10 @@ class Lines:
 
     period = LOOK_SECONDS
 
-    def show(self, happening: Happening) -> None:
-        show_line(told(happening))
-        if happening.event == "approval.asked":
-            remark(printable(f"next: {_next(happening)}"))
+    def show(self, run_event: RunEvent) -> None:
+        show_line(format_event(run_event))
+        if run_event.event == "approval.asked":
+            remark(printable(f"next: {_next(run_event)}"))
 
     def tick(self) -> None:
         return
@@ -120,8 +120,8 @@ class JsonLines:
 
     period = LOOK_SECONDS
 
-    def show(self, happening: Happening) -> None:
-        show_json_line(happening.to_json())
+    def show(self, run_event: RunEvent) -> None:
+        show_json_line(run_event.to_json())
 
     def tick(self) -> None:
         return
@@ -135,8 +135,8 @@ class Drawn:
     def __init__(self, draw: Callable[[], None]) -> None:
         self.tick = draw
 
-    def show(self, happening: Happening) -> None:
-        del happening
+    def show(self, run_event: RunEvent) -> None:
+        del run_event
 
 
 class Watch:
@@ -146,9 +146,9 @@ class Watch:
     def __init__(
         self,
         opened: App,
-        feed: Feed,
+        feed: EventStream,
         plan: Mapping[str, Any],
-        before: Sequence[Happening] = (),
+        before: Sequence[RunEvent] = (),
         *,
         no_wait: bool,
         as_json: bool,
@@ -157,10 +157,10 @@ class Watch:
         self._run = run = feed.run
         self._no_wait, self._json = no_wait, as_json
         name = str(plan.get("swarm", {}).get("name", "swarm"))
-        self._board = Board(run, [str(task["id"]) for task in plan.get("tasks", ())], name)
+        self._board = RunTable(run, [str(task["id"]) for task in plan.get("tasks", ())], name)
         self._calls = Calls(opened.state_directory / "journal", run, fresh=True)
-        for happening in before:
-            self._board.take(happening)
+        for run_event in before:
+            self._board.take(run_event)
 
     async def until_left(self, interrupts: Interrupts) -> int:
         """The exit code of the command. After Ctrl-C the run is paused, and so it is when nobody reads any longer what
@@ -214,11 +214,11 @@ class Watch:
                     for record in self._calls.new():
                         self._board.take(of_record(self._run, record))
                     while coming.done():
-                        happening = coming.result()
-                        if happening is None:
+                        run_event = coming.result()
+                        if run_event is None:
                             return "over"
-                        self._board.take(happening)
-                        view.show(happening)
+                        self._board.take(run_event)
+                        view.show(run_event)
                         coming = asyncio.create_task(queue.get())
                         await asyncio.sleep(0)
                     view.tick()

@@ -18,7 +18,7 @@ MIN_SECRET_CHARS = 6
 """Shorter ones are words that stand anywhere."""
 
 
-class Veil:
+class SecretScrubber:
     """Knows what was sent to a server in confidence. What it sends back is for agents, models and journals."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ def secret_of(settings: ServerSettings, what: str, env: Mapping[str, str]) -> st
         ) from None
 
 
-def headers_of(settings: ServerSettings, env: Mapping[str, str], veil: Veil) -> dict[str, str]:
+def headers_of(settings: ServerSettings, env: Mapping[str, str], scrubber: SecretScrubber) -> dict[str, str]:
     """The headers that are configured, with what they name; from now on ``veil`` knows what is secret of them. Raises
     ServerUnavailable."""
     headers: dict[str, str] = {}
@@ -105,9 +105,9 @@ def headers_of(settings: ServerSettings, env: Mapping[str, str], veil: Veil) -> 
             ) from error
         if SECRET_HEADER.search(name):
             for part in parts:
-                veil.add(name, part)
+                scrubber.add(name, part)
                 # What a scheme stands before is a secret by itself.
-                veil.add(name, part.partition(" ")[2])
+                scrubber.add(name, part.partition(" ")[2])
     return headers
 
 

@@ -18,8 +18,8 @@ from typing import Any
 from ccswarm.clients.base import OnProgress
 from ccswarm.errors import InvalidArguments, MessageForbidden, UnknownTool
 from ccswarm.models import ServerAnswer, ToolInfo
-from ccswarm.plan.crew import Crew
 from ccswarm.plan.delegation import MOST_TASKS, SCHEMA
+from ccswarm.plan.team import Team
 
 NAME = "swarm"
 AGENT, RUN = "ai-session/agent", "ai-session/run"
@@ -88,9 +88,9 @@ class Mailboxes:
     problem = about = ""
     notes: Sequence[str] = ()
 
-    def __init__(self, directory: Path, crew: Crew, servers: Sequence[str] = ()) -> None:
+    def __init__(self, directory: Path, team: Team, servers: Sequence[str] = ()) -> None:
         self._directory = directory
-        self._crew = crew
+        self._team = team
         self._servers = servers
 
     async def list_tools(self, *, fresh: bool = False) -> Sequence[ToolInfo]:
@@ -111,14 +111,14 @@ class Mailboxes:
         if not agent or not run:
             raise InvalidArguments("messages belong to a run", suggestion="use it from a plan's task")
         if name == "list_agents":
-            return _answer({"agents": [self._shown(name) for name in self._crew.links.reachable(agent)]})
+            return _answer({"agents": [self._shown(name) for name in self._team.links.reachable(agent)]})
         if name == "delegate":
-            plan = self._crew.check(agent, arguments["tasks"], self._servers)
+            plan = self._team.check(agent, arguments["tasks"], self._servers)
             return _answer({"agreed": [task.id for task in plan.tasks]})
         key = str(arguments.get("call_key", ""))
         if name == "send_message":
             try:
-                self._crew.links.check(agent, arguments["to"])
+                self._team.links.check(agent, arguments["to"])
             except MessageForbidden as error:
                 facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion}
                 return ServerAnswer(f"error {error.code}: {error.message}", None, True, {"ai-session/error": facts})
@@ -134,7 +134,7 @@ class Mailboxes:
         """See ToolClient."""
 
     def _shown(self, name: str) -> dict[str, Any]:
-        agent = self._crew.agents[name]
+        agent = self._team.agents[name]
         return {"name": name, "type": agent.type, "capabilities": list(agent.capabilities)}
 
     def _box(self, run: str, agent: str) -> Path:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, cast
 
 import httpx2
 
-from ccswarm.clients._address import Veil, client_options, headers_of
+from ccswarm.clients._address import SecretScrubber, client_options, headers_of
 from ccswarm.clients.base import OnProgress, ToolClient
 from ccswarm.config.settings import ServerSettings
 from ccswarm.errors import CallTimedOut, InvalidArguments, ServerLost, ServerUnavailable, UnknownTool
@@ -49,7 +49,7 @@ class RpcToolClient:
 
     def __init__(self, settings: ServerSettings, *, env: Mapping[str, str]) -> None:
         self._settings, self._env = settings, env
-        self._veil = Veil()
+        self._scrubber = SecretScrubber()
         self._slots = asyncio.Semaphore(settings.at_once)
         self._opened: httpx2.AsyncClient | None = None
         self._tools: tuple[ToolInfo, ...] | None = None
@@ -152,9 +152,9 @@ class RpcToolClient:
         return bytes(body)
 
     def _result(self, method: str, status: int, body: bytes) -> Any:
-        told = {"http_status": status, "response_body": self._veil.text(body[:500].decode(errors="replace"))}
+        told = {"http_status": status, "response_body": self._scrubber.text(body[:500].decode(errors="replace"))}
         try:
-            answer: Any = self._veil.value(json.loads(body, parse_constant=_refuse, parse_float=_finite))
+            answer: Any = self._scrubber.value(json.loads(body, parse_constant=_refuse, parse_float=_finite))
         except (ValueError, RecursionError):
             answer = None
         facts = cast("Mapping[str, Any]", answer if isinstance(answer, Mapping) else {})
@@ -191,7 +191,7 @@ class RpcToolClient:
         if self._closed:
             raise ServerUnavailable(f"server {self.name} was closed")
         if self._opened is None:
-            headers = headers_of(self._settings, self._env, self._veil)
+            headers = headers_of(self._settings, self._env, self._scrubber)
             headers.setdefault("Accept-Encoding", "identity")  # what is unpacked has no bound
             headers |= {"Content-Type": "application/json", "Accept": "application/json"}
             self._opened = httpx2.AsyncClient(headers=headers, **client_options(self._settings))

@@ -29,7 +29,7 @@ MOST_COUNTED = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptClones:
     """The clones of one run. ``refs`` are where their work lies, each with its repository."""
 
     run: str
@@ -49,20 +49,20 @@ class Kept:
         return 0
 
 
-def kept(root: Path, unfinished: Collection[str] = ()) -> list[Kept]:
+def kept(root: Path, unfinished: Collection[str] = ()) -> list[KeptClones]:
     """What lies in ``root`` of runs that are not among the ``unfinished``, the oldest first."""
-    found: list[Kept] = []
+    found: list[KeptClones] = []
     for path in sorted(root.glob("*")) if root.is_dir() else ():
         # What was handed on in a run has clones beside its own, by the run's name and a dash.
         needed = any(path.name == run or path.name.startswith(f"{run}-") for run in unfinished)
         if path.name.startswith(".") or needed or not path.is_dir():
             continue
         days = max(0.0, time.time() - path.stat().st_mtime) / 86400
-        found.append(Kept(path.name, path, days, tuple(_refs(path))))
+        found.append(KeptClones(path.name, path, days, tuple(_refs(path))))
     return sorted(found, key=lambda one: -one.days)
 
 
-def sizes(root: Path, found: Collection[Kept]) -> dict[str, int]:
+def sizes(root: Path, found: Collection[KeptClones]) -> dict[str, int]:
     """What each takes, by run; counted again only where clones came or went since."""
     cache, known = root / ".sizes.json", dict[str, list[int]]()
     with suppress(OSError, ValueError):
@@ -85,7 +85,7 @@ def expire(
     """Remove what is as old as that, and of what is left the oldest clones, as long as all take more than
     ``most_bytes`` (0: no limit) and their work lies at a ref, which stays. A part of a long list; the runs."""
     removed: list[str] = []
-    left: list[Kept] = []
+    left: list[KeptClones] = []
     for one in kept(root, unfinished):
         with suppress(OSError):
             one.path.rmdir()  # nothing was left in it
@@ -107,7 +107,7 @@ def expire(
     return removed
 
 
-def _shed(one: Kept, environ: Mapping[str, str]) -> bool:
+def _shed(one: KeptClones, environ: Mapping[str, str]) -> bool:
     """Remove the clones whose work lies at a ref, and nothing else; whether there were any."""
     git, found = Git(environ), False
     for file, repository, ref in _facts(one.path):
@@ -121,7 +121,7 @@ def _shed(one: Kept, environ: Mapping[str, str]) -> bool:
     return found
 
 
-def remove(one: Kept, environ: Mapping[str, str]) -> None:
+def remove(one: KeptClones, environ: Mapping[str, str]) -> None:
     """Remove the clones and refs of a run; a repository that is gone has none. Raises WorkspaceUnusable."""
     git = Git(environ)
     for repository, ref in one.refs:

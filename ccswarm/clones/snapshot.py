@@ -25,7 +25,7 @@ MARKS_OF_CACHES = ("CACHEDIR.TAG", "pyvenv.cfg")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SnapshotEntry:
     """One path of a commit. ``size`` is 0 for what is no file."""
 
     mode: str
@@ -109,13 +109,13 @@ class Snapshot:
         self._refuse_filtered(changed, (base, tree))
         return tree
 
-    def _listed(self, commit: str) -> dict[str, Kept]:
+    def _listed(self, commit: str) -> dict[str, SnapshotEntry]:
         said = self._git.private(self._repository, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
-        found: dict[str, Kept] = {}
+        found: dict[str, SnapshotEntry] = {}
         for line in said.decode(errors="surrogateescape").split("\0")[:-1]:
             facts, _, path = line.partition("\t")
             mode, _, oid, size = facts.split()
-            found[path] = Kept(mode, oid, int(size) if size.isdigit() else 0)
+            found[path] = SnapshotEntry(mode, oid, int(size) if size.isdigit() else 0)
         return found
 
     def _refuse_repositories(self, directory: str, git: Iterable[str]) -> None:
@@ -186,7 +186,7 @@ class Snapshot:
         copy.chmod(0o700 if entry.executable else 0o600)
         return [entry]
 
-    def _digest(self, entry: Entry, kept: Kept, known: str | None) -> str | None:
+    def _digest(self, entry: Entry, kept: SnapshotEntry, known: str | None) -> str | None:
         """As ``UntrustedTree.digest``; empty, and nothing is read, where the file's size says that it changed."""
         size = self._tree.size(entry.path)
         if size is not None and size != kept.size and not known:

@@ -30,7 +30,7 @@ from ccswarm.engines.base import Execution
 from ccswarm.errors import PlanInvalid, ServerUnavailable, WorkspaceUnusable
 from ccswarm.evaluation.report import Result
 from ccswarm.evaluation.suite import Case, Entrant, Suite
-from ccswarm.evaluation.workdir import Place
+from ccswarm.evaluation.workdir import WorkDirectory
 from ccswarm.models import RunStatus
 from ccswarm.plan.check import plan_problems
 from ccswarm.plan.origin import Origin
@@ -111,8 +111,8 @@ class Evaluation:
         self._tell = tell
         self._keep = keep
 
-    def _places(self, count: int) -> list[Place]:
-        return [Place(self._root / str(number), self._environ) for number in range(1, count + 1)]
+    def _places(self, count: int) -> list[WorkDirectory]:
+        return [WorkDirectory(self._root / str(number), self._environ) for number in range(1, count + 1)]
 
     async def carry_out(self, tries: Sequence[Try], at_once: int) -> None:
         """All of them, ``at_once`` side by side. Raises PlanInvalid for solutions that the servers' tools make
@@ -132,8 +132,8 @@ class Evaluation:
                 await asyncio.gather(*workers, return_exceptions=True)
 
     async def _look(self, app: App, tries: Sequence[Try], directory: str) -> None:
-        assert app.hands
-        toolbox = app.hands.toolbox({LOOKER: AgentSettings(name=LOOKER, grants=("*",))}, directory)
+        assert app.task_worker
+        toolbox = app.task_worker.toolbox({LOOKER: AgentSettings(name=LOOKER, grants=("*",))}, directory)
         tools = {tool.full_name: tool for tool in await toolbox.discover_tools(LOOKER)}
         shell = self._settings.swarm.shell
         if problem := toolbox.problems().get(shell):
@@ -147,16 +147,16 @@ class Evaluation:
         if problems:
             raise PlanInvalid("; ".join(dict.fromkeys(problems)), suggestion="fix the suite")
 
-    async def _work(self, app: App, place: Place, waiting: deque[Try]) -> None:
+    async def _work(self, app: App, place: WorkDirectory, waiting: deque[Try]) -> None:
         async with app.swarm.staying(str(place.directory)):
             await self._one_by_one(app, place, waiting)
 
-    async def _one_by_one(self, app: App, place: Place, waiting: deque[Try]) -> None:
-        assert app.hands
+    async def _one_by_one(self, app: App, place: WorkDirectory, waiting: deque[Try]) -> None:
+        assert app.task_worker
         directory, calls = str(place.directory), MOST_CALLS
         while waiting:
             if calls >= MOST_CALLS:
-                await app.hands.release(directory)
+                await app.task_worker.release(directory)
                 # So the server has started, which takes longer than a case: no agent's time is spent on it.
                 await self._end_sessions(app, directory)
                 calls = 0
@@ -167,7 +167,7 @@ class Evaluation:
             calls += result.calls + OWN_CALLS
             self._tell("case.ended", {**one.facts, "result": result})
 
-    async def _try(self, app: App, place: Place, one: Try) -> Result:
+    async def _try(self, app: App, place: WorkDirectory, one: Try) -> Result:
         facts: dict[str, Any] = {**one.facts, "expected": one.entrant.expected}
         try:
             await asyncio.to_thread(place.fill, one.case, self._beside)
@@ -184,7 +184,7 @@ class Evaluation:
         await asyncio.to_thread(place.clear)
         return Result(**facts, passed=not held, why=held)
 
-    async def _held(self, app: App, place: Place, case: Case) -> str:
+    async def _held(self, app: App, place: WorkDirectory, case: Case) -> str:
         """``""`` where all gates hold, else what the first said that does not."""
         try:
             await asyncio.to_thread(place.put, case.gate_files)
@@ -226,13 +226,13 @@ class Evaluation:
     async def _end_sessions(self, app: App, directory: str) -> None:
         """Those of the place, with every process in them; where that fails, with their server. Of a server that others
         use as well, those that are in the place's directory."""
-        assert app.hands
+        assert app.task_worker
         shell = self._settings.swarm.shell
         alone = any(server.name == shell and ALONE in command_of(server) for server in self._settings.mcp.servers)
         cleaner = AgentSettings(name=CLEANER, grants=tools_for_ending(shell))
-        call = await app.hands.call({CLEANER: cleaner}, directory)
+        call = await app.task_worker.call({CLEANER: cleaner}, directory)
         if await end_terminals(call, shell, directory, everybodys=alone):
-            await app.hands.release(directory)
+            await app.task_worker.release(directory)
 
 
 def _worked(run: Execution, case: str) -> dict[str, Any]:

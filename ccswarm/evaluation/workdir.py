@@ -22,7 +22,7 @@ NAME, EMAIL = "A Person", "person@example.org"
 """Whose all commits are, the agents' as well."""
 
 
-class Place:
+class WorkDirectory:
     """A directory that stays, and whose content is replaced. Its methods block."""
 
     def __init__(self, directory: Path, environ: Mapping[str, str]) -> None:

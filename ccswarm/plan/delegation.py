@@ -64,7 +64,7 @@ def delegated(tasks: Sequence[Mapping[str, Any]]) -> tuple[TaskSettings, ...]:
         try:
             given = DelegatedTask.model_validate(task)
         except ValidationError as error:
-            wrong += [f"tasks.{number}.{_told(one)}" for one in error.errors(include_url=False)]
+            wrong += [f"tasks.{number}.{_describe(one)}" for one in error.errors(include_url=False)]
             continue
         made.append(_task(given))
     if wrong:
@@ -83,7 +83,7 @@ def _task(given: DelegatedTask) -> TaskSettings:
     return TaskSettings(**facts, gates=gates, steps=steps)
 
 
-def _told(problem: Any) -> str:
+def _describe(problem: Any) -> str:
     place = ".".join(map(str, problem["loc"]))
     if problem["type"] == "extra_forbidden":
         return f"{place} may not be set by a delegation"

@@ -29,7 +29,7 @@ TRY = re.compile(r"~\d+(?=\.|$)")
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class RunEvent:
     """One thing that happened in ``run``. ``task`` is empty where it was the run itself; ``at`` is in seconds since
     1970, 0 where nobody knows."""
 
@@ -125,10 +125,10 @@ def reviewing(execution: str, facts: Mapping[str, Any], agent: str) -> str:
     return f"{execution}.review{facts['visit']}.{agent}"
 
 
-async def past(store: Store, run: str) -> list[Happening]:
+async def past(store: Store, run: str) -> list[RunEvent]:
     """What is recorded of a run, its tasks and their parts by now; what each told comes before its end. Beginning and
     end of what was handed on are told by who did so."""
-    found: list[Happening] = []
+    found: list[RunEvent] = []
     read: set[str] = set()
 
     async def add(execution: str) -> None:
@@ -141,7 +141,7 @@ async def past(store: Store, run: str) -> list[Happening]:
                 del open_[over]
                 await part(over)
             if execution == run or facts.get("event") not in ("run.started", "run.ended"):
-                found.append(Happening(run, execution, facts, float(facts.get("at") or 0), count))
+                found.append(RunEvent(run, execution, facts, float(facts.get("at") or 0), count))
         for other in open_:
             await part(other)
 
@@ -153,26 +153,26 @@ async def past(store: Store, run: str) -> list[Happening]:
     return found
 
 
-async def happened_in(store: Store, run: str, journal: Path) -> list[Happening]:
+async def happened_in(store: Store, run: str, journal: Path) -> list[RunEvent]:
     """All there is of a run so far, by time, with the calls that ``journal`` has."""
     return await by_time(store, await past(store, run), Calls(journal, run))
 
 
-async def by_time(store: Store, told: Sequence[Happening], calls: Calls) -> list[Happening]:
+async def by_time(store: Store, told: Sequence[RunEvent], calls: Calls) -> list[RunEvent]:
     """What was told in a run and the calls that the journal has of it, with their times and in the order of these."""
     run = calls.run
     executions = await store.list(prefix=f"{run}.", limit=MOST_EXECUTIONS)
     known = {execution.id: execution for execution in (*executions, await store.status(run))}
     records = [of_record(run, record) for record in calls.new() if record.event in CALLS]
-    return sorted((*timed(told, known), *records), key=lambda happening: happening.at)
+    return sorted((*timed(told, known), *records), key=lambda run_event: run_event.at)
 
 
-def timed(happenings: Sequence[Happening], executions: Mapping[str, Execution]) -> list[Happening]:
+def timed(run_events: Sequence[RunEvent], executions: Mapping[str, Execution]) -> list[RunEvent]:
     """With the times that are known of what has none of its own: when executions began and ended; what is between has
     the time of what came before it in the same execution."""
     last = {name: execution.created_at for name, execution in executions.items()}
-    found: list[Happening] = []
-    for one in happenings:
+    found: list[RunEvent] = []
+    for one in run_events:
         about = one.execution
         if one.event.startswith("task."):
             about = execution_of(one.execution, str(one.facts["task"]), int(one.facts["attempt"]))
@@ -211,17 +211,17 @@ class Calls:
         return sorted(found, key=lambda record: record.at)
 
 
-def of_record(run: str, record: Record) -> Happening:
+def of_record(run: str, record: Record) -> RunEvent:
     """A journal's record as something that happened in its task."""
     facts = {name: value for name, value in record.facts.items() if name not in ("run", "task")}
-    return Happening(run, str(record.facts.get("task") or run), {"event": record.event, **facts}, record.at)
+    return RunEvent(run, str(record.facts.get("task") or run), {"event": record.event, **facts}, record.at)
 
 
-def told(happening: Happening) -> str:
+def format_event(run_event: RunEvent) -> str:
     """One line for people."""
-    facts, event = happening.facts, happening.event
-    line = (_told_of_call if event in CALLS else _told_of_run)(event, facts)
-    return f"{happening.task}: {line}" if happening.task else line
+    facts, event = run_event.facts, run_event.event
+    line = (_format_call_event if event in CALLS else _format_run_event)(event, facts)
+    return f"{run_event.task}: {line}" if run_event.task else line
 
 
 def counted(number: int, what: str) -> str:
@@ -229,7 +229,7 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
-def _told_of_run(event: str, facts: Mapping[str, Any]) -> str:
+def _format_run_event(event: str, facts: Mapping[str, Any]) -> str:
     match event:
         case "run.started":
             before = f", {len(facts['done'])} done in {facts['continues']}" if "continues" in facts else ""
@@ -306,7 +306,7 @@ def _why(facts: Mapping[str, Any]) -> str:
     return f"{str(facts['why']).replace('_', ' ')}{message}"
 
 
-def _told_of_call(event: str, facts: Mapping[str, Any]) -> str:
+def _format_call_event(event: str, facts: Mapping[str, Any]) -> str:
     who = f"{facts.get('agent', '')} {facts.get('tool', '')}".strip()
     if event == "call.begin":
         return f"{who} {_command(facts)}".rstrip()

@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from ccswarm.errors import RunNotFound
-from ccswarm.runs.events import Happening, begun, ended
+from ccswarm.runs.events import RunEvent, begun, ended
 
 if TYPE_CHECKING:
     from ccswarm.engines.base import Engine
 
 
-class Feed:
+class EventStream:
     """The events of a run, its tasks and their parts in order: what each told comes before its end. Each event comes
     once. Beginning and end of what was handed on are told by who did so."""
 
@@ -26,22 +26,22 @@ class Feed:
         self._offsets = dict(offsets or {run: 0})
         self._over: set[str] = set()
 
-    async def past(self) -> list[Happening]:
+    async def past(self) -> list[RunEvent]:
         """What is recorded by now and was not given before."""
         async with self._reading(follow=False) as queue:
-            found: list[Happening] = []
-            while (happening := await queue.get()) is not None:
-                found.append(happening)
+            found: list[RunEvent] = []
+            while (run_event := await queue.get()) is not None:
+                found.append(run_event)
             return found
 
     @asynccontextmanager
-    async def coming(self) -> AsyncGenerator[asyncio.Queue[Happening | None]]:
+    async def coming(self) -> AsyncGenerator[asyncio.Queue[RunEvent | None]]:
         """What was not given before, as it happens, with the time it was heard of; None when the run is over."""
         async with self._reading(follow=True) as queue:
             yield queue
 
     @asynccontextmanager
-    async def _reading(self, *, follow: bool) -> AsyncGenerator[asyncio.Queue[Happening | None]]:
+    async def _reading(self, *, follow: bool) -> AsyncGenerator[asyncio.Queue[RunEvent | None]]:
         reader = _Reader(self._engine, self.run, self._offsets, self._over, follow=follow)
         work = asyncio.create_task(reader.read_all())
         try:
@@ -57,7 +57,7 @@ class _Reader:
     """Reads the streams of a run side by side into one queue."""
 
     def __init__(self, engine: Engine, run: str, offsets: dict[str, int], over: set[str], *, follow: bool) -> None:
-        self.queue: asyncio.Queue[Happening | None] = asyncio.Queue()
+        self.queue: asyncio.Queue[RunEvent | None] = asyncio.Queue()
         self._engine, self._run, self._follow = engine, run, follow
         self._offsets, self._over = offsets, over
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -100,4 +100,4 @@ class _Reader:
                 self._over.add(over)
             if execution == self._run or facts.get("event") not in ("run.started", "run.ended"):
                 at = float(facts.get("at") or (time.time() if self._follow else 0.0))
-                self.queue.put_nowait(Happening(self._run, execution, facts, at, self._offsets[execution]))
+                self.queue.put_nowait(RunEvent(self._run, execution, facts, at, self._offsets[execution]))

@@ -137,12 +137,12 @@ async def check(
     """What the servers' tools and the brains make impossible is found before anything starts, with the servers of
     ``files`` beside those of this process; servers that none of ``grants`` reaches are not asked. Returns which servers
     that are not needed do not work; raises PlanInvalid, ServerUnavailable, LoginNeeded."""
-    assert opened.hands
+    assert opened.task_worker
     checker = AgentSettings(name=CHECKER, grants=tuple(grants))
-    toolbox = opened.hands.toolbox({CHECKER: checker}, directory, files=files)
+    toolbox = opened.task_worker.toolbox({CHECKER: checker}, directory, files=files)
     tools = {tool.full_name: tool for tool in await toolbox.discover_tools(CHECKER)}
     wrong = [*plan_problems(settings, tools), *grant_problems(settings, tools), *apps.brain_problems(settings)]
-    wrong += await apps.tree_problems(settings, opened.hands.workspaces(directory))
+    wrong += await apps.tree_problems(settings, opened.task_worker.workspaces(directory))
     problems = toolbox.problems()
     needed = [name for name in problems if any(one.endswith(f"server {name} offers no tools") for one in wrong)]
     toolbox.require_logins(settings.agents, needed)

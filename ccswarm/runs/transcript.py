@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ccswarm.journal import files
-from ccswarm.runs.events import MOST_EXECUTIONS, Happening, task_of, told
+from ccswarm.runs.events import MOST_EXECUTIONS, RunEvent, format_event, task_of
 from ccswarm.runs.status import RUN, status_of
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ async def _attempt(
     entries = [entry for step in await store.steps(execution.id) if (entry := _entry(execution.id, step, begun))]
     async for facts in store.events(execution.id, follow=False):
         if facts["event"] not in SHOWN_ANYWAY:
-            happened = Happening(run, execution.id, facts)
-            words = {"kind": "event", "said": told(happened).removeprefix(f"{happened.task}: ")}
+            happened = RunEvent(run, execution.id, facts)
+            words = {"kind": "event", "said": format_event(happened).removeprefix(f"{happened.task}: ")}
             entries.append({"at": float(facts.get("at") or 0), **words, **dict(facts)})
     entries.sort(key=lambda entry: entry["at"])
     asked: Mapping[str, Any] = _table(_table(execution.payload).get("task"))

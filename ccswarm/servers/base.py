@@ -32,7 +32,7 @@ WORKSPACE = "ccswarm-workspace"
 
 
 @dataclass(frozen=True, slots=True)
-class Entrance:
+class ServerOptions:
     """What the program was started with. ``config`` is as it was given, ``workspace`` with links followed, None where
     they were not; ``agent`` is empty where nobody's tools are meant, but the swarm itself. ``trace``: messages are told
     on standard error."""
@@ -106,7 +106,7 @@ class Server(Protocol):
 
     name: str
 
-    def main(self, entrance: Entrance) -> int:
+    def main(self, options: ServerOptions) -> int:
         """Serves on standard input and output until the client is gone; the exit code. Raises SwarmError where it
         cannot begin."""
         ...
@@ -146,12 +146,12 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True)
-class Grounds:
+class ServeContext:
     """What all dialects of one process share: ``app`` executes runs as long as they serve. ``variables`` have their
     secrets; ``tell`` says something to the person who started them, at a terminal where ``is_terminal``. ``token`` is
     what strangers show."""
 
-    entrance: Entrance
+    options: ServerOptions
     app: App
     variables: Mapping[str, str]
     tell: Callable[[str], None]
@@ -247,7 +247,7 @@ class Dialect(Protocol):
         SwarmError."""
         ...
 
-    async def serve(self, grounds: Grounds, listening: Listening, stop: asyncio.Event) -> None:
+    async def serve(self, serve_context: ServeContext, listening: Listening, stop: asyncio.Event) -> None:
         """Serves until ``stop`` is set, then answers what it was asked and lets its clients go. Tells where it listens
         once it does. Raises SwarmError where it cannot begin."""
         ...

@@ -15,7 +15,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ccswarm.brains.base import CallTool, Finish, Hearing, Holding, Lasting, Partial, Showing, Think, Thinking, Wait
+from ccswarm.brains.base import (
+    CallTool,
+    Finish,
+    Hearing,
+    Holding,
+    Showing,
+    SupportsClose,
+    SupportsPartialResult,
+    Think,
+    Thinking,
+    Wait,
+)
 from ccswarm.engines.base import Flow, Outcome
 from ccswarm.errors import SwarmError
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, Json, RunStatus, Usage
@@ -207,10 +218,10 @@ class Agent:
             if isinstance(thinking, Hearing):
                 self._listen(seconds)
             ending = await self._work_on(thinking, stop, left)
-            if ending.status != "succeeded" and ending.result is None and isinstance(thinking, Partial):
+            if ending.status != "succeeded" and ending.result is None and isinstance(thinking, SupportsPartialResult):
                 ending.result = thinking.so_far()
             await self._call_back(ending.summary or ending.status)
-            for step in await thinking.over() if isinstance(thinking, Lasting) else ():
+            for step in await thinking.over() if isinstance(thinking, SupportsClose) else ():
                 call = await claimed(self._flow, self._work, step, self._approval(step))
                 self._note_terminals(step, CallOutcome.from_json(await call()))
         finally:

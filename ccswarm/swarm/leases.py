@@ -16,7 +16,7 @@ STAYING = "staying"
 """What stands for a run of somebody who has more to do in a directory than one."""
 
 
-class Places:
+class DirectoryLeases:
     """``release`` ends what was started for a directory; None where this process does not execute.
 
     Whether a run that another process carries out goes on is asked when something ends here, and at no other time.

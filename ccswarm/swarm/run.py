@@ -10,7 +10,7 @@ from typing import Any
 from ccswarm.config.settings import Settings, TaskSettings
 from ccswarm.engines.base import Flow, Outcome
 from ccswarm.models import Json, RunStatus, Usage
-from ccswarm.plan.crew import Crew
+from ccswarm.plan.team import Team
 from ccswarm.swarm.agent import PART, STEPS, STOP, TASK, tell
 from ccswarm.swarm.scheduler import Placed, Scheduler
 from ccswarm.swarm.task import plain
@@ -47,9 +47,9 @@ class RunFlow:
         self._payload = payload
         self._plan = plan = Settings.model_validate(payload["plan"])
         self._root: str = payload.get("root", flow.id)
-        crew = Crew(plan.swarm, plan.agents)
-        doers = [crew.agents[name] for name in payload.get("helpers", list(crew.agents)[: plan.swarm.max_agents])]
-        self._scheduler = Scheduler(plan.tasks, doers, crew.links, plan.swarm.strategy, plan.swarm.max_agents)
+        team = Team(plan.swarm, plan.agents)
+        doers = [team.agents[name] for name in payload.get("helpers", list(team.agents)[: plan.swarm.max_agents])]
+        self._scheduler = Scheduler(plan.tasks, doers, team.links, plan.swarm.strategy, plan.swarm.max_agents)
         self._tasks = {task.id: task for task in plan.tasks}
         self._tries: dict[str, int] = {}
         self._results: dict[str, dict[str, Any]] = {}

@@ -12,13 +12,13 @@ from ccswarm.config.settings import Settings
 from ccswarm.engines.base import RUNS, Engine, Flow
 from ccswarm.errors import AnsweredAlready, PlanInvalid, RunNotFound, UsageInvalid
 from ccswarm.models import CallRequest, Json, Priority, RunStatus, Usage
-from ccswarm.plan.crew import Crew
 from ccswarm.plan.origin import Author, Origin
+from ccswarm.plan.team import Team
 from ccswarm.swarm.agent import PART, SAY, STEPS, STOP, TASK
-from ccswarm.swarm.leases import STAYING, Places
+from ccswarm.swarm.leases import STAYING, DirectoryLeases
 from ccswarm.swarm.question import QUESTION, ask, question_of
 from ccswarm.swarm.run import RUN, RunFlow
-from ccswarm.swarm.task import Hands, TaskFlow, plain
+from ccswarm.swarm.task import TaskFlow, TaskWorker, plain
 from ccswarm.telemetry.base import Telemetry
 from ccswarm.toolbox import questions
 
@@ -43,15 +43,19 @@ class Swarm:
     """Defines runs, tasks and their parts on an engine. Made once in every process that executes or submits."""
 
     def __init__(
-        self, engine: Engine, hands: Hands | None = None, telemetry: Telemetry | None = None, tidy: Tidy | None = None
+        self,
+        engine: Engine,
+        task_worker: TaskWorker | None = None,
+        telemetry: Telemetry | None = None,
+        tidy: Tidy | None = None,
     ) -> None:
         """``tidy`` is called when a run is over here, in a thread, with it and the runs that are not."""
         self.engine = engine
         self._tidy = tidy
         self._telemetry = telemetry or Telemetry()
-        self._hands = hands
+        self._task_worker = task_worker
         self._leaving: set[asyncio.Task[None]] = set()
-        self._places = Places(engine, hands.release if hands else None)
+        self._places = DirectoryLeases(engine, task_worker.release if task_worker else None)
         engine.define(RUN, self._run, queue=RUNS)
         engine.define(TASK, self._task)
         engine.define(PART, self._task, queue=RUNS)
@@ -71,7 +75,7 @@ class Swarm:
         tasks. Raises PlanInvalid where it has no task, ConfigInvalid where it has no agent."""
         if not plan.tasks:
             raise PlanInvalid("the plan has no tasks", suggestion="add [[tasks]] with steps, or [[steps]]")
-        Crew(plan.swarm, plan.agents)
+        Team(plan.swarm, plan.agents)
         await self.engine.submit(RUN, run_id, payload_of(plan, run_id, workspace, files, origin), priority=priority)
 
     async def ask(self, execution_id: str, request: CallRequest) -> str:
@@ -227,7 +231,7 @@ class Swarm:
             return {"status": RunStatus.FAILED, "tasks": tasks, "usage": plain(Usage())}
         root, whole = payload.get("root", flow.id), "root" not in payload
         if not whole:
-            payload = {**payload, "plan": {**payload["plan"], **await _crew(flow, payload)}}
+            payload = {**payload, "plan": {**payload["plan"], **await _team(flow, payload)}}
         async with self._places.run(root, whole=whole):
             result = await self._told(flow.id, root, RunFlow(flow, payload).carry_out())
         if whole and self._tidy:
@@ -235,14 +239,14 @@ class Swarm:
         return result
 
     async def _task(self, flow: Flow, payload: Json) -> Json:
-        assert self._hands, "this process only submits"
+        assert self._task_worker, "this process only submits"
         if not payload:
             return {"status": RunStatus.CANCELLED, "summary": "withdrawn", "result": None, "usage": {}, "scope": ""}
         if why := _of_another_version(payload):
             return why
-        root, payload = payload["root"], {**payload, **await _crew(flow, payload)}
+        root, payload = payload["root"], {**payload, **await _team(flow, payload)}
         async with self._places.task(payload["workspace"], root):
-            task = TaskFlow(flow, payload, self._hands, self._telemetry, self._remembered)
+            task = TaskFlow(flow, payload, self._task_worker, self._telemetry, self._remembered)
             try:
                 return await self._told(flow.id, root, task.carry_out())
             except asyncio.CancelledError:
@@ -283,7 +287,7 @@ class Swarm:
         return await self._telemetry.execution(execution_id, root, logged, self.engine.status)
 
 
-async def _crew(flow: Flow, payload: Json) -> dict[str, Any]:
+async def _team(flow: Flow, payload: Json) -> dict[str, Any]:
     """The agents and the settings of the swarm, which are kept with the run that all of it belongs to; some may work
     elsewhere (``placed``)."""
     plan: Mapping[str, Any] = (await flow.given(payload["root"]))["plan"]

@@ -10,7 +10,7 @@ from ccswarm.config.settings import AgentSettings, ServerSettings
 from ccswarm.engines.base import Store
 from ccswarm.errors import RunNotFound, SwarmError
 from ccswarm.models import RunStatus
-from ccswarm.swarm.task import Hands
+from ccswarm.swarm.task import TaskWorker
 from ccswarm.swarm.terminals import CLEANER, Terminals, tools_for_ending
 
 Tell = Callable[[int], None]
@@ -47,20 +47,22 @@ class Over:
         return True
 
 
-async def sweep(store: Store, hands: Hands, servers: Sequence[ServerSettings], place: Path, tell: Tell) -> None:
+async def sweep(
+    store: Store, task_worker: TaskWorker, servers: Sequence[ServerSettings], place: Path, tell: Tell
+) -> None:
     """End the terminals of runs that are over. ``place`` is a directory of ours that nobody works in. A server that
     cannot be reached is left alone."""
     over, ended = Over(store), 0
     for server in servers:
         try:
             cleaner = AgentSettings(name=CLEANER, grants=tools_for_ending(server.name))
-            call = await hands.call({CLEANER: cleaner}, str(place))
+            call = await task_worker.call({CLEANER: cleaner}, str(place))
             found, problem = await Terminals(call, server.name, everybodys=True).end_those_of(over)
             ended += found if not problem else 0
             if problem:
                 log.info("%s: %s", server.name, problem)
         except SwarmError as error:
             log.info("%s: what old runs left was not ended: %s", server.name, error)
-    await hands.release(str(place))
+    await task_worker.release(str(place))
     if ended:
         tell(ended)

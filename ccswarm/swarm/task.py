@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ccswarm.brains.base import Assignment, Brain, Means, Settled
+from ccswarm.brains.base import Assignment, Brain, Settled, WorkerContext
 from ccswarm.clones.clones import Clone, Workspaces
 from ccswarm.clones.collect import place
 from ccswarm.config import plugins
@@ -17,8 +17,8 @@ from ccswarm.config.settings import AgentSettings, Budget, SwarmSettings, TaskSe
 from ccswarm.engines.base import Flow
 from ccswarm.errors import Conflict, PlanInvalid, WorkspaceUnusable
 from ccswarm.models import Json, RunStatus, ToolInfo, Usage
-from ccswarm.plan.crew import Crew
 from ccswarm.plan.origin import Author, Origin, gate_problems
+from ccswarm.plan.team import Team
 from ccswarm.swarm.agent import STEPS, Agent, Allowance, Call, Ending, Remembered, Work, nothing_remembered, tell
 from ccswarm.swarm.delivery import Delivery, Judged
 from ccswarm.swarm.gates import ORCHESTRATOR, Checked, Gates, orchestrator
@@ -31,17 +31,17 @@ from ccswarm.telemetry.base import Telemetry
 log = logging.getLogger(__name__)
 
 
-class Hands(Protocol):
+class TaskWorker(Protocol):
     """What a worker process has to do the work with."""
 
     process: str
-    means: Means
+    worker_context: WorkerContext
 
     async def call(
         self,
         agents: Mapping[str, AgentSettings],
         directory: str,
-        crew: Crew | None = None,
+        team: Team | None = None,
         files: Sequence[str] = (),
     ) -> Call:
         """The way to the tools for agents that work in ``directory``, and for what those of ``crew`` have with each
@@ -53,7 +53,7 @@ class Hands(Protocol):
         agents: Mapping[str, AgentSettings],
         agent: str,
         directory: str,
-        crew: Crew | None = None,
+        team: Team | None = None,
         files: Sequence[str] = (),
     ) -> list[ToolInfo]:
         """What an agent is granted."""
@@ -75,7 +75,7 @@ class TaskFlow:
         self,
         flow: Flow,
         payload: Mapping[str, Any],
-        hands: Hands,
+        task_worker: TaskWorker,
         telemetry: Telemetry | None = None,
         remembered: Remembered = nothing_remembered,
     ) -> None:
@@ -85,12 +85,12 @@ class TaskFlow:
         """Also when the flow is over."""
         self._telemetry = telemetry or Telemetry()
         self._payload = payload
-        self._hands = hands
+        self._task_worker = task_worker
         self._task = TaskSettings.model_validate(payload["task"])
         self._swarm = SwarmSettings.model_validate(payload["swarm"])
         agents = [AgentSettings.model_validate(one) for one in payload["agents"]]
-        self._crew = Crew(self._swarm, agents, payload.get("depth", 0))
-        self._agent = self._crew.agents[payload["agent"]]
+        self._team = Team(self._swarm, agents, payload.get("depth", 0))
+        self._agent = self._team.agents[payload["agent"]]
         self._gates_act_for = Author.of(payload).gates_act_for(self._agent.name)
         self._run_id: str = payload["run_id"]
         self._root: str = payload.get("root", self._run_id)
@@ -146,9 +146,9 @@ class TaskFlow:
         except asyncio.CancelledError:
             raise  # who is told to leave still needs the tools
         except BaseException:
-            await self._hands.release(tree.directory)
+            await self._task_worker.release(tree.directory)
             raise
-        await self._hands.release(tree.directory)
+        await self._task_worker.release(tree.directory)
         return ending
 
     async def _delivered(self, left: Mapping[str, Any]) -> Ending:
@@ -165,7 +165,7 @@ class TaskFlow:
                 done = await self._judged(tree.directory, tree, done.ending, 1)
             return await self._ended(tree, await self._agreed(tree, done, 1))
         finally:
-            await self._hands.release(tree.directory)
+            await self._task_worker.release(tree.directory)
 
     async def _ended(self, tree: Tree, done: Judged) -> Ending:
         """Work that counts is delivered, all other is kept apart."""
@@ -276,7 +276,7 @@ class TaskFlow:
             if problem := await (await self._terminals(server)).end():
                 log.warning("%s: %s", self._id, problem)
         if self._directory != self._payload["workspace"]:
-            await self._hands.release(self._directory)
+            await self._task_worker.release(self._directory)
 
     async def leave(self, status: RunStatus) -> None:
         """The attempt is not gone on with here, and that is why: what it opened is ended where it was cancelled, and
@@ -291,18 +291,18 @@ class TaskFlow:
             elif problem := await terminals.end():
                 log.warning("%s: %s", self._id, problem)
         if self._directory != self._payload["workspace"]:
-            await self._hands.release(self._directory)
+            await self._task_worker.release(self._directory)
 
     async def _terminals(self, server: str, path: Path | str = "") -> Terminals:
         cleaner = AgentSettings(name=CLEANER, grants=tools_for_ending(server))
-        call = await self._hands.call({CLEANER: cleaner}, self._directory, None, self._files)
+        call = await self._task_worker.call({CLEANER: cleaner}, self._directory, None, self._files)
         return Terminals(call, server, self._id, path, run_id=self._root, task_id=self._id)
 
     async def _visits(self, directory: str, tree: Tree | None) -> Judged:
         """The agent's work, given back to it as often as the task allows when a gate or a review does not hold."""
         brain: Brain = plugins.load("brains", self._agent.brain)
         priced = any("dollars" in one.caps for one in self._allowances(self._agent.name))
-        if wrong := brain.problems(self._agent, self._hands.means.secret, priced=priced):
+        if wrong := brain.problems(self._agent, self._task_worker.worker_context.secret, priced=priced):
             raise PlanInvalid("; ".join(wrong), suggestion="fix it, or give the agent another brain")
         self._require_gates()
         work = await self._work(directory)
@@ -313,7 +313,9 @@ class TaskFlow:
         visit, last = 0, self._most_visits
         while visit < last:
             visit += 1
-            thinking = brain.begin(self._assignment(tools, directory, feedback, visit), self._hands.means, thinking)
+            thinking = brain.begin(
+                self._assignment(tools, directory, feedback, visit), self._task_worker.worker_context, thinking
+            )
             ending = await Agent(self._flow, work).run(thinking, await self._time.left())
             ending.usage = usage = usage + ending.usage
             if ending.status != RunStatus.SUCCEEDED:
@@ -349,7 +351,7 @@ class TaskFlow:
         usage = ending.usage + checked.usage
         if tree and self._task.gates:
             await tree.withdraw(directory)
-            await self._hands.release(directory)
+            await self._task_worker.release(directory)
         if checked.ending:
             return Judged(replace(checked.ending, result=ending.result, usage=usage))
         feedback = checked.problem
@@ -370,14 +372,14 @@ class TaskFlow:
 
     def _require_gates(self) -> None:
         """Raises PlanInvalid for gates that may not be run, before anything is done."""
-        agent = self._crew.agents.get(self._gates_act_for)
+        agent = self._team.agents.get(self._gates_act_for)
         if wrong := list(gate_problems(self._task.gates, [agent], self._swarm.shell)) if agent else []:
             raise PlanInvalid("; ".join(wrong), suggestion="leave the gates out")
 
     async def _checked_apart(self, directory: str, visit: str) -> Checked:
         """In a directory that is removed afterwards."""
         checked = await self._checked(directory, visit)
-        await self._hands.release(directory)
+        await self._task_worker.release(directory)
         return checked
 
     async def _checked(self, directory: str, visit: str) -> Checked:
@@ -394,20 +396,20 @@ class TaskFlow:
         # Apart from the agents, so that none of them can have what the orchestrator is granted.
         gates = () if self._gates_act_for else self._task.gates
         hosts = {ORCHESTRATOR: orchestrator(self._swarm.shell, gates, self._shell())}
-        host = self._fence.around(await self._hands.call(hosts, directory, None, self._files))
-        call = self._fence.around(await self._hands.call(self._crew.agents, directory, self._crew, self._files))
+        host = self._fence.around(await self._task_worker.call(hosts, directory, None, self._files))
+        call = self._fence.around(await self._task_worker.call(self._team.agents, directory, self._team, self._files))
         return Work(
-            self._root, self._flow.id, self._agent.name, call, self._task.timeout_seconds, self._hands.process,
+            self._root, self._flow.id, self._agent.name, call, self._task.timeout_seconds, self._task_worker.process,
             self._allowances, self._payload["attempt"], host, self._delegated, self._telemetry, self._remembered,
             self._opened, self._not_run,
         )  # fmt: skip
 
     def _delegated(self, agent: str, tasks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """What the run of the tasks that ``agent`` hands on is started with. Raises PlanInvalid, BudgetExhausted."""
-        plan = self._crew.delegated(agent, tasks)
+        plan = self._team.delegated(agent, tasks)
         shown = {"tasks": [task.model_dump(mode="json", exclude_defaults=True) for task in plan.tasks]}
         given = {name: self._payload[name] for name in ("workspace", "files", "placed") if name in self._payload}
-        helpers, depth = [helper.name for helper in plan.agents], self._crew.depth + 1
+        helpers, depth = [helper.name for helper in plan.agents], self._team.depth + 1
         above = [[scope, caps] for scope, caps in self._of_task()]
         author = Author(Origin.AGENT, agent).to_json()
         made = {"plan": shown, "root": self._root, "depth": depth, "helpers": helpers, "above": above}
@@ -435,7 +437,7 @@ class TaskFlow:
         return str(self._agent.settings.get("shell") or self._swarm.shell)
 
     def _allowances(self, name: str) -> list[Allowance]:
-        agent = self._crew.agents.get(name)
+        agent = self._team.agents.get(name)
         scopes = (
             ("run", self._root, _caps(self._swarm.budget)),
             ("agent", f"{self._root}/{name}", _caps(agent.budget if agent else Budget())),
@@ -451,15 +453,17 @@ class TaskFlow:
 
     async def _tools(self, directory: str) -> list[ToolInfo]:
         async def listed(_: str) -> Json:
-            agents, name = self._crew.agents, self._agent.name
-            return [asdict(tool) for tool in await self._hands.tools(agents, name, directory, self._crew, self._files)]
+            agents, name = self._team.agents, self._agent.name
+            return [
+                asdict(tool) for tool in await self._task_worker.tools(agents, name, directory, self._team, self._files)
+            ]
 
         return [ToolInfo(**facts) for facts in await self._flow.step("tools", listed)]
 
     async def _tree(self) -> Tree | None:
         if self._agent.workspace != "clone":
             return None
-        workspaces = self._hands.workspaces(self._payload["workspace"])
+        workspaces = self._task_worker.workspaces(self._payload["workspace"])
         if shown := self._payload.get("shown"):
             return self._tree_in(
                 await shown_tree(self._flow, workspaces, shown, "review" + self._flow.id.rpartition(".review")[2])
@@ -470,7 +474,7 @@ class TaskFlow:
         return self._tree_in(clone)
 
     def _tree_in(self, clone: Clone) -> Tree:
-        workspaces = self._hands.workspaces(self._payload["workspace"])
+        workspaces = self._task_worker.workspaces(self._payload["workspace"])
         title = f"{self._task.id}: {self._task.text or self._agent.name}"
         return Tree(self._flow, workspaces, clone, self._end_terminals, self._files, title)
 

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ccswarm.brains.base import Means
+from ccswarm.brains.base import WorkerContext
 from ccswarm.clients.base import ToolClient
 from ccswarm.clones.clones import Workspaces
 from ccswarm.config import plugins
@@ -18,14 +18,15 @@ from ccswarm.config.settings import AgentSettings, ServerSettings
 from ccswarm.journal.masks import Masks
 from ccswarm.journal.writer import Journal
 from ccswarm.models import CallOutcome, CallRequest, ToolInfo
-from ccswarm.plan.crew import Crew
+from ccswarm.plan.team import Team
 from ccswarm.swarm.agent import Call
 from ccswarm.telemetry.base import Telemetry
 from ccswarm.toolbox.toolbox import Toolbox
 
 
-class ToolHands:
-    """The ``Hands`` of a swarm over real servers. ``environ`` is what they may be given of, and what git is run with.
+class AgentTools:
+    """The ``TaskWorker`` of a swarm over real servers. ``environ`` is what they may be given of, and what git is run
+    with.
 
     A server that names no directory is started once for each directory that agents work in: what it may touch by
     default is that directory, an agent's own clone or the run's workspace. ``servers_of`` reads those that the files
@@ -53,22 +54,22 @@ class ToolHands:
         self._toolboxes: dict[tuple[str, str], Toolbox] = {}
         self._workspaces: dict[str, Workspaces] = {}
         self._mask = Masks(environ)
-        self.means = Means(secret, environ, state_directory)
+        self.worker_context = WorkerContext(secret, environ, state_directory)
 
     def toolbox(
         self,
         agents: Mapping[str, AgentSettings],
         directory: str,
-        crew: Crew | None = None,
+        team: Team | None = None,
         files: Sequence[str] = (),
     ) -> Toolbox:
         """The one for these agents in ``directory``. Raises ConfigInvalid for files that are wrong."""
         those = [agent.model_dump(mode="json") for agent in agents.values()]
-        who = json.dumps([crew and crew.key, list(files), *those], sort_keys=True)
+        who = json.dumps([team and team.key, list(files), *those], sort_keys=True)
         if (who, directory) not in self._toolboxes:
             reached = self._reached(directory, tuple(files))
-            if crew:
-                mail = plugins.load("clients", "mail")(self._state / "mail", crew, list(reached))
+            if team:
+                mail = plugins.load("clients", "mail")(self._state / "mail", team, list(reached))
                 reached[mail.name] = mail
             self._toolboxes[who, directory] = Toolbox(
                 reached, agents, self._journal, mask=self._mask, process=self.process, telemetry=self._telemetry
@@ -79,11 +80,11 @@ class ToolHands:
         self,
         agents: Mapping[str, AgentSettings],
         directory: str,
-        crew: Crew | None = None,
+        team: Team | None = None,
         files: Sequence[str] = (),
     ) -> Call:
         """See ``swarm.Hands``."""
-        toolbox = self.toolbox(agents, directory, crew, files)
+        toolbox = self.toolbox(agents, directory, team, files)
 
         async def send(request: CallRequest) -> CallOutcome:
             return await toolbox.call(request, budget=None, approved=lambda one: bool(one.approval))
@@ -95,11 +96,11 @@ class ToolHands:
         agents: Mapping[str, AgentSettings],
         agent: str,
         directory: str,
-        crew: Crew | None = None,
+        team: Team | None = None,
         files: Sequence[str] = (),
     ) -> list[ToolInfo]:
         """See ``swarm.Hands``."""
-        return list(await self.toolbox(agents, directory, crew, files).discover_tools(agent))
+        return list(await self.toolbox(agents, directory, team, files).discover_tools(agent))
 
     async def release(self, directory: str) -> None:
         """See ``swarm.Hands``."""

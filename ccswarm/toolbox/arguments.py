@@ -40,7 +40,7 @@ def shape(arguments: object, mask: Mask) -> dict[str, Any]:
     if not isinstance(arguments, Mapping):
         return {}
     given = list(cast("Mapping[Any, Any]", arguments).items())[:MOST_NAMES]
-    return {masked(name, mask, 64): _told(name, value, mask) for name, value in given if isinstance(name, str)}
+    return {masked(name, mask, 64): _describe(name, value, mask) for name, value in given if isinstance(name, str)}
 
 
 def masked(text: str, mask: Mask, chars: int = TEXT_CHARS) -> str:
@@ -53,7 +53,7 @@ def masked(text: str, mask: Mask, chars: int = TEXT_CHARS) -> str:
         return "(could not be masked)"  # then no text is the safe text
 
 
-def _told(name: str, value: object, mask: Mask) -> dict[str, Any]:
+def _describe(name: str, value: object, mask: Mask) -> dict[str, Any]:
     facts: dict[str, Any] = {"type": type(value).__name__}
     if value is None or isinstance(value, bool | int | float):
         return facts

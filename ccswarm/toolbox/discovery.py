@@ -13,7 +13,7 @@ from ccswarm.config.settings import PLAYBOOK, AgentSettings, ServerSettings, Set
 from ccswarm.errors import ServerUnavailable, SwarmError
 from ccswarm.models import ToolInfo
 from ccswarm.plan.check import able
-from ccswarm.plan.crew import Crew
+from ccswarm.plan.team import Team
 from ccswarm.toolbox.grants import Grants
 
 OWN = "swarm"
@@ -36,8 +36,8 @@ class Listing:
 
 async def own_listing() -> Listing:
     """Of the swarm's own server, which is no process: it is only listed, for nobody."""
-    crew = Crew(SwarmSettings(), [AgentSettings(name="nobody")])
-    client = plugins.load("clients", "mail")(config.state_directory() / "mail", crew)
+    team = Team(SwarmSettings(), [AgentSettings(name="nobody")])
+    client = plugins.load("clients", "mail")(config.state_directory() / "mail", team)
     return Listing(OWN, 0.0, await client.list_tools())
 
 

@@ -24,7 +24,7 @@ class Attempts(World):
         super().__init__(store)
         self.repository = repository or Repository(directory)
         self.place = str(self.repository.repository)
-        self.hands.places[self.place] = self.repository.workspaces
+        self.task_worker.places[self.place] = self.repository.workspaces
         self.sessions: list[dict[str, Any]] = []
         self.closed: list[str] = []
         self.tool("srv.run", self._run)
@@ -36,9 +36,12 @@ class Attempts(World):
     async def _run(self, request: CallRequest) -> Mapping[str, Any]:
         words = ("sh", "-c", request.arguments["command"])
         made = await asyncio.create_subprocess_exec(
-            *words, cwd=self.hands.directories[-1], stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+            *words,
+            cwd=self.task_worker.directories[-1],
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
             env=self.repository.environ,
-        )  # fmt: skip
+        )
         said, _ = await made.communicate()
         return {"exit_code": made.returncode, "status": "finished", "output": said.decode()}
 
@@ -72,14 +75,14 @@ def holding(house: Attempts, number: int) -> asyncio.Event:
 
     def held(act: Any) -> Any:
         async def counted(request: CallRequest) -> Any:
-            if len(house.hands.calls) == number:
+            if len(house.task_worker.calls) == number:
                 reached.set()
                 await never.wait()
             return await act(request)
 
         return counted
 
-    house.hands.acts = {name: held(act) for name, act in house.hands.acts.items()}
+    house.task_worker.acts = {name: held(act) for name, act in house.task_worker.acts.items()}
     return reached
 
 

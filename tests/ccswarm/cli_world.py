@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from ccswarm.brains.base import Means
+from ccswarm.brains.base import WorkerContext
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.guest_terminals import Terminals
 from tests.ccswarm.unit.swarm_world import World, settings
@@ -23,7 +23,9 @@ class CliWorld:
     def __init__(self, home: Path, terminals: Terminals, world: World | None = None) -> None:
         self.world = world or World()
         self.terminals = terminals
-        self.world.hands.means = Means(lambda name: f"value of {name}", {"PYTHONPATH": str(ROOT)}, home)
+        self.world.task_worker.worker_context = WorkerContext(
+            lambda name: f"value of {name}", {"PYTHONPATH": str(ROOT)}, home
+        )
         terminals.serve(self.world)
         self.world.tool("srv.do", found=42)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ccswarm.brains.base import Means
+from ccswarm.brains.base import WorkerContext
 from ccswarm.clients.mail import Mailboxes
 from ccswarm.journal.writer import Journal, read, verify
 from ccswarm.toolbox.toolbox import Toolbox
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ccswarm.config.settings import AgentSettings
     from ccswarm.models import CallOutcome, CallRequest, ToolInfo
-    from ccswarm.plan.crew import Crew
+    from ccswarm.plan.team import Team
     from ccswarm.swarm.agent import Call
     from tests.ccswarm.doubles import MemoryClient
     from tests.ccswarm.engine_double import MemoryStore
@@ -31,7 +31,7 @@ def secret(name: str) -> str:
     return {KEY: SECRET}.get(name, "")
 
 
-MEANS = Means(secret, {}, Path("/nowhere"))
+MEANS = WorkerContext(secret, {}, Path("/nowhere"))
 
 
 def reply(*calls: tuple[str, Mapping[str, Any]], text: str = "", **tokens: int) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def served(server: ModelServer, kind: str = "openai", **more: Any) -> dict[str, 
 def world(store: MemoryStore | None = None, process: str = "one") -> World:
     """With a key for models."""
     made = World(store, process)
-    made.hands.means = MEANS
+    made.task_worker.worker_context = MEANS
     return made
 
 
@@ -78,20 +78,20 @@ class ToolboxHands(MemoryHands):
 
     def __init__(self, directory: Path, *clients: MemoryClient, process: str = "one") -> None:
         super().__init__(process)
-        self.means = MEANS
+        self.worker_context = MEANS
         self.journals = directory / "journal"
         self._journal = Journal(self.journals, process)
         self._directory = directory
         self._clients = {client.name: client for client in clients}
 
-    def toolbox(self, agents: Mapping[str, AgentSettings], crew: Crew | None) -> Toolbox:
-        mail = {"swarm": Mailboxes(self._directory / "mail", crew, list(self._clients))} if crew else {}
+    def toolbox(self, agents: Mapping[str, AgentSettings], team: Team | None) -> Toolbox:
+        mail = {"swarm": Mailboxes(self._directory / "mail", team, list(self._clients))} if team else {}
         return Toolbox({**self._clients, **mail}, agents, self._journal, process=self.process)
 
     async def call(
-        self, agents: Mapping[str, AgentSettings], directory: str, crew: Crew | None = None, files: Sequence[str] = ()
+        self, agents: Mapping[str, AgentSettings], directory: str, team: Team | None = None, files: Sequence[str] = ()
     ) -> Call:
-        toolbox = self.toolbox(agents, crew)
+        toolbox = self.toolbox(agents, team)
 
         async def send(request: CallRequest) -> CallOutcome:
             self.calls.append(request)
@@ -104,10 +104,10 @@ class ToolboxHands(MemoryHands):
         agents: Mapping[str, AgentSettings],
         agent: str,
         directory: str,
-        crew: Crew | None = None,
+        team: Team | None = None,
         files: Sequence[str] = (),
     ) -> list[ToolInfo]:
-        return list(await self.toolbox(agents, crew).discover_tools(agent))
+        return list(await self.toolbox(agents, team).discover_tools(agent))
 
     def journalled(self) -> list[tuple[str, str, str, str]]:
         """Event, agent, tool and status of every record; the journal is sound."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from ccswarm.brains.base import Assignment, CallTool, Finish, Means, Step, Thinking, Wait
+from ccswarm.brains.base import Assignment, CallTool, Finish, Step, Thinking, Wait, WorkerContext
 from ccswarm.brains.playbook.plugin import PLUGIN
 from ccswarm.engines.base import Flow
 from ccswarm.models import CallOutcome, CallStatus, Json
@@ -17,7 +17,7 @@ OK = CallOutcome(CallStatus.OK)
 NO_FLOW = cast("Flow", object())
 """A playbook does nothing through its flow."""
 
-NOTHING = Means(lambda _: "", {}, Path("/nowhere"))
+NOTHING = WorkerContext(lambda _: "", {}, Path("/nowhere"))
 
 Answer = Callable[[CallTool], Awaitable[CallOutcome]]
 Pick = Callable[[Sequence[str]], Sequence[str]]

@@ -19,8 +19,8 @@ from ai_session.client import relay
 from ai_session.config.settings import HttpSettings
 from ai_session.daemon.host import HELLO_BYTES, listen, parse_hello
 from ai_session.http.app import application
-from ai_session.http.connections import Door
-from ai_session.http.server import Front, find_place
+from ai_session.http.connections import ConnectionLimiter
+from ai_session.http.server import HttpServer, find_place
 from ai_session.models import Principal
 from ai_session.servers.base import Connection
 from ai_session.servers.mcp.plugin import McpServer
@@ -94,7 +94,7 @@ async def http() -> None:
     settings = HttpSettings(port=0)
     place = find_place(settings, authenticated=False)
     app = application(settings, place.host, place.base_url, NoGate(), None, registry=make_server())
-    front = Front(app, place, Door(settings.max_connections))
+    front = HttpServer(app, place, ConnectionLimiter(settings.max_connections))
     serving = asyncio.create_task(front.serve())
     await front.listening.wait()
     say(place.listener.getsockname()[1])

@@ -95,7 +95,7 @@ async def test_it_works_with_the_agents_tools_and_nothing_else(name: str, home: 
             "finish", "await_call",
         }, offered  # fmt: skip
         assert server.others == []
-        assert [call.tool for call in cli.world.hands.calls if call.agent == "ada"] == ["srv.do"]
+        assert [call.tool for call in cli.world.task_worker.calls if call.agent == "ada"] == ["srv.do"]
 
 
 async def test_a_person_is_heard_with_the_answer_to_a_call(name: str, home: Path) -> None:

@@ -61,7 +61,7 @@ class Refused(Exception):
         self.answer: Message = {"error": {"kind": kind, "text": text}}
 
 
-class Held:
+class OpenTerminal:
     """One terminal. ``slave`` is kept open so that a child which closes its tty for a while does not hang it up.
 
     ``own_child``: this process will reap it; else its end shows on ``pidfd``.
@@ -99,7 +99,7 @@ class Holder:
         self.listener = listener
         self.inode = os.stat(socket_path(directory)).st_ino
         self.selector = selectors.DefaultSelector()
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, OpenTerminal] = {}
         self.peers: set[Channel] = set()
         self.owner: Channel | None = None
         self.line: deque[tuple[Channel, int]] = deque()
@@ -218,7 +218,7 @@ class Holder:
             self.was_owned = True
             self.send(self.owner, {"n": number, "protocol": PROTOCOL})
 
-    def read_on(self, held: Held) -> None:
+    def read_on(self, held: OpenTerminal) -> None:
         """Nobody owns it: from here its output goes to the log."""
         if held.taken:
             held.taken = False
@@ -226,7 +226,7 @@ class Holder:
                 held.tail = LogTail(held.directory, held.retain)
                 self.watch(held.child.master, lambda: self.drain(held))
 
-    def drain(self, held: Held) -> None:
+    def drain(self, held: OpenTerminal) -> None:
         try:
             data = os.read(held.child.master, WINDOW) if held.tail is not None and held.tail.room() else b""
             if data and held.tail is not None:
@@ -238,7 +238,7 @@ class Holder:
             pass
         self.unwatch(held.child.master)
 
-    def stop_reading(self, held: Held) -> None:
+    def stop_reading(self, held: OpenTerminal) -> None:
         if held.tail is not None:
             self.unwatch(held.child.master)
             held.tail.close()
@@ -256,13 +256,13 @@ class Holder:
                     if held.own_child and held.child.pid == pid and held.exit is None:
                         self.exited(held, os.waitstatus_to_exitcode(status))
 
-    def exited(self, held: Held, code: int | None) -> None:
+    def exited(self, held: OpenTerminal, code: int | None) -> None:
         killed = code is not None and code < 0
         held.exit = {"code": None if killed else code, "signal": -code if code is not None and killed else None}
         if held.taken and self.owner is not None:
             self.send(self.owner, {"event": "exit", "id": held.session_id, **held.exit})
 
-    def find(self, request: Message) -> Held:
+    def find(self, request: Message) -> OpenTerminal:
         held = self.held.get(request["id"])
         if held is None:
             raise Refused("no_session", f"no terminal is kept for {request['id']!r}")
@@ -279,7 +279,7 @@ class Holder:
             child = pty_child.start(request["argv"], request["env"], request["cwd"], *size)
         except pty_child.StartFailed as failure:
             raise Refused(failure.kind, str(failure)) from None
-        held = self.held[request["id"]] = Held(request, child, own_child=True)
+        held = self.held[request["id"]] = OpenTerminal(request, child, own_child=True)
         return held.describe(), held.descriptors()
 
     def list_held(self, request: Message, fds: list[int]) -> Reply:
@@ -302,12 +302,12 @@ class Holder:
                 os.close(fd)
             return {}, ()
         child = pty_child.PtyChild(request["pid"], fds[0], fds[1] if len(fds) > 1 else -1)
-        held = self.held[request["id"]] = Held(request, child, own_child=False)
+        held = self.held[request["id"]] = OpenTerminal(request, child, own_child=False)
         if child.pidfd >= 0 and held.exit is None:
             self.watch(child.pidfd, lambda: self.gone(held))
         return {}, ()
 
-    def gone(self, held: Held) -> None:
+    def gone(self, held: OpenTerminal) -> None:
         self.unwatch(held.child.pidfd)
         self.exited(held, pty_child.foreign_exit_code(held.child.pid, held.child.pidfd))
 

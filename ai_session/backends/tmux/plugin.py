@@ -107,7 +107,7 @@ class TmuxBackend:
         except OperatorError:
             raise
         except OSError as error:
-            raise told(error) from error
+            raise backend_error(error) from error
 
     async def _open(self, spec: TerminalSpec) -> TmuxTerminal:
         terminal = self._terminal(spec.session_id, spec.directory)
@@ -360,7 +360,7 @@ def refusal(reason: str) -> OperatorError:
     return BackendUnavailable(f"tmux refused: {reason}", suggestion="run: ai-session doctor")
 
 
-def told(error: OSError) -> OperatorError:
+def backend_error(error: OSError) -> OperatorError:
     """The error the caller should see for one the system gave."""
     if error.errno == errno.ENOSPC:
         return StorageFull(f"cannot write the session's files: {error.strerror}", suggestion="free space on the disk")

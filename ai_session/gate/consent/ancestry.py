@@ -43,7 +43,7 @@ class Process:
         return f"{plain} (pid {self.pid})"
 
 
-class Lineage:
+class ProcessAncestry:
     """The process table of a machine, for the daemon of ``home``. ``folder`` is where it is mounted."""
 
     def __init__(self, home: Path, folder: Path = Path("/proc")) -> None:

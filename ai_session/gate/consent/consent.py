@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from ai_session.errors import Denied, InvalidArguments, QuestionNotFound, SignatureNeeded
 from ai_session.gate.api import Asker
-from ai_session.gate.consent.ancestry import Lineage
+from ai_session.gate.consent.ancestry import ProcessAncestry
 from ai_session.gate.consent.person_check import PersonCheck, Signature, Standing, Way, who
 from ai_session.gate.consent.person_signature import about_answer
 from ai_session.gate.consent.sealed_state import MAX_SECONDS, Seal, Sealed, new_nonce, used
@@ -64,7 +64,7 @@ class Consent:
         directory: Path,
         *,
         event: Callable[..., None],
-        lineage: Lineage,
+        process_ancestry: ProcessAncestry,
         person: PersonCheck,
         clock: Callable[[], float] = time.time,
         ask_seconds: float = 45.0,
@@ -76,7 +76,7 @@ class Consent:
         self._event = event
         self._clock = clock
         self._ask_seconds = ask_seconds
-        self._lineage = lineage
+        self._process_ancestry = process_ancestry
         self.person = person
         self._admit = admit
         self._calls: dict[str, asyncio.Future[Answer]] = {}
@@ -259,7 +259,7 @@ class Consent:
         wanted, now = binding(question), self._clock()
         askers = frozenset[str]()
         if question.principal.kind == "mcp":
-            askers = self._lineage.asking(question.principal.pid) or self._lineage.clients()
+            askers = self._process_ancestry.asking(question.principal.pid) or self._process_ancestry.clients()
         expires_at = max(question.expires_at, now + self._ask_seconds)
         for known in self._approvals:
             free = known.question.question_id not in self._calls and now >= known.nonce_expires_at

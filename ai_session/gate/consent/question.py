@@ -79,7 +79,7 @@ def _same(tool: str, rule: str, detail: str, folder: str) -> str:
     return "exactly this, to the letter" if detail else f"every {tool} that {rule} asks about"
 
 
-def told(arguments: Mapping[str, Any], first: str) -> str:
+def describe_call(arguments: Mapping[str, Any], first: str) -> str:
     """What a call is about: ``first``, its command, input or directory, and whatever else it was given."""
     rest = {name: value for name, value in arguments.items() if value and name not in UNSHOWN}
     return "\n".join(filter(None, (first, *(f"{name}: {_plain(value)}" for name, value in sorted(rest.items())))))

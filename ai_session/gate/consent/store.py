@@ -131,7 +131,7 @@ class Approvals:
             grant_id="gr_" + secrets.token_urlsafe(16),
             covers=covers(question, answer.scope),
             answer=answer,
-            what=told(question, answer.scope),
+            what=describe_scope(question, answer.scope),
             at=now,
             expires_at=now + SESSION_SECONDS if session else None,
         )
@@ -202,7 +202,7 @@ def covers(question: Question, scope: str) -> str:
     return _digest(*wide, *((question.session, question.policy_sha256) if scope == "session" else ()))
 
 
-def told(question: Question, scope: str) -> str:
+def describe_scope(question: Question, scope: str) -> str:
     """What ``covers`` is, in words."""
     who = (question.principal.client, question.tool, question.rule)
     about = DIGEST.sub("", question.detail)

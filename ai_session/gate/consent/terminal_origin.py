@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from ai_session.gate.consent.ancestry import Lineage, Process
+from ai_session.gate.consent.ancestry import Process, ProcessAncestry
 from ai_session.system.open_files import Descriptors, open_descriptors, terminal_systems, unix_peers
 
 REMOTE_ENTRIES = (
@@ -53,7 +53,7 @@ class Origin(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What is known of the process that answers. ``why`` is in words,
-    ``ancestors`` as ``Lineage.answering`` gives them.
+    ``ancestors`` as ``ProcessAncestry.answering`` gives them.
     """
 
     origin: Origin
@@ -65,39 +65,39 @@ class Terminals:
     """Judges processes by where their terminals come from. ``programs`` are executables, by their absolute paths, whose
     windows are a person's besides those that are known."""
 
-    def __init__(self, lineage: Lineage, programs: Collection[str] = ()) -> None:
-        self._lineage = lineage
+    def __init__(self, process_ancestry: ProcessAncestry, programs: Collection[str] = ()) -> None:
+        self._process_ancestry = process_ancestry
         self._programs = {os.path.realpath(path) for path in programs}
 
     @property
     def known(self) -> bool:
         """Whether this machine tells at all."""
-        return self._lineage.known
+        return self._process_ancestry.known
 
     def has_clients(self) -> bool:
         """Whether a client of this daemon runs."""
-        return bool(self._lineage.clients())
+        return bool(self._process_ancestry.clients())
 
     def find(self, pid: int | None, identity: str = "") -> Finding:
         """Where ``pid``'s terminal comes from. ``identity``, where it is known, is that of the process that is meant.
 
         Takes some 50 ms: it reads the whole process table.
         """
-        return _Search(self._lineage, self._programs).find(pid, identity)
+        return _Search(self._process_ancestry, self._programs).find(pid, identity)
 
 
 class _Search:
     """One look at the machine; what is read of all processes is read once."""
 
-    def __init__(self, lineage: Lineage, programs: Collection[str]) -> None:
-        self._lineage = lineage
+    def __init__(self, process_ancestry: ProcessAncestry, programs: Collection[str]) -> None:
+        self._process_ancestry = process_ancestry
         self._programs = programs
-        self._clients = lineage.clients()
+        self._clients = process_ancestry.clients()
         self._descriptors: Descriptors | None = None
         self._multiplexers: set[int] = set()
 
     def find(self, pid: int | None, identity: str) -> Finding:
-        chain = self._lineage.chain(pid)
+        chain = self._process_ancestry.chain(pid)
         if not chain or (identity and chain[0].identity != identity):
             return Finding(Origin.NONE, "nothing is known of the process that answers")
         return replace(self._judge(chain), ancestors=frozenset(process.identity for process in chain))
@@ -118,7 +118,7 @@ class _Search:
 
     def _agent(self, chain: tuple[Process, ...]) -> str:
         """Which of these is an agent's, in words; empty for none."""
-        if process := self._lineage.marked(chain):
+        if process := self._process_ancestry.marked(chain):
             return f"{process} runs inside a session, and what runs inside a session cannot answer for the person"
         if process := next((process for process in chain if process.identity in self._clients), None):
             return f"{process} is a client, or was started by one, and a client cannot answer for its person"
@@ -129,12 +129,12 @@ class _Search:
         number = _pts(own.terminal)
         if number is None:
             return None
-        systems, multiplexer = terminal_systems(own.pid, self._lineage.folder), None
+        systems, multiplexer = terminal_systems(own.pid, self._process_ancestry.folder), None
         if not systems:
             return Finding(Origin.DETACHED, f"{own} lets nobody see which terminal {path} is")
         for pid in sorted(self._open.masters.get(number, ())):
-            driver = self._lineage.chain(pid)
-            if not driver or not systems & terminal_systems(pid, self._lineage.folder):
+            driver = self._process_ancestry.chain(pid)
+            if not driver or not systems & terminal_systems(pid, self._process_ancestry.folder):
                 continue
             if why := self._agent(driver):
                 return Finding(Origin.AGENT, f"the other side of {path} is held by an agent: {why}")
@@ -152,7 +152,7 @@ class _Search:
                 return Finding(Origin.REMOTE, f"{path} came in by {entry}, which agents can use as well")
             return Finding(Origin.DETACHED, f"{path} comes from {entry}, which anybody can have started: root did not")
         for process in above:
-            if process.name.startswith(LOGINS) and self._lineage.of_root(process.pid):
+            if process.name.startswith(LOGINS) and self._process_ancestry.of_root(process.pid):
                 return Finding(Origin.LOCAL, f"{path} belongs to a login at this machine")
         for process in above[1:]:
             if self._is(process, TERMINAL_PROGRAMS):
@@ -169,7 +169,7 @@ class _Search:
         peers = unix_peers()
         ends = {peers[inode] for inode in self._open.of(server.pid) if inode in peers}
         pids = {pid for inode in ends for pid in self._open.sockets.get(inode, ()) if pid != server.pid}
-        clients = [chain for pid in sorted(pids) if (chain := self._lineage.chain(pid))]
+        clients = [chain for pid in sorted(pids) if (chain := self._process_ancestry.chain(pid))]
         elsewhere = [chain for chain in clients if server.pid not in [process.pid for process in chain]]
         found = [self._judge(chain) for chain in elsewhere if chain[0].terminal or self._agent(chain)]
         for origin in (Origin.AGENT, Origin.DETACHED, Origin.NONE, Origin.REMOTE, Origin.LOCAL):
@@ -182,7 +182,7 @@ class _Search:
 
     def _is_entered(self, above: Sequence[Process]) -> bool:
         """Whether root runs what lets somebody in here; names alone anybody can take."""
-        return any(_lets_in(process) and self._lineage.of_root(process.pid) for process in above)
+        return any(_lets_in(process) and self._process_ancestry.of_root(process.pid) for process in above)
 
     def _is_multiplexer(self, process: Process) -> bool:
         return process.pid not in self._multiplexers and self._is(process, MULTIPLEXERS, configured=False)
@@ -190,7 +190,7 @@ class _Search:
     def _is(self, process: Process, names: Collection[str], *, configured: bool = True) -> bool:
         """Whether it runs such an executable, which nobody but root can have put there, or a configured one."""
         try:
-            executable = os.readlink(self._lineage.folder / str(process.pid) / "exe")
+            executable = os.readlink(self._process_ancestry.folder / str(process.pid) / "exe")
             owned = os.stat(executable)
         except OSError:
             return False
@@ -200,7 +200,7 @@ class _Search:
     @property
     def _open(self) -> Descriptors:
         if self._descriptors is None:
-            self._descriptors = open_descriptors(self._lineage.folder)
+            self._descriptors = open_descriptors(self._process_ancestry.folder)
         return self._descriptors
 
 

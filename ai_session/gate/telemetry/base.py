@@ -13,7 +13,7 @@ Ended = Callable[[ToolResult], ToolResult]
 """Given a call's result, returns it."""
 
 
-class Told(Protocol):
+class CallRecord(Protocol):
     """What the gate knows of a call once it is over; see ``gate.trace.Trace``."""
 
     outcome: str
@@ -25,7 +25,7 @@ class Told(Protocol):
 class Telemetry:
     """Tells nobody anything. ``spans`` has the one that does."""
 
-    def call(self, call: ToolCall, trace: Told) -> AbstractContextManager[Ended]:
+    def call(self, call: ToolCall, trace: CallRecord) -> AbstractContextManager[Ended]:
         """Around one call; what is yielded wants its result, where it has one. ``trace`` is read at the end."""
         return NOTHING
 

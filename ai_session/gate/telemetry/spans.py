@@ -26,7 +26,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from agentwire.telemetry.export import Providers
 from ai_session import __version__
 from ai_session.errors import UnknownTool
-from ai_session.gate.telemetry.base import Ended, Telemetry, Told
+from ai_session.gate.telemetry.base import CallRecord, Ended, Telemetry
 from ai_session.models import ToolCall, ToolResult
 
 SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -78,7 +78,7 @@ class LiveTelemetry(Telemetry):
         for name, read in levels.items():
             meter.create_observable_gauge(name, [partial(self._level, read)])
 
-    def call(self, call: ToolCall, trace: Told) -> AbstractContextManager[Ended]:
+    def call(self, call: ToolCall, trace: CallRecord) -> AbstractContextManager[Ended]:
         return _Call(self, call, trace)
 
     def part(self, name: str) -> AbstractContextManager[object]:
@@ -112,7 +112,7 @@ class LiveTelemetry(Telemetry):
 class _Call:
     """One call: a span, and the metrics when it ends."""
 
-    def __init__(self, telemetry: LiveTelemetry, call: ToolCall, trace: Told) -> None:
+    def __init__(self, telemetry: LiveTelemetry, call: ToolCall, trace: CallRecord) -> None:
         self._telemetry, self._call, self._trace = telemetry, call, trace
         self._tool = call.name if call.name in telemetry.tools else OTHER
         self._result: ToolResult | None = None

@@ -27,7 +27,7 @@ BUSY = -32600
 
 
 @dataclass(eq=False, slots=True)
-class Held:
+class OpenSession:
     """A session, or a request that may open one. ``requests``: how many are under way in it."""
 
     subject: str
@@ -44,9 +44,9 @@ class Shares:
         self._subject = subject
         self._most = most
         self._of_one = of_one
-        self._all: dict[Held, None] = {}
+        self._all: dict[OpenSession, None] = {}
         """The one that was used last comes last."""
-        self._known: dict[str, Held] = {}
+        self._known: dict[str, OpenSession] = {}
 
     def __len__(self) -> int:
         """How many there are."""
@@ -64,11 +64,11 @@ class Shares:
             else:
                 await self._go_on(held, scope, receive, send)
         elif await self._make_room(subject):
-            await self._begin(Held(subject, scope), receive, send)
+            await self._begin(OpenSession(subject, scope), receive, send)
         else:
             await self._refusal()(scope, receive, send)
 
-    async def _begin(self, held: Held, receive: Receive, send: Send) -> None:
+    async def _begin(self, held: OpenSession, receive: Receive, send: Send) -> None:
         async def note(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] < 400:
                 held.session_id = Headers(raw=message["headers"]).get(MCP_SESSION_ID_HEADER, "")
@@ -84,7 +84,7 @@ class Shares:
                 if not held.session_id:
                     self._forget(held)
 
-    async def _go_on(self, held: Held, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _go_on(self, held: OpenSession, scope: Scope, receive: Receive, send: Send) -> None:
         async def note(message: Message) -> None:
             ended = message["type"] == "http.response.start" and (
                 message["status"] == 404 or (scope["method"] == "DELETE" and message["status"] < 400)
@@ -97,7 +97,7 @@ class Shares:
             await self._app(scope, receive, note)
 
     @contextmanager
-    def _using(self, held: Held) -> Generator[None]:
+    def _using(self, held: OpenSession) -> Generator[None]:
         held.requests += 1
         self._all.setdefault(held)
         try:
@@ -108,7 +108,7 @@ class Shares:
                 del self._all[held]
                 self._all[held] = None
 
-    def _forget(self, held: Held) -> None:
+    def _forget(self, held: OpenSession) -> None:
         self._all.pop(held, None)
         self._known.pop(held.session_id, None)
 
@@ -144,7 +144,7 @@ def _without_body(scope: Scope) -> Scope:
     return {name: scope[name] for name in kept if name in scope}
 
 
-def _ending(held: Held) -> Scope:
+def _ending(held: OpenSession) -> Scope:
     headers = [(MCP_SESSION_ID_HEADER.encode(), held.session_id.encode())]
     return {**held.scope, "method": "DELETE", "query_string": b"", "headers": headers, "client": None}
 

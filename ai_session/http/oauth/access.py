@@ -27,11 +27,11 @@ from ai_session.gate.rate_limits import RateLimiter
 from ai_session.http.oauth import grants
 from ai_session.http.oauth.authority import PER_MINUTE, Authority, Event, answering_json
 from ai_session.http.oauth.authorize import Authorization
-from ai_session.http.oauth.challenges import Careful, Challenged, Challenges
+from ai_session.http.oauth.challenges import Challenged, Challenges, FailClosedVerifier
 from ai_session.http.oauth.claims import MAX_TOKEN_CHARS, Expected
 from ai_session.http.oauth.clients import Clients
 from ai_session.http.oauth.fetch import Fetcher, acceptable
-from ai_session.http.oauth.grants import Lives
+from ai_session.http.oauth.grants import TokenLifetimes
 from ai_session.http.oauth.introspection import IntrospectionVerifier
 from ai_session.http.oauth.jwt import JwtVerifier, KeyCache
 from ai_session.http.oauth.redirects import Redirects
@@ -66,7 +66,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class OAuthDependencies:
     """What the front has and this part uses. ``event`` notes what happened, never with a secret in it; ``announce``
     shows a line on the terminal; ``clock`` gives UTC seconds, ``steady`` some that only go on."""
 
@@ -79,7 +79,7 @@ class Surroundings:
     steady: Callable[[], float] = time.monotonic
 
 
-def access(settings: OauthSettings, base_url: str, around: Surroundings, path: str = MCP_PATH) -> Access:
+def access(settings: OauthSettings, base_url: str, around: OAuthDependencies, path: str = MCP_PATH) -> Access:
     """``base_url`` is where clients reach the front: scheme, host and port; tokens are for what it serves at ``path``.
 
     Raises ConfigInvalid, OperatorError.
@@ -103,7 +103,7 @@ def access(settings: OauthSettings, base_url: str, around: Surroundings, path: s
     auth = AuthSettings.model_validate(
         {"issuer_url": issuer, "resource_server_url": resource, "validate_token_resource": True}
     )
-    careful = Careful(verifier, lambda why: around.event("unreachable", {"reason": why}))
+    careful = FailClosedVerifier(verifier, lambda why: around.event("unreachable", {"reason": why}))
     return Access(careful, auth, routes, Challenges(f"{base_url}{PRM_PATH}{path}"), close)
 
 
@@ -143,8 +143,8 @@ def _resource_metadata(resource: str, issuer: str, path: str) -> Route:
     return Route(PRM_PATH + path, handler, methods=["GET", "OPTIONS"])
 
 
-def _authority(settings: OauthSettings, base_url: str, resource: str, around: Surroundings) -> Authority:
-    lives = Lives(settings.access_token_seconds, settings.refresh_days * DAY_SECONDS)
+def _authority(settings: OauthSettings, base_url: str, resource: str, around: OAuthDependencies) -> Authority:
+    lifetimes = TokenLifetimes(settings.access_token_seconds, settings.refresh_days * DAY_SECONDS)
     return Authority(
         store=Store(around.directory / FILE, around.clock),
         clients=Clients(
@@ -155,7 +155,7 @@ def _authority(settings: OauthSettings, base_url: str, resource: str, around: Su
         ),
         issuer=base_url,
         resource=resource,
-        lives=lives,
+        lifetimes=lifetimes,
         owner=_user(),
         terminal_code=TerminalCode(around.announce, time.monotonic),
         limits=RateLimiter(PER_MINUTE, around.steady),
@@ -212,7 +212,7 @@ def _external_issuer(settings: OauthSettings) -> str:
     return settings.issuer
 
 
-def _external_verifier(settings: OauthSettings, resource: str, around: Surroundings) -> TokenVerifier:
+def _external_verifier(settings: OauthSettings, resource: str, around: OAuthDependencies) -> TokenVerifier:
     expected = Expected(settings.issuer, settings.audience or resource, resource)
 
     def refused(why: str) -> None:

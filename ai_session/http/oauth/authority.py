@@ -16,7 +16,7 @@ from ai_session.errors import AiSessionError, RateLimited
 from ai_session.gate.rate_limits import RateLimiter
 from ai_session.http.oauth import clients as oauth_clients
 from ai_session.http.oauth.clients import Client, Clients
-from ai_session.http.oauth.grants import Lives
+from ai_session.http.oauth.grants import TokenLifetimes
 from ai_session.http.oauth.store import Refused, Store
 from ai_session.http.oauth.tries import EVERYBODY
 from ai_session.http.oauth.users import TerminalCode
@@ -49,7 +49,7 @@ class Authority:
     clients: Clients
     issuer: str
     resource: str
-    lives: Lives
+    lifetimes: TokenLifetimes
     owner: str
     terminal_code: TerminalCode
     limits: RateLimiter

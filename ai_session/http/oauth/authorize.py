@@ -26,13 +26,13 @@ from ai_session.errors import AiSessionError, RateLimited
 from ai_session.http.oauth import grants, pages, users
 from ai_session.http.oauth.authority import Authority, address_of, form_of, single
 from ai_session.http.oauth.clients import Client
-from ai_session.http.oauth.grants import Wish
+from ai_session.http.oauth.grants import GrantRequest
 from ai_session.http.oauth.scopes import SCOPES, USUAL, known
 from ai_session.http.oauth.store import Refused
 from ai_session.http.oauth.tries import (
     COOKIE_DAYS,
     DAY_SECONDS,
-    Visitor,
+    Attempter,
     cookie_for,
     name_in,
     source_of,
@@ -88,9 +88,9 @@ class Authorization:
         try:
             if request.method == "POST":
                 return await self._post(request)
-            visitor = await self._visitor(request)
-            self._authority.limits.acquire(visitor.key, "pages")
-            return await self._get(request, visitor)
+            attempter = await self._visitor(request)
+            self._authority.limits.acquire(attempter.key, "pages")
+            return await self._get(request, attempter)
         except (NotForTheClient, Refused) as reason:
             facts = {"endpoint": "authorize", "error": str(reason), "address": address_of(request)}
             self._authority.event("refused", facts)
@@ -105,7 +105,7 @@ class Authorization:
             self._authority.event("failed", facts)
             return pages.problem("The server cannot answer now.", status=503)
 
-    async def _get(self, request: Request, visitor: Visitor) -> Response:
+    async def _get(self, request: Request, attempter: Attempter) -> Response:
         visit = await self._begun(request.query_params, self._browser_of(request))
         try:
             self._judge(visit, request.query_params)
@@ -115,7 +115,7 @@ class Authorization:
             answer = self._answer(visit, error=refused.error, error_description=refused.description)
             text = f"The program asks for something it cannot have: {refused.description}. Nothing was sent to it."
             return pages.unsent("This request cannot be answered", text, answer, status=400)
-        visit.is_stranger = visitor.is_stranger
+        visit.is_stranger = attempter.is_stranger
         number = self._kept(visit)
         page = await self._sign_in_page(number, visit)
         self._give(page, self._cookie(), visit.browser)
@@ -134,7 +134,7 @@ class Authorization:
             self._visits.pop(next(strangers, next(iter(self._visits))))
         return number
 
-    async def _visitor(self, request: Request, name: str = "") -> Visitor:
+    async def _visitor(self, request: Request, name: str = "") -> Attempter:
         """Who tries; ``name`` is who they say they are, where they do."""
         cookie = request.cookies.get(self._cookie(KNOWN), "")
         whose = name_in(cookie)
@@ -210,8 +210,8 @@ class Authorization:
 
     async def _sign_in(self, number: str, visit: Visit, values: Mapping[str, str], request: Request) -> Response:
         name, password = values.get("name", "")[:64], values.get("password", "")
-        visitor = await self._visitor(request, name)
-        with trying(self._authority.limits, visitor, name) as one:
+        attempter = await self._visitor(request, name)
+        with trying(self._authority.limits, attempter, name) as one:
             stored = await self._stored(name, password)
             one.right = stored is not None
         facts = {"client": visit.client.client_id, "address": address_of(request)}
@@ -249,11 +249,11 @@ class Authorization:
             return self._consent_page(number, visit, person, "Tick at least one thing, or deny it all.")
         self._visits.pop(number)
         client, now = visit.client, self._authority.store.clock()
-        wish = Wish(client.client_id, client.name, person.name, scopes, self._authority.resource)
+        grant_request = GrantRequest(client.client_id, client.name, person.name, scopes, self._authority.resource)
 
         def granted(db: Connection) -> tuple[str, str]:
             grants.sweep(db, now)
-            grant = grants.open_grant(db, now, wish)
+            grant = grants.open_grant(db, now, grant_request)
             named = visit.redirect_uri_named
             return grant, grants.issue_code(db, now, grant, visit.redirect_uri, named, visit.challenge)
 

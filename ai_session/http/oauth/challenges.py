@@ -39,7 +39,7 @@ class Challenges:
         )
 
 
-class Careful:
+class FailClosedVerifier:
     """A verifier that never raises: a token that cannot be judged now gets no access, and ``Challenged`` says 503."""
 
     def __init__(self, verifier: TokenVerifier, trouble: Callable[[str], None]) -> None:

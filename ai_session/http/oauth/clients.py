@@ -121,20 +121,20 @@ def registration(facts: Any, redirects: Redirects) -> Client:
     """The client that a registration request asks to become, without id and secret. Raises Refused."""
     if not isinstance(facts, dict):
         raise Refused("invalid_client_metadata", "the request is not a JSON object")
-    wish = cast("Mapping[str, Any]", facts)
-    uris = redirects.checked(wish.get("redirect_uris"))
-    method = wish.get("token_endpoint_auth_method") or "none"
+    grant_request = cast("Mapping[str, Any]", facts)
+    uris = redirects.checked(grant_request.get("redirect_uris"))
+    method = grant_request.get("token_endpoint_auth_method") or "none"
     if method not in AUTH_METHODS:
         raise Refused("invalid_client_metadata", f"token_endpoint_auth_method is one of {', '.join(AUTH_METHODS)}")
-    wanted = wish.get("grant_types") or ["authorization_code", "refresh_token"]
+    wanted = grant_request.get("grant_types") or ["authorization_code", "refresh_token"]
     offered = ("authorization_code", "refresh_token")
     if not isinstance(wanted, list) or "authorization_code" not in wanted:
         raise Refused("invalid_client_metadata", "grant_types must include authorization_code")
-    responses = wish.get("response_types") or ["code"]
+    responses = grant_request.get("response_types") or ["code"]
     if not isinstance(responses, list) or "code" not in responses:
         raise Refused("invalid_client_metadata", "response_types must include code")
     grants = tuple(grant for grant in offered if grant in wanted)
-    name = checked_client_name(wish.get("client_name"))
+    name = checked_client_name(grant_request.get("client_name"))
     return Client("", "registered", name, uris, auth_method=method, grant_types=grants)
 
 
@@ -170,10 +170,10 @@ def add_machine(db: Connection, now: float, name: str, scopes: tuple[str, ...]) 
             f"there is a client {name} already", suggestion=f"ai-session http clients revoke {name!r} first"
         )
     secret = new_secret("cs")
-    wish = Client(
+    grant_request = Client(
         "", "machine", name, auth_method="client_secret_basic", grant_types=("client_credentials",), scopes=scopes
     )
-    return _kept(db, now, wish, "m_" + secrets.token_hex(12), secret), secret
+    return _kept(db, now, grant_request, "m_" + secrets.token_hex(12), secret), secret
 
 
 def _kept(db: Connection, now: float, client: Client, client_id: str, secret: str) -> Client:

@@ -24,7 +24,7 @@ NO_SUCH = "it does not exist, is over, or belongs to another client"
 
 
 @dataclass(frozen=True, slots=True)
-class Lives:
+class TokenLifetimes:
     """How long tokens hold, in seconds."""
 
     access_seconds: int
@@ -32,7 +32,7 @@ class Lives:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class GrantRequest:
     """What a grant is to be."""
 
     client_id: str
@@ -69,7 +69,7 @@ class Verified:
 
 
 @dataclass(frozen=True, slots=True)
-class CodeShown:
+class CodeRedemption:
     """What a client sends to have a code turned into tokens; ``redirect_uri`` may be empty."""
 
     code: str
@@ -78,13 +78,22 @@ class CodeShown:
     verifier: str
 
 
-def open_grant(db: Connection, now: float, wish: Wish) -> str:
+def open_grant(db: Connection, now: float, grant_request: GrantRequest) -> str:
     """A new family; its id."""
     grant_id = "g_" + secrets.token_hex(8)
     db.execute(
         "INSERT INTO grants (grant_id, client_id, client_name, subject, scopes, resource, created_at, used_at)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (grant_id, wish.client_id, wish.client_name, wish.subject, " ".join(wish.scopes), wish.resource, now, now),
+        (
+            grant_id,
+            grant_request.client_id,
+            grant_request.client_name,
+            grant_request.subject,
+            " ".join(grant_request.scopes),
+            grant_request.resource,
+            now,
+            now,
+        ),
     )
     return grant_id
 
@@ -100,7 +109,9 @@ def issue_code(db: Connection, now: float, grant_id: str, redirect_uri: str, nam
     return code
 
 
-def redeem_code(db: Connection, now: float, lives: Lives, shown: CodeShown, *, refresh: bool) -> Issued:
+def redeem_code(
+    db: Connection, now: float, lifetimes: TokenLifetimes, shown: CodeRedemption, *, refresh: bool
+) -> Issued:
     """Tokens for a code. Raises Refused; a code that was shown wrongly or twice is void, and so is what came of it."""
     writing(db)
     row = _code_row(db, shown.code)
@@ -115,7 +126,7 @@ def redeem_code(db: Connection, now: float, lives: Lives, shown: CodeShown, *, r
     if problem is not None:
         end_grant(db, now, row["grant_id"], problem.description)
         raise problem
-    return _issue(db, now, lives, row, tuple(row["scopes"].split()), refresh=refresh)
+    return _issue(db, now, lifetimes, row, tuple(row["scopes"].split()), refresh=refresh)
 
 
 def _ended(db: Connection, now: float, grant: Row, what: str, why: str) -> Refused:
@@ -131,7 +142,7 @@ def _code_row(db: Connection, code: str) -> Row | None:
     ).fetchone()
 
 
-def _problem_of(row: Row, shown: CodeShown, now: float) -> Refused | None:
+def _problem_of(row: Row, shown: CodeRedemption, now: float) -> Refused | None:
     if row["expires_at"] <= now:
         return Refused("invalid_grant", f"the code: {NO_SUCH}")
     if shown.redirect_uri != row["redirect_uri"] and (shown.redirect_uri or row["redirect_uri_named"]):
@@ -148,7 +159,13 @@ def proves(verifier: str, challenge: str) -> bool:
 
 
 def refresh(
-    db: Connection, now: float, lives: Lives, token: str, client_id: str, resource: str, scopes: tuple[str, ...] | None
+    db: Connection,
+    now: float,
+    lifetimes: TokenLifetimes,
+    token: str,
+    client_id: str,
+    resource: str,
+    scopes: tuple[str, ...] | None,
 ) -> Issued:
     """New tokens for a refresh token, which is then used up. ``scopes``: fewer than granted, for the access token."""
     writing(db)
@@ -167,31 +184,33 @@ def refresh(
     if scopes is not None and not set(scopes) <= set(granted):
         raise Refused("invalid_scope", "a refresh cannot add to what was granted")
     db.execute("UPDATE tokens SET used_at = ? WHERE hash = ?", (now, digest(token)))
-    return _issue(db, now, lives, row, granted if scopes is None else scopes, refresh=True)
+    return _issue(db, now, lifetimes, row, granted if scopes is None else scopes, refresh=True)
 
 
-def machine_token(db: Connection, now: float, lives: Lives, wish: Wish) -> Issued:
+def machine_token(db: Connection, now: float, lifetimes: TokenLifetimes, grant_request: GrantRequest) -> Issued:
     """An access token for a client that speaks for itself; all of them are one grant as long as the scopes are."""
     sweep(db, now)
     row = db.execute(
         "SELECT * FROM grants WHERE client_id = ? AND scopes = ? AND resource = ? AND revoked_at IS NULL",
-        (wish.client_id, " ".join(wish.scopes), wish.resource),
+        (grant_request.client_id, " ".join(grant_request.scopes), grant_request.resource),
     ).fetchone()
     if row is None:
-        grant_id = open_grant(db, now, wish)
+        grant_id = open_grant(db, now, grant_request)
         row = db.execute("SELECT * FROM grants WHERE grant_id = ?", (grant_id,)).fetchone()
-    return _issue(db, now, lives, row, wish.scopes, refresh=False)
+    return _issue(db, now, lifetimes, row, grant_request.scopes, refresh=False)
 
 
-def _issue(db: Connection, now: float, lives: Lives, grant: Row, scopes: tuple[str, ...], *, refresh: bool) -> Issued:
+def _issue(
+    db: Connection, now: float, lifetimes: TokenLifetimes, grant: Row, scopes: tuple[str, ...], *, refresh: bool
+) -> Issued:
     access = new_secret("at")
-    _keep(db, now, access, grant["grant_id"], "access", scopes, lives.access_seconds)
+    _keep(db, now, access, grant["grant_id"], "access", scopes, lifetimes.access_seconds)
     renewal = new_secret("rt") if refresh else ""
     if renewal:
-        _keep(db, now, renewal, grant["grant_id"], "refresh", scopes, lives.refresh_seconds)
+        _keep(db, now, renewal, grant["grant_id"], "refresh", scopes, lifetimes.refresh_seconds)
     db.execute("UPDATE grants SET used_at = ? WHERE grant_id = ?", (now, grant["grant_id"]))
     db.execute("UPDATE clients SET used_at = ? WHERE client_id = ?", (now, grant["client_id"]))
-    return Issued(access, renewal, lives.access_seconds, scopes, grant["grant_id"], grant["subject"])
+    return Issued(access, renewal, lifetimes.access_seconds, scopes, grant["grant_id"], grant["subject"])
 
 
 def _keep(

@@ -117,7 +117,7 @@ class Store:
         except sqlite3.Error as error:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
-            raise _told(error, self.path) from error
+            raise _store_error(error, self.path) from error
         return result
 
 
@@ -154,7 +154,7 @@ def _opened(path: Path) -> sqlite3.Connection:
             db.close()
             raise
     except sqlite3.Error as error:
-        raise _told(error, path) from error
+        raise _store_error(error, path) from error
     return db
 
 
@@ -174,7 +174,7 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
         raise OperatorError(f"{path} was made by a newer ai-session", suggestion="use that one, or move the file away")
 
 
-def _told(error: sqlite3.Error, path: Path) -> OperatorError:
+def _store_error(error: sqlite3.Error, path: Path) -> OperatorError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
         return StorageFull(f"{path}: {error}", suggestion="make room on its disk")

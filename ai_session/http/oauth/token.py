@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from ai_session.http.oauth import clients, grants
 from ai_session.http.oauth.authority import NO_STORE, Authority, address_of, form_of, json_of, single
 from ai_session.http.oauth.clients import Client
-from ai_session.http.oauth.grants import CodeShown, Issued, Wish
+from ai_session.http.oauth.grants import CodeRedemption, GrantRequest, Issued
 from ai_session.http.oauth.scopes import SCOPES, known
 from ai_session.http.oauth.store import Refused, digest
 from ai_session.http.oauth.tries import EVERYBODY, source_of
@@ -58,17 +58,17 @@ class Endpoints:
         code, verifier = values.get("code", ""), values.get("code_verifier", "")
         if not code or not VERIFIER.match(verifier):
             raise Refused("invalid_request", "code and code_verifier (43 to 128 characters) are needed")
-        shown = CodeShown(code, client.client_id, values.get("redirect_uri", ""), verifier)
-        now, lives = self.authority.store.clock(), self.authority.lives
+        shown = CodeRedemption(code, client.client_id, values.get("redirect_uri", ""), verifier)
+        now, lifetimes = self.authority.store.clock(), self.authority.lifetimes
         refresh = "refresh_token" in client.grant_types
-        return await self.authority.store.run(lambda db: grants.redeem_code(db, now, lives, shown, refresh=refresh))
+        return await self.authority.store.run(lambda db: grants.redeem_code(db, now, lifetimes, shown, refresh=refresh))
 
     async def _by_refresh(self, client: Client, values: Mapping[str, str]) -> Issued:
         token = values.get("refresh_token", "")
         scopes = _asked(values) if values.get("scope", "").split() else None
-        now, lives, resource = self.authority.store.clock(), self.authority.lives, self.authority.resource
+        now, lifetimes, resource = self.authority.store.clock(), self.authority.lifetimes, self.authority.resource
         return await self.authority.store.run(
-            lambda db: grants.refresh(db, now, lives, token, client.client_id, resource, scopes)
+            lambda db: grants.refresh(db, now, lifetimes, token, client.client_id, resource, scopes)
         )
 
     async def _by_secret(self, client: Client, values: Mapping[str, str]) -> Issued:
@@ -76,9 +76,9 @@ class Endpoints:
         if not set(scopes) <= set(client.scopes):
             raise Refused("invalid_scope", "the client has not all of these scopes")
         subject = f"client:{client.name}"
-        wish = Wish(client.client_id, client.name, subject, scopes, self.authority.resource)
-        now, lives = self.authority.store.clock(), self.authority.lives
-        return await self.authority.store.run(lambda db: grants.machine_token(db, now, lives, wish))
+        grant_request = GrantRequest(client.client_id, client.name, subject, scopes, self.authority.resource)
+        now, lifetimes = self.authority.store.clock(), self.authority.lifetimes
+        return await self.authority.store.run(lambda db: grants.machine_token(db, now, lifetimes, grant_request))
 
     async def revoke(self, request: Request) -> Response:
         """RFC 7009: a token given back ends its grant; one that is unknown is no error."""
@@ -100,9 +100,9 @@ class Endpoints:
         self.authority.limits.acquire(source.key, "registrations")
         if source.is_stranger:
             self.authority.limits.acquire(EVERYBODY, "registrations_of_all")
-        wish = clients.registration(await json_of(request), self.authority.clients.redirects)
+        grant_request = clients.registration(await json_of(request), self.authority.clients.redirects)
         now = self.authority.store.clock()
-        client, secret = await self.authority.store.run(lambda db: clients.register(db, now, wish))
+        client, secret = await self.authority.store.run(lambda db: clients.register(db, now, grant_request))
         facts = {"client": client.client_id, "name": client.name, "redirect_uris": " ".join(client.redirect_uris)}
         self.authority.event("registered", {**facts, "address": address_of(request)})
         document: dict[str, Any] = {

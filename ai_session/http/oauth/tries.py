@@ -31,7 +31,7 @@ DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Visitor:
+class Attempter:
     """Who tries. ``key`` is what tries of its own are counted by; a stranger's count against others' too."""
 
     key: str
@@ -46,10 +46,10 @@ class Try:
 
 
 @contextmanager
-def trying(limits: RateLimiter, visitor: Visitor, name: str) -> Generator[Try]:
+def trying(limits: RateLimiter, attempter: Attempter, name: str) -> Generator[Try]:
     """One try to sign in as ``name``. Raises RateLimited, and counts nothing then."""
-    kinds = [(visitor.key, "sign_ins")]
-    if visitor.is_stranger:
+    kinds = [(attempter.key, "sign_ins")]
+    if attempter.is_stranger:
         kinds += [(name, "sign_ins_of_name"), (EVERYBODY, "sign_ins_of_all")]
     taken: list[tuple[str, str]] = []
     try:
@@ -70,20 +70,20 @@ def _give_back(limits: RateLimiter, taken: list[tuple[str, str]]) -> None:
         limits.give_back(key, kind)
 
 
-def source_of(request: Request) -> Visitor:
+def source_of(request: Request) -> Attempter:
     """Where a request comes from: a user of this machine, or an address, of which a host may have many."""
     user = peer_of(request.scope)
     if user is not None:
-        return Visitor(f"user {user}", is_stranger=user != os.getuid())
+        return Attempter(f"user {user}", is_stranger=user != os.getuid())
     host = request.client.host if request.client else "unknown"
     try:
         address = ip_address(host)
     except ValueError:
-        return Visitor(host, is_stranger=True)
+        return Attempter(host, is_stranger=True)
     if address.is_loopback:
-        return Visitor("loopback", is_stranger=True)
+        return Attempter("loopback", is_stranger=True)
     network = ip_network((address, 64), strict=False) if address.version == 6 else address
-    return Visitor(str(network), is_stranger=True)
+    return Attempter(str(network), is_stranger=True)
 
 
 def cookie_for(name: str, stored: str, now: float) -> str:
@@ -100,13 +100,13 @@ def name_in(cookie: str) -> str:
         return ""
 
 
-def visitor_with(cookie: str, stored: str, now: float) -> Visitor | None:
+def visitor_with(cookie: str, stored: str, now: float) -> Attempter | None:
     """The browser that shows the cookie, of the person of whom ``stored`` is kept; None where it is not that."""
     begin, _, signature = cookie.rpartition(".")
     if not hmac.compare_digest(signature.encode(), _signature(begin, stored).encode()):
         return None
     _, nonce, made = begin.split(".")
-    return Visitor(f"browser {nonce}", is_stranger=False) if now - int(made) < COOKIE_DAYS * DAY_SECONDS else None
+    return Attempter(f"browser {nonce}", is_stranger=False) if now - int(made) < COOKIE_DAYS * DAY_SECONDS else None
 
 
 def _signature(begin: str, stored: str) -> str:

@@ -78,7 +78,7 @@ class Asking:
             self._request.word = None
 
 
-class Returning:
+class DeferredAsker:
     """Asks by a result."""
 
     deferred = True
@@ -88,7 +88,7 @@ class Returning:
         return None
 
 
-class Front:
+class GatewayConnection:
     """One front."""
 
     def __init__(self, connection: Connection) -> None:
@@ -155,7 +155,7 @@ class Front:
     async def _call(self, request: Request) -> None:
         call = call_of(table(request.params, "call"), self._who(request))
         asks = request.params.get("asks")
-        asker = Asking(request, self._send) if asks == "form" else Returning() if asks == "return" else None
+        asker = Asking(request, self._send) if asks == "form" else DeferredAsker() if asks == "return" else None
         result = await call_gate(self._gate, call, asker)
         await self._send({"id": request.id, "result": result_facts(result)})
 
@@ -236,7 +236,7 @@ class FrontServer:
 
     async def serve(self, connection: Connection) -> None:
         """One front, until it closes the connection."""
-        await Front(connection).run()
+        await GatewayConnection(connection).run()
 
 
 PLUGIN = FrontServer()

@@ -293,7 +293,7 @@ async def no_lifespan(server: Server[Any]) -> AsyncGenerator[None]:
     yield None
 
 
-class Telling(Server[Any]):
+class AnnouncingServer(Server[Any]):
     """Says in a handshake which lists it tells of."""
 
     def create_initialization_options(
@@ -309,7 +309,7 @@ def make_server(
 ) -> Server[Any]:
     """All that is served of MCP. What ``lifespan`` gives is what ``caller_of`` asks who makes a request."""
     tasks = mcp_tasks.CommandTasks()
-    server: Server[Any] = Telling(
+    server: Server[Any] = AnnouncingServer(
         "ai-session",
         version=__version__,
         title="AI Session",

@@ -102,7 +102,7 @@ class Arriving(asyncio.Protocol):
             self.ended.set_result(None)
 
 
-class Peer:
+class McpConnection:
     """One client."""
 
     def __init__(self, server: McpServer, connection: Connection) -> None:
@@ -217,7 +217,7 @@ class McpServer:
             other = await asyncio.to_thread(plugins.load, "servers", "fluxloop")
             await other.serve(connection, read)
         else:
-            await Peer(self, connection).run(read)
+            await McpConnection(self, connection).run(read)
 
 
 async def first_line(reader: asyncio.StreamReader) -> bytes:

@@ -29,7 +29,7 @@ from ai_session.servers.mcp.caller import caller_of, scrub
 from ai_session.servers.mcp.elicitation import asker_of, returned, to_be_answered
 from ai_session.servers.mcp.gate_calls import Context, asked, missing
 from ai_session.servers.mcp.tools import CALL_ID, no_cursor
-from ai_session.servers.mcp.uris import LIST, TEMPLATES, Part, Place, place_of
+from ai_session.servers.mcp.uris import LIST, TEMPLATES, Part, ResourceAddress, place_of
 
 PAGE_SESSIONS = 50
 """So many sessions are on one page of resources, four or five resources each."""
@@ -63,16 +63,18 @@ async def list_resources(ctx: Context, params: PaginatedRequestParams | None) ->
     rows: Sequence[dict[str, Any]] = scrub(list(result.structured["sessions"]))
     rest = [row for row in rows if after is None or _key(row) > after]
     page = rest[:PAGE_SESSIONS]
-    found = [_resource(Place("list"), {})] if after is None else []
+    found = [_resource(ResourceAddress("list"), {})] if after is None else []
     for row in page:
-        found += [_resource(Place(part, row["session_id"]), row) for part in ("info", "screen", "recording")]
+        found += [_resource(ResourceAddress(part, row["session_id"]), row) for part in ("info", "screen", "recording")]
         if newest := row.get("newest"):
-            found.append(_resource(Place("output", row["session_id"], newest["command_id"]), row, newest["command"]))
+            found.append(
+                _resource(ResourceAddress("output", row["session_id"], newest["command_id"]), row, newest["command"])
+            )
     cursor = _cursor(page[-1]) if len(rest) > len(page) else None
     return ListResourcesResult(resources=found, next_cursor=cursor, ttl_ms=LISTED_MS, cache_scope="private")
 
 
-def _resource(place: Place, row: dict[str, Any], command: str = "") -> Resource:
+def _resource(place: ResourceAddress, row: dict[str, Any], command: str = "") -> Resource:
     title, mime_type, description = TITLES[place.part]
     name = str(row.get("name", ""))
     words = [title, *([f"of {name}"] if name else []), *([f": {command.splitlines()[0][:80]}"] if command else [])]
@@ -144,7 +146,7 @@ async def read_resource(ctx: Context, params: ReadResourceRequestParams) -> Read
     )
 
 
-async def read(ctx: Context, place: Place, **asking: Any) -> ToolResult:
+async def read(ctx: Context, place: ResourceAddress, **asking: Any) -> ToolResult:
     """The result of the call that ``place`` stands for. Raises MCPError."""
     on_session = {"session_id": place.session}
     match place.part:
@@ -161,7 +163,7 @@ async def read(ctx: Context, place: Place, **asking: Any) -> ToolResult:
             return await asked(ctx, "read_output", **on_session, **bound, **asking)
 
 
-def contents(place: Place, uri: str, result: ToolResult) -> TextResourceContents:
+def contents(place: ResourceAddress, uri: str, result: ToolResult) -> TextResourceContents:
     """What was read, as the text it is; what else is known of it stands in ``_meta``."""
     facts: dict[str, Any] = scrub(dict(result.structured))
     match place.part:

@@ -40,7 +40,7 @@ from ai_session.gate.api import Watched
 from ai_session.servers.mcp import tasks
 from ai_session.servers.mcp.caller import AGENT, RUN, caller_of, claim
 from ai_session.servers.mcp.gate_calls import Context, asked, missing, refusal
-from ai_session.servers.mcp.uris import Part, Place, place_of
+from ai_session.servers.mcp.uris import Part, ResourceAddress, place_of
 from ai_session.sessions.changes import KINDS, LISTS, Change, Kind
 
 MAX_URIS = 1000
@@ -64,7 +64,7 @@ TOUCHED: dict[Part, frozenset[Kind]] = {
 log = logging.getLogger(__name__)
 
 
-def touches(change: Change, place: Place) -> bool:
+def touches(change: Change, place: ResourceAddress) -> bool:
     """Whether what is at ``place`` may be another after this change."""
     if change.kind not in TOUCHED[place.part]:
         return False
@@ -75,7 +75,7 @@ def touches(change: Change, place: Place) -> bool:
     return place.part != "output" or not change.commands or place.command_id in change.commands
 
 
-def updated(changes: Collection[Change], places: Iterable[tuple[str, Place]]) -> Iterator[str]:
+def updated(changes: Collection[Change], places: Iterable[tuple[str, ResourceAddress]]) -> Iterator[str]:
     """Those of the URIs that changed."""
     return (uri for uri, place in places if any(touches(change, place) for change in changes))
 
@@ -123,14 +123,16 @@ async def listen(ctx: Context, params: SubscriptionsListenRequestParams) -> Subs
     return SubscriptionsListenResult(_meta=meta)
 
 
-def _places(uris: Collection[str]) -> dict[str, Place]:
+def _places(uris: Collection[str]) -> dict[str, ResourceAddress]:
     """Those that are URIs of ours; the others are not heeded, which the acknowledgement says."""
     if len(uris) > MAX_URIS:
         raise MCPError(INVALID_PARAMS, f"more than {MAX_URIS} resources")
     return {uri: place for uri in uris if (place := place_of(uri))}
 
 
-def _events(told: Collection[Change], heeded: SubscriptionFilter, places: dict[str, Place]) -> Iterator[ServerEvent]:
+def _events(
+    told: Collection[Change], heeded: SubscriptionFilter, places: dict[str, ResourceAddress]
+) -> Iterator[ServerEvent]:
     kinds = {change.kind for change in told}
     if heeded.tools_list_changed and "tools" in kinds:
         yield ToolsListChanged()
@@ -146,7 +148,7 @@ class Subscriber:
     def __init__(self, session: ServerSession) -> None:
         self._session = session
         self._watches: dict[tuple[str, str], Watched] = {}
-        self._places: dict[tuple[str, str], dict[str, Place]] = {}
+        self._places: dict[tuple[str, str], dict[str, ResourceAddress]] = {}
         self._opening = asyncio.Lock()
         self._lists: Watched | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -159,7 +161,7 @@ class Subscriber:
                 self._lists = await watch(ctx, LISTS)
                 self._follow(self._lists, None)
 
-    async def subscribe(self, ctx: Context, uri: str, place: Place) -> None:
+    async def subscribe(self, ctx: Context, uri: str, place: ResourceAddress) -> None:
         """Tell of what is at ``place`` from now on. Raises MCPError."""
         who = claim(ctx, AGENT), claim(ctx, RUN)
         if uri not in self._places.get(who, ()) and sum(map(len, self._places.values())) >= MAX_URIS:
@@ -190,12 +192,12 @@ class Subscriber:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _follow(self, changes: Watched, places: dict[str, Place] | None) -> None:
+    def _follow(self, changes: Watched, places: dict[str, ResourceAddress] | None) -> None:
         task = asyncio.create_task(self._tell(changes, places))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _tell(self, changes: Watched, places: dict[str, Place] | None) -> None:
+    async def _tell(self, changes: Watched, places: dict[str, ResourceAddress] | None) -> None:
         try:
             while told := await changes.next():
                 kinds = {change.kind for change in told}

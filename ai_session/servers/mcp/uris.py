@@ -31,7 +31,7 @@ _URI = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ResourceAddress:
     """A part of a session, which is meant by name or id; of the list neither."""
 
     part: Part
@@ -54,17 +54,17 @@ def is_session(text: str) -> bool:
         return False
 
 
-def place_of(uri: str) -> Place | None:
+def place_of(uri: str) -> ResourceAddress | None:
     """What is meant; None where it is no URI of a resource."""
     found = _URI.fullmatch(uri)
     if not found:
         return None
     quoted, command_id = found[1], found[3]
     if quoted is None:
-        return Place("list")
+        return ResourceAddress("list")
     session = unquote(quoted, errors="replace")
     if quote(session) != quoted or not is_session(session):
         return None
     if command_id is not None:
-        return Place("output", session, command_id)
-    return Place(PARTS[found[2]], session)
+        return ResourceAddress("output", session, command_id)
+    return ResourceAddress(PARTS[found[2]], session)

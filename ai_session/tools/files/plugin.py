@@ -12,7 +12,7 @@ from pydantic import Field
 
 from ai_session.errors import Denied, InvalidArguments
 from ai_session.models import Effect, SandboxProfile, ToolResult
-from ai_session.sessions.workspaces import Place
+from ai_session.sessions.workspaces import StartDirectory
 from ai_session.system.turns import Steps
 from ai_session.terminal.masking import Spans
 from ai_session.tools.base import Arguments, Context, EffectfulArguments, Subject, Tool, output
@@ -61,7 +61,9 @@ def subject_of_path(context: Context, arguments: ReadFile | WriteFile | ListDire
     if template.name == "trusted":
         template = boxes.profile("workspace")
     profile = replace(template, workspace=place.workspace, home=context.workspaces.home)
-    return Subject(profile=profile, level=boxes.minimum_level, place=Place(at.path, place.workspace), path=at.path)
+    return Subject(
+        profile=profile, level=boxes.minimum_level, place=StartDirectory(at.path, place.workspace), path=at.path
+    )
 
 
 def _at(context: Context) -> tuple[confined.Location, SandboxProfile]:

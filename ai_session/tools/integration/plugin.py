@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from ai_session.models import Effect, ToolResult
-from ai_session.sessions.workspaces import Place, unboxed
+from ai_session.sessions.workspaces import StartDirectory, unboxed
 from ai_session.system.turns import finished
 from ai_session.tools.base import Arguments, Context, Subject, Tool
 
@@ -68,7 +68,7 @@ def subject_of_root(context: Context, arguments: Any) -> Subject:
     wanted = arguments.root or (told if isinstance(told, str) and len(told) <= 4000 else "")
     if context.sessions.boxes.profile(context.profile).name == "trusted":
         home = principal.env.get("HOME", "")
-        return Subject(place=Place(unboxed(wanted, principal.working_directory, home), ""))
+        return Subject(place=StartDirectory(unboxed(wanted, principal.working_directory, home), ""))
     return Subject(place=context.workspaces.place(wanted, principal.working_directory))
 
 
@@ -115,7 +115,7 @@ async def analyze_repository(context: Context, arguments: AnalyzeRepository) -> 
 
     facts = await _in_tree(context, lambda tree: survey(tree, arguments.globs).facts())
     frameworks = ", ".join(facts["frameworkCandidates"]) or "no framework known here"
-    return _told(f"{facts['root']}: {facts['stats']['files']} source files, {frameworks}", facts)
+    return _result(f"{facts['root']}: {facts['stats']['files']} source files, {frameworks}", facts)
 
 
 async def detect_frameworks(context: Context, arguments: DetectFrameworks) -> ToolResult:
@@ -123,7 +123,7 @@ async def detect_frameworks(context: Context, arguments: DetectFrameworks) -> To
     from ai_session.tools.integration.project.profile import read_profile
 
     facts = detect(read_profile(arguments.repository_profile))
-    return _told(", ".join(f"{row['name']} {row['confidence']}" for row in facts["frameworks"]) or "none", facts)
+    return _result(", ".join(f"{row['name']} {row['confidence']}" for row in facts["frameworks"]) or "none", facts)
 
 
 async def generate_integration_steps(context: Context, arguments: GenerateIntegrationSteps) -> ToolResult:
@@ -132,7 +132,7 @@ async def generate_integration_steps(context: Context, arguments: GenerateIntegr
     from ai_session.tools.integration.steps import steps
 
     facts = steps(framework(arguments.framework), read_profile(arguments.repository_profile))
-    return _told("\n".join(f"{row['title']}: {row['details']}" for row in facts["steps"]), facts)
+    return _result("\n".join(f"{row['title']}: {row['details']}" for row in facts["steps"]), facts)
 
 
 async def propose_edit_plan(context: Context, arguments: ProposeEditPlan) -> ToolResult:
@@ -143,7 +143,7 @@ async def propose_edit_plan(context: Context, arguments: ProposeEditPlan) -> Too
     chosen, told = framework(arguments.framework), read_profile(arguments.repository_profile)
     secret = _secret(context)
     facts = await _in_tree(context, lambda tree: propose(tree, chosen, survey(tree), told, secret))
-    return _told("\n".join((facts["summary"], *facts["warnings"])), facts)
+    return _result("\n".join((facts["summary"], *facts["warnings"])), facts)
 
 
 async def validate_edit_plan(context: Context, arguments: ValidateEditPlan) -> ToolResult:
@@ -151,7 +151,7 @@ async def validate_edit_plan(context: Context, arguments: ValidateEditPlan) -> T
 
     secret = _secret(context)
     facts = await _in_tree(context, lambda tree: validate(tree, arguments.plan, secret))
-    return _told("\n".join((_verdict(facts), *facts["issues"], *facts["warnings"])), facts)
+    return _result("\n".join((_verdict(facts), *facts["issues"], *facts["warnings"])), facts)
 
 
 async def run_integration_workflow(context: Context, arguments: RunIntegrationWorkflow) -> ToolResult:
@@ -177,14 +177,14 @@ async def run_integration_workflow(context: Context, arguments: RunIntegrationWo
         }
 
     facts = await _in_tree(context, look)
-    return _told(f"{facts['edit_plan']['summary']} {_verdict(facts['validation'])}", facts)
+    return _result(f"{facts['edit_plan']['summary']} {_verdict(facts['validation'])}", facts)
 
 
 def _verdict(facts: Facts) -> str:
     return "The plan can be applied." if facts["valid"] else "The plan cannot be applied as it is."
 
 
-def _told(text: str, facts: Mapping[str, Any]) -> ToolResult:
+def _result(text: str, facts: Mapping[str, Any]) -> ToolResult:
     return ToolResult(text, facts)
 
 

@@ -19,12 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ccswarm.brains.base import Assignment, CallTool, Finish, Means, Step, Think, Thinking
+from ccswarm.brains.base import Assignment, CallTool, Finish, Step, Think, Thinking, WorkerContext
 from ccswarm.brains.cli import diagnosis as troubles
 from ccswarm.brains.cli import programs, prompts
 from ccswarm.brains.cli.events import Reading
 from ccswarm.brains.cli.settings import CliSettings, settings_of
-from ccswarm.bridge.bridge import ANSWER_SECONDS, Desk, Place, place
+from ccswarm.bridge.bridge import ANSWER_SECONDS, BridgeDirectory, ToolBridge, place
 from ccswarm.bridge.requests import Requests
 from ccswarm.config.settings import AgentSettings
 from ccswarm.engines.base import Flow
@@ -54,10 +54,14 @@ class Program:
     """One visit. Everything it does depends on what was recorded; what is live only finds that out."""
 
     def __init__(
-        self, assignment: Assignment, means: Means, settings: CliSettings, before: Program | None = None
+        self,
+        assignment: Assignment,
+        worker_context: WorkerContext,
+        settings: CliSettings,
+        before: Program | None = None,
     ) -> None:
         self._given = assignment
-        self._means = means
+        self._worker_context = worker_context
         self._settings = settings
         visit = int(assignment.settings.get("visit", 1))
         self._prefix = f"v{visit}." if visit > 1 else ""
@@ -71,8 +75,8 @@ class Program:
         self._said = self._tokens = 0
         self.totals: Mapping[str, float] = before.totals if before else {}
         self._ended: Mapping[str, Any] | None = None
-        self._place: Place | None = None
-        self._desk: Desk | None = None
+        self._place: BridgeDirectory | None = None
+        self._desk: ToolBridge | None = None
         self._requests: Requests | None = None
         self._words: list[str] = []
         """Of people, all that were said."""
@@ -95,7 +99,7 @@ class Program:
         if self._requests is None or self._desk is None:
             return await self._begin(flow)
         before = self._requests.finished
-        calls, came = self._requests.heed(ended)
+        calls, came = self._requests.handle(ended)
         steps: list[Step] = [CallTool(*call) for call in calls]
         if came is not None:
             await self._heard(flow, came)
@@ -125,9 +129,9 @@ class Program:
             await asyncio.to_thread(_tidy, self._place.directory, True)
 
     async def _begin(self, flow: Flow) -> list[Step]:
-        self._place = place(self._means.state_directory, flow.id)
+        self._place = place(self._worker_context.state_directory, flow.id)
         seconds = ANSWER_SECONDS if self._settings.command else PATIENT_SECONDS
-        self._desk = Desk(self._place, self._given.agent, self._given.tools, answer_seconds=seconds)
+        self._desk = ToolBridge(self._place, self._given.agent, self._given.tools, answer_seconds=seconds)
         self._requests = Requests(self._desk, self._prefix, lambda: self._reading.since())
         self._requests.begin()
         prompt = prompts.FEEDBACK.format(feedback=self._given.feedback) if self.session else self._whole()
@@ -156,7 +160,9 @@ class Program:
         self._reading, self._said, self._tokens, self._run = Reading(before), 0, 0, {}
         start = self._start_name(self._started)
         variables = {VARIABLE: self._place.guest(start)}
-        variables |= {name: self._means.variables[name] for name in PASSED_ON if self._means.variables.get(name)}
+        variables |= {
+            name: self._worker_context.variables[name] for name in PASSED_ON if self._worker_context.variables.get(name)
+        }
         directory = self._place.directory
         words = [sys.executable, "-P", "-m", "ccswarm", "mcp-server", "--agent", self._given.agent, "--stdio"]
         launch = programs.launch_of(
@@ -191,7 +197,9 @@ class Program:
 
     def _own_variables(self) -> dict[str, str]:
         given = self._settings.environment
-        return {name: self._means.secret(value[1:]) if value[:1] == "$" else value for name, value in given.items()}
+        return {
+            name: self._worker_context.secret(value[1:]) if value[:1] == "$" else value for name, value in given.items()
+        }
 
     def _close(self) -> CallTool:
         given = {"session_id": self._open}
@@ -343,11 +351,11 @@ class CliBrain:
             found.append(f"{settings.program} does not report its cost: a budget in dollars cannot be enforced")
         return found
 
-    def begin(self, assignment: Assignment, means: Means, before: Thinking | None = None) -> Program:
+    def begin(self, assignment: Assignment, worker_context: WorkerContext, before: Thinking | None = None) -> Program:
         """See Brain: a second visit goes on with the session of the first."""
         settings = _checked(settings_of(assignment.settings, assignment.agent), assignment.agent)
         known = before if isinstance(before, Program) and programs.resumable(settings) else None
-        return Program(assignment, means, settings, known)
+        return Program(assignment, worker_context, settings, known)
 
 
 def _checked(settings: CliSettings, agent: str) -> CliSettings:

@@ -40,7 +40,7 @@ from ccswarm.brains.llm.wire import (
     Connections,
     NotUnderstood,
     failed,
-    told,
+    result_text,
     usage_of,
     within,
 )
@@ -188,7 +188,7 @@ def _messages(conversation: Conversation, model: Model) -> list[ModelMessage]:
 
 def _returned(message: Message, model: Model) -> str | list[str | BinaryContent]:
     if not message.images or not model.sees:
-        return told(message, model)
+        return result_text(message, model)
     shown = (BinaryContent(base64.b64decode(one["data"]), media_type=one["type"]) for one in message.images)
     return [message.text, *shown]
 

@@ -26,7 +26,7 @@ from ccswarm.brains.llm.wire import (
     Connections,
     NotUnderstood,
     failed,
-    told,
+    result_text,
     usage_of,
     within,
 )
@@ -150,7 +150,7 @@ def _of_user(*groups: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def _function_response(message: Message, model: Model) -> dict[str, Any]:
     call = message.call
     assert call
-    answer = {"error" if call.failed else "output": told(message, model)}
+    answer = {"error" if call.failed else "output": result_text(message, model)}
     response = {"name": allowed(call.name), "response": answer}
     return {"functionResponse": response | ({} if call.call_id.startswith(PROVIDER) else {"id": call.call_id})}
 

@@ -8,7 +8,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ccswarm.brains.base import Assignment, Means, Thinking
+from ccswarm.brains.base import Assignment, Thinking, WorkerContext
 from ccswarm.brains.llm import prompts, recorded
 from ccswarm.brains.llm.conversation import Conversation
 from ccswarm.brains.llm.loop import LlmThinking, where
@@ -50,13 +50,15 @@ class LlmBrain:
             return (error.message,)
         return tuple(_problems(settings.models(server_environment()), secret, priced))
 
-    def begin(self, assignment: Assignment, means: Means, before: Thinking | None = None) -> LlmThinking:
+    def begin(
+        self, assignment: Assignment, worker_context: WorkerContext, before: Thinking | None = None
+    ) -> LlmThinking:
         """Raises PlanInvalid where ``problems`` names any, and where the task has no text."""
         settings = read(assignment.settings)
         budget: Mapping[str, Any] = assignment.task.get("budget") or {}
         priced = bool(budget.get("dollars"))
-        models = settings.models(means.variables)
-        if wrong := list(_problems(models, means.secret, priced)):
+        models = settings.models(worker_context.variables)
+        if wrong := list(_problems(models, worker_context.secret, priced)):
             raise PlanInvalid("; ".join(wrong), suggestion="see docs/reference/brains-llm.md")
         terminal = _terminal(assignment, settings)
         given = listed(assignment.tools, assignment.shell, assignment.grants) if terminal else assignment.tools
@@ -74,7 +76,7 @@ class LlmBrain:
             bounds = settings.answer_chars, settings.context_chars, settings.keep_outputs
             conversation = Conversation(system, told, *bounds)
         opened: list[Connections] = []
-        ask = partial(_ask, means, assignment, settings, tools, opened)
+        ask = partial(_ask, worker_context, assignment, settings, tools, opened)
         thinking = LlmThinking(
             assignment, settings, models, tools, conversation, ask, terminal, partial(_closed, opened)
         )
@@ -128,7 +130,7 @@ def _loaded(model: Model) -> ModuleType:
 
 
 async def _ask(
-    means: Means,
+    worker_context: WorkerContext,
     assignment: Assignment,
     settings: LlmSettings,
     tools: Sequence[Offered],
@@ -144,13 +146,15 @@ async def _ask(
         api = await asyncio.to_thread(_loaded, model)
     except ImportError as error:
         return {"error": {"kind": "not_installed", "message": str(error)}}
-    key = await asyncio.to_thread(means.secret, model.key_name) if model.key_name else ""
+    key = await asyncio.to_thread(worker_context.secret, model.key_name) if model.key_name else ""
     if model.key_name and not key:
         return {"error": {"kind": "no_key", "message": ""}}
     from ccswarm.brains.llm.wire import Access, Bounds, Connections
 
     headers = {
-        name: await asyncio.to_thread(means.secret, value.removeprefix(ENV)) if value.startswith(ENV) else value
+        name: await asyncio.to_thread(worker_context.secret, value.removeprefix(ENV))
+        if value.startswith(ENV)
+        else value
         for name, value in model.headers.items()
     }
     if not opened:

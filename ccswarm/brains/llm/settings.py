@@ -262,11 +262,11 @@ def read(given: Mapping[str, Any]) -> LlmSettings:
     try:
         return LlmSettings.model_validate(plain)
     except ValidationError as error:
-        told = dict.fromkeys(_told(problem) for problem in error.errors(include_url=False))
+        told = dict.fromkeys(_describe(problem) for problem in error.errors(include_url=False))
         raise PlanInvalid("settings: " + "; ".join(told), suggestion="see docs/reference/brains-llm.md") from None
 
 
-def _told(problem: Any) -> str:
+def _describe(problem: Any) -> str:
     """One problem, and the name that was perhaps meant."""
     place = [part for part in problem["loc"] if part != ""]
     if problem["type"] == "extra_forbidden":

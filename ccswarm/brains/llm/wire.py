@@ -134,7 +134,7 @@ async def within(bounds: Bounds) -> AsyncGenerator[Callable[[], None]]:
         raise TimeoutError(f"the answer was not there after {bounds.whole:g} s") from None
 
 
-def told(message: Message, model: Model) -> str:
+def result_text(message: Message, model: Model) -> str:
     """What came back, with a word on images that are not shown."""
     if not message.images or model.sees:
         return message.text

@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 from pydantic import ValidationError
 
-from ccswarm.brains.base import Assignment, CallTool, Finish, Means, Step, Thinking, Wait
+from ccswarm.brains.base import Assignment, CallTool, Finish, Step, Thinking, Wait, WorkerContext
 from ccswarm.brains.playbook.results import bounded
 from ccswarm.brains.playbook.words import Words, read
 from ccswarm.config.settings import AgentSettings, PlanStep, Retry, TaskSettings
@@ -306,7 +306,9 @@ class PlaybookBrain:
             return (error.message,)
         return ()
 
-    def begin(self, assignment: Assignment, means: Means, before: Thinking | None = None) -> Playbook | Words:
+    def begin(
+        self, assignment: Assignment, worker_context: WorkerContext, before: Thinking | None = None
+    ) -> Playbook | Words:
         """Raises PlanInvalid, naming every problem, when the steps cannot be carried out."""
         try:
             task = TaskSettings.model_validate(assignment.task)

@@ -20,7 +20,7 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from ccswarm import __version__
-from ccswarm.clients._address import Veil
+from ccswarm.clients._address import SecretScrubber
 from ccswarm.clients.mcp.elicitation import MOST_ROUNDS, Ask, answered, going_on
 from ccswarm.clients.mcp.failures import LOGIN_NEEDED, NO_ANSWER, NOT_SENT, advice
 from ccswarm.clients.mcp.process import LEAVE_SECONDS, ServerProcess, started
@@ -59,16 +59,16 @@ class Dispatcher(JSONRPCDispatcher):
     server repeats of our secrets."""
 
     left_out: list[str]
-    veil: Veil
+    scrubber: SecretScrubber
     version: str | None = None
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **more: Any
     ) -> dict[str, Any]:
         try:
-            result = self.veil.value(await super().send_raw_request(method, params, opts, **more))
+            result = self.scrubber.value(await super().send_raw_request(method, params, opts, **more))
         except MCPError as error:
-            raise MCPError(error.code, self.veil.text(error.message), self.veil.value(error.data)) from error
+            raise MCPError(error.code, self.scrubber.text(error.message), self.scrubber.value(error.data)) from error
         if method == "tools/call":
             raise Answered(result)
         if method == "tools/list":
@@ -100,7 +100,7 @@ class Connection:
     ) -> None:
         self._ask = ask
         self._state_directory = state_directory
-        self._veil = Veil()
+        self._scrubber = SecretScrubber()
         self._settings = settings
         self._env = env
         self._on_stderr = on_stderr
@@ -203,7 +203,7 @@ class Connection:
             from ccswarm.clients.mcp.http import reached  # a tenth of a second that servers started here do not need
 
             read, write = await stack.enter_async_context(
-                reached(self._settings, self._env, self._state_directory, self._veil)
+                reached(self._settings, self._env, self._state_directory, self._scrubber)
             )
         else:
             process = await stack.enter_async_context(
@@ -213,7 +213,7 @@ class Connection:
             read, write = process.incoming, process.outgoing
         self._dispatcher = Dispatcher(read, write)
         self._dispatcher.left_out = self.left_out
-        self._dispatcher.veil = self._veil
+        self._dispatcher.scrubber = self._scrubber
         self.session = await stack.enter_async_context(
             Session(
                 dispatcher=self._dispatcher,

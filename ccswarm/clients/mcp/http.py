@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
-from ccswarm.clients._address import Veil, client_options, headers_of
+from ccswarm.clients._address import SecretScrubber, client_options, headers_of
 from ccswarm.clients.mcp.bodies import TooLarge, read_whole
 from ccswarm.clients.mcp.failures import LOGIN_NEEDED, NO_ANSWER, NOT_SENT, OWN, SESSION_GONE, TOO_LARGE
 from ccswarm.clients.mcp.framing import MAX_MESSAGE_BYTES
@@ -122,16 +122,18 @@ def plain_client(settings: ServerSettings) -> httpx2.AsyncClient:
 
 @asynccontextmanager
 async def reached(
-    settings: ServerSettings, env: Mapping[str, str], state_directory: Path | None, veil: Veil
+    settings: ServerSettings, env: Mapping[str, str], state_directory: Path | None, scrubber: SecretScrubber
 ) -> AsyncGenerator[tuple[Any, Any]]:
     """The two directions. Logins are those of ``state_directory``; ``veil`` learns what is sent in confidence. Raises
     ServerUnavailable for a header whose variable is not set."""
-    headers = headers_of(settings, env, veil)
+    headers = headers_of(settings, env, scrubber)
     headers.setdefault("Accept-Encoding", "identity")  # what is unpacked has no bound
     plain = plain_client(settings)
     auth: httpx2.Auth | None = None
     if state_directory is not None and "authorization" not in map(str.lower, headers):
-        auth = TokenAuth(settings, Authority(settings, env, plain, veil), Logins(settings, state_directory), veil)
+        auth = TokenAuth(
+            settings, Authority(settings, env, plain, scrubber), Logins(settings, state_directory), scrubber
+        )
     client = GentleClient(headers=headers, auth=auth, **client_options(settings))
     client.patience = settings.retry_after_seconds
     async with (

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import httpx2
 from mcp.client.auth import OAuthFlowError
 
-from ccswarm.clients._address import Veil
+from ccswarm.clients._address import SecretScrubber
 from ccswarm.clients.base import Person
 from ccswarm.clients.mcp.bodies import read_whole
 from ccswarm.clients.mcp.http import plain_client
@@ -37,9 +37,9 @@ async def log_in(
     beside what was granted before. Raises UsageInvalid for a server that is not at a url, LoginNeeded where it fails,
     ServerUnavailable."""
     _at_a_url(settings)
-    logins, veil = Logins(settings, state_directory), Veil()
+    logins, scrubber = Logins(settings, state_directory), SecretScrubber()
     async with plain_client(settings) as http:
-        authority = Authority(settings, env, http, veil)
+        authority = Authority(settings, env, http, scrubber)
         try:
             answer = await _refusal(settings, authority, http, scopes)
             former = await logins.read()
@@ -55,7 +55,7 @@ async def log_in(
         except SwarmError:
             raise
         except Exception as error:  # what servers say of themselves may break any of it
-            words = veil.text(str(error) or type(error).__name__)[:500]
+            words = scrubber.text(str(error) or type(error).__name__)[:500]
             raise LoginNeeded(
                 f"the login at {settings.name} failed: {words}", suggestion="see auth in docs/reference/ccswarm-http.md"
             ) from error
@@ -74,7 +74,7 @@ async def log_out(settings: ServerSettings, env: Mapping[str, str], state_direct
     if login:
         async with plain_client(settings) as http:
             with suppress(Exception):  # whatever keeps it from being told: it is forgotten here
-                told = await Authority(settings, env, http, Veil()).revoke(login)
+                told = await Authority(settings, env, http, SecretScrubber()).revoke(login)
     return login is not None, told
 
 

@@ -26,7 +26,7 @@ from mcp.shared.auth import (
 from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import AnyUrl, ValidationError
 
-from ccswarm.clients._address import Veil, secret_of
+from ccswarm.clients._address import SecretScrubber, secret_of
 from ccswarm.clients.mcp.bodies import read_whole
 from ccswarm.clients.mcp.login_store import Login
 from ccswarm.config.settings import ServerSettings, in_clear
@@ -43,7 +43,7 @@ Callback = Callable[[], Awaitable[AuthorizationCodeResult]]
 Flow = AsyncGenerator[httpx2.Request, httpx2.Response]
 
 
-class Held:
+class MemoryTokenStorage:
     """What the SDK keeps while one of its flows runs."""
 
     def __init__(self, login: Login | None, client: OAuthClientInformationFull | None) -> None:
@@ -67,18 +67,20 @@ class Authority:
     """Whoever gives out tokens for one server. ``http`` is what it is asked with. Its methods raise ServerUnavailable
     where it cannot be reached, and OAuthFlowError where it, or what is configured, does not let them."""
 
-    def __init__(self, settings: ServerSettings, env: Mapping[str, str], http: httpx2.AsyncClient, veil: Veil) -> None:
+    def __init__(
+        self, settings: ServerSettings, env: Mapping[str, str], http: httpx2.AsyncClient, scrubber: SecretScrubber
+    ) -> None:
         self._settings = settings
         self._auth = settings.auth
         self._env = env
         self._http = http
-        self._veil = veil
+        self._scrubber = scrubber
 
     async def refreshed(self, login: Login) -> Login | None:
         """The login with another token; None where it has no refresh token, or that is not taken any more."""
         if not (login.tokens.refresh_token and login.client):
             return None
-        held = Held(login, self._with_secret(login.client))
+        held = MemoryTokenStorage(login, self._with_secret(login.client))
         provider = OAuthClientProvider(self._settings.url, self._metadata(None), held)
         self._remind(provider, login)
         provider.context.token_expiry_time = ALWAYS_EXPIRED
@@ -100,7 +102,7 @@ class Authority:
     async def granted(self, answer: httpx2.Response, login: Login | None) -> Login:
         """A token for ccswarm itself, after ``answer`` refused a request."""
         auth, url = self._auth, self._settings.url
-        held = Held(login, None)
+        held = MemoryTokenStorage(login, None)
         scope = " ".join(auth.scopes) or None
         key = secret_of(self._settings, "private_key", self._env)
         if key:
@@ -112,7 +114,7 @@ class Authority:
             )
         else:
             secret = secret_of(self._settings, "client_secret", self._env)
-            self._veil.add("client_secret", secret)
+            self._scrubber.add("client_secret", secret)
             provider = ClientCredentialsOAuthProvider(
                 url, held, auth.client_id, secret, scope=scope, issuer=auth.issuer
             )
@@ -124,7 +126,7 @@ class Authority:
     ) -> Login:
         """What a person lets ccswarm do, after ``answer`` refused a request: ``redirect`` takes them to an address,
         ``callback`` gives what came back from there to ``redirect_uri``."""
-        held = Held(login, self._registered(redirect_uri) or _fitting(login, redirect_uri))
+        held = MemoryTokenStorage(login, self._registered(redirect_uri) or _fitting(login, redirect_uri))
         document = self._auth.client_metadata_url or None
         if document and not is_valid_client_metadata_url(document):
             raise OAuthFlowError("auth.client_metadata_url should be an https address with a path")
@@ -147,7 +149,7 @@ class Authority:
         endpoint = login.metadata and login.metadata.revocation_endpoint
         if not endpoint or not login.client:
             return False
-        provider = OAuthClientProvider(self._settings.url, self._metadata(None), Held(login, None))
+        provider = OAuthClientProvider(self._settings.url, self._metadata(None), MemoryTokenStorage(login, None))
         provider.context.client_info = self._with_secret(login.client)
         token = login.tokens.refresh_token or login.token
         data, headers = provider.context.prepare_token_auth({"token": token, "client_id": login.client.client_id}, {})
@@ -220,7 +222,7 @@ class Authority:
         if not auth.client_id:
             return None
         secret = secret_of(self._settings, "client_secret", self._env) or None
-        self._veil.add("client_secret", secret)
+        self._scrubber.add("client_secret", secret)
         return OAuthClientInformationFull(
             client_id=auth.client_id,
             client_secret=secret,
@@ -258,11 +260,11 @@ class Authority:
         if login.resource:
             context.auth_server_url = str(login.resource.authorization_servers[0])
 
-    def _login(self, provider: OAuthClientProvider, held: Held) -> Login:
+    def _login(self, provider: OAuthClientProvider, held: MemoryTokenStorage) -> Login:
         context = provider.context
         assert held.tokens
-        self._veil.add("access_token", held.tokens.access_token)
-        self._veil.add("refresh_token", held.tokens.refresh_token)
+        self._scrubber.add("access_token", held.tokens.access_token)
+        self._scrubber.add("refresh_token", held.tokens.refresh_token)
         seconds = held.tokens.expires_in
         return Login(
             tokens=held.tokens,

@@ -11,7 +11,7 @@ from contextlib import suppress
 import httpx2
 from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_from_www_auth
 
-from ccswarm.clients._address import Veil
+from ccswarm.clients._address import SecretScrubber
 from ccswarm.clients.mcp.bodies import read_whole
 from ccswarm.clients.mcp.login_store import Login, Logins
 from ccswarm.clients.mcp.oauth import MAX_BODY_BYTES, Authority
@@ -25,11 +25,13 @@ class TokenAuth(httpx2.Auth):
     """Of one server. Raises LoginNeeded where a request needs a login that there is not, and ServerUnavailable where
     an authorization server cannot be reached."""
 
-    def __init__(self, settings: ServerSettings, authority: Authority, logins: Logins, veil: Veil) -> None:
+    def __init__(
+        self, settings: ServerSettings, authority: Authority, logins: Logins, scrubber: SecretScrubber
+    ) -> None:
         self._settings = settings
         self._authority = authority
         self._logins = logins
-        self._veil = veil
+        self._scrubber = scrubber
         self._one_at_a_time = asyncio.Lock()
         self._login: Login | None = None
         self._read = False
@@ -100,14 +102,14 @@ class TokenAuth(httpx2.Auth):
     def _keep(self, login: Login | None) -> Login | None:
         self._login = login
         if login:
-            self._veil.add("access_token", login.token)
-            self._veil.add("refresh_token", login.tokens.refresh_token)
-            self._veil.add("client_secret", login.client and login.client.client_secret)
+            self._scrubber.add("access_token", login.token)
+            self._scrubber.add("refresh_token", login.tokens.refresh_token)
+            self._scrubber.add("client_secret", login.client and login.client.client_secret)
         return login
 
     def _failed(self, error: Exception) -> LoginNeeded:
         name = self._settings.name
-        words = self._veil.text(str(error) or type(error).__name__)[:500]
+        words = self._scrubber.text(str(error) or type(error).__name__)[:500]
         return LoginNeeded(
             f"server {name} wants a login, which failed: {words}", suggestion=f"ccswarm login {name} tries it again"
         )

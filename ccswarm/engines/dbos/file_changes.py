@@ -28,7 +28,7 @@ class FileChanges:
         self._woken, self._waking = os.pipe()
         self._poll = select.poll()
         self._poll.register(self._woken, select.POLLIN)
-        self._told = _told_of(f"{file}-wal")
+        self._told = _watch(f"{file}-wal")
         if self._told >= 0:
             self._poll.register(self._told, select.POLLIN)
 
@@ -69,7 +69,7 @@ class FileChanges:
                 os.close(fd)
 
 
-def _told_of(path: str) -> int:
+def _watch(path: str) -> int:
     """A descriptor that can be read when somebody wrote to the file; -1 where there is none to be had."""
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "inotify_init1"):

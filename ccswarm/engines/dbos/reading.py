@@ -108,7 +108,7 @@ class FileStore:
     def _rows(self, query: str, *given: object) -> list[sqlite3.Row]:
         if not self._file.exists():
             return []
-        with _told():
+        with _store_errors():
             if self._open is None:
                 self._open = _opened(self._file)
             return self._open.execute(query, given).fetchall()
@@ -149,7 +149,7 @@ def _execution(row: sqlite3.Row) -> Execution:
 
 
 @contextmanager
-def _told() -> Generator[None]:
+def _store_errors() -> Generator[None]:
     try:
         yield
     except sqlite3.Error as error:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from agentwire.http.wire import LOOPBACK_NAMES, Site, host_of
 from ccswarm.config.settings import Settings
 from ccswarm.errors import OperatorError
-from ccswarm.servers.base import Admission, Grounds, Listening, is_local, who_takes_words
+from ccswarm.servers.base import Admission, Listening, ServeContext, is_local, who_takes_words
 
 PORT = 41241
 PORT_VARIABLE, TOKEN_VARIABLE = "A2A_PORT", "A2A_AUTH_TOKEN"
@@ -27,20 +27,20 @@ class A2a:
 
         return with_mapped(settings, variables)
 
-    async def serve(self, grounds: Grounds, listening: Listening, stop: asyncio.Event) -> None:
+    async def serve(self, serve_context: ServeContext, listening: Listening, stop: asyncio.Event) -> None:
         """See Dialect."""
-        host, port = listening.host or "127.0.0.1", grounds.port(listening, PORT_VARIABLE, PORT)
-        tokens = grounds.variables.get(TOKEN_VARIABLE, "").replace(",", " ").split()
-        admission = await asyncio.to_thread(grounds.admission, listening, host, TOKEN_VARIABLE, tokens)
+        host, port = listening.host or "127.0.0.1", serve_context.port(listening, PORT_VARIABLE, PORT)
+        tokens = serve_context.variables.get(TOKEN_VARIABLE, "").replace(",", " ").split()
+        admission = await asyncio.to_thread(serve_context.admission, listening, host, TOKEN_VARIABLE, tokens)
         listener = await asyncio.to_thread(_listener, host, port)
         try:
-            await self._serve(grounds, listening, stop, listener, admission)
+            await self._serve(serve_context, listening, stop, listener, admission)
         finally:
             listener.close()
 
     async def _serve(
         self,
-        grounds: Grounds,
+        serve_context: ServeContext,
         listening: Listening,
         stop: asyncio.Event,
         listener: socket.socket,
@@ -50,23 +50,23 @@ class A2a:
 
         from ccswarm.servers.a2a.agentvault import jsonrpc as a2a_vault
         from ccswarm.servers.a2a.agentvault.targets import caller_of_tools
-        from ccswarm.servers.a2a.core.context import Desk
+        from ccswarm.servers.a2a.core.context import DialectContext
         from ccswarm.servers.a2a.core.http import Guard, Server
         from ccswarm.servers.a2a.core.task_store import Tasks
         from ccswarm.servers.a2a.standard import jsonrpc as a2a_standard
 
         host, port = listener.getsockname()[:2]
-        app = grounds.app
+        app = serve_context.app
         tasks = Tasks(app.state_directory / "a2a", app.settings.engine.retention_days)
         tasks.open()
-        desk = Desk(grounds, tasks)
+        desk = DialectContext(serve_context, tasks)
 
         def ready() -> None:
-            grounds.tell(f"A2A is served at {host} port {port}")
-            grounds.tell_admission(admission, host, TOKEN_VARIABLE, "a2a")
-            for told in who_takes_words(grounds.entrance.last().settings, (), self.name):
-                grounds.tell(told)
-            grounds.tell(caller_of_tools(app.settings, grounds.entrance.agent))
+            serve_context.tell(f"A2A is served at {host} port {port}")
+            serve_context.tell_admission(admission, host, TOKEN_VARIABLE, "a2a")
+            for told in who_takes_words(serve_context.options.last().settings, (), self.name):
+                serve_context.tell(told)
+            serve_context.tell(caller_of_tools(app.settings, serve_context.options.agent))
 
         try:
             routes = [*a2a_vault.routes(desk), *a2a_standard.routes(desk)]

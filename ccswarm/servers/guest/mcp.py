@@ -24,7 +24,7 @@ from mcp_types import (
 )
 
 from ccswarm import __version__
-from ccswarm.bridge.bridge import AWAIT_CALL, FINISH, INSTRUCTIONS, Desk
+from ccswarm.bridge.bridge import AWAIT_CALL, FINISH, INSTRUCTIONS, ToolBridge
 from ccswarm.models import CallOutcome, ToolInfo
 
 OWN_TOOLS = (
@@ -65,12 +65,12 @@ class Guest:
     """Whose requests a connection carries. ``answered`` are those whose answers are on their way: the request of the
     desk that each is the last of, by the number of the connection's own."""
 
-    desk: Desk
+    desk: ToolBridge
     name: str
     answered: dict[str, str] = field(default_factory=dict[str, str])
 
 
-async def converse(desk: Desk, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def converse(desk: ToolBridge, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Serve one connection, lines of JSON-RPC both ways, until it ends. ``name`` is its own for as long as it goes on,
     at whichever desk of the task."""
     guest = Guest(desk, name)

@@ -14,11 +14,11 @@ from ccswarm.bridge import bridge
 from ccswarm.bridge import relay as guest_relay
 from ccswarm.errors import ServerUnavailable, SwarmError, UsageInvalid
 from ccswarm.plan.origin import Origin
-from ccswarm.servers.base import Entrance
+from ccswarm.servers.base import ServerOptions
 
 if TYPE_CHECKING:
     from ccswarm.app import App
-    from ccswarm.bridge.bridge import Desk
+    from ccswarm.bridge.bridge import ToolBridge
     from ccswarm.config.settings import Settings
 
 TASK = "guest"
@@ -32,22 +32,24 @@ class GuestServer:
 
     name = "guest"
 
-    async def converse(self, desk: Desk, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def converse(
+        self, desk: ToolBridge, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         """Serve MCP to one connection at a desk, until it ends. ``name`` is the connection's own."""
         from ccswarm.servers.guest import mcp as guest_mcp
 
         await guest_mcp.converse(desk, name, reader, writer)
 
-    def main(self, entrance: Entrance) -> int:
+    def main(self, options: ServerOptions) -> int:
         """Be the agent for the client at standard input and output, in a run of its own that is executed here and over
         when the client has gone. See Server; with CCSWARM_GUEST ``ccswarm.__main__`` has relayed already."""
         # Imported before there is a loop that it could hold up.
         from ccswarm import app
         from ccswarm.config import config
 
-        loaded = config.load(entrance.config, workspace=entrance.workspace)
-        plan = _plan(entrance.agent, loaded.settings)
-        directory = str(entrance.workspace or (loaded.directory / loaded.settings.swarm.workspace).resolve())
+        loaded = config.load(options.config, workspace=options.workspace)
+        plan = _plan(options.agent, loaded.settings)
+        directory = str(options.workspace or (loaded.directory / loaded.settings.swarm.workspace).resolve())
         files = loaded.sources
 
         async def serve() -> None:

@@ -27,11 +27,11 @@ from mcp_types import INTERNAL_ERROR, PROTOCOL_VERSION_META_KEY, ErrorData
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
 from agentwire.json_lines import Message
-from ccswarm.servers.base import Entrance
+from ccswarm.servers.base import ServerOptions
 from ccswarm.servers.mcp.handlers import BUS, LISTEN, SERVER, Client
 from ccswarm.servers.mcp.resources import Watchers
 from ccswarm.servers.mcp.toolsets.orchestre.base import PARTIAL
-from ccswarm.servers.mcp.toolsets.workbench import Desk
+from ccswarm.servers.mcp.toolsets.workbench import Workbench
 
 HEARTBEAT_SECONDS = 10.0
 """Between progress notifications of a waiting call; no client known gives up sooner than 30 s without one."""
@@ -53,13 +53,13 @@ class Conversation:
     """The client's requests, side by side; every answer goes through ``send``."""
 
     def __init__(
-        self, entrance: Entrance, send: Callable[[Message], None], heartbeat_seconds: float = HEARTBEAT_SECONDS
+        self, options: ServerOptions, send: Callable[[Message], None], heartbeat_seconds: float = HEARTBEAT_SECONDS
     ) -> None:
         self._send = send
         self._heartbeat_seconds = heartbeat_seconds
         self._requests: dict[asyncio.Task[None], Message] = {}
         self._handshake: ServerRunner[Client] | None = None
-        self._desk = Desk(entrance)
+        self._desk = Workbench(options)
         self._watchers = Watchers(self._desk, self._updated)
         self._subscribed: set[str] = set()
         self._client = Client(self._desk, self._watchers, self._subscribed, self._listed)

@@ -48,7 +48,7 @@ from ccswarm.servers.mcp.toolsets.orchestre import toolset
 from ccswarm.servers.mcp.toolsets.orchestre.base import OrchestreTool
 from ccswarm.servers.mcp.toolsets.swarm.calls import call
 from ccswarm.servers.mcp.toolsets.swarm.tools import BY_NAME, INSTRUCTIONS, TOOLS, SwarmTool
-from ccswarm.servers.mcp.toolsets.workbench import Desk
+from ccswarm.servers.mcp.toolsets.workbench import Workbench
 
 ERROR = "ccswarm/error"
 CACHE_MS = 60_000
@@ -64,7 +64,7 @@ class Client:
     """Whose requests these are; what the SDK hands its handlers as ``lifespan_context``. ``subscribed`` are addresses
     by `resources/subscribe`; ``listed`` is told when the list of runs has changed, with its address."""
 
-    desk: Desk
+    desk: Workbench
     watchers: resources.Watchers
     subscribed: set[str]
     listed: Callable[[str], Awaitable[None]]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from agentwire.json_lines import LineReader, Message, Refused, encode, parse
 from agentwire.mcp.first_answers import FirstAnswers
 from ccswarm import __version__
-from ccswarm.servers.base import Entrance
+from ccswarm.servers.base import ServerOptions
 from ccswarm.servers.mcp.stdio import Wire
 
 if TYPE_CHECKING:
@@ -39,15 +39,15 @@ FIRST_ANSWERS = Path(__file__).with_name("first_answers.json")
 log = logging.getLogger(__name__)
 
 
-class Peer:
+class StdioConnection:
     """The one client of this process."""
 
-    def __init__(self, entrance: Entrance) -> None:
-        self._entrance = entrance
+    def __init__(self, options: ServerOptions) -> None:
+        self._options = options
         self._wire = Wire()
         self._first = FirstAnswers(FIRST_ANSWERS, __version__)
         self._conversation: Conversation | None = None
-        self._trace = _trace() if entrance.trace else None
+        self._trace = _trace() if options.trace else None
         self._waiting: list[tuple[Message, bool]] = []
 
     async def run(self) -> None:
@@ -114,7 +114,7 @@ class Peer:
 
     async def _load(self) -> None:
         sdk = await asyncio.to_thread(_import_sdk)
-        self._conversation = conversation = sdk.Conversation(self._entrance, self._send)
+        self._conversation = conversation = sdk.Conversation(self._options, self._send)
         for message, answered in self._waiting:
             conversation.receive(message, answered=answered)
         self._waiting.clear()
@@ -146,13 +146,13 @@ class McpServer:
 
     name = "mcp"
 
-    def main(self, entrance: Entrance) -> int:
+    def main(self, options: ServerOptions) -> int:
         """See Server. Ends the process itself: threads that import, or wait for the client, would hold it up."""
 
         async def serve() -> None:
             code = 1
             try:
-                await Peer(entrance).run()
+                await StdioConnection(options).run()
                 code = 0
             except Exception:
                 log.exception("the server ends")

@@ -16,12 +16,12 @@ from typing import Any
 from ccswarm.app import JOURNALS, App
 from ccswarm.errors import InvalidArguments, RunNotFound, SwarmError
 from ccswarm.journal import files
-from ccswarm.runs.feed import Feed
+from ccswarm.runs.feed import EventStream
 from ccswarm.runs.status import facts_of, run_id_of
 from ccswarm.runs.status import runs as listed
 from ccswarm.servers.mcp.toolsets.swarm.answers import result_of
 from ccswarm.servers.mcp.toolsets.swarm.calls import event_of, list_runs
-from ccswarm.servers.mcp.toolsets.workbench import Desk
+from ccswarm.servers.mcp.toolsets.workbench import Workbench
 
 ADDRESS = re.compile(r"run://([A-Za-z0-9_-]{1,200})/(result|events|journal)\Z")
 LIST = "run://list"
@@ -49,7 +49,7 @@ class Resource:
     mime: str
 
 
-async def page(desk: Desk, cursor: str) -> tuple[list[Resource], str]:
+async def page(desk: Workbench, cursor: str) -> tuple[list[Resource], str]:
     """One page of resources, and the cursor of the next; empty after the last. Raises InvalidArguments."""
     with desk.used():
         found = await listed((await desk.looking()).engine, MOST_LISTED)
@@ -65,13 +65,13 @@ async def page(desk: Desk, cursor: str) -> tuple[list[Resource], str]:
     return resources, shown[-1] if shown and start + RUNS_ON_A_PAGE < len(ids) else ""
 
 
-async def read(desk: Desk, uri: str) -> tuple[str, str]:
+async def read(desk: Workbench, uri: str) -> tuple[str, str]:
     """Its text and type. Raises RunNotFound, also for what is no address of a resource."""
     with desk.used():
         return await _read(desk, uri)
 
 
-async def _read(desk: Desk, uri: str) -> tuple[str, str]:
+async def _read(desk: Workbench, uri: str) -> tuple[str, str]:
     if uri == LIST:
         return json.dumps((await list_runs(desk, {"limit": 100})).facts["runs"], ensure_ascii=False), "application/json"
     found = ADDRESS.match(uri)
@@ -85,7 +85,7 @@ async def _read(desk: Desk, uri: str) -> tuple[str, str]:
         text = result_of(await facts_of(app.engine, run_id))
         return text if len(text) <= MOST_CHARS else json.dumps({"run": run_id, "use": "read_result"}), PARTS[part][1]
     if part == "events":
-        events = await Feed(app.engine, run_id).past()
+        events = await EventStream(app.engine, run_id).past()
         return _lines(event_of(one) for one in events), PARTS[part][1]
     return await asyncio.to_thread(_journal, app, run_id), PARTS[part][1]
 
@@ -111,7 +111,7 @@ def _lines(documents: Iterable[dict[str, Any]]) -> str:
 class Watchers:
     """Follows those runs that somebody subscribed to, and tells of each change once."""
 
-    def __init__(self, desk: Desk, tell: Tell) -> None:
+    def __init__(self, desk: Workbench, tell: Tell) -> None:
         self._desk, self._tell = desk, tell
         self._wanted: Counter[str] = Counter()
         self._following: dict[str, asyncio.Task[None]] = {}
@@ -157,7 +157,7 @@ class Watchers:
     async def _follow(self, name: str) -> None:
         with suppress(SwarmError), self._desk.used():  # a run that is not there never changes
             app = await self._desk.looking()
-            feed = Feed(app.engine, await run_id_of(app.engine, name))
+            feed = EventStream(app.engine, await run_id_of(app.engine, name))
             await feed.past()
             async with feed.coming() as queue:
                 one = await queue.get()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Seat:
+class AgentLoop:
     """One agent's loop. From its beginning to its end the tool servers of ``directory`` that were started for it, and
     for whoever else works there, go on; with the last one there they end. ``check`` raises SwarmError for an agent that
     could not do anything."""
@@ -71,10 +71,10 @@ async def close_sessions(
     app: App, shell: str, directory: str, files: Sequence[str], handle: str, run_ids: Sequence[str]
 ) -> None:
     """Ends the terminals that an agent has opened in these runs and left open, with all that runs in them."""
-    assert app.hands
+    assert app.task_worker
     cleaner = AgentSettings(name=CLEANER, grants=tools_for_ending(shell))
     try:
-        send = await app.hands.call({CLEANER: cleaner}, directory, None, files)
+        send = await app.task_worker.call({CLEANER: cleaner}, directory, None, files)
     except SwarmError as error:
         log.warning("what %s left open was not looked for: %s", handle, error.message)
         return

@@ -10,7 +10,7 @@ from ccswarm.errors import PlanInvalid
 from ccswarm.models import Priority
 from ccswarm.plan.topology import COORDINATOR, Links
 from ccswarm.runs import service
-from ccswarm.servers.visionflow.store import Kept, Member
+from ccswarm.servers.visionflow.store import Member, StoredSwarm
 
 COLLECT = "collect"
 """The last task where there is a hub that thinks: it brings together what the others found."""
@@ -35,7 +35,7 @@ def handle_of(name: str, taken: Iterable[str]) -> str:
     )
 
 
-def chosen(kept: Kept, able: Sequence[Member], most: int, text: str, busy: Mapping[str, int]) -> list[Member]:
+def chosen(kept: StoredSwarm, able: Sequence[Member], most: int, text: str, busy: Mapping[str, int]) -> list[Member]:
     """At most ``most`` of those that are able, in the order in which they joined. Where there is a hub it is among
     them. ``busy`` is by id how many tasks each has; ``balanced`` looks at all it ever had, ``specialized`` at who is
     named by what the task says, before that."""
@@ -60,7 +60,12 @@ def chosen(kept: Kept, able: Sequence[Member], most: int, text: str, busy: Mappi
 
 
 def plan_of(
-    base: Settings, kept: Kept, agents: Sequence[AgentSettings], text: str, strategy: Strategy, priority: Priority
+    base: Settings,
+    kept: StoredSwarm,
+    agents: Sequence[AgentSettings],
+    text: str,
+    strategy: Strategy,
+    priority: Priority,
 ) -> Settings:
     """Each agent does the task once, or its part of it, in the order that the topology has: in a ring one after the
     other, each given what the one before it found; under a hub, the hub first and all others with its result; else all
@@ -105,7 +110,7 @@ def agent_of(base: Settings, member: Member) -> AgentSettings:
     )
 
 
-def linked(kept: Kept, members: Sequence[Member]) -> tuple[dict[str, list[str]], str]:
+def linked(kept: StoredSwarm, members: Sequence[Member]) -> tuple[dict[str, list[str]], str]:
     """Whom each may write to, and the hub, both by id; ``""`` where the topology has none, or one agent alone."""
     if not members:
         return {}, ""

@@ -20,7 +20,7 @@ from ccswarm import __version__
 from ccswarm.config.settings import Settings
 from ccswarm.errors import OperatorError, SwarmError
 from ccswarm.servers._rate_limit import Rates
-from ccswarm.servers.base import Admission, Grounds, Listening, who_takes_words
+from ccswarm.servers.base import Admission, Listening, ServeContext, who_takes_words
 from ccswarm.servers.visionflow.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -55,7 +55,7 @@ UNKNOWN_ADVICE = "call authenticate with the token first; the user who started t
 log = logging.getLogger(__name__)
 
 
-class Talk:
+class VisionFlowConnection:
     """One connection."""
 
     def __init__(
@@ -229,18 +229,22 @@ class Visionflow:
         """See Dialect."""
         return settings
 
-    async def serve(self, grounds: Grounds, listening: Listening, stop: asyncio.Event) -> None:
+    async def serve(self, serve_context: ServeContext, listening: Listening, stop: asyncio.Event) -> None:
         """See Dialect."""
-        host, port = listening.host or "127.0.0.1", grounds.port(listening, PORT_VARIABLE, PORT)
-        named = [token] if (token := grounds.variables.get(TOKEN_VARIABLE, "")) else []
-        admission = await asyncio.to_thread(grounds.admission, listening, host, TOKEN_VARIABLE, named)
-        swarms, rates, talks = Swarms(grounds), Rates(listening.requests), dict[asyncio.Task[Any], Talk]()
+        host, port = listening.host or "127.0.0.1", serve_context.port(listening, PORT_VARIABLE, PORT)
+        named = [token] if (token := serve_context.variables.get(TOKEN_VARIABLE, "")) else []
+        admission = await asyncio.to_thread(serve_context.admission, listening, host, TOKEN_VARIABLE, named)
+        swarms, rates, talks = (
+            Swarms(serve_context),
+            Rates(listening.requests),
+            dict[asyncio.Task[Any], VisionFlowConnection](),
+        )
 
         async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
             assert task
             try:
-                one = Talk(swarms, rates, admission, reader, writer)
+                one = VisionFlowConnection(swarms, rates, admission, reader, writer)
                 strangers = sum(not each.is_known for each in talks.values())
                 room = (
                     one.is_known or bool(admission.named) or strangers < max(1, listening.connections // UNKNOWN_SHARE)
@@ -268,10 +272,10 @@ class Visionflow:
                 ) from None
             async with server:
                 where = server.sockets[0].getsockname()
-                grounds.tell(f"VisionFlow is served at {where[0]} port {where[1]}")
-                grounds.tell_admission(admission, host, TOKEN_VARIABLE, self.name)
-                for told in who_takes_words(grounds.entrance.last().settings, TYPES, self.name):
-                    grounds.tell(told)
+                serve_context.tell(f"VisionFlow is served at {where[0]} port {where[1]}")
+                serve_context.tell_admission(admission, host, TOKEN_VARIABLE, self.name)
+                for told in who_takes_words(serve_context.options.last().settings, TYPES, self.name):
+                    serve_context.tell(told)
                 await stop.wait()
                 server.close()
                 for one in talks.values():

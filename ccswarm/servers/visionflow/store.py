@@ -62,7 +62,7 @@ class Assigned(BaseModel):
     """By handle, once it is over."""
 
 
-class Kept(BaseModel):
+class StoredSwarm(BaseModel):
     """One swarm."""
 
     id: str
@@ -87,15 +87,15 @@ class Files:
         self._days = days
         self._removed: set[str] = set()
 
-    def read(self) -> dict[str, Kept]:
+    def read(self) -> dict[str, StoredSwarm]:
         """All there are, the oldest first."""
         self._directory.mkdir(mode=0o700, exist_ok=True)
-        found: list[Kept] = []
+        found: list[StoredSwarm] = []
         for file in self._directory.iterdir():
             if not FILE.fullmatch(file.name):
                 continue
             try:
-                kept = Kept.model_validate_json(file.read_bytes())
+                kept = StoredSwarm.model_validate_json(file.read_bytes())
             except (OSError, ValidationError) as error:
                 log.warning("%s is not a swarm and is left alone: %s", file, error)
                 continue
@@ -106,7 +106,7 @@ class Files:
                 found.append(kept)
         return {kept.id: kept for kept in sorted(found, key=lambda kept: kept.created)}
 
-    def write(self, kept: Kept) -> None:
+    def write(self, kept: StoredSwarm) -> None:
         """On the disk when this returns, or as it was before; not at all where it was removed. Raises OSError."""
         if kept.id in self._removed:
             return

@@ -13,8 +13,8 @@ from ccswarm.config.settings import AgentSettings, Strategy, Topology
 from ccswarm.errors import PlanInvalid, SwarmError
 from ccswarm.models import Priority, RunStatus
 from ccswarm.runs import service
-from ccswarm.servers.base import Grounds
-from ccswarm.servers.visionflow.agents import Seat, close_sessions
+from ccswarm.servers.base import ServeContext
+from ccswarm.servers.visionflow.agents import AgentLoop, close_sessions
 from ccswarm.servers.visionflow.errors import (
     AGENT_NOT_FOUND,
     CAPACITY_EXCEEDED,
@@ -25,7 +25,7 @@ from ccswarm.servers.visionflow.errors import (
     Fault,
 )
 from ccswarm.servers.visionflow.plans import agent_of, chosen, handle_of, plan_of
-from ccswarm.servers.visionflow.store import Assigned, Files, Kept, Member, SwarmStrategy
+from ccswarm.servers.visionflow.store import Assigned, Files, Member, StoredSwarm, SwarmStrategy
 from ccswarm.servers.visionflow.tasks import Work
 
 MOST_SWARMS = 1000
@@ -39,12 +39,12 @@ TYPES = ("researcher", "coder", "analyst", "optimizer", "coordinator")
 class Swarms:
     """Opened once; whatever changes a swarm does so one after the other."""
 
-    def __init__(self, grounds: Grounds) -> None:
-        self._grounds, self._app = grounds, grounds.app
+    def __init__(self, serve_context: ServeContext) -> None:
+        self._serve_context, self._app = serve_context, serve_context.app
         self._files = Files(self._app.state_directory, self._app.settings.engine.retention_days)
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, StoredSwarm] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._seats: dict[str, Seat] = {}
+        self._seats: dict[str, AgentLoop] = {}
         self._work = Work(self._app, self._files, self._last)
         self._reviving: asyncio.Task[None] | None = None
         self.engine = self._app.engine
@@ -52,7 +52,7 @@ class Swarms:
     async def open(self) -> None:
         """What was left in this directory goes on: runs that a process of this machine had when it was killed, and
         agents. Swarms of other directories are those of other servers."""
-        here = str(self._grounds.entrance.root(self._last()))
+        here = str(self._serve_context.options.root(self._last()))
         self._kept = {name: kept for name, kept in self._files.read().items() if kept.directory == here}
         for kept in self._kept.values():
             await self._work.resume(kept)
@@ -69,7 +69,7 @@ class Swarms:
     async def _revive(self) -> None:
         turns = asyncio.Semaphore(AT_ONCE)
 
-        async def again(kept: Kept, member: Member) -> None:
+        async def again(kept: StoredSwarm, member: Member) -> None:
             async with turns:
                 if not member.ended:
                     seat = self._seats[member.id] = self._seat(kept, member)
@@ -78,11 +78,11 @@ class Swarms:
         living = [(kept, member) for kept in self._kept.values() for member in kept.living()]
         await asyncio.gather(*(again(kept, member) for kept, member in living))
 
-    def all(self) -> list[Kept]:
+    def all(self) -> list[StoredSwarm]:
         """The oldest first."""
         return list(self._kept.values())
 
-    def find(self, swarm_id: str) -> Kept:
+    def find(self, swarm_id: str) -> StoredSwarm:
         """The swarm; the one that was made last where no id is given. Raises Fault."""
         if not swarm_id and self._kept:
             return next(reversed(self._kept.values()))
@@ -91,18 +91,18 @@ class Swarms:
             raise Fault(SWARM_NOT_FOUND, "swarmId", told)
         return self._kept[swarm_id]
 
-    def find_task(self, task_id: str) -> tuple[Kept, Assigned]:
+    def find_task(self, task_id: str) -> tuple[StoredSwarm, Assigned]:
         """Raises Fault."""
         for kept in self._kept.values():
             if task_id in kept.tasks:
                 return kept, kept.tasks[task_id]
         raise Fault(TASK_NOT_FOUND, "taskId", f"There is no task {task_id[:80]!r}")
 
-    def seat(self, member: Member) -> Seat | None:
+    def seat(self, member: Member) -> AgentLoop | None:
         """The loop of an agent; None where it is not started yet, or no more."""
         return self._seats.get(member.id)
 
-    def active(self, kept: Kept) -> list[Member]:
+    def active(self, kept: StoredSwarm) -> list[Member]:
         """The agents that can be given work now."""
         return [one for one in kept.living() if (seat := self._seats.get(one.id)) and seat.alive]
 
@@ -110,7 +110,7 @@ class Swarms:
         """Those of the protocol, and others that are configured."""
         return list(dict.fromkeys((*TYPES, *(agent.type for agent in self._last().settings.agents))))
 
-    async def init(self, topology: Topology, most: int | None, strategy: SwarmStrategy) -> Kept:
+    async def init(self, topology: Topology, most: int | None, strategy: SwarmStrategy) -> StoredSwarm:
         """A new swarm, which nobody is in. Raises Fault, SwarmError."""
         loaded = await self._loaded()
         swarm = loaded.settings.swarm
@@ -121,19 +121,19 @@ class Swarms:
             )
         if len(self._kept) >= MOST_SWARMS:
             raise Fault(CAPACITY_EXCEEDED, "topology", f"There are {MOST_SWARMS} swarms: swarm_destroy ends one")
-        kept = Kept(
+        kept = StoredSwarm(
             id=f"swarm-{uuid4()}",
             topology=topology,
             most=most or min(10, allowed),
             strategy=strategy,
-            directory=str(self._grounds.entrance.root(loaded)),
+            directory=str(self._serve_context.options.root(loaded)),
             created=time.time(),
         )
         self._files.write(kept)
         self._kept[kept.id] = kept
         return kept
 
-    async def spawn(self, kept: Kept, kind: str, capabilities: Sequence[str], name: str) -> Member:
+    async def spawn(self, kept: StoredSwarm, kind: str, capabilities: Sequence[str], name: str) -> Member:
         """A configured agent of that type joins. Raises Fault."""
         async with self._changing(kept):
             if len(kept.living()) >= kept.most:
@@ -166,7 +166,7 @@ class Swarms:
                 raise
             return member
 
-    async def _template(self, kept: Kept, kind: str, capabilities: Sequence[str]) -> AgentSettings:
+    async def _template(self, kept: StoredSwarm, kind: str, capabilities: Sequence[str]) -> AgentSettings:
         """Of the agents of that type the one that has most of the capabilities, then the one that is here least."""
         loaded = await self._loaded()
         fitting = [agent for agent in loaded.settings.agents if agent.type == kind]
@@ -180,7 +180,7 @@ class Swarms:
             key=lambda one: (not one.takes_words, -len(wanted & set(one.capabilities)), here.count(one.name)),
         )
 
-    def _seat(self, kept: Kept, member: Member) -> Seat:
+    def _seat(self, kept: StoredSwarm, member: Member) -> AgentLoop:
         async def check() -> None:
             loaded = await self._loaded()
             agent = agent_of(loaded.settings, member)
@@ -196,10 +196,10 @@ class Swarms:
             except TimeoutError:
                 raise PlanInvalid(f"the servers of {member.name} did not list their tools in time") from None
 
-        return Seat(self._app, kept.directory, check)
+        return AgentLoop(self._app, kept.directory, check)
 
     async def orchestrate(
-        self, kept: Kept, text: str, strategy: Strategy, priority: Priority, most: int | None
+        self, kept: StoredSwarm, text: str, strategy: Strategy, priority: Priority, most: int | None
     ) -> Assigned:
         """A task that is queued now. Raises Fault, SwarmError."""
         async with self._changing(kept):
@@ -242,7 +242,7 @@ class Swarms:
             await self._leave(kept, member, own)
         return member
 
-    async def destroy(self, kept: Kept) -> None:
+    async def destroy(self, kept: StoredSwarm) -> None:
         """Its tasks are cancelled, its agents terminated, and it is forgotten."""
         async with self._changing(kept):
             going = [task for task in kept.tasks.values() if not task.over]
@@ -253,7 +253,7 @@ class Swarms:
             self._files.remove(kept.id)
             del self._kept[kept.id]
 
-    async def _leave(self, kept: Kept, member: Member, own: Sequence[Assigned]) -> None:
+    async def _leave(self, kept: StoredSwarm, member: Member, own: Sequence[Assigned]) -> None:
         loaded = self._last()
         shell = loaded.settings.swarm.shell
         if any(server.name == shell for server in loaded.settings.mcp.servers):
@@ -263,20 +263,20 @@ class Swarms:
         if seat := self._seats.pop(member.id, None):
             await seat.end()
 
-    async def look(self, kept: Kept) -> dict[str, RunStatus]:
+    async def look(self, kept: StoredSwarm) -> dict[str, RunStatus]:
         """By id how all its tasks are; what is over is noted for good."""
         return await self._work.look(kept)
 
     async def _loaded(self) -> Loaded:
         """For what begins something. Raises ConfigInvalid, ConfigChanged."""
-        return await self._grounds.entrance.loaded()
+        return await self._serve_context.options.loaded()
 
     def _last(self) -> Loaded:
         """For what goes on and what ends. Raises ConfigInvalid."""
-        return self._grounds.entrance.last()
+        return self._serve_context.options.last()
 
     @asynccontextmanager
-    async def _changing(self, kept: Kept) -> AsyncGenerator[None]:
+    async def _changing(self, kept: StoredSwarm) -> AsyncGenerator[None]:
         async with self._locks.setdefault(kept.id, asyncio.Lock()):
             self.find(kept.id)  # it may have been destroyed meanwhile
             yield

@@ -21,7 +21,7 @@ from ccswarm.plan.origin import Origin
 from ccswarm.runs import service
 from ccswarm.runs.status import ended_here, facts_of, status_of
 from ccswarm.servers.visionflow.plans import COLLECT, agent_of, plan_of
-from ccswarm.servers.visionflow.store import Assigned, Files, Kept, Member, Share
+from ccswarm.servers.visionflow.store import Assigned, Files, Member, Share, StoredSwarm
 
 if TYPE_CHECKING:
     from ccswarm.app import App
@@ -40,7 +40,7 @@ class Work:
         self._following: dict[str, asyncio.Task[None]] = {}
         """By task, who waits for the end of a run that another one is to follow."""
 
-    async def resume(self, kept: Kept) -> None:
+    async def resume(self, kept: StoredSwarm) -> None:
         """What a process of this machine was at when it was killed is taken over at once."""
         for task in [task for task in kept.tasks.values() if not task.over]:
             run = await self._run(task)
@@ -55,7 +55,7 @@ class Work:
             one.cancel()
         await asyncio.gather(*self._following.values(), return_exceptions=True)
 
-    async def start(self, kept: Kept, task: Assigned, loaded: Loaded) -> None:
+    async def start(self, kept: StoredSwarm, task: Assigned, loaded: Loaded) -> None:
         """Queues its run. Raises SwarmError."""
         plan, sources = self._plan(kept, task, loaded.settings), loaded.sources
         task.runs.append(apps.new_run_id())
@@ -65,13 +65,13 @@ class Work:
             self._app, plan, kept.directory, sources, task.runs[-1], task.priority, origin=Origin.CLIENT
         )
 
-    def _plan(self, kept: Kept, task: Assigned, settings: Settings) -> Settings:
+    def _plan(self, kept: StoredSwarm, task: Assigned, settings: Settings) -> Settings:
         agents = [agent_of(settings, kept.members[one]) for one in task.members]
         plan = plan_of(settings, kept, agents, task.text, task.strategy, task.priority)
         service.refuse(plan_problems(plan, None))
         return plan
 
-    async def take_back(self, kept: Kept, task: Assigned, member: Member) -> None:
+    async def take_back(self, kept: StoredSwarm, task: Assigned, member: Member) -> None:
         """What an agent has to do in a task ends, or never begins, and what the others do goes on. When that is over,
         they do what is left without it; with the last one the task is cancelled."""
         parts = await self._parts(task, member)
@@ -97,7 +97,7 @@ class Work:
             return [name for name in own if not RunStatus(facts["tasks"][name]["status"]).over]
         return [member.handle, COLLECT]
 
-    async def call_off(self, kept: Kept, task: Assigned, why: str) -> None:
+    async def call_off(self, kept: StoredSwarm, task: Assigned, why: str) -> None:
         """All of it ends."""
         if follower := self._following.pop(task.id, None):
             follower.cancel()
@@ -114,7 +114,7 @@ class Work:
             _over(task, RunStatus.CANCELLED, run)
             self._files.write(kept)
 
-    def _follow(self, kept: Kept, task: Assigned) -> None:
+    def _follow(self, kept: StoredSwarm, task: Assigned) -> None:
         if task.id in self._following:
             return
         follower = self._following[task.id] = asyncio.create_task(self._go_on(kept, task))
@@ -126,7 +126,7 @@ class Work:
         if not done.cancelled() and (error := done.exception()):
             log.error("%s does not continue: %s", task_id, error)
 
-    async def _go_on(self, kept: Kept, task: Assigned) -> None:
+    async def _go_on(self, kept: StoredSwarm, task: Assigned) -> None:
         """When a run that agents left is over, one of what is not done yet."""
         while task.left:
             with suppress(RunNotFound):
@@ -140,7 +140,7 @@ class Work:
             for member in [kept.members[one] for one in task.members if kept.members[one].ended]:
                 await self.take_back(kept, task, member)  # it left while its part was planned anew
 
-    async def _again(self, kept: Kept, task: Assigned, before: Execution) -> None:
+    async def _again(self, kept: StoredSwarm, task: Assigned, before: Execution) -> None:
         # Of the same run always the same one: it may have been queued before a crash.
         new = "run_" + hashlib.sha256(before.id.encode()).hexdigest()[:32]
         try:
@@ -150,7 +150,7 @@ class Work:
         else:
             task.runs.append(new)
 
-    async def look(self, kept: Kept) -> dict[str, RunStatus]:
+    async def look(self, kept: StoredSwarm) -> dict[str, RunStatus]:
         """By id how all its tasks are; what is over is noted for good."""
         going = [task for task in kept.tasks.values() if not task.over]
         found = await asyncio.gather(*(self._run(task) for task in going))

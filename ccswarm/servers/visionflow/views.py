@@ -12,7 +12,7 @@ from typing import Any
 from ccswarm.models import RunStatus
 from ccswarm.runs.status import facts_of
 from ccswarm.servers.visionflow.plans import linked
-from ccswarm.servers.visionflow.store import Assigned, Kept, Member
+from ccswarm.servers.visionflow.store import Assigned, Member, StoredSwarm
 from ccswarm.servers.visionflow.swarms import Swarms
 from ccswarm.toolbox.questions import command_for
 
@@ -34,7 +34,7 @@ def time_of(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def swarm_facts(swarms: Swarms, kept: Kept, statuses: Statuses) -> Facts:
+def swarm_facts(swarms: Swarms, kept: StoredSwarm, statuses: Statuses) -> Facts:
     """The documented status."""
     found = list(statuses.values())
     return {
@@ -47,7 +47,7 @@ def swarm_facts(swarms: Swarms, kept: Kept, statuses: Statuses) -> Facts:
     }
 
 
-def topology_facts(swarms: Swarms, kept: Kept) -> Facts:
+def topology_facts(swarms: Swarms, kept: StoredSwarm) -> Facts:
     """``coordination_layers`` are the steps from who hands work on to who gets it."""
     active = swarms.active(kept)
     hub = kept.topology in ("star", "hierarchical") and len(active) > 1
@@ -62,7 +62,7 @@ def performance_facts(statuses: Statuses) -> Facts:
     return {**facts, **({"efficiency_score": round(completed / len(over), 3)} if over else {})}
 
 
-def agent_facts(swarms: Swarms, kept: Kept, member: Member, statuses: Statuses, *, metadata: bool) -> Facts:
+def agent_facts(swarms: Swarms, kept: StoredSwarm, member: Member, statuses: Statuses, *, metadata: bool) -> Facts:
     """One of ``agent_list``."""
     own = [task for task in kept.tasks.values() if member.id in task.members or member.handle in task.shares]
     active = sum(member.id in task.members and not statuses[task.id].over for task in own)
@@ -118,7 +118,7 @@ def _performance(member: Member, own: list[Assigned], active: int) -> Facts:
     return facts | ({"tool_call_ms": round(1000 * seconds / calls, 1)} if calls else {})
 
 
-def task_facts(kept: Kept, task: Assigned, status: RunStatus) -> Facts:
+def task_facts(kept: StoredSwarm, task: Assigned, status: RunStatus) -> Facts:
     """One of several."""
     ended = {"endedAt": time_of(task.ended)} if task.over else {}
     return {
@@ -134,7 +134,7 @@ def task_facts(kept: Kept, task: Assigned, status: RunStatus) -> Facts:
     }
 
 
-async def whole_task(swarms: Swarms, kept: Kept, task: Assigned, status: RunStatus) -> Facts:
+async def whole_task(swarms: Swarms, kept: StoredSwarm, task: Assigned, status: RunStatus) -> Facts:
     """A task with what each of its parts came to. Raises RunNotFound, where the store keeps its run no more."""
     facts = await facts_of(swarms.engine, task.runs[-1])
     if not status.over and facts["status"] == RunStatus.WAITING_APPROVAL:

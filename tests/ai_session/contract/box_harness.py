@@ -28,7 +28,7 @@ from ai_session.sandbox import (
 )
 from ai_session.sandbox.bwrap import Bubblewrap
 from ai_session.sandbox.probe import SandboxStatus
-from ai_session.sandbox.sandbox import Boxed, Sandbox
+from ai_session.sandbox.sandbox import PreparedSandbox, Sandbox
 from tests.bounds import BOUND_SECONDS
 
 ORDINARY = 12345
@@ -171,7 +171,7 @@ class Place:
         probed(self.uid)  # before the fork, so that it is kept
         return as_user(self.uid, lambda: asyncio.run(work()))
 
-    async def prepare(self, box: str = "box", **changes: Any) -> Boxed:
+    async def prepare(self, box: str = "box", **changes: Any) -> PreparedSandbox:
         env = {"PATH": PATH, "HOME": str(self.home), "LANG": "C.UTF-8"}
         status, bubblewrap = probed(self.uid)
         if bubblewrap is not None and not self.others:

@@ -17,12 +17,12 @@ from mcp.server.auth.settings import AuthSettings
 
 from ai_session.config.settings import HttpSettings
 from ai_session.http.app import application
-from ai_session.http.connections import ALLOWED_SECONDS, Door, Owed
+from ai_session.http.connections import ALLOWED_SECONDS, ConnectionLimiter, Owed
 from ai_session.http.gate_client import RemoteGate
 from ai_session.http.oauth.access import Access
 from ai_session.http.oauth.challenges import Challenges
 from ai_session.http.oauth.scopes import USUAL
-from ai_session.http.server import Front, Place, find_place
+from ai_session.http.server import HttpServer, ListenAddress, find_place
 from tests.ai_session.contract.wire import BOUND_SECONDS, ENVELOPE, Message, living_in
 from tests.conftest import environment
 
@@ -53,8 +53,8 @@ class Tokens:
 class Here:
     """One front that runs. ``tokens`` is None where nobody signs in."""
 
-    place: Place
-    front: Front
+    place: ListenAddress
+    front: HttpServer
     tokens: Tokens | None
     http: httpx2.AsyncClient
 
@@ -163,7 +163,7 @@ async def running(
             access = Access(tokens, shown(place.url), [], challenges, lambda: None)
         gate = RemoteGate(authenticated=signed)
         app = application(chosen, place.host, place.base_url, gate, access, heartbeat_seconds)
-        front = Front(app, place, Door(chosen.max_connections, seconds))
+        front = HttpServer(app, place, ConnectionLimiter(chosen.max_connections, seconds))
         serving = asyncio.create_task(front.serve())
         try:
             async with asyncio.timeout(bound_seconds), httpx2.AsyncClient(timeout=BOUND_SECONDS, verify=False) as http:

@@ -117,7 +117,7 @@ def made(
 ) -> Iterator[Front]:
     """A front, without a running server of the SDK."""
     clock, events, said = clock or Clock(), [], []
-    around = oauth.Surroundings(
+    around = oauth.OAuthDependencies(
         directory, environ or {}, lambda name, facts: events.append((name, dict(facts))), said.append,
         fetcher or Fetcher(), clock, clock,
     )  # fmt: skip

@@ -9,20 +9,20 @@ from pathlib import Path
 from sqlite3 import Connection
 
 from ai_session.http.oauth import grants
-from ai_session.http.oauth.grants import CodeShown, Issued, Lives, Wish
+from ai_session.http.oauth.grants import CodeRedemption, GrantRequest, Issued, TokenLifetimes
 from ai_session.http.oauth.store import Store
 
-LIVES = Lives(3600, 86_400)
+LIVES = TokenLifetimes(3600, 86_400)
 VERIFIER = "v" * 43
 CHALLENGE = "7w_YNF9DSfIdPf_pRjSq646_kPr-2-o9NAl16JGghdM"
-WISH = Wish("c_1", "Writer", "alice", ("sessions:read",), "http://127.0.0.1/mcp")
+WISH = GrantRequest("c_1", "Writer", "alice", ("sessions:read",), "http://127.0.0.1/mcp")
 
 
 def begun(db: Connection) -> Issued:
     now = time.time()
     grant = grants.open_grant(db, now, WISH)
     code = grants.issue_code(db, now, grant, "http://127.0.0.1/", False, CHALLENGE)
-    shown = CodeShown(code, WISH.client_id, "", VERIFIER)
+    shown = CodeRedemption(code, WISH.client_id, "", VERIFIER)
     return grants.redeem_code(db, now, LIVES, shown, refresh=True)
 
 

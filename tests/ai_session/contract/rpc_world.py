@@ -14,12 +14,12 @@ from typing import Any
 import httpx2
 
 from ai_session.config.settings import HttpSettings
-from ai_session.http.connections import ALLOWED_SECONDS, Door, Owed
+from ai_session.http.connections import ALLOWED_SECONDS, ConnectionLimiter, Owed
 from ai_session.http.endpoints.rpc_app import RPC_PATH, application
 from ai_session.http.gate_client import RemoteGate
 from ai_session.http.oauth.access import Access
 from ai_session.http.oauth.challenges import Challenges
-from ai_session.http.server import Front, find_place
+from ai_session.http.server import HttpServer, find_place
 from tests.ai_session.contract.http_world import Here, Tokens, shown
 from tests.ai_session.contract.wire import BOUND_SECONDS, Message, living_in
 from tests.conftest import environment, new_home
@@ -96,8 +96,10 @@ async def serving(
             challenges = Challenges(f"{place.base_url}/.well-known/oauth-protected-resource{RPC_PATH}")
             access = Access(tokens, shown(place.url), [], challenges, lambda: None)
         gate = RemoteGate(authenticated=signed)
-        front = Front(
-            application(chosen, place.host, place.base_url, gate, access), place, Door(chosen.max_connections, seconds)
+        front = HttpServer(
+            application(chosen, place.host, place.base_url, gate, access),
+            place,
+            ConnectionLimiter(chosen.max_connections, seconds),
         )
         running = asyncio.create_task(front.serve())
         try:

@@ -16,7 +16,7 @@ from ai_session.config import plugins
 from ai_session.errors import SessionBusy, SessionExited
 from ai_session.models import Principal, SessionState
 from ai_session.sessions.manager import SessionManager
-from ai_session.sessions.ownership import Reach
+from ai_session.sessions.ownership import Visibility
 from ai_session.sessions.session import Session
 from ai_session.sessions.spec import NewSession, SessionDefaults
 from ai_session.sessions.visible import VisibleSessions
@@ -45,7 +45,7 @@ class Caller:
         """Call the next daemon from now on."""
         self.manager = manager
         self._context = Context(
-            Principal("mcp", 0), VisibleSessions(manager, Reach(everything=True)), NOWHERE, Limits()
+            Principal("mcp", 0), VisibleSessions(manager, Visibility(everything=True)), NOWHERE, Limits()
         )
 
     @property

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ai_session.errors import ConsentNeeded
-from ai_session.gate.consent.ancestry import Lineage
+from ai_session.gate.consent.ancestry import ProcessAncestry
 from ai_session.gate.consent.consent import Consent
 from ai_session.gate.consent.person_check import PersonCheck
 from ai_session.gate.consent.terminal_origin import Terminals
@@ -44,9 +44,9 @@ class QuestionGate(MemoryGate):
 
     def __init__(self, directory: Path) -> None:
         super().__init__()
-        nothing = Lineage(directory, directory / "nothing")
+        nothing = ProcessAncestry(directory, directory / "nothing")
         person = PersonCheck(directory / "person", event=ignore, terminals=Terminals(nothing))
-        self.consent = Consent(directory, event=ignore, ask_seconds=5, lineage=nothing, person=person)
+        self.consent = Consent(directory, event=ignore, ask_seconds=5, process_ancestry=nothing, person=person)
 
     async def attach(
         self, principal: Principal, reference: str, *, rows: int, cols: int, read_only: bool

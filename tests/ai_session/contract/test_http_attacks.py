@@ -221,7 +221,7 @@ async def test_idle_connections_starve_nobody(house: Path) -> None:
                 writer.write(head(here, Authorization="Bearer x", Content_Length="9" * (number % 3)))
             if number % 50 == 0:
                 assert (await here.modern("tools/list", token=token)).status_code == 200
-        assert len(here.front.door) <= 50
+        assert len(here.front.limiter) <= 50
         async with here.line() as (reader, writer):
             writer.write(head(here, "GET", "/health", Connection="close") + b"\r\n")
             assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")

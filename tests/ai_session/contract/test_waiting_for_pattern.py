@@ -11,7 +11,7 @@ import pytest
 
 from ai_session.models import Principal
 from ai_session.sessions.manager import SessionManager
-from ai_session.sessions.ownership import Reach
+from ai_session.sessions.ownership import Visibility
 from ai_session.sessions.spec import NewSession, SessionDefaults
 from ai_session.sessions.visible import VisibleSessions
 from ai_session.tools.base import Context, Limits
@@ -27,7 +27,7 @@ async def test_the_line_that_shows_a_command_is_not_its_output(home: Path) -> No
     runtime = home / "run"
     runtime.mkdir(mode=0o700)
     manager = SessionManager(runtime, SessionDefaults(backend="pty", user_rc=False, shell="bash"))
-    context = Context(Principal("mcp", 0), VisibleSessions(manager, Reach(everything=True)), NOWHERE, Limits())
+    context = Context(Principal("mcp", 0), VisibleSessions(manager, Visibility(everything=True)), NOWHERE, Limits())
     try:
         async with asyncio.timeout(BOUND_SECONDS):
             wanted = NewSession(name="s", working_directory=str(home), client_env=dict(os.environ), env={})

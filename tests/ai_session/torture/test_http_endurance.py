@@ -52,7 +52,7 @@ async def test_ten_thousand_idle_connections_keep_nobody_out(house: Path) -> Non
                     writer.write(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
                 if number % 1000 == 999:
                     assert (await here.modern("tools/list", token=token)).status_code == 200
-            assert len(here.front.door) <= 2000
+            assert len(here.front.limiter) <= 2000
             assert (await here.http.get(f"{here.place.base_url}/health")).status_code == 200
         finally:
             for writer in held:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ai_session.errors import ConsentNeeded
-from ai_session.gate.consent.ancestry import Lineage
+from ai_session.gate.consent.ancestry import ProcessAncestry
 from ai_session.gate.consent.consent import Asker, Consent, Deferred
 from ai_session.gate.consent.person_check import PersonCheck
 from ai_session.gate.consent.terminal_origin import Finding, Origin, Terminals
@@ -24,7 +24,7 @@ PERSON = Principal(kind="person", uid=UID, pid=900)
 YES, NO = Answer(True), Answer(False)
 
 
-class Family(Lineage):
+class Family(ProcessAncestry):
     """Relay 10 belongs to client 11."""
 
     known = True
@@ -123,7 +123,7 @@ class Asking:
         )
         self.consent = Consent(
             self.directory, event=self._event, clock=lambda: self.now,
-            ask_seconds=5.0, lineage=Family(), person=self.person, admit=lambda question: self.admit(question),
+            ask_seconds=5.0, process_ancestry=Family(), person=self.person, admit=lambda question: self.admit(question),
         )  # fmt: skip
 
     def _event(self, name: str, **facts: Any) -> None:

@@ -18,7 +18,7 @@ from ai_session.gate.consent.person_check import Standing, Way
 from ai_session.gate.consent.person_signature import PublicKey, public_key
 from ai_session.gate.consent.terminal_origin import Finding, Origin
 from ai_session.gate.domains import DomainQuestions
-from ai_session.gate.feed import Feed
+from ai_session.gate.feed import ChangeFeed
 from ai_session.gate.gate import Gate
 from ai_session.gate.hook import Hooks
 from ai_session.gate.parts import GateParts
@@ -270,7 +270,7 @@ class World:
             "audit": log,
             "call_keys": MemoryKeys(self.journal),
             "limits": Limits(),
-            "feed": Feed(sessions, consent, policy, masking, log),
+            "feed": ChangeFeed(sessions, consent, policy, masking, log),
             "hooks": Hooks(policy.hooks, written),
             "written": written,
             "telemetry": telemetry or Telemetry(),

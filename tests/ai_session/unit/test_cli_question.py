@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_session.cli.approvals import told
+from ai_session.cli.approvals import format_question
 from ai_session.cli.question_panel import FEWER, NOT_YET, QUIET_SECONDS, QuestionPanel
 from ai_session.terminal.screen import Screen
 
@@ -63,7 +63,7 @@ def test_nothing_in_it_is_hidden() -> None:
 def test_nor_in_the_verbs_that_show_and_answer_it() -> None:
     message = "it wants:\n    rm\u00ad\x1b[2J x"
     facts = {"question_id": "ap_1", "rule": "r\u3164", "expires_at": 0, "message": message}
-    assert told(facts) == "ap_1  (rule r\\u3164, 0 s left)\n  it wants:\n      rm\\xad\\x1b[2J x\n\n"
+    assert format_question(facts) == "ap_1  (rule r\\u3164, 0 s left)\n  it wants:\n      rm\\xad\\x1b[2J x\n\n"
 
 
 def test_a_yes_that_is_to_be_signed_is_no_key() -> None:
@@ -75,7 +75,7 @@ def test_a_yes_that_is_to_be_signed_is_no_key() -> None:
     assert shown(found)[-1] == f"n deny · Esc later · sign a yes: ai-session approve {question_id}"
     assert [found.typed(key) for key in (b"y", b"s", b"a")] == [b"", b"", b""]
     assert json.loads(found.typed(b"n") or b"") == {"question_id": question_id, "allowed": False}
-    assert f", yours to sign)\n  {facts['message']}" in told({**facts, "rule": "r", "expires_at": 0})
+    assert f", yours to sign)\n  {facts['message']}" in format_question({**facts, "rule": "r", "expires_at": 0})
 
 
 def test_a_folder_is_allowed_with_one_key_where_that_is_offered() -> None:

@@ -137,7 +137,7 @@ async def test_what_fails_is_denied_and_says_whose_fault_it_is(home: Path, text:
     )
 
 
-def lives(group: int) -> bool:
+def lifetimes(group: int) -> bool:
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -161,7 +161,7 @@ async def test_what_takes_too_long_is_ended_with_all_it_started(home: Path, text
         await asked(hook)
     group = int((home / "pid").read_text())
     async with asyncio.timeout(BOUND_SECONDS):
-        while lives(group):  # what was killed is gone as soon as its parent has waited for it
+        while lifetimes(group):  # what was killed is gone as soon as its parent has waited for it
             await asyncio.to_thread(pause)
 
 

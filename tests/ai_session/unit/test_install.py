@@ -14,7 +14,7 @@ import pexpect
 import pytest
 
 from agentwire.mcp import clients as mcp_clients
-from agentwire.mcp.clients import Place, places
+from agentwire.mcp.clients import ConfigLocation, places
 from ai_session.errors import ConfigInvalid
 from tests.ai_session.contract.command_line import CommandLine
 from tests.bounds import BOUND_SECONDS
@@ -23,7 +23,7 @@ COMMAND, ARGS = "/opt/bin/ai-session", ["mcp-server", "--stdio"]
 CLIENTS = ["claude-desktop", "claude-code", "codex", "cursor", "vscode", "gemini"]
 
 
-def place_of(client: str, scope: str, home: Path) -> Place:
+def place_of(client: str, scope: str, home: Path) -> ConfigLocation:
     return next(p for p in places("ai-session", home, home / "project", {}) if (p.client, p.scope) == (client, scope))
 
 

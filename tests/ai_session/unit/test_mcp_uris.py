@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import AnyUrl
 
-from ai_session.servers.mcp.uris import Place, place_of
+from ai_session.servers.mcp.uris import ResourceAddress, place_of
 from tests.ai_session.unit.test_session_names import NAMES
 
 COMMANDS = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=64)
 PLACES = st.one_of(
-    st.just(Place("list")),
-    st.builds(Place, st.sampled_from(["info", "screen", "recording"]), NAMES),
-    st.builds(Place, st.just("output"), NAMES, COMMANDS),
+    st.just(ResourceAddress("list")),
+    st.builds(ResourceAddress, st.sampled_from(["info", "screen", "recording"]), NAMES),
+    st.builds(ResourceAddress, st.just("output"), NAMES, COMMANDS),
 )
 
 
 @given(PLACES)
-def test_every_place_comes_back_from_its_uri(place: Place) -> None:
+def test_every_place_comes_back_from_its_uri(place: ResourceAddress) -> None:
     assert place_of(place.uri) == place
 
 
@@ -34,7 +34,7 @@ def test_what_is_taken_is_spelt_in_one_way(uri: str) -> None:
 
 
 @given(PLACES, st.integers(0, 200), st.characters())
-def test_one_other_character_is_another_place_or_none(place: Place, at: int, other: str) -> None:
+def test_one_other_character_is_another_place_or_none(place: ResourceAddress, at: int, other: str) -> None:
     uri = place.uri
     at %= len(uri)
     changed = uri[:at] + other + uri[at + 1 :]
@@ -63,7 +63,10 @@ def test_odd_uris_are_none(uri: str) -> None:
 
 def test_clients_that_parse_urls_send_what_they_were_given() -> None:
     for session in ("Build.2-x_Y", "ses_" + secrets.token_urlsafe(16)):
-        for place in (Place("info", session), Place("output", session, "cmd_" + secrets.token_urlsafe(16))):
+        for place in (
+            ResourceAddress("info", session),
+            ResourceAddress("output", session, "cmd_" + secrets.token_urlsafe(16)),
+        ):
             url: Any = AnyUrl(place.uri)
             assert str(url) == place.uri
     assert str(AnyUrl("session://list")) == "session://list"

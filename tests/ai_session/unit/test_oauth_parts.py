@@ -25,7 +25,7 @@ from ai_session.http.oauth.pages import STYLE, STYLE_HASH, page
 from ai_session.http.oauth.redirects import NEVER, Redirects, is_on_this_machine
 from ai_session.http.oauth.scopes import SCOPES, USUAL, known
 from ai_session.http.oauth.store import Refused
-from ai_session.http.oauth.tries import Visitor, cookie_for, name_in, source_of, trying, visitor_with
+from ai_session.http.oauth.tries import Attempter, cookie_for, name_in, source_of, trying, visitor_with
 from ai_session.http.oauth.users import CODE_SECONDS, NOBODY, TerminalCode
 from ai_session.sessions import ownership
 
@@ -168,7 +168,7 @@ def test_what_leads_to_this_machine() -> None:
     ] * 2
 
 
-def asked_by(host: str, user: int | None = None, **headers: str) -> Visitor:
+def asked_by(host: str, user: int | None = None, **headers: str) -> Attempter:
     """Whom tries of such a request count against."""
     given = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "headers": given, "client": (host, 5), "state": {"peer_user": user}}
@@ -177,12 +177,14 @@ def asked_by(host: str, user: int | None = None, **headers: str) -> Visitor:
 
 def test_tries_are_counted_by_user_on_this_machine_and_by_address_elsewhere() -> None:
     own, other = os.getuid(), os.getuid() + 1
-    assert asked_by("127.0.0.1", own) == Visitor(f"user {own}", is_stranger=False)
-    assert asked_by("127.0.0.1", other) == Visitor(f"user {other}", is_stranger=True)
-    assert asked_by("192.0.2.1", own, x_forwarded_for="192.0.2.1") == Visitor("192.0.2.1", is_stranger=True)
-    assert asked_by("127.0.0.9") == asked_by("::1") == Visitor("loopback", is_stranger=True)
+    assert asked_by("127.0.0.1", own) == Attempter(f"user {own}", is_stranger=False)
+    assert asked_by("127.0.0.1", other) == Attempter(f"user {other}", is_stranger=True)
+    assert asked_by("192.0.2.1", own, x_forwarded_for="192.0.2.1") == Attempter("192.0.2.1", is_stranger=True)
+    assert asked_by("127.0.0.9") == asked_by("::1") == Attempter("loopback", is_stranger=True)
     assert (
-        asked_by("2001:db8::1:2:3:4") == asked_by("2001:db8::ffff:2:3:4") == Visitor("2001:db8::/64", is_stranger=True)
+        asked_by("2001:db8::1:2:3:4")
+        == asked_by("2001:db8::ffff:2:3:4")
+        == Attempter("2001:db8::/64", is_stranger=True)
     )
     assert asked_by("unknown").is_stranger
 
@@ -192,7 +194,7 @@ def test_this_user_gets_in_while_all_others_guess() -> None:
     limits = RateLimiter(PER_MINUTE, clock)
     own, other = asked_by("127.0.0.1", os.getuid()), asked_by("127.0.0.1", os.getuid() + 1)
     for number in range(PER_MINUTE["sign_ins_of_all"]):
-        with trying(limits, Visitor(f"192.0.2.{number}", is_stranger=True), f"name{number // 30}"):
+        with trying(limits, Attempter(f"192.0.2.{number}", is_stranger=True), f"name{number // 30}"):
             pass
     with pytest.raises(RateLimited), trying(limits, other, "alice"):
         raise AssertionError
@@ -212,9 +214,9 @@ def test_this_user_gets_in_while_all_others_guess() -> None:
 def test_a_try_that_is_refused_counts_against_nobody() -> None:
     limits = RateLimiter(PER_MINUTE, Clock())
     for number in range(PER_MINUTE["sign_ins_of_name"]):
-        with trying(limits, Visitor(f"192.0.2.{number}", is_stranger=True), "alice"):
+        with trying(limits, Attempter(f"192.0.2.{number}", is_stranger=True), "alice"):
             pass
-    stranger = Visitor("198.51.100.1", is_stranger=True)
+    stranger = Attempter("198.51.100.1", is_stranger=True)
     for _ in range(100):
         with pytest.raises(RateLimited), trying(limits, stranger, "alice"):
             raise AssertionError

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ai_session.errors import InsufficientScope, InvalidArguments
 from ai_session.models import Effect, Principal, SessionSpec
-from ai_session.sessions.ownership import EVERYONE, Reach, reach_of, require_scope, shared_with, widening
+from ai_session.sessions.ownership import EVERYONE, Visibility, require_scope, shared_with, visibility_of, widening
 
 LOCAL = Principal("mcp", uid=1)
 ALICE = replace(LOCAL, subject="alice", scopes=frozenset({"sessions:read"}))
@@ -36,26 +36,26 @@ def spec(owner: str = "", shared: tuple[str, ...] = ()) -> SessionSpec:
     ],
 )
 def test_the_path_of_a_caller(principal: Principal, run: str, agent: str, owner: str) -> None:
-    assert reach_of(principal, run, agent).owner == owner
+    assert visibility_of(principal, run, agent).owner == owner
 
 
 @given(NAMES, NAMES)
 def test_no_name_stands_for_another(one: str, other: str) -> None:
-    mine, theirs = reach_of(LOCAL, "r", one), spec(reach_of(LOCAL, "r", other).owner)
+    mine, theirs = visibility_of(LOCAL, "r", one), spec(visibility_of(LOCAL, "r", other).owner)
     assert mine.covers(theirs) is (one == other)
-    assert not reach_of(replace(ALICE, subject=one)).covers(theirs)
+    assert not visibility_of(replace(ALICE, subject=one)).covers(theirs)
 
 
 @given(NAMES, NAMES)
 def test_the_wider_path_sees_the_narrower_and_never_the_other_way(run: str, agent: str) -> None:
-    user, within, narrow = reach_of(ALICE), reach_of(ALICE, run), reach_of(ALICE, run, agent)
+    user, within, narrow = visibility_of(ALICE), visibility_of(ALICE, run), visibility_of(ALICE, run, agent)
     for wide, low in ((user, within), (user, narrow), (within, narrow)):
         assert wide.covers(spec(low.owner))
         assert not low.covers(spec(wide.owner))
 
 
 def test_the_user_a_person_and_an_administrator_see_all() -> None:
-    for reach in (reach_of(LOCAL), reach_of(PERSON), reach_of(ADMIN)):
+    for reach in (visibility_of(LOCAL), visibility_of(PERSON), visibility_of(ADMIN)):
         assert reach.covers(spec())
         assert reach.covers(spec("user:alice/run:r/agent:a"))
 
@@ -63,9 +63,9 @@ def test_the_user_a_person_and_an_administrator_see_all() -> None:
 @pytest.mark.parametrize("name", ["agent:scout", "run:r1", "run:r1/agent:scout", "agent:sc*", EVERYONE])
 def test_a_shared_session_is_seen_by_whom_it_is_shared_with(name: str) -> None:
     shared = spec("", shared_with([name]))
-    assert reach_of(LOCAL, "r1", "scout").covers(shared)
-    assert reach_of(LOCAL, "r2", "other").covers(shared) is (name == EVERYONE)
-    assert not Reach("agent:scout").covers(spec())
+    assert visibility_of(LOCAL, "r1", "scout").covers(shared)
+    assert visibility_of(LOCAL, "r2", "other").covers(shared) is (name == EVERYONE)
+    assert not Visibility("agent:scout").covers(spec())
 
 
 @pytest.mark.parametrize("name", ["scout", "agent:", ":", "", "everybody", "session:x"])

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_session.gate.consent.question import SHOWN_CHARS, ask_about, digest, narrowed, told
+from ai_session.gate.consent.question import SHOWN_CHARS, ask_about, describe_call, digest, narrowed
 from ai_session.models import Principal, Question
 
 ME = Principal("mcp", 1000, client="agent")
@@ -55,11 +55,11 @@ def test_everything_that_matters_of_a_call_is_shown_and_bound() -> None:
         "timeout_seconds": 5.0,
         "separate_stderr": True,
     }
-    assert told(given, "sh") == "sh\nstdin: rm -rf ~"
+    assert describe_call(given, "sh") == "sh\nstdin: rm -rf ~"
     given = {"name": "b", "working_directory": "", "shell": "/tmp/sh", "backend": "pty", "env": {"B": "é", "A": "1"}}
-    assert told(given, "/work") == '/work\nenv: {"A": "1", "B": "é"}\nshell: /tmp/sh'
-    assert told({"session_id": "main", "rows": 5}, "") == ""
-    assert told({"unheard_of": [1]}, "") == "unheard_of: [1]"
+    assert describe_call(given, "/work") == '/work\nenv: {"A": "1", "B": "é"}\nshell: /tmp/sh'
+    assert describe_call({"session_id": "main", "rows": 5}, "") == ""
+    assert describe_call({"unheard_of": [1]}, "") == "unheard_of: [1]"
 
 
 def test_what_is_kept_of_an_answer_is_exact_bounded_and_without_secrets() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.gate.consent.ancestry import Lineage
+from ai_session.gate.consent.ancestry import ProcessAncestry
 from ai_session.gate.consent.terminal_origin import Finding, Origin, Terminals
 
 CONSOLE = os.makedev(4, 1)
@@ -51,8 +51,8 @@ class Table:
         (self.folder / str(pid) / "fdinfo/3").write_text(f"pos:\t0\ntty-index:\t{number}\n")
 
     def find(self, pid: int | None = VERB, identity: str = "") -> Finding:
-        lineage = Lineage(Path("/home/me"), self.folder)
-        return Terminals(lineage, [str(self.program)]).find(pid, identity)
+        process_ancestry = ProcessAncestry(Path("/home/me"), self.folder)
+        return Terminals(process_ancestry, [str(self.program)]).find(pid, identity)
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ async def test_what_is_merged_is_what_the_gate_saw(house: Attempts) -> None:
     later: list[str] = []
 
     async def sabotage(request: CallRequest) -> Mapping[str, Any]:
-        where = Path(house.hands.directories[-1])
+        where = Path(house.task_worker.directories[-1])
         assert (where / "sums.txt").read_text() == "43\n"
         (where / "sums.txt").write_text("42\n")
         tree = house.repository.directory / "clones/run_1/t.1"
@@ -132,7 +132,7 @@ async def test_the_agents_terminals_are_ended_before_its_work_is_looked_at(house
     seen: list[list[str]] = []
     tree = house.repository.directory / "clones/run_1/t.1"
     house.sessions.append({"session_id": "mine", "name": "n", "owner": "run:r/agent:ada", "workspace": str(tree)})
-    run = house.hands.acts["ai-session.execute_command"]
+    run = house.task_worker.acts["ai-session.execute_command"]
 
     async def gate(request: CallRequest) -> Any:
         seen.append(list(house.closed))
@@ -180,7 +180,7 @@ async def test_a_dirty_repository_is_refused_before_anything_is_done(house: Atte
     tasks = await ran(house, task("t", "echo 1 >x.txt"))
     assert tasks["t"]["status"] == "blocked"
     assert "has uncommitted changes, so no work could be merged into it: a.txt" in tasks["t"]["summary"]
-    assert house.hands.calls == []
+    assert house.task_worker.calls == []
 
 
 async def test_work_that_was_not_merged_is_merged_by_a_later_run_as_it_was_judged(house: Attempts) -> None:
@@ -264,7 +264,7 @@ class Hurried(Workspaces):
 
 @pytest.mark.parametrize("never", ["commit", "copy", "merge"])
 async def test_what_is_not_merged_in_the_time_of_its_task_waits_for_more(house: Attempts, never: str) -> None:
-    hurried = house.hands.places[house.place] = Hurried(house, never)
+    hurried = house.task_worker.places[house.place] = Hurried(house, never)
     plan = swarm(task("t", "echo 1 >>x.txt", gates=[{"command": "test -e x.txt"}], timeout_seconds=1000))
     async with house.working(), asyncio.timeout(BOUND_SECONDS):
         await house.swarm.submit(settings(plan), "run_1", house.place)
@@ -287,7 +287,7 @@ async def test_of_attempts_side_by_side_the_first_that_holds_is_merged(house: At
     going, over = asyncio.Event(), asyncio.Event()
 
     async def act(request: CallRequest) -> Mapping[str, Any]:
-        place, attempt = Path(house.hands.directories[-1]), request.arguments["command"]
+        place, attempt = Path(house.task_worker.directories[-1]), request.arguments["command"]
         if attempt == "3":
             going.set()
             await over.wait()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ccswarm.config import config
-from ccswarm.servers.base import Entrance
+from ccswarm.servers.base import ServerOptions
 from tests.ccswarm.contract.verb_desk import Desk
 
 
@@ -46,6 +46,6 @@ def test_a_desktop_client_is_told_the_workspace_and_its_configuration(desk: Desk
 
 def test_a_server_that_is_started_in_the_root_works_in_a_workspace_of_its_own(desk: Desk) -> None:
     with chdir("/"):
-        root = Entrance().root(config.peek())
+        root = ServerOptions().root(config.peek())
     assert root == desk.home.resolve() / "ccswarm-workspace"
     assert root.is_dir()

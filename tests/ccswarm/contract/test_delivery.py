@@ -29,10 +29,10 @@ async def ran(house: Attempts, plan: Mapping[str, Any], run_id: str = "run_1") -
 
 def moving(house: Attempts, times: int) -> list[str]:
     """A gate during whose first runs somebody commits in the repository; the directories that it runs in."""
-    run, seen = house.hands.acts["ai-session.execute_command"], list[str]()
+    run, seen = house.task_worker.acts["ai-session.execute_command"], list[str]()
 
     async def gate(request: CallRequest) -> Any:
-        seen.append(Path(house.hands.directories[-1]).name)
+        seen.append(Path(house.task_worker.directories[-1]).name)
         if len(seen) <= times:
             house.repository.write(house.repository.repository / f"theirs{len(seen)}.txt", "x\n")
             await asyncio.to_thread(house.repository.commit, house.repository.repository, "theirs")
@@ -149,7 +149,7 @@ async def test_what_a_person_refuses_is_not_tried_again_and_what_changes_nothing
 
 async def test_work_that_is_given_back_is_done_again_in_its_tree_with_the_comment(house: Attempts) -> None:
     feedback: list[str] = []
-    look = house.hands.acts["srv.run"]
+    look = house.task_worker.acts["srv.run"]
 
     async def noted(request: CallRequest) -> Any:
         feedback.append(request.step_id)
@@ -206,14 +206,14 @@ async def test_hooks_are_not_run_for_what_was_handed_on_and_that_is_said(house: 
     hook, ran_hook = house.repository.repository / ".git/hooks/post-merge", house.repository.directory / "ran"
     house.repository.write(hook, f"#!/bin/sh\n: >{ran_hook}\n")
     hook.chmod(0o755)
-    house.hands.own.add("swarm.delegate")
+    house.task_worker.own.add("swarm.delegate")
     part = task("part", "echo 1 >x.txt", agent="bob")
     for name, agent in (("below", "dee"), ("top", "cleo")):
         step = {"id": "hand", "tool": "swarm.delegate", "args": {"tasks": [part]}, "gate": True}
         part = {"id": name, "agent": agent, "text": name, "steps": [step]}
-    crew = [{"name": name, "type": "coordinator", "grants": ["*"]} for name in ("cleo", "dee")]
-    crew.append({"name": "bob", "grants": ["*"], "workspace": "clone"})
-    plan = {"swarm": {"topology": "mesh", "spawn_depth": 3}, "agents": crew, "tasks": [part]}
+    team = [{"name": name, "type": "coordinator", "grants": ["*"]} for name in ("cleo", "dee")]
+    team.append({"name": "bob", "grants": ["*"], "workspace": "clone"})
+    plan = {"swarm": {"topology": "mesh", "spawn_depth": 3}, "agents": team, "tasks": [part]}
     done = (await house.run(plan, workspace=house.place)).result
     assert done["status"] == "succeeded", done
     assert set(house.head) == {"a.txt", "x.txt"}

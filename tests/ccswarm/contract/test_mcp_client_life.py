@@ -18,7 +18,7 @@ from ccswarm.config.settings import AgentSettings, ServerSettings
 from ccswarm.errors import ServerLost, ServerUnavailable, SwarmError
 from ccswarm.journal.writer import Journal
 from ccswarm.models import CallRequest
-from ccswarm.swarm.worker_tools import ToolHands
+from ccswarm.swarm.worker_tools import AgentTools
 from tests.ccswarm.contract.mcp_servers import BOUND_SECONDS, ROOT, client_of, ended, facts, held, settings, use
 
 pytestmark = pytest.mark.anyio
@@ -66,12 +66,12 @@ async def test_where_agents_work_a_server_starts_behind_no_link(tmp_path: Path) 
 
     async def started_in(directory: str, *servers: ServerSettings) -> Any:
         journal = Journal(tmp_path / "state/journal", "w")
-        hands = ToolHands(servers, tmp_path / "state", {"PATH": os.environ["PATH"]}, journal)
+        task_worker = AgentTools(servers, tmp_path / "state", {"PATH": os.environ["PATH"]}, journal)
         try:
-            call = await hands.call({"ada": agent}, directory)
+            call = await task_worker.call({"ada": agent}, directory)
             return await call(request)
         finally:
-            await hands.close()
+            await task_worker.close()
             journal.close()
 
     deep = str(tmp_path / "work/deep")
@@ -296,7 +296,7 @@ async def test_every_error_says_what_to_do() -> None:
 KILLED = """
 import asyncio, os, sys
 from ccswarm.clients.mcp.plugin import McpToolClient
-from ccswarm.swarm.worker_tools import ToolHands
+from ccswarm.swarm.worker_tools import AgentTools
 from ccswarm.journal.writer import Journal
 from ccswarm.models import CallRequest
 from ccswarm.config.settings import AgentSettings, ServerSettings

@@ -15,11 +15,11 @@ import pytest
 from ccswarm.app import settings_of
 from ccswarm.models import RunStatus
 from ccswarm.runs.status import facts_of, runs
-from ccswarm.servers.base import Entrance
+from ccswarm.servers.base import ServerOptions
 from ccswarm.servers.mcp.toolsets.orchestre.base import PARTIAL, Refusal
 from ccswarm.servers.mcp.toolsets.orchestre.model_tools import TOOLS
 from ccswarm.servers.mcp.toolsets.orchestre.schemas import ANALYSIS
-from ccswarm.servers.mcp.toolsets.workbench import Desk
+from ccswarm.servers.mcp.toolsets.workbench import Workbench
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import QUICK, SERVERS, RunDesk
 from tests.ccswarm.contract.verb_desk import agreed
@@ -50,11 +50,11 @@ def thinker(server: ModelServer, name: str, model: str, more: str = 'grants = ["
 
 
 @asynccontextmanager
-async def desk_of(home: Path, *agents: str) -> AsyncGenerator[Desk]:
+async def desk_of(home: Path, *agents: str) -> AsyncGenerator[Workbench]:
     (home / "ccswarm.toml").write_text(QUICK + SERVERS + "".join(agents))
     work = home / "work"
     work.mkdir(exist_ok=True)
-    desk = Desk(Entrance(home / "ccswarm.toml", work))
+    desk = Workbench(ServerOptions(home / "ccswarm.toml", work))
     with environment({**os.environ, KEY: SECRET}):
         try:
             yield desk
@@ -62,7 +62,7 @@ async def desk_of(home: Path, *agents: str) -> AsyncGenerator[Desk]:
             await desk.close()
 
 
-async def called(desk: Desk, name: str, /, **given: Any) -> dict[str, Any]:
+async def called(desk: Workbench, name: str, /, **given: Any) -> dict[str, Any]:
     """As the wire calls it: arguments that fit, and an answer that is JSON."""
     tool = next(tool for tool in TOOLS if tool.name == name)
     assert tool.arguments.problem(given) == ""
@@ -186,9 +186,9 @@ async def test_models_review_side_by_side_and_agree_where_they_do(home: Path) ->
         "gone": Fail(500),
     }
     async with ModelServer(answering(answers)) as server:
-        crew = [thinker(server, name, name) for name in answers]
+        team = [thinker(server, name, name) for name in answers]
         again = thinker(server, "twin", "big")
-        async with desk_of(home, *crew, again, MAKER) as desk:
+        async with desk_of(home, *team, again, MAKER) as desk:
             made(home / "work", PYTHON)
             given = {"files": ["calc/__init__.py", {"path": "new.py", "content": "y" * 20_000}], "focus": ["sums"]}
             done = await called(desk, "multi_llm_review", **given)

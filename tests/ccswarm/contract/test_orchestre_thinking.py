@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccswarm.servers.base import Entrance
+from ccswarm.servers.base import ServerOptions
 from ccswarm.servers.mcp.toolsets.orchestre.base import Refusal
 from ccswarm.servers.mcp.toolsets.orchestre.model_tools import TOOLS
 from ccswarm.servers.mcp.toolsets.orchestre.schemas import analysis_problem, plan_problem
-from ccswarm.servers.mcp.toolsets.workbench import Desk
+from ccswarm.servers.mcp.toolsets.workbench import Workbench
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import QUICK, SERVERS, RunDesk
 from tests.ccswarm.contract.server_client import ServerClient, serving
@@ -149,7 +149,7 @@ def test_whatever_fits_the_schema_is_answered(shared_home: Path, desk: RunDesk, 
             return
 
         async def call() -> None:
-            here = Desk(Entrance(desk.file, shared_home / "work"))
+            here = Workbench(ServerOptions(desk.file, shared_home / "work"))
             try:
                 async with asyncio.timeout(BOUND_SECONDS):
                     json.dumps(await tool.run(here, arguments))

@@ -10,9 +10,9 @@ import pytest
 
 from ccswarm.config import config
 from ccswarm.errors import UsageInvalid
-from ccswarm.servers.base import Entrance
+from ccswarm.servers.base import ServerOptions
 from ccswarm.servers.mcp.toolsets.swarm.calls import call
-from ccswarm.servers.mcp.toolsets.workbench import Desk
+from ccswarm.servers.mcp.toolsets.workbench import Workbench
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import BASE, TWO, step, task
 from tests.ccswarm.contract.verb_desk import agent, agreed, server
@@ -20,7 +20,7 @@ from tests.ccswarm.contract.verb_desk import agent, agreed, server
 pytestmark = pytest.mark.anyio
 
 
-async def started(desk: Desk, **arguments: str) -> str:
+async def started(desk: Workbench, **arguments: str) -> str:
     """A run, when it is over."""
     run = (await call(desk, "start_run", arguments)).facts["run"]
     app = await desk.looking()
@@ -31,7 +31,7 @@ async def started(desk: Desk, **arguments: str) -> str:
 
 async def test_without_work_it_is_no_worker_and_becomes_one_again(home: Path) -> None:
     (home / "ccswarm.toml").write_text(BASE + TWO)
-    desk = Desk(Entrance(home / "ccswarm.toml", home), rest_seconds=0.05)
+    desk = Workbench(ServerOptions(home / "ccswarm.toml", home), rest_seconds=0.05)
     try:
         assert desk.worker == ""
         for _ in range(2):
@@ -51,7 +51,7 @@ async def test_without_work_it_is_no_worker_and_becomes_one_again(home: Path) ->
 async def test_servers_that_the_configuration_names_later_are_known_to_the_next_run(home: Path) -> None:
     file = home / "ccswarm.toml"
     file.write_text(BASE + TWO)
-    desk = Desk(Entrance(file, home))
+    desk = Workbench(ServerOptions(file, home))
     try:
         await started(desk)
         more = server("late", "plain") + agent("zoe", "late.*")
@@ -70,13 +70,13 @@ def test_a_link_that_takes_the_place_of_the_workspace_is_not_followed(tmp_path: 
     (tmp_path / "private").mkdir()
     file = tmp_path / "ccswarm.toml"
     file.write_text('[swarm]\nworkspace = "box/work"\n' if named else "")
-    entrance, loaded = Entrance(file, None if named else tmp_path / "box/work"), config.peek(file)
-    assert entrance.root(loaded) == tmp_path / "box/work"
+    options, loaded = ServerOptions(file, None if named else tmp_path / "box/work"), config.peek(file)
+    assert options.root(loaded) == tmp_path / "box/work"
     for moved, target in ((tmp_path / "box/work", "../private"), (tmp_path / "box", "gone")):
         moved.rename(tmp_path / "gone")
         moved.symlink_to(target)
         with pytest.raises(UsageInvalid, match="has taken the place of the workspace"):
-            entrance.root(loaded)
+            options.root(loaded)
         moved.unlink()
         (tmp_path / "gone").rename(moved)
-    assert entrance.root(loaded) == tmp_path / "box/work"
+    assert options.root(loaded) == tmp_path / "box/work"

@@ -13,7 +13,7 @@ import pytest
 
 from ccswarm import app
 from ccswarm.config.settings import Settings
-from ccswarm.servers.base import Entrance
+from ccswarm.servers.base import ServerOptions
 from ccswarm.servers.mcp.dispatch import Conversation
 from tests.bounds import BOUND_SECONDS, pause
 from tests.ccswarm.contract.run_desk import AGENTS, BASE, HELD, QUICK, SERVERS, TWO, RunDesk, step, task
@@ -280,7 +280,7 @@ def test_what_waits_says_that_it_goes_on_until_it_is_given_up() -> None:
             if message["method"] == "notifications/progress" and len(sent) > 2:
                 enough.set()
 
-        conversation = Conversation(Entrance(), send, heartbeat_seconds=0.01)
+        conversation = Conversation(ServerOptions(), send, heartbeat_seconds=0.01)
         meta = {**MODERN, "progressToken": "tick"}
         params = {"notifications": {"resourcesListChanged": True}, "_meta": meta}
         conversation.receive({"jsonrpc": "2.0", "id": 5, "method": "subscriptions/listen", "params": params})

@@ -14,7 +14,7 @@ from agentwire.json_lines import LineReader, Refused, encode, parse
 from ccswarm.engines.base import Execution
 from ccswarm.errors import InvalidArguments
 from ccswarm.models import RunStatus
-from ccswarm.runs.events import Happening
+from ccswarm.runs.events import RunEvent
 from ccswarm.servers.mcp.handlers import scrub
 from ccswarm.servers.mcp.toolsets.swarm.answers import Carriers, page_answer, shortened
 from ccswarm.servers.mcp.toolsets.swarm.calls import _placed as placed  # pyright: ignore[reportPrivateUsage]
@@ -23,22 +23,22 @@ from ccswarm.servers.mcp.toolsets.swarm.cursor import Position
 RUN = "run_1"
 
 
-def happening(execution: str, count: int, event: str, /, **facts: Any) -> Happening:
-    return Happening(RUN, execution, {"event": event, **facts}, 1.0, count)
+def run_event(execution: str, count: int, event: str, /, **facts: Any) -> RunEvent:
+    return RunEvent(RUN, execution, {"event": event, **facts}, 1.0, count)
 
 
 def test_a_cursor_says_what_was_read_of_all_that_goes_on() -> None:
     position = Position(RUN)
-    position.take(happening(RUN, 1, "run.started"))
-    position.take(happening(RUN, 2, "task.started", task="a", execution=f"{RUN}.a", attempt=1))
-    position.take(happening(RUN, 3, "task.started", task="b", execution=f"{RUN}.b~2", attempt=2))
-    position.take(happening(f"{RUN}.a", 4, "agent.said", text="x"))
-    position.take(happening(f"{RUN}.a", 5, "work.handed_on", run=f"{RUN}.a.hand", agent="x", step="hand", tasks=["c"]))
-    position.take(happening(f"{RUN}.a.hand", 2, "task.started", task="c", execution=f"{RUN}.a.hand.c", attempt=1))
+    position.take(run_event(RUN, 1, "run.started"))
+    position.take(run_event(RUN, 2, "task.started", task="a", execution=f"{RUN}.a", attempt=1))
+    position.take(run_event(RUN, 3, "task.started", task="b", execution=f"{RUN}.b~2", attempt=2))
+    position.take(run_event(f"{RUN}.a", 4, "agent.said", text="x"))
+    position.take(run_event(f"{RUN}.a", 5, "work.handed_on", run=f"{RUN}.a.hand", agent="x", step="hand", tasks=["c"]))
+    position.take(run_event(f"{RUN}.a.hand", 2, "task.started", task="c", execution=f"{RUN}.a.hand.c", attempt=1))
     assert str(position) == "3;a:5;b~2:0;a.hand:2;a.hand.c:0"
     again = Position(RUN, str(position))
     assert again.counts == position.counts
-    again.take(happening(RUN, 4, "task.ended", task="a", attempt=1))
+    again.take(run_event(RUN, 4, "task.ended", task="a", attempt=1))
     assert str(again) == "4;b~2:0"
 
 

@@ -224,10 +224,10 @@ def test_the_program_says_what_it_serves(desk: RunDesk) -> None:
     with served(desk) as server:
         assert server.said[0] == f"VisionFlow is served at 127.0.0.1 port {server.port}"
         assert server.end() == 0
-    crew = "ada (researcher), bob (coder), eve (coordinator), ann (analyst), mia (writer)"
+    team = "ada (researcher), bob (coder), eve (coordinator), ann (analyst), mia (writer)"
     assert server.said[1:] == [
         "programs of yours need no token, all others one: ccswarm token shows it",
-        f"agents that take tasks in words: {crew}",
+        f"agents that take tasks in words: {team}",
         "missing: an agent of type optimizer; add it: ccswarm init --for visionflow",
     ]
     with environment(client_environment(desk.home)):

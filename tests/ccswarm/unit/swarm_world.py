@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from ccswarm.brains.base import Means
+from ccswarm.brains.base import WorkerContext
 from ccswarm.clients.mail import AGENT, RUN, Mailboxes
 from ccswarm.clones.clones import Workspaces
 from ccswarm.config.settings import AgentSettings, Settings
 from ccswarm.engines.base import Execution, Limits
 from ccswarm.errors import SwarmError
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
-from ccswarm.plan.crew import Crew
 from ccswarm.plan.origin import Origin
+from ccswarm.plan.team import Team
 from ccswarm.swarm.agent import Call
 from ccswarm.swarm.swarm import Swarm
 from tests.bounds import BOUND_SECONDS
@@ -32,7 +32,7 @@ class MemoryHands:
 
     def __init__(self, process: str = "one") -> None:
         self.process = process
-        self.means = Means(lambda _: "", {}, Path("/nowhere"))
+        self.worker_context = WorkerContext(lambda _: "", {}, Path("/nowhere"))
         self.acts: dict[str, Act] = {}
         self.asks: set[str] = set()
         self.own: set[str] = set()
@@ -43,15 +43,15 @@ class MemoryHands:
         self.places: dict[str, Workspaces] = {}
 
     async def call(
-        self, agents: Mapping[str, AgentSettings], directory: str, crew: Crew | None = None, files: Sequence[str] = ()
+        self, agents: Mapping[str, AgentSettings], directory: str, team: Team | None = None, files: Sequence[str] = ()
     ) -> Call:
         async def send(request: CallRequest) -> CallOutcome:
             if request.agent not in agents:
                 return CallOutcome(CallStatus.DENIED, code="not_granted", message=f"there is no agent {request.agent}")
             if request.tool in self.asks and not request.approval:
                 return CallOutcome(CallStatus.DENIED, code="approval_needed", message="a person has to agree")
-            if crew and request.tool in self.own:
-                return await self._of_the_swarm(crew, request)
+            if team and request.tool in self.own:
+                return await self._of_the_swarm(team, request)
             if request.tool not in self.acts:
                 return CallOutcome(CallStatus.DENIED, code="not_granted", message=f"{request.tool} is not granted")
             self.calls.append(request)
@@ -63,11 +63,11 @@ class MemoryHands:
 
         return send
 
-    async def _of_the_swarm(self, crew: Crew, request: CallRequest) -> CallOutcome:
+    async def _of_the_swarm(self, team: Team, request: CallRequest) -> CallOutcome:
         self.calls.append(request)
         meta = {AGENT: request.agent, RUN: request.run_id}
         try:
-            mail = Mailboxes(self.mail, crew, list({name.partition(".")[0] for name in self.acts}))
+            mail = Mailboxes(self.mail, team, list({name.partition(".")[0] for name in self.acts}))
             answer = await mail.call(request.tool.partition(".")[2], request.arguments, meta=meta)
         except SwarmError as error:
             return CallOutcome(CallStatus.INVALID, code=error.code, message=error.message)
@@ -78,7 +78,7 @@ class MemoryHands:
         agents: Mapping[str, AgentSettings],
         agent: str,
         directory: str,
-        crew: Crew | None = None,
+        team: Team | None = None,
         files: Sequence[str] = (),
     ) -> list[ToolInfo]:
         assert agent in agents
@@ -97,18 +97,18 @@ class World:
 
     def __init__(self, store: MemoryStore | None = None, process: str = "one") -> None:
         self.engine = MemoryEngine(store)
-        self.hands = MemoryHands(process)
-        self.swarm = Swarm(self.engine, self.hands)
+        self.task_worker = MemoryHands(process)
+        self.swarm = Swarm(self.engine, self.task_worker)
 
     @property
     def ran(self) -> list[str]:
-        return [request.step_id for request in self.hands.calls]
+        return [request.step_id for request in self.task_worker.calls]
 
     def tool(self, name: str, act: Act | None = None, **answer: Any) -> None:
         async def answered(_: CallRequest) -> Mapping[str, Any]:
             return answer
 
-        self.hands.acts[name] = act or answered
+        self.task_worker.acts[name] = act or answered
 
     @asynccontextmanager
     async def working(self, name: str = "worker") -> AsyncGenerator[None]:

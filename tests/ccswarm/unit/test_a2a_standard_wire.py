@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccswarm.servers.a2a.core.task_store import Happening, State, Task
+from ccswarm.servers.a2a.core.task_store import State, Task, TaskEvent
 from ccswarm.servers.a2a.standard.errors import Fault
 from ccswarm.servers.a2a.standard.requests import plan_in
 from ccswarm.servers.a2a.standard.wire import check_version, event_json, listed, message_json, named, sent, task_json
@@ -93,19 +93,19 @@ def test_states_and_events_in_both_versions() -> None:
     assert new["status"] == {"state": "TASK_STATE_INPUT_REQUIRED", "timestamp": "1970-01-01T00:00:01.500Z"}
     assert (old["status"]["state"], old["kind"], "artifacts" in old) == ("input-required", "task", False)
     for state in State:
-        happening = Happening("status", None, state, 0.0)
-        event = event_json(task, happening, "0.3")
+        run_event = TaskEvent("status", None, state, 0.0)
+        event = event_json(task, run_event, "0.3")
         assert event
         assert (event["final"], event["status"]["state"]) == (state.over, state.value)
-        event = event_json(task, happening, "1.0")
+        event = event_json(task, run_event, "1.0")
         assert event
         assert event["statusUpdate"]["status"]["state"] == f"TASK_STATE_{state.name}"
     artifact = {"artifactId": "a", "parts": [{"data": [1]}]}
-    event = event_json(task, Happening("artifact", artifact, State.WORKING, 0.0), "0.3")
+    event = event_json(task, TaskEvent("artifact", artifact, State.WORKING, 0.0), "0.3")
     assert event
     part = event["artifact"]["parts"][0]
     assert part == {"kind": "data", "data": {"value": [1]}, "metadata": {"data_part_compat": True}}
-    assert event_json(task, Happening("message", {}, State.WORKING, 0.0), "1.0") is None
+    assert event_json(task, TaskEvent("message", {}, State.WORKING, 0.0), "1.0") is None
 
 
 def test_versions() -> None:

@@ -1,4 +1,4 @@
-"""The parts of AgentVault's profile: where calls go, and what their outcomes are told as."""
+"""The parts of AgentVault's profile: where calls go, and what their outcomes are tool_answer as."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ccswarm.config.settings import AgentSettings, McpSettings, ServerSettings, 
 from ccswarm.errors import ConfigInvalid
 from ccswarm.models import CallOutcome, CallStatus
 from ccswarm.servers.a2a.agentvault.card import card_of
-from ccswarm.servers.a2a.agentvault.outcomes import line_of, told
+from ccswarm.servers.a2a.agentvault.outcomes import line_of, tool_answer
 from ccswarm.servers.a2a.agentvault.targets import caller_of_tools, found, mapped, with_mapped
 
 
@@ -96,7 +96,7 @@ def test_a_target_is_an_id_or_what_a_name_begins_with() -> None:
     ],
 )
 def test_every_outcome_has_its_source_and_code(outcome: CallOutcome, source: str, code: str) -> None:
-    content = told(outcome, "x", whole=True)
+    content = tool_answer(outcome, "x", whole=True)
     assert (content["success"], content["error"]["source"], content["error"]["code"]) == (False, source, code)
     assert line_of(content) == f"[{source}/{code}] {content['error']['message']}"
     unknown = outcome.status in (CallStatus.TIMEOUT, CallStatus.LOST)
@@ -105,18 +105,18 @@ def test_every_outcome_has_its_source_and_code(outcome: CallOutcome, source: str
 
 def test_an_error_of_a_tool_keeps_what_the_tool_and_its_server_say() -> None:
     failed = CallOutcome(CallStatus.TOOL_ERROR, "text", code="session_not_found", suggestion="list them")
-    details = told(failed, "x", whole=False)["error"]["details"]
+    details = tool_answer(failed, "x", whole=False)["error"]["details"]
     assert details == {"mcp_tool_error_content": [{"type": "text", "text": "text"}], "suggestion": "list them"}
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), {1, 2}])
 def test_a_result_that_is_no_json_is_told_as_such(value: Any) -> None:
-    content = told(CallOutcome(CallStatus.OK, "x", {"content": value}), "x", whole=True)
+    content = tool_answer(CallOutcome(CallStatus.OK, "x", {"content": value}), "x", whole=True)
     assert content["error"]["code"] == "MCP_INVALID_RESPONSE"
 
 
 def test_what_was_left_out_of_a_result_is_said() -> None:
-    content = told(CallOutcome(CallStatus.OK, "text", message="not kept: image"), "x", whole=False)
+    content = tool_answer(CallOutcome(CallStatus.OK, "text", message="not kept: image"), "x", whole=False)
     result = {"content": [{"type": "text", "text": "text"}], "_meta": {"ccswarm/note": "not kept: image"}}
     assert content == {"success": True, "mcp_result": result}
 

@@ -56,7 +56,7 @@ async def test_a_yes_counts_for_the_agent_in_its_run_as_far_as_was_said(scope: S
     world = World()
     world.tool("srv.do", exit_code=0)
     world.tool("srv.look", exit_code=0)
-    world.hands.asks |= {"srv.do", "srv.look"}
+    world.task_worker.asks |= {"srv.do", "srv.look"}
     numbers: list[str] = []
     async with world.working(), asyncio.timeout(BOUND_SECONDS):
         await world.swarm.submit(settings(PLAN), "run_1", "/project")
@@ -72,7 +72,7 @@ async def test_a_yes_counts_for_the_agent_in_its_run_as_far_as_was_said(scope: S
         assert [one["task_id"] for one in await waiting(world, 1, "run_2.")] == ["run_2.a"]
         await world.engine.cancel("run_2")
     assert done.result["status"] == "succeeded"
-    calls = [one for one in world.hands.calls if one.run_id == "run_1"]
+    calls = [one for one in world.task_worker.calls if one.run_id == "run_1"]
     assert [f"{one.task_id[6:]}.{one.step_id}" for one in calls if one.approval in numbers] == [
         f"{task}.{name}" for task, many in (("a", 4), ("b", 1), ("c", 1)) for name, _, _ in CALLS[:many]
     ]
@@ -84,7 +84,7 @@ async def test_a_yes_counts_for_the_agent_in_its_run_as_far_as_was_said(scope: S
 async def test_what_waits_already_is_answered_with_it_and_a_merge_is_agreed_to_once_only() -> None:
     world = World()
     world.tool("srv.do", exit_code=0)
-    world.hands.asks.add("srv.do")
+    world.task_worker.asks.add("srv.do")
     each = {"for_each": ["x", "y", "z"], "parallel": 3}
     beside = [{"id": "s", "tool": "srv.do", "args": {"n": "${item}"}, **each}]
     async with world.working(), asyncio.timeout(BOUND_SECONDS):
@@ -94,7 +94,7 @@ async def test_what_waits_already_is_answered_with_it_and_a_merge_is_agreed_to_o
             await world.swarm.agree({name: first[name] for name in first if name != "digest"}, by="me", scope="tool")
         await world.swarm.agree(first, by="me", scope="tool")
         assert (await world.engine.wait("run_1")).result["status"] == "succeeded"
-    approvals = {one.approval for one in world.hands.calls if one.approval}
+    approvals = {one.approval for one in world.task_worker.calls if one.approval}
     assert approvals == {one["id"] for one in (first, second, third)}
 
 

@@ -149,7 +149,7 @@ async def test_a_terminal_that_is_just_being_opened_is_ended_when_it_is_there(ho
             await world.engine.wait("run_1")
         await world.swarm.settled()
     assert world.open == {}
-    assert [call.tool for call in world.hands.calls if call.tool.endswith("close_session")] == [
+    assert [call.tool for call in world.task_worker.calls if call.tool.endswith("close_session")] == [
         "ai-session.close_session"
     ]
 
@@ -183,7 +183,9 @@ async def test_terminals_of_runs_that_are_over_are_ended_by_who_executes_next(tm
         await world.swarm.submit(settings(plan("ai-session.execute_command")), "run_3", "/project")
         await world.running.wait()
         there, told = {**world.open}, list[int]()
-        await sweep(world.engine, world.hands, [ServerSettings(name="ai-session", command="x")], tmp_path, told.append)
+        await sweep(
+            world.engine, world.task_worker, [ServerSettings(name="ai-session", command="x")], tmp_path, told.append
+        )
         assert told == [4]
         gone = {"left", "part", "another try's", "another task's"}
         assert set(there) - set(world.open) == gone, "all others are a person's, of a run that goes on or was kept"

@@ -122,7 +122,7 @@ async def test_a_task_whose_review_goes_on_can_be_stopped() -> None:
     made.tool("srv.do", exit_code=0)
     cancelled = hanging(made, after=0)
     reached = asyncio.Event()
-    look = made.hands.acts["srv.look"]
+    look = made.task_worker.acts["srv.look"]
 
     async def seen(request: CallRequest) -> Any:
         reached.set()

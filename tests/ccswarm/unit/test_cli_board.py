@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccswarm.cli.board import Board
+from ccswarm.cli.board import RunTable
 from ccswarm.engines.base import Execution
 from ccswarm.journal.chain import Record
 from ccswarm.models import RunStatus
-from ccswarm.runs.events import Happening, cut, nested, of_record, task_of, timed, told
+from ccswarm.runs.events import RunEvent, cut, format_event, nested, of_record, task_of, timed
 
 RUN = "run_1"
 
 
-def event(name: str, execution: str = RUN, at: float = 0.0, **facts: Any) -> Happening:
-    return Happening(RUN, execution, {"event": name, **facts}, at)
+def event(name: str, execution: str = RUN, at: float = 0.0, **facts: Any) -> RunEvent:
+    return RunEvent(RUN, execution, {"event": name, **facts}, at)
 
 
-def started(attempt: int = 1, at: float = 0.0) -> Happening:
+def started(attempt: int = 1, at: float = 0.0) -> RunEvent:
     return event("task.started", task="a", agent="ada", attempt=attempt, at=at)
 
 
-def ended(status: str, summary: str = "", at: float = 0.0, *, again: bool = False) -> Happening:
+def ended(status: str, summary: str = "", at: float = 0.0, *, again: bool = False) -> RunEvent:
     facts = {"task": "a", "agent": "ada", "attempt": 1, "status": status, "summary": summary}
     return event("task.ended", **facts, again=again, at=at)
 
 
-def call(name: str, **facts: Any) -> Happening:
+def call(name: str, **facts: Any) -> RunEvent:
     facts = {"run": RUN, "task": "run_1.a", "agent": "ada", "tool": "x.do", "call": "c1", **facts}
     return of_record(RUN, Record("w", 1, 5.0, name, facts))
 
 
 def test_a_task_goes_its_way() -> None:
-    board = Board(RUN, ["a", "b"])
+    board = RunTable(RUN, ["a", "b"])
     board.take(event("run.started", tasks=["a", "b"], agents=1))
     board.take(started(at=10.0))
     row = board.rows["a"]
@@ -50,7 +50,7 @@ def test_a_task_goes_its_way() -> None:
 
 
 def test_it_waits_for_people_when_nothing_else_goes_on() -> None:
-    board = Board(RUN, ["a"])
+    board = RunTable(RUN, ["a"])
     board.take(started())
     asked = {"id": "ap_1", "agent": "ada", "tool": "x.do", "arguments": {"text": "one\ntwo"}}
     board.take(event("approval.asked", "run_1.a", **asked))
@@ -68,7 +68,7 @@ def test_it_waits_for_people_when_nothing_else_goes_on() -> None:
 
 
 def test_parts_stand_under_the_task_that_handed_them_on() -> None:
-    board = Board(RUN, ["a", "b"])
+    board = RunTable(RUN, ["a", "b"])
     board.take(started(at=1.0))
     board.take(event("work.handed_on", "run_1.a", run="run_1.a.hand", agent="ada", step="hand", tasks=["x", "y"]))
     assert board.rows["a"].said == "hands 2 tasks on: x, y"
@@ -92,7 +92,7 @@ def test_parts_stand_under_the_task_that_handed_them_on() -> None:
 
 
 def test_who_judges_work_is_a_part_of_it() -> None:
-    board = Board(RUN, ["a"])
+    board = RunTable(RUN, ["a"])
     board.take(started(at=1.0))
     board.take(event("review.asked", "run_1.a~2", 2.0, by=["bob", "cy"], visit=1))
     assert board.rows["a"].said == "to be reviewed by bob, cy"
@@ -112,7 +112,7 @@ def test_tasks_are_followed_by_their_parts() -> None:
 
 
 def test_what_was_done_before_is_done() -> None:
-    board = Board(RUN, ["a", "b"])
+    board = RunTable(RUN, ["a", "b"])
     board.take(event("run.started", tasks=["a", "b"], agents=1, continues="run_0", done=["b"]))
     assert (board.rows["b"].status, board.rows["b"].said) == (RunStatus.SUCCEEDED, "in run_0")
 
@@ -122,7 +122,7 @@ def test_events_without_times_get_those_of_what_they_are_about() -> None:
         RUN: Execution(RUN, "run", RunStatus.SUCCEEDED, created_at=1.0, ended_at=9.0),
         "run_1.a": Execution("run_1.a", "task", RunStatus.SUCCEEDED, created_at=2.0, ended_at=8.0),
     }
-    happenings = [
+    run_events = [
         event("run.started", tasks=["a"], agents=1),
         started(),
         event("gates.held", "run_1.a", said=""),
@@ -131,18 +131,20 @@ def test_events_without_times_get_those_of_what_they_are_about() -> None:
         ended("succeeded"),
         event("run.ended", status="succeeded", counts={}),
     ]
-    assert [one.at for one in timed(happenings, executions)] == [1.0, 2.0, 2.0, 6.0, 6.0, 8.0, 9.0]
+    assert [one.at for one in timed(run_events, executions)] == [1.0, 2.0, 2.0, 6.0, 6.0, 8.0, 9.0]
 
 
 def test_lines_are_one_line_whatever_is_in_them() -> None:
-    assert told(event("gate.failed", "run_1.a~2", said="gate `x`:\n  1\n2")) == "a: gate `x`: 1 2"
-    assert told(event("merge", "run_1.a", ref="r", conflict="a.txt")) == "a: merge of r: it cannot be merged"
-    assert told(event("something.new", number=1)) == "something.new number=1"
-    assert told(event("agent.said", "run_1.a", text="I\nsee", turn=2, tokens=12)) == "a: says: I see (12 tokens)"
-    assert told(event("work.came_back", "run_1.a~2.h.x~3", run="run_1.a~2.h.x~3.g", status="failed")) == (
+    assert format_event(event("gate.failed", "run_1.a~2", said="gate `x`:\n  1\n2")) == "a: gate `x`: 1 2"
+    assert format_event(event("merge", "run_1.a", ref="r", conflict="a.txt")) == "a: merge of r: it cannot be merged"
+    assert format_event(event("something.new", number=1)) == "something.new number=1"
+    assert (
+        format_event(event("agent.said", "run_1.a", text="I\nsee", turn=2, tokens=12)) == "a: says: I see (12 tokens)"
+    )
+    assert format_event(event("work.came_back", "run_1.a~2.h.x~3", run="run_1.a~2.h.x~3.g", status="failed")) == (
         "a.h.x: what was handed on is failed"
     )
-    assert told(call("call.refused", status="denied", code="not_granted", message="no\nway")) == (
+    assert format_event(call("call.refused", status="denied", code="not_granted", message="no\nway")) == (
         "a: ada x.do → denied not_granted: no way (0.0 s)"
     )
     assert len(cut("x" * 500)) == 120

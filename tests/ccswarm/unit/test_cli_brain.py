@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ccswarm.brains.base import Means
+from ccswarm.brains.base import WorkerContext
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.cli_world import TASK, CliWorld, ended, started
@@ -65,7 +65,7 @@ async def test_a_program_works_and_finishes(cli: CliWorld, home: Path) -> None:
     prompt = heard.read_text()
     for words in ("the agent ada", "Be terse.", "count the files", "/project", "`finish`"):
         assert words in prompt
-    assert [call.tool for call in cli.world.hands.calls if call.agent == "ada"] == ["srv.do"]
+    assert [call.tool for call in cli.world.task_worker.calls if call.agent == "ada"] == ["srv.do"]
     assert not list((home / "guests").iterdir()), "nothing is left of the program's directory"
 
 
@@ -90,7 +90,7 @@ async def test_the_token_is_in_no_word_and_no_record(cli: CliWorld, home: Path) 
 
 
 async def test_a_key_reaches_the_program_and_nothing_else(cli: CliWorld, home: Path) -> None:
-    key = cli.world.hands.means.secret("SOME")
+    key = cli.world.task_worker.worker_context.secret("SOME")
     given = plan("length:API_KEY", "call:srv__do:{}", "hang", more={"environment": {"API_KEY": "$SOME"}})
     async with started(cli, given) as name:
         (said,) = await cli.events("agent.said")
@@ -119,7 +119,7 @@ async def test_what_is_not_granted_is_denied(cli: CliWorld, home: Path) -> None:
     del seen
     task = await cli.run(plan("call:other__secret:{}", "call:srv__do:{}", "finish:succeeded:ok"))
     assert task["status"] == "succeeded"
-    assert [call.tool for call in cli.world.hands.calls if call.agent == "ada"] == ["srv.do"]
+    assert [call.tool for call in cli.world.task_worker.calls if call.agent == "ada"] == ["srv.do"]
 
 
 ENDS = {
@@ -182,7 +182,9 @@ async def test_a_program_that_is_not_there(cli: CliWorld) -> None:
 async def test_a_terminal_that_cannot_run_it(cli: CliWorld) -> None:
     cli.terminals.environ["PATH"] = "/nowhere"
     given = plan("say:never")
-    cli.world.hands.means = Means(lambda _: "", {"PYTHONPATH": "/nowhere"}, cli.world.hands.means.state_directory)
+    cli.world.task_worker.worker_context = WorkerContext(
+        lambda _: "", {"PYTHONPATH": "/nowhere"}, cli.world.task_worker.worker_context.state_directory
+    )
     cli.terminals.environ["PYTHONSAFEPATH"] = "1"
     cli.terminals.environ["PYTHONHOME"] = "/nowhere"
     task = await cli.run(given)

@@ -9,7 +9,7 @@ import pytest
 
 from ccswarm.app import App
 from ccswarm.cli.watch import Interrupts, Watch
-from ccswarm.runs.feed import Feed
+from ccswarm.runs.feed import EventStream
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.unit.swarm_world import World, settings, steps
 
@@ -26,13 +26,15 @@ async def test_all_of_a_new_run_is_said_however_far_it_is_when_it_is_looked_at(
     await world.run(PLAN)
     app = App(settings(PLAN), tmp_path, world.engine, world.swarm)
 
-    async def said(feed: Feed, *before: object) -> list[str]:
+    async def said(feed: EventStream, *before: object) -> list[str]:
         watch = Watch(app, feed, PLAN, await feed.past() if before else [], no_wait=False, as_json=False)
         async with asyncio.timeout(BOUND_SECONDS):
             assert await watch.until_left(Interrupts()) == 0
         return [line for line in capsys.readouterr().out.splitlines() if "\t" not in line]
 
-    started, *_, ended, answer = await said(Feed(world.engine, "run_1"))
+    started, *_, ended, answer = await said(EventStream(world.engine, "run_1"))
     assert (started, ended) == ("run started: 1 task, 1 agent", "run succeeded: 1 succeeded")
     assert answer == '{"status": "ok"}'
-    assert await said(Feed(world.engine, "run_1"), "resumed") == [answer], "what was said before is not said again"
+    assert await said(EventStream(world.engine, "run_1"), "resumed") == [answer], (
+        "what was said before is not said again"
+    )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ccswarm.clients._address import Veil, headers_of
+from ccswarm.clients._address import SecretScrubber, headers_of
 from ccswarm.clients.mcp.elicitation import answered, going_on
 from ccswarm.config import config
 from ccswarm.config.settings import ServerSettings, in_clear
@@ -86,8 +86,8 @@ def test_headers_name_their_secrets(tmp_path: Path) -> None:
         "X-Team": "$TEAM",
     }
     env = {"TOKEN": "Bearer abcdefgh", "ID": "session-1", "TEAM": "blue-team"}
-    veil = Veil()
-    sent = headers_of(ServerSettings(name="s", url="https://x", headers=headers), env, veil)
+    scrubber = SecretScrubber()
+    sent = headers_of(ServerSettings(name="s", url="https://x", headers=headers), env, scrubber)
     assert sent == {
         "Authorization": "Bearer abcdefgh",
         "X-Key": "from-a-file",
@@ -95,7 +95,7 @@ def test_headers_name_their_secrets(tmp_path: Path) -> None:
         "X-Team": "blue-team",
     }
     told = {"a": ["abcdefgh", {"from-a-file": 1}], "b": "session-1 blue-team", "c": None}
-    assert veil.value(told) == {
+    assert scrubber.value(told) == {
         "a": ["[REDACTED:Authorization]", {"[REDACTED:X-Key]": 1}],
         "b": "[REDACTED:Cookie] blue-team",
         "c": None,
@@ -106,14 +106,14 @@ def test_headers_name_their_secrets(tmp_path: Path) -> None:
 def test_what_is_named_must_be_there(value: str) -> None:
     settings = ServerSettings(name="s", url="https://x", headers={"Authorization": value})
     with pytest.raises(ServerUnavailable, match=r"names? a variable that is not set"):
-        headers_of(settings, {}, Veil())
+        headers_of(settings, {}, SecretScrubber())
 
 
 def test_short_values_are_words() -> None:
-    veil = Veil()
-    veil.add("A", "yes")
-    veil.add("B", None)
-    assert veil.text("yes or no") == "yes or no"
+    scrubber = SecretScrubber()
+    scrubber.add("A", "yes")
+    scrubber.add("B", None)
+    assert scrubber.text("yes or no") == "yes or no"
 
 
 async def blue(message: str, schema: Any) -> dict[str, Any] | None:

@@ -12,8 +12,8 @@ from ccswarm.clients.mail import TOOLS
 from ccswarm.config.config import section_of
 from ccswarm.config.settings import AgentSettings, Gate, PlanStep, SwarmSettings, TaskSettings
 from ccswarm.errors import PlanInvalid
-from ccswarm.plan.crew import Crew
 from ccswarm.plan.delegation import SCHEMA, DelegatedGate, DelegatedStep, DelegatedTask, delegated
+from ccswarm.plan.team import Team
 from ccswarm.toolbox.schemas import Schema
 
 TASK: dict[str, Any] = {"id": "x", "text": "hi", "agent": "ada"}
@@ -161,13 +161,13 @@ SHELL = ("ai-session.create_session", "ai-session.execute_command", "ai-session.
 )
 def test_gates_need_an_agent_that_may_run_commands(grants: tuple[str, ...], missing: tuple[str, ...]) -> None:
     agents = [AgentSettings(name="cleo", type="coordinator", grants=grants), AgentSettings(name="ada", grants=("*",))]
-    crew = Crew(SwarmSettings(topology="star"), agents)
-    assert crew.delegated("cleo", [TASK]).tasks[0].gates == ()
+    team = Team(SwarmSettings(topology="star"), agents)
+    assert team.delegated("cleo", [TASK]).tasks[0].gates == ()
     if not missing:
-        assert crew.delegated("cleo", [{**TASK, "gates": [{"command": "id"}]}]).tasks[0].gates
+        assert team.delegated("cleo", [{**TASK, "gates": [{"command": "id"}]}]).tasks[0].gates
         return
     with pytest.raises(PlanInvalid) as refused:
-        crew.delegated("cleo", [{**TASK, "gates": [{"command": "id"}]}])
+        team.delegated("cleo", [{**TASK, "gates": [{"command": "id"}]}])
     assert refused.value.message == (
         "task x: gates: agent cleo may not run commands, and gates are commands that act for it: it has no grant for "
         + ", ".join(missing)

@@ -17,7 +17,7 @@ from ccswarm.evaluation import runner
 from ccswarm.evaluation import suite as evaluation
 from ccswarm.evaluation.report import Result
 from ccswarm.evaluation.suite import Case, Entrant, Suite
-from ccswarm.evaluation.workdir import Place
+from ccswarm.evaluation.workdir import WorkDirectory
 from ccswarm.plan import check
 
 HEAD = '[suite]\nname = "small"\n'
@@ -163,17 +163,17 @@ def test_nothing_of_the_configuration_but_its_servers_is_used() -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "place", {"PATH": os.environ["PATH"]})
+def place(tmp_path: Path) -> WorkDirectory:
+    return WorkDirectory(tmp_path / "place", {"PATH": os.environ["PATH"]})
 
 
-def git(place: Place, *words: str) -> str:
+def git(place: WorkDirectory, *words: str) -> str:
     return subprocess.run(
         ["git", *words], cwd=place.directory, check=True, capture_output=True, text=True
     ).stdout.strip()
 
 
-def test_a_place_begins_the_same_each_time(place: Place, tmp_path: Path) -> None:
+def test_a_place_begins_the_same_each_time(place: WorkDirectory, tmp_path: Path) -> None:
     (tmp_path / "beside/deep").mkdir(parents=True)
     (tmp_path / "beside/deep/run.sh").write_text("echo\n")
     (tmp_path / "beside/deep/run.sh").chmod(0o755)
@@ -192,14 +192,14 @@ def test_a_place_begins_the_same_each_time(place: Place, tmp_path: Path) -> None
     assert [line.split()[1:] for line in first.splitlines()] == [["A", "Person", "More"], ["A", "Person", "Begin"]]
 
 
-def test_a_setup_that_fails_is_told_in_its_own_words(place: Place, tmp_path: Path) -> None:
+def test_a_setup_that_fails_is_told_in_its_own_words(place: WorkDirectory, tmp_path: Path) -> None:
     with pytest.raises(WorkspaceUnusable, match="exit code 3: so it is"):
         place.fill(case(setup=["echo so it is >&2; exit 3"]), tmp_path)
     with pytest.raises(WorkspaceUnusable, match="false"):
         place.fill(case(setup=["false\ntrue"]), tmp_path)
 
 
-def test_files_are_put_in_place_whatever_was_left_there(place: Place, tmp_path: Path) -> None:
+def test_files_are_put_in_place_whatever_was_left_there(place: WorkDirectory, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").write_text("mine")
@@ -216,7 +216,7 @@ def test_files_are_put_in_place_whatever_was_left_there(place: Place, tmp_path: 
     assert [(one.name, one.read_text()) for one in outside.iterdir()] == [("kept", "mine")]
 
 
-def test_clearing_follows_no_links_and_opens_what_was_closed(place: Place, tmp_path: Path) -> None:
+def test_clearing_follows_no_links_and_opens_what_was_closed(place: WorkDirectory, tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("mine")
     (place.directory / "link").symlink_to(tmp_path)
     (place.directory / "closed/in").mkdir(parents=True)
@@ -231,7 +231,7 @@ def test_clearing_follows_no_links_and_opens_what_was_closed(place: Place, tmp_p
     assert (tmp_path / "outside").read_text() == "mine"
 
 
-def test_what_is_kept_is_all_that_was_there(place: Place, tmp_path: Path) -> None:
+def test_what_is_kept_is_all_that_was_there(place: WorkDirectory, tmp_path: Path) -> None:
     place.fill(case(files={"a/b": "c"}), tmp_path)
     place.keep(tmp_path / "kept/one")
     assert list(place.directory.iterdir()) == []

@@ -14,7 +14,7 @@ import pytest
 from ccswarm.config.settings import PlanStep
 from ccswarm.evaluation import suite
 from ccswarm.evaluation.suite import Case
-from ccswarm.evaluation.workdir import Place
+from ccswarm.evaluation.workdir import WorkDirectory
 
 ROOT = Path(__file__).parents[3]
 FILE = ROOT / "ccswarm/evaluation/suites/basics.toml"
@@ -38,42 +38,42 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 @pytest.fixture
-def place(case: Case, tmp_path: Path) -> Place:
-    place = Place(tmp_path / "place", {"PATH": os.environ["PATH"]})
+def place(case: Case, tmp_path: Path) -> WorkDirectory:
+    place = WorkDirectory(tmp_path / "place", {"PATH": os.environ["PATH"]})
     place.fill(case, FILE.parent)
     return place
 
 
-def run(place: Place, command: str) -> subprocess.CompletedProcess[str]:
+def run(place: WorkDirectory, command: str) -> subprocess.CompletedProcess[str]:
     env = {"PATH": os.environ["PATH"], "HOME": str(place.directory.parent), "LC_ALL": "C.UTF-8"}
     return subprocess.run(
         ["bash", "-c", command], cwd=place.directory, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
 
 
-def gates_hold(place: Place, case: Case) -> bool:
+def gates_hold(place: WorkDirectory, case: Case) -> bool:
     place.put(case.gate_files)
     return all(run(place, command).returncode == 0 for command in case.gates)
 
 
-def do(place: Place, commands: Sequence[str | PlanStep]) -> None:
+def do(place: WorkDirectory, commands: Sequence[str | PlanStep]) -> None:
     for command in commands:
         assert isinstance(command, str)
         done = run(place, command)
         assert done.returncode == 0, (command, done.stdout, done.stderr)
 
 
-def test_nothing_done_is_refused(place: Place, case: Case) -> None:
+def test_nothing_done_is_refused(place: WorkDirectory, case: Case) -> None:
     assert not gates_hold(place, case)
 
 
-def test_what_only_looks_like_a_solution_is_refused(place: Place, case: Case) -> None:
+def test_what_only_looks_like_a_solution_is_refused(place: WorkDirectory, case: Case) -> None:
     assert case.wrong
     do(place, case.wrong)
     assert not gates_hold(place, case)
 
 
-def test_solutions_pass(place: Place, case: Case) -> None:
+def test_solutions_pass(place: WorkDirectory, case: Case) -> None:
     assert case.steps
     if case.id in IN_TERMINALS:
         assert any(isinstance(step, PlanStep) for step in case.steps)
@@ -95,7 +95,7 @@ def test_the_suite_of_the_guide_is_one(tmp_path: Path) -> None:
     assert found
     (tmp_path / "mine.toml").write_text(found[1])
     (case,) = suite.load(tmp_path / "mine.toml").cases
-    place = Place(tmp_path / "place", {"PATH": os.environ["PATH"]})
+    place = WorkDirectory(tmp_path / "place", {"PATH": os.environ["PATH"]})
     for commands, wanted in ((case.steps, True), (case.wrong, False), ((), False)):
         place.fill(case, tmp_path)
         do(place, commands)

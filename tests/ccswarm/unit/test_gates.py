@@ -60,8 +60,8 @@ class Shell(World):
         self.shell = MemoryClient("ai-session", shell)
         self.vault = MemoryClient("vault", [tool("ping", done)])
         self.files = MemoryClient("files", [tool("look", done, read_only=True)])
-        self.hands = self.toolboxes = ToolboxHands(where, self.shell, self.vault, self.files, process=process)
-        self.swarm = type(self.swarm)(self.engine, self.hands)
+        self.task_worker = self.toolboxes = ToolboxHands(where, self.shell, self.vault, self.files, process=process)
+        self.swarm = type(self.swarm)(self.engine, self.task_worker)
 
     def made(self) -> list[tuple[str, str]]:
         """Who called what at a server, in order."""
@@ -118,8 +118,8 @@ async def test_a_gate_of_a_delegation_acts_for_who_hands_the_work_on(tmp_path: P
 async def test_a_gate_without_the_grants_is_refused_before_anything_runs(tmp_path: Path, where: str) -> None:
     world = Shell(tmp_path)
     if where == "delegation":
-        crew = agents(cleo={"grants": ["swarm.delegate"]}, bob={"grants": ["files.*", "ai-session.*"]})
-        run = await world.run({**handed_on(part(GATE)), "agents": crew})
+        team = agents(cleo={"grants": ["swarm.delegate"]}, bob={"grants": ["files.*", "ai-session.*"]})
+        run = await world.run({**handed_on(part(GATE)), "agents": team})
     else:
         run = await world.run({"agents": agents(), "tasks": [{**part(GATE), "id": "main"}]}, origin=Origin.CLIENT)
     assert run.result["status"] == "failed"
@@ -149,8 +149,8 @@ async def test_no_gate_names_a_tool_but_the_persons(tmp_path: Path, gate: Mappin
 
 async def test_a_clients_gate_acts_for_who_does_the_task(tmp_path: Path) -> None:
     world = Shell(tmp_path)
-    crew = agents(bob={"grants": ["files.*", "ai-session.*"]})
-    plan = {"agents": crew, "tasks": [{**part(GATE), "id": "main"}]}
+    team = agents(bob={"grants": ["files.*", "ai-session.*"]})
+    plan = {"agents": team, "tasks": [{**part(GATE), "id": "main"}]}
     run = await world.run(plan, origin=Origin.CLIENT)
     assert run.result["status"] == "succeeded", run.result
     assert world.by("bob") == [*CALLS]
@@ -178,9 +178,9 @@ async def test_gates_count_in_the_budgets_of_whom_they_act_for(tmp_path: Path) -
 
 async def test_a_person_is_asked_once_for_each_gate_and_shown_its_command(tmp_path: Path) -> None:
     world = Shell(tmp_path)
-    crew = agents(bob={"grants": ["files.*", "ai-session.*"], "approval": "all"})
+    team = agents(bob={"grants": ["files.*", "ai-session.*"], "approval": "all"})
     gates = [{"command": "make test"}, {"command": "make lint"}]
-    plan = {"agents": crew, "tasks": [{**part(*gates), "id": "main", "visits": 1}]}
+    plan = {"agents": team, "tasks": [{**part(*gates), "id": "main", "visits": 1}]}
     asked: list[Mapping[str, Any]] = []
     async with world.working(), asyncio.timeout(BOUND_SECONDS):
         await world.swarm.submit(settings(plan), "run_1", "/project")
@@ -239,9 +239,9 @@ async def test_who_hands_on_what_was_handed_on_gains_nothing(tmp_path: Path) -> 
 
 async def test_steps_that_are_handed_on_use_the_tools_of_who_does_them(tmp_path: Path) -> None:
     world = Shell(tmp_path)
-    crew = agents(cleo={"grants": ["*"]})
+    team = agents(cleo={"grants": ["*"]})
     for number, wanted in enumerate(("vault.ping", "ai-session.execute_command")):
-        plan = handed_on(part(steps=steps("s", tool=wanted)), agents=crew)
+        plan = handed_on(part(steps=steps("s", tool=wanted)), agents=team)
         run = await world.run(plan, f"run_{number}")
         assert run.result["status"] == "failed"
         assert f"agent bob has no grant for {wanted}" in summary(run)
@@ -264,8 +264,8 @@ async def test_a_task_that_is_stopped_while_its_gate_runs_is_not_done_again(tmp_
 async def test_a_gate_goes_on_where_another_process_was_killed(tmp_path: Path) -> None:
     """With the answer of the person, who is not asked again."""
     one = Shell(tmp_path, hang=True)
-    crew = agents(bob={"grants": ["files.*", "ai-session.*"], "approval": "all"})
-    plan = {"agents": crew, "tasks": [{**part(GATE), "id": "main"}]}
+    team = agents(bob={"grants": ["files.*", "ai-session.*"], "approval": "all"})
+    plan = {"agents": team, "tasks": [{**part(GATE), "id": "main"}]}
     async with one.working(), asyncio.timeout(BOUND_SECONDS):
         await one.swarm.submit(settings(plan), "run_1", "/project")
         for _ in range(2):
@@ -286,19 +286,19 @@ async def test_a_program_that_hands_work_on_gains_nothing(home: Path) -> None:
     """As above, by the program that thinks for an agent: it is told, and nothing is handed on."""
     terminals = Terminals()
     cli = CliWorld(home, terminals)
-    cli.world.hands.own.add("swarm.delegate")
+    cli.world.task_worker.own.add("swarm.delegate")
     tasks = [part(GATE), part({"command": "", "tool": "vault.ping"}), part(GATE, review={"by": ["ada"]})]
     calls = [f"call:swarm__delegate:{json.dumps({'tasks': [one]})}" for one in tasks]
     words = [sys.executable, str(SCRIPTED), "{mcp_config}", *calls, "finish:succeeded:it was refused"]
     brain = {"brain": "cli", "settings": {"program": "scripted", "command": words}}
-    crew = agents(cleo={**brain, "grants": ["swarm.delegate"]})
+    team = agents(cleo={**brain, "grants": ["swarm.delegate"]})
     main = {"id": "main", "text": "hand it on", "agent": "cleo"}
     try:
-        task = await cli.run({"swarm": {"topology": "mesh"}, "agents": crew, "tasks": [main]})
+        task = await cli.run({"swarm": {"topology": "mesh"}, "agents": team, "tasks": [main]})
     finally:
         await terminals.close()
     assert (task["status"], task["summary"]) == ("succeeded", "it was refused")
-    by_agents = [call for call in cli.world.hands.calls if call.agent != "orchestrator"]
+    by_agents = [call for call in cli.world.task_worker.calls if call.agent != "orchestrator"]
     assert [(call.agent, call.tool) for call in by_agents] == [("cleo", "swarm.delegate")] * 3
     assert await cli.events("work.handed_on") == []
 

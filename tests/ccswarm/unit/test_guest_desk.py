@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from ccswarm.brains.base import Means
-from ccswarm.bridge.bridge import Desk, place, shown_names
+from ccswarm.brains.base import WorkerContext
+from ccswarm.bridge.bridge import ToolBridge, place, shown_names
 from ccswarm.engines.base import Execution
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus, ToolInfo
 from tests.bounds import BOUND_SECONDS
@@ -30,7 +30,7 @@ TASK = "run_1.main"
 
 def new_world(home: Path, world: World | None = None) -> World:
     world = world or World()
-    world.hands.means = Means(lambda _: "", {}, home)
+    world.task_worker.worker_context = WorkerContext(lambda _: "", {}, home)
     return world
 
 
@@ -42,7 +42,7 @@ async def opened(world: World) -> str:
                 break
         async for event in world.engine.events(TASK):
             if event["event"] == "desk.opened":
-                return place(world.hands.means.state_directory, TASK).guest("")
+                return place(world.task_worker.worker_context.state_directory, TASK).guest("")
     raise AssertionError("the task ended without a desk")
 
 
@@ -77,7 +77,9 @@ async def test_lists_what_is_granted_and_calls_it(home: Path) -> None:
     assert run.result["status"] == RunStatus.SUCCEEDED
     task = run.result["tasks"]["main"]
     assert (task["summary"], task["result"], task["usage"]["calls"]) == ("all done", {"n": 1}, 1)
-    assert [(call.step_id, call.tool, call.arguments) for call in world.hands.calls] == [("call 1", "srv.do", {"a": 1})]
+    assert [(call.step_id, call.tool, call.arguments) for call in world.task_worker.calls] == [
+        ("call 1", "srv.do", {"a": 1})
+    ]
     assert not list((home / "guests").iterdir()), "the socket has gone"
 
 
@@ -159,7 +161,7 @@ async def test_calls_go_on_side_by_side(home: Path) -> None:
 async def test_a_person_is_asked_and_the_call_waits(home: Path) -> None:
     world = new_world(home)
     world.tool("srv.do", found=42)
-    world.hands.asks.add("srv.do")
+    world.task_worker.asks.add("srv.do")
     async with at_the_desk(world) as client:
         await client.shake_hands()
         call = client.begin_call("srv__do")
@@ -216,7 +218,7 @@ async def test_a_worker_is_killed_and_the_program_goes_on(home: Path) -> None:
                 await client.call("finish", status="succeeded", summary="after all")
                 run = await over(second)
     assert run.result["tasks"]["main"]["summary"] == "after all"
-    assert [call.step_id for call in second.hands.calls] == ["call 2", "call 3"]
+    assert [call.step_id for call in second.task_worker.calls] == ["call 2", "call 3"]
 
 
 async def test_a_token_is_of_one_task(home: Path) -> None:
@@ -232,7 +234,7 @@ async def test_a_token_is_of_one_task(home: Path) -> None:
                 assert b"not of a task that is under way" in await stranger.process.stderr.read()
         assert mine.socket.stat().st_mode & 0o777 == 0o600
         assert mine.directory.stat().st_mode & 0o777 == 0o700
-    assert not world.hands.calls
+    assert not world.task_worker.calls
 
 
 async def test_a_budget_ends_the_task_and_tells_the_program(home: Path) -> None:
@@ -248,8 +250,8 @@ async def test_a_budget_ends_the_task_and_tells_the_program(home: Path) -> None:
         assert (await asyncio.wait_for(call, BOUND_SECONDS))["error"]["message"] == "the task is over"
 
 
-def desk(home: Path, answer_seconds: float) -> Desk:
-    return Desk(place(home, "e"), "ada", [ToolInfo("srv", "do")], answer_seconds=answer_seconds)
+def desk(home: Path, answer_seconds: float) -> ToolBridge:
+    return ToolBridge(place(home, "e"), "ada", [ToolInfo("srv", "do")], answer_seconds=answer_seconds)
 
 
 async def test_a_long_call_is_pending_and_waited_for(home: Path) -> None:
@@ -273,7 +275,7 @@ async def test_a_long_call_is_pending_and_waited_for(home: Path) -> None:
 
 
 async def test_who_wants_to_know_hears_that_a_call_goes_on(home: Path) -> None:
-    reception = Desk(place(home, "e"), "ada", [ToolInfo("srv", "do")], beat_seconds=0.05)
+    reception = ToolBridge(place(home, "e"), "ada", [ToolInfo("srv", "do")], beat_seconds=0.05)
     await reception.open()
     async with guest(place(home, "e").guest("")) as client:
         await client.shake_hands()

@@ -19,7 +19,7 @@ AGENTS[0] |= {"type": "coordinator"}
 
 def world_of(*own: str) -> World:
     world = World()
-    world.hands.own |= {"swarm.delegate", *own}
+    world.task_worker.own |= {"swarm.delegate", *own}
     return world
 
 
@@ -57,10 +57,10 @@ async def test_a_coordinator_has_others_work_and_goes_on_with_what_they_found() 
     found = done.result["tasks"]["main"]["result"]["steps"]
     assert found["tell"]["said"] == "3 by ada"
     assert found["hand"]["tasks"]["two"]["result"]["steps"]["c"]["said"] == 3
-    assert [(call.agent, call.step_id) for call in world.hands.calls] == [
+    assert [(call.agent, call.step_id) for call in world.task_worker.calls] == [
         ("cleo", "hand"), ("ada", "c"), ("bob", "c"), ("cleo", "tell"),
     ]  # fmt: skip
-    assert {call.run_id for call in world.hands.calls} == {"run_1"}
+    assert {call.run_id for call in world.task_worker.calls} == {"run_1"}
     assert done.result["usage"]["calls"] == 4
     events = [(event["event"], event.get("run")) for event in await world.events("run_1.main")]
     assert events == [("work.handed_on", "run_1.main.hand"), ("work.came_back", "run_1.main.hand")]
@@ -79,7 +79,7 @@ async def test_work_goes_only_to_whom_the_agent_may_write() -> None:
     step = done.result["tasks"]["main"]["result"]["steps"]["hand"]
     assert step["tasks"]["down"]["status"] == "failed"
     assert "is for agent bob, which there is not" in step["tasks"]["down"]["summary"]
-    assert [call.agent for call in world.hands.calls] == ["cleo", "ada"]
+    assert [call.agent for call in world.task_worker.calls] == ["cleo", "ada"]
 
 
 async def test_how_deep_work_is_handed_on_is_bounded() -> None:
@@ -90,7 +90,7 @@ async def test_how_deep_work_is_handed_on_is_bounded() -> None:
     done = await world.run({**plan(delegate({"id": "d1", "steps": [middle]})), "swarm": {"topology": "mesh"}})
     shown = done.result["tasks"]["main"]["result"]["steps"]["hand"]["tasks"]["d1"]["result"]["steps"]["hand"]
     assert "spawn_depth is 2" in shown["tasks"]["d2"]["summary"]
-    assert len(world.hands.calls) == 3
+    assert len(world.task_worker.calls) == 3
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ async def test_work_that_cannot_be_done_is_not_handed_on(tasks: list[Any], said:
     done = await world.run(plan({"id": "hand", "tool": "swarm.delegate", "args": {"tasks": tasks}}))
     assert done.result["status"] == "failed"
     assert said in done.result["tasks"]["main"]["summary"]
-    assert len(world.hands.calls) == 1
+    assert len(world.task_worker.calls) == 1
 
 
 async def test_what_is_handed_on_uses_the_budgets_of_the_run() -> None:
@@ -179,7 +179,7 @@ async def test_a_second_process_goes_on_with_what_was_handed_on() -> None:
         await reached.wait()
         world.engine.kill()
     other = World(world.engine.store, "two")
-    other.hands.own = world.hands.own
+    other.task_worker.own = world.task_worker.own
     other.tool("srv.do")
     other.tool("srv.slow")
     async with other.working("other"), asyncio.timeout(BOUND_SECONDS):
@@ -229,7 +229,7 @@ async def test_as_many_as_a_quorum_are_enough() -> None:
 
 async def test_what_is_handed_on_again_in_a_second_visit_is_done_again() -> None:
     world = World()
-    world.hands.own.add("swarm.delegate")
+    world.task_worker.own.add("swarm.delegate")
     task = plan(delegate({"id": "part", "agent": "bob", "steps": steps("s")}))["tasks"][0]
     review = {"by": ["ada"], "steps": steps("look", tool="srv.look", expect={"exit_code": 0})}
     result = await judged(world, {"ada": [1, 0]}, {**plan(), "tasks": [{**task, "visits": 2, "review": review}]})
@@ -240,7 +240,7 @@ async def test_what_is_handed_on_again_in_a_second_visit_is_done_again() -> None
 
 async def test_a_person_is_asked_again_in_a_second_visit() -> None:
     world = World()
-    world.hands.asks.add("srv.do")
+    world.task_worker.asks.add("srv.do")
     world.tool("srv.do")
     world.tool("srv.look", exit_code=0)
     given = reviewed("ada")
@@ -254,7 +254,7 @@ async def test_a_person_is_asked_again_in_a_second_visit() -> None:
         await world.engine.wait("run_1")
     answers = [event for event in await world.events("run_1.main") if event["event"] == "approval.answered"]
     assert [one["reason"] for one in answers] == ["one", "two"]
-    assert [call.step_id for call in world.hands.calls if call.approval] == ["work", "work@2"]
+    assert [call.step_id for call in world.task_worker.calls if call.approval] == ["work", "work@2"]
 
 
 async def test_reviews_use_the_budget_of_the_task() -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from ccswarm.brains.base import Means
+from ccswarm.brains.base import WorkerContext
 from ccswarm.models import CallOutcome, CallRequest, CallStatus
-from ccswarm.runs.events import Happening
-from ccswarm.runs.events import told as of_people
+from ccswarm.runs.events import RunEvent
+from ccswarm.runs.events import format_event as of_people
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.llm_world import KEY, SECRET, finish, plan, served, told, world
 from tests.ccswarm.model_servers import Asked, Cut, Fail, ModelServer, Raw, Reply, Script, Stall, answers, loops, plays
@@ -168,13 +168,15 @@ async def test_a_maker_that_is_reached_elsewhere_is_told_once_and_gets_its_key()
     async with ModelServer(plays([LOOK, DONE]), key=SECRET) as model:
         place = f"{model.url}/v1"
         known = {"OPENAI_API_KEY": SECRET, "ANTHROPIC_API_KEY": "sk-of-another"}
-        made.hands.means = Means(lambda name: known.get(name, ""), {"OPENAI_BASE_URL": place}, Path("/nowhere"))
+        made.task_worker.worker_context = WorkerContext(
+            lambda name: known.get(name, ""), {"OPENAI_BASE_URL": place}, Path("/nowhere")
+        )
         done = await made.run(plan({"model": "openai:big"}))
     assert done.result["status"] == "succeeded", done.result
     assert model.refused == []
     (where,) = await told(made, "agent.reaches")
     assert (where["model"], where["place"]) == ("openai:big", f"{place} (OPENAI_BASE_URL)")
-    said = of_people(Happening("run_1", "run_1.t", where, 1.0))
+    said = of_people(RunEvent("run_1", "run_1.t", where, 1.0))
     assert said == f"t: asks openai:big at {place} (OPENAI_BASE_URL)"
 
 
@@ -297,8 +299,8 @@ async def test_the_key_is_in_no_event_and_no_result() -> None:
 async def test_makers_keys_stay_with_their_makers() -> None:
     """Some server is named, but no key for it."""
     made = looking()
-    made.hands.means = Means(
-        lambda name: f"secret of {name}", {"OPENAI_API_KEY": "own"}, made.hands.means.state_directory
+    made.task_worker.worker_context = WorkerContext(
+        lambda name: f"secret of {name}", {"OPENAI_API_KEY": "own"}, made.task_worker.worker_context.state_directory
     )
     async with ModelServer(answers([DONE])) as model:
         given = {name: value for name, value in served(model).items() if name != "key"}

@@ -43,8 +43,8 @@ class Den(World):
         self.files = MemoryClient("files", tools)
         self.toolbox_hands = ToolboxHands(where, self.files)
         self.engine = MemoryEngine()
-        self.hands = self.toolbox_hands
-        self.swarm = type(self.swarm)(self.engine, self.hands)
+        self.task_worker = self.toolbox_hands
+        self.swarm = type(self.swarm)(self.engine, self.task_worker)
 
     @property
     def reached(self) -> list[str]:
@@ -66,11 +66,11 @@ async def test_it_gives_no_grants_and_each_try_is_on_record(tmp_path: Path) -> N
         order("approvals.approve", id="ap_1"),
     ]
     den = Den(tmp_path, *orders)
-    crew = {"name": "bob", "grants": ["*"]}
+    team = {"name": "bob", "grants": ["*"]}
 
     def granted(server: ModelServer) -> dict[str, Any]:
         made = plan(served(server), task={"agent": "ada"}, grants=["files.read"])
-        return {**made, "agents": [*made["agents"], crew], "swarm": {"topology": "mesh"}}
+        return {**made, "agents": [*made["agents"], team], "swarm": {"topology": "mesh"}}
 
     result, server = await obeyed(den, granted)
     assert result["status"] == "succeeded"
@@ -124,7 +124,7 @@ async def test_it_makes_nobody_else_of_the_agent(tmp_path: Path) -> None:
     result, _ = await obeyed(den, granted)
     assert result["tasks"]["t"]["status"] == "succeeded", result["tasks"]["t"]["summary"]
     assert den.reached == ["read"]
-    assert {request.agent for request in den.hands.calls} == {"ada"}
+    assert {request.agent for request in den.task_worker.calls} == {"ada"}
 
 
 async def test_it_is_told_apart_from_what_people_say(tmp_path: Path) -> None:
@@ -159,8 +159,8 @@ async def test_a_call_that_may_have_been_made_is_told_as_such(tmp_path: Path) ->
             den.engine.kill()
         other = Den(tmp_path / "two", "")
         other.engine = MemoryEngine(den.engine.store)
-        other.hands = ToolboxHands(tmp_path / "two", other.files, process="two")
-        other.swarm = type(den.swarm)(other.engine, other.hands)
+        other.task_worker = ToolboxHands(tmp_path / "two", other.files, process="two")
+        other.swarm = type(den.swarm)(other.engine, other.task_worker)
         async with other.working("other"), asyncio.timeout(BOUND_SECONDS):
             done = await other.engine.wait("run_1")
     assert done.result["status"] == "succeeded"

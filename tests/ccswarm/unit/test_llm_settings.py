@@ -126,9 +126,9 @@ def test_no_key_goes_unencrypted_where_a_variable_says(value: str, said: str, mo
     (told,) = problems({"model": "openai:big"}, lambda _: "key")
     assert said in told
     assert "hunter2" not in told
-    means = replace(MEANS, variables={"OPENAI_BASE_URL": value})
+    worker_context = replace(MEANS, variables={"OPENAI_BASE_URL": value})
     with pytest.raises(PlanInvalid, match="OPENAI_BASE_URL"):
-        PLUGIN.begin(replace(ASSIGNMENT, settings={"model": "openai:big"}), means)
+        PLUGIN.begin(replace(ASSIGNMENT, settings={"model": "openai:big"}), worker_context)
     assert problems({"model": "openai:big", "base_url": "http://proxy.example/v1", "key": KEY}) == (), "it was said"
 
 

@@ -14,8 +14,8 @@ from ccswarm.brains.cli import prompts
 from ccswarm.brains.llm import prompts as prompt
 from ccswarm.brains.llm.plugin import PLUGIN
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
-from ccswarm.runs.events import Happening
-from ccswarm.runs.events import told as of_people
+from ccswarm.runs.events import RunEvent
+from ccswarm.runs.events import format_event as of_people
 from ccswarm.runs.status import facts_of
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.llm_world import MEANS, finish, plan, recorded, reply, told, world
@@ -34,7 +34,7 @@ async def ran(made: World, *replies: Mapping[str, Any], task: Any = None, **more
 
 
 def heard(made: World) -> list[tuple[str, dict[str, Any]]]:
-    return [(request.tool, dict(request.arguments)) for request in made.hands.calls]
+    return [(request.tool, dict(request.arguments)) for request in made.task_worker.calls]
 
 
 async def test_calls_of_one_answer_go_on_side_by_side_and_later_ones_use_what_came() -> None:
@@ -285,8 +285,8 @@ async def test_killed_in_the_middle_of_calls_it_goes_on_with_one_history() -> No
     assert [one["text"] for one in await told(other, "agent.said")] == ["One.", "Two.", "Three.", ""]
     assert made.ran == ["turn1.call1", "turn2.call2", "turn2.call3"]
     assert "turn1.call1" not in other.ran, "what is recorded is not called again"
-    again = [call for call in other.hands.calls if call.step_id == "turn2.call3"]
-    assert [(call.key, call.claim) for call in again] == [(made.hands.calls[2].key, "one")]
+    again = [call for call in other.task_worker.calls if call.step_id == "turn2.call3"]
+    assert [(call.key, call.claim) for call in again] == [(made.task_worker.calls[2].key, "one")]
 
 
 @pytest.mark.parametrize("moment", range(2, 50, 2))
@@ -324,7 +324,7 @@ async def test_killed_at_any_moment_it_comes_to_the_same(moment: int) -> None:
 async def test_a_person_is_asked_and_the_answer_may_come_after_a_kill() -> None:
     made = world()
     made.tool("srv.look", found=1)
-    made.hands.asks.add("srv.look")
+    made.task_worker.asks.add("srv.look")
     agreed = settings(plan(recorded(reply(LOOK), reply(LOOK, text="Again."), reply(finish()))))
     async with made.working(), asyncio.timeout(BOUND_SECONDS):
         await made.swarm.submit(agreed, "run_1", "/project")
@@ -334,7 +334,7 @@ async def test_a_person_is_asked_and_the_answer_may_come_after_a_kill() -> None:
     assert made.ran == []
     other = world(made.engine.store, "two")
     other.tool("srv.look", found=1)
-    other.hands.asks.add("srv.look")
+    other.task_worker.asks.add("srv.look")
     async with other.working("other"), asyncio.timeout(BOUND_SECONDS):
         for yes in (True, False):
             while not (asked := await other.swarm.approvals()):
@@ -349,7 +349,7 @@ async def test_a_person_is_asked_and_the_answer_may_come_after_a_kill() -> None:
 
 def test_people_are_told_in_one_line() -> None:
     def line(event: str, **facts: Any) -> str:
-        return of_people(Happening("run_1", "run_1.t", {"event": event, "at": 1.0, **facts}, 1.0))
+        return of_people(RunEvent("run_1", "run_1.t", {"event": event, "at": 1.0, **facts}, 1.0))
 
     assert line("agent.said", text="I\nlook.", calls=["srv.look"], tokens=7) == "t: says: I look. (7 tokens)"
     assert line("agent.said", text="", calls=["srv.look", "finish"], tokens=0) == "t: calls srv.look, finish"

@@ -42,8 +42,8 @@ class Dying(World):
             tool("close_session", self._closed, properties=session),
         ]
         self.shell = MemoryClient("ai-session", tools)
-        self.hands = ToolboxHands(where, self.shell, MemoryClient("files", [tool("look", self._closed)]))
-        self.swarm = type(self.swarm)(self.engine, self.hands)
+        self.task_worker = ToolboxHands(where, self.shell, MemoryClient("files", [tool("look", self._closed)]))
+        self.swarm = type(self.swarm)(self.engine, self.task_worker)
         self.ended: list[str] = []
 
     async def _opened(self, _: Received) -> Mapping[str, Any]:
@@ -77,13 +77,13 @@ async def test_a_command_is_waited_for_although_the_server_was_lost_meanwhile(
     tmp_path: Path, task: Mapping[str, Any]
 ) -> None:
     thinks = recorded(reply(("bash", {"command": "make test"})), reply(finish(result={"said": "$1.output"})))
-    crew = [
+    team = [
         {"name": "ann", "grants": ["files.*"]},
         {"name": "wim", "grants": ["ai-session.*"], "settings": {"words": "commands"}},
         {"name": "ada", "brain": "llm", "grants": ["ai-session.*"], "settings": thinks},
     ]
     made = Dying(tmp_path)
-    done = await made.run({"agents": crew, "tasks": [task]})
+    done = await made.run({"agents": team, "tasks": [task]})
     assert done.result["status"] == RunStatus.SUCCEEDED, done.result["tasks"]
     assert made.deaths["read_output"] == 0
     commands = [one for one in made.shell.received if one.tool == "execute_command"]
@@ -93,7 +93,7 @@ async def test_a_command_is_waited_for_although_the_server_was_lost_meanwhile(
 async def test_terminals_are_ended_although_the_server_was_lost_meanwhile(tmp_path: Path) -> None:
     made = Dying(tmp_path)
     cleaner = AgentSettings(name=CLEANER, grants=tools_for_ending("ai-session"))
-    call = await made.hands.call({CLEANER: cleaner}, "/project")
+    call = await made.task_worker.call({CLEANER: cleaner}, "/project")
     assert await Terminals(call, "ai-session", "r").end() == ""
     assert made.ended == ["close_session"]
     made.deaths["list_sessions"] = MOST_SENDS

@@ -11,14 +11,14 @@ import pytest
 from ccswarm.clients.mail import PLUGIN, Mailboxes
 from ccswarm.config.settings import AgentSettings, SwarmSettings
 from ccswarm.errors import InvalidArguments, UnknownTool
-from ccswarm.plan.crew import Crew
+from ccswarm.plan.team import Team
 
 pytestmark = pytest.mark.anyio
 AGENTS = [AgentSettings(name="hub", type="coordinator"), AgentSettings(name="ada"), AgentSettings(name="bob")]
 
 
 def boxes(directory: Path, topology: Any = "star") -> Mailboxes:
-    return PLUGIN(directory, Crew(SwarmSettings(topology=topology), AGENTS), ["ai-session"])
+    return PLUGIN(directory, Team(SwarmSettings(topology=topology), AGENTS), ["ai-session"])
 
 
 async def ask(mail: Mailboxes, agent: str, tool: str, run: str = "run_1", **given: Any) -> Any:

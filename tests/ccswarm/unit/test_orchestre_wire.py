@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from ccswarm.servers.base import Entrance
+from ccswarm.servers.base import ServerOptions
 from ccswarm.servers.mcp.toolsets.orchestre import toolset
 from ccswarm.servers.mcp.toolsets.orchestre.base import OrchestreTool, Refusal, takes
 from ccswarm.servers.mcp.toolsets.orchestre.context import MOST_CHARS, MOST_KEYS, get_context, set_context
 from ccswarm.servers.mcp.toolsets.orchestre.redaction import Redaction
 from ccswarm.servers.mcp.toolsets.orchestre.starters import ABOUT, FOLDER, HIDDEN, NEXT, files_of
 from ccswarm.servers.mcp.toolsets.orchestre.toolset import BY_NAME, Limits, MissingFields, checked
-from ccswarm.servers.mcp.toolsets.workbench import Desk
+from ccswarm.servers.mcp.toolsets.workbench import Workbench
 from ccswarm.servers.mcp.wire_log import MOST_WAITING, Trace
 from tests.bounds import BOUND_SECONDS
 
@@ -139,14 +139,14 @@ def test_secrets_are_never_told(value: Any, shown: Any) -> None:
     assert Redaction({"MY_API_KEY": SECRET, "PATH": "/usr/bin"})(value) == (value if shown is None else shown)
 
 
-async def _told(desk: Desk, name: str, **given: Any) -> Any:
+async def _told(desk: Workbench, name: str, **given: Any) -> Any:
     told = await toolset.call(desk, name, given)
     return told.facts if told.facts is not None else json.loads(told.text)
 
 
 @pytest.mark.anyio
 async def test_context_is_bounded_and_each_client_has_its_own() -> None:
-    desk, other = Desk(Entrance()), Desk(Entrance())
+    desk, other = Workbench(ServerOptions()), Workbench(ServerOptions())
     for number in range(MOST_KEYS):
         await set_context(desk, {"key": str(number), "value": number})
     with pytest.raises(Refusal) as found:
@@ -163,7 +163,7 @@ async def test_context_is_bounded_and_each_client_has_its_own() -> None:
 
 @pytest.mark.anyio
 async def test_the_envelope() -> None:
-    desk = Desk(Entrance())
+    desk = Workbench(ServerOptions())
     told = await toolset.call(desk, "set_context", {"key": "k", "value": 1, "ttl": 5, "scope": None})
     assert told.facts is not None
     assert json.loads(told.text) == told.facts

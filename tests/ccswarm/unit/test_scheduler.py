@@ -23,12 +23,12 @@ def agents(count: int, **more: Any) -> list[AgentSettings]:
 
 def scheduler(
     tasks: list[TaskSettings],
-    crew: list[AgentSettings],
+    team: list[AgentSettings],
     strategy: Strategy = "parallel",
     topology: Topology = "mesh",
     most: int = 100,
 ) -> Scheduler:
-    return Scheduler(tasks, crew, Links(topology, crew), strategy, most)
+    return Scheduler(tasks, team, Links(topology, team), strategy, most)
 
 
 def names(placed: list[Placed]) -> list[str]:
@@ -63,7 +63,7 @@ def test_a_task_waits_for_the_agent_it_names_while_others_overtake_it() -> None:
 
 
 def test_types_and_capabilities_choose_the_agent() -> None:
-    crew = [
+    team = [
         AgentSettings(name="ada", type="coder", capabilities=("python",)),
         AgentSettings(name="dan", type="analyst", capabilities=("python", "sql")),
     ]
@@ -73,7 +73,7 @@ def test_types_and_capabilities_choose_the_agent() -> None:
         TaskSettings(id="fly", capabilities=("wings",)),
         TaskSettings(id="land", needs=("fly",)),
     ]
-    one = scheduler(tasks, crew)
+    one = scheduler(tasks, team)
     assert one.start() == [Placed("query", "dan"), Placed("code", "ada")]
     assert one.reasons == {"fly": "no agent is able to wings", "land": "it needs 'fly', which is skipped"}
 
@@ -118,7 +118,7 @@ def test_a_ring_hands_work_on() -> None:
 @st.composite
 def plans(draw: st.DrawFn) -> tuple[list[TaskSettings], list[AgentSettings]]:
     kinds = st.sampled_from(["coder", "analyst"])
-    crew = [AgentSettings(name=f"a{n}", type=draw(kinds)) for n in range(draw(st.integers(1, 4)))]
+    team = [AgentSettings(name=f"a{n}", type=draw(kinds)) for n in range(draw(st.integers(1, 4)))]
     tasks: list[TaskSettings] = []
     for number in range(draw(st.integers(0, 12))):
         needs = draw(st.sets(st.integers(0, number - 1))) if number else set[int]()
@@ -127,18 +127,18 @@ def plans(draw: st.DrawFn) -> tuple[list[TaskSettings], list[AgentSettings]]:
                 id=f"t{number}",
                 needs=tuple(f"t{n}" for n in sorted(needs)),
                 priority=draw(st.sampled_from(PRIORITIES)),
-                agent=draw(st.sampled_from([None, *(agent.name for agent in crew)])),
+                agent=draw(st.sampled_from([None, *(agent.name for agent in team)])),
                 type=draw(st.one_of(st.none(), kinds)),
             )
         )
-    return draw(st.permutations(tasks)), crew
+    return draw(st.permutations(tasks)), team
 
 
 def carried_out(
-    tasks: list[TaskSettings], crew: list[AgentSettings], strategy: Strategy, topology: Topology, most: int, seed: int
+    tasks: list[TaskSettings], team: list[AgentSettings], strategy: Strategy, topology: Topology, most: int, seed: int
 ) -> list[Placed]:
     """Ends what goes on in any order with any status, and checks every promise on the way."""
-    chance, one = random.Random(seed), scheduler(tasks, crew, strategy, topology, most)
+    chance, one = random.Random(seed), scheduler(tasks, team, strategy, topology, most)
     needs = {task.id: task.needs for task in tasks}
     going: dict[str, str] = {}
     history: list[Placed] = []

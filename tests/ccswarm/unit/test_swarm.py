@@ -44,8 +44,8 @@ async def test_tasks_run_by_their_needs_and_hand_results_on() -> None:
         "tell": ("succeeded", "ada"),
         "count": ("succeeded", "bob"),
     }
-    assert [call.agent for call in world.hands.calls] == ["bob", "ada"]
-    assert world.hands.calls[0].key != world.hands.calls[1].key
+    assert [call.agent for call in world.task_worker.calls] == ["bob", "ada"]
+    assert world.task_worker.calls[0].key != world.task_worker.calls[1].key
     assert done.result["usage"] == {"calls": 2, "tokens": 0, "dollars": 0.0, "seconds": 2.0}
     assert [event["event"] for event in await world.events()] == [
         "run.started", "task.started", "task.ended", "task.started", "task.ended", "run.ended",
@@ -70,8 +70,8 @@ async def test_a_failure_is_tried_again_and_what_needs_it_is_skipped() -> None:
     assert (tasks["b"]["status"], tasks["b"]["summary"]) == ("skipped", "it needs 'a', which is failed")
     assert world.ran == ["s", "s", "s"]
     assert [seconds for _, seconds in world.engine.store.slept] == [5.0, 10.0]
-    assert [request.attempt for request in world.hands.calls] == [1, 2, 3]
-    assert len({request.key for request in world.hands.calls}) == 3
+    assert [request.attempt for request in world.task_worker.calls] == [1, 2, 3]
+    assert len({request.key for request in world.task_worker.calls}) == 3
 
 
 async def test_a_second_process_goes_on_where_the_first_was_killed() -> None:
@@ -97,10 +97,10 @@ async def test_a_second_process_goes_on_where_the_first_was_killed() -> None:
         done = await other.engine.wait("run_1")
     assert done.result["status"] == "succeeded"
     assert (world.ran, other.ran) == (["one", "two"], ["two", "three"])
-    first, second = world.hands.calls[1], other.hands.calls[0]
+    first, second = world.task_worker.calls[1], other.task_worker.calls[0]
     assert first.key == second.key
     assert (first.claim, second.claim) == ("one", "one"), "the second process sees that another one began the call"
-    assert other.hands.calls[1].claim == "two"
+    assert other.task_worker.calls[1].claim == "two"
 
 
 async def test_a_gate_that_fails_gives_the_work_back_until_it_holds() -> None:
@@ -118,15 +118,15 @@ async def test_a_gate_that_fails_gives_the_work_back_until_it_holds() -> None:
         {"tasks": [{"id": "a", "steps": steps("work"), "gates": [{"command": "make test"}], "visits": 3}]}
     )
     assert done.result["status"] == "succeeded"
-    assert [request.tool for request in world.hands.calls if request.agent == "ada"] == ["srv.do", "srv.do"]
-    checks = [request for request in world.hands.calls if request.tool.endswith("execute_command")]
+    assert [request.tool for request in world.task_worker.calls if request.agent == "ada"] == ["srv.do", "srv.do"]
+    checks = [request for request in world.task_worker.calls if request.tool.endswith("execute_command")]
     assert [request.arguments["command"] for request in checks] == ["make test"] * 2
     assert {request.agent for request in checks} == {"orchestrator"}
-    assert world.hands.calls[1].arguments["working_directory"] == "/project"
+    assert world.task_worker.calls[1].arguments["working_directory"] == "/project"
     (failed,) = [event for event in await world.events("run_1.a") if event["event"] == "gate.failed"]
     assert failed["said"].startswith("gate `make test`: expected exit code 0, got 1 (status finished)\n")
     assert failed["said"].count("1 failed") == 1
-    closed = [request for request in world.hands.calls if request.tool.endswith("close_session")]
+    closed = [request for request in world.task_worker.calls if request.tool.endswith("close_session")]
     assert len({request.arguments["session_id"] for request in closed}) == 2
 
 
@@ -138,7 +138,7 @@ async def test_a_gate_that_never_holds_fails_the_task_with_what_it_said() -> Non
     done = await world.run({"tasks": [{"id": "a", "steps": steps("work"), "gates": [gate], "visits": 2}]})
     assert done.result["tasks"]["a"]["status"] == "failed"
     assert done.result["tasks"]["a"]["summary"].startswith("gate `srv.judge`: expected exit code 0, got 1")
-    assert [request.tool for request in world.hands.calls] == ["srv.do", "srv.judge"] * 2
+    assert [request.tool for request in world.task_worker.calls] == ["srv.do", "srv.judge"] * 2
 
 
 async def test_a_gates_command_is_waited_for_as_long_as_it_may_take() -> None:
@@ -156,14 +156,14 @@ async def test_a_gates_command_is_waited_for_as_long_as_it_may_take() -> None:
     gate = {"command": "sleep 3", "timeout_seconds": 10}
     done = await world.run({"tasks": [{"id": "a", "steps": steps("work"), "gates": [gate]}]})
     assert done.result["status"] == "succeeded"
-    waits = [r.arguments["timeout_seconds"] for r in world.hands.calls if "timeout_seconds" in r.arguments]
+    waits = [r.arguments["timeout_seconds"] for r in world.task_worker.calls if "timeout_seconds" in r.arguments]
     assert waits == [10.0, 9.0, 8.0]
 
 
 async def test_a_person_agrees_to_one_of_two_that_wait() -> None:
     world = World()
     world.tool("srv.do", exit_code=0)
-    world.hands.asks.add("srv.do")
+    world.task_worker.asks.add("srv.do")
     whats = {"ada": "ada", "bob": "bob" * 3000 + "bo"}
     tasks = [{"id": name, "agent": name, "steps": steps("s", args={"what": what})} for name, what in whats.items()]
     plan = settings({"agents": [{"name": name, "grants": ["*"]} for name in ("ada", "bob")], "tasks": tasks})
@@ -171,7 +171,7 @@ async def test_a_person_agrees_to_one_of_two_that_wait() -> None:
         await world.swarm.submit(plan, "run_1", "/project")
         while len(asked := await world.swarm.approvals()) < 2:
             await world.engine.store.change()
-        assert world.hands.calls == []
+        assert world.task_worker.calls == []
         by_agent = {one["agent"]: one for one in asked}
         assert by_agent["ada"]["arguments"] == {"what": "ada"}
         assert by_agent["bob"]["arguments"]["what"] == "bob" * 2666 + "bo… (1002 characters more are not shown)"
@@ -185,14 +185,14 @@ async def test_a_person_agrees_to_one_of_two_that_wait() -> None:
     tasks = done.result["tasks"]
     assert (tasks["ada"]["status"], tasks["bob"]["status"]) == ("succeeded", "failed")
     assert "a person did not agree to srv.do: too late" in tasks["bob"]["summary"]
-    (call,) = world.hands.calls
+    (call,) = world.task_worker.calls
     assert call.approval == by_agent["ada"]["id"]
 
 
 async def test_of_people_who_answer_at_the_same_moment_one_is_told_that_it_counts() -> None:
     world = World()
     world.tool("srv.do", exit_code=0)
-    world.hands.asks.add("srv.do")
+    world.task_worker.asks.add("srv.do")
     async with asyncio.timeout(BOUND_SECONDS):
         async with world.working():
             await world.swarm.submit(settings({"tasks": [{"id": "a", "steps": steps("s")}]}), "run_1", "/project")
@@ -225,7 +225,7 @@ async def test_who_hears_of_a_question_may_answer_it_at_once() -> None:
     store = Watched()
     world = World(store)
     world.tool("srv.do", exit_code=0)
-    world.hands.asks.add("srv.do")
+    world.task_worker.asks.add("srv.do")
     async with world.working(), asyncio.timeout(BOUND_SECONDS):
         await world.swarm.submit(settings({"tasks": [{"id": "a", "steps": steps("s")}]}), "run_1", "/project")
         while not store.shown:
@@ -371,7 +371,7 @@ async def test_what_did_not_succeed_is_done_again_in_a_new_run_with_the_results_
         done = await world.engine.wait("run_2")
     assert done.result["status"] == "succeeded"
     assert world.ran == ["a", "b", "b", "c"]
-    assert world.hands.calls[-1].arguments == {"from": "run_1"}
+    assert world.task_worker.calls[-1].arguments == {"from": "run_1"}
     assert done.result["tasks"]["a"]["result"]["steps"]["a"]["by"] == "run_1"
     assert done.result["usage"]["calls"] == 2
     (first, *_) = await world.events("run_2")
@@ -391,4 +391,4 @@ async def test_no_step_is_taken_by_the_orchestrator_whose_grants_are_for_gates()
     )
     assert done.result["status"] == "failed"
     assert "there is no agent orchestrator" in done.result["tasks"]["a"]["summary"]
-    assert world.hands.calls == []
+    assert world.task_worker.calls == []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ccswarm.models import CallRequest, RunStatus
-from ccswarm.swarm.leases import Places
+from ccswarm.swarm.leases import DirectoryLeases
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.engine_double import MemoryEngine
 from tests.ccswarm.engine_double_flow import Row
@@ -38,9 +38,9 @@ async def test_the_tasks_of_a_run_find_what_those_before_started() -> None:
     world.tool("srv.do")
     tasks = [{"id": "a", "steps": steps("s")}, {"id": "b", "needs": ["a"], "steps": steps("s")}]
     await world.run({**CREW, "tasks": tasks})
-    assert world.hands.directories == ["/project", "/project", "released /project"]
+    assert world.task_worker.directories == ["/project", "/project", "released /project"]
     await world.run({**CREW, "tasks": tasks}, "run_2", "/other")
-    assert world.hands.directories[3:] == ["/other", "/other", "released /other"]
+    assert world.task_worker.directories[3:] == ["/other", "/other", "released /other"]
 
 
 async def test_the_last_of_two_runs_in_a_directory_ends_it() -> None:
@@ -51,10 +51,10 @@ async def test_the_last_of_two_runs_in_a_directory_ends_it() -> None:
         await reached.wait()
         await world.swarm.submit(settings(quick), "run_2", "/project")
         await world.engine.wait("run_2")
-        assert world.hands.directories == ["/project", "/project"]
+        assert world.task_worker.directories == ["/project", "/project"]
         go.set()
         await world.engine.wait("run_1")
-    assert world.hands.directories == ["/project", "/project", "released /project"]
+    assert world.task_worker.directories == ["/project", "/project", "released /project"]
 
 
 async def test_who_stays_in_a_directory_finds_what_runs_before_started() -> None:
@@ -66,11 +66,11 @@ async def test_who_stays_in_a_directory_finds_what_runs_before_started() -> None
             for run in ("run_1", "run_2"):
                 await world.swarm.submit(plan, run, "/project")
                 await world.engine.wait(run)
-            assert world.hands.directories == ["/project", "/project"]
-        assert world.hands.directories == ["/project", "/project", "released /project"]
+            assert world.task_worker.directories == ["/project", "/project"]
+        assert world.task_worker.directories == ["/project", "/project", "released /project"]
         await world.swarm.submit(plan, "run_3", "/project")
         await world.engine.wait("run_3")
-    assert world.hands.directories[3:] == ["/project", "released /project"]
+    assert world.task_worker.directories[3:] == ["/project", "released /project"]
 
 
 async def test_a_run_that_is_paused_needs_nothing_and_has_it_again_afterwards() -> None:
@@ -81,11 +81,11 @@ async def test_a_run_that_is_paused_needs_nothing_and_has_it_again_afterwards() 
         )
         await reached.wait()
         await world.engine.pause("run_1")
-        await world.hands.released.wait()
+        await world.task_worker.released.wait()
         go.set()
         await world.engine.resume("run_1")
         await world.engine.wait("run_1")
-    assert world.hands.directories == ["/p", "released /p", "/p", "released /p"]
+    assert world.task_worker.directories == ["/p", "released /p", "/p", "released /p"]
 
 
 async def test_of_a_run_that_another_process_carries_out_it_is_found_out_when_something_ends() -> None:
@@ -94,7 +94,7 @@ async def test_of_a_run_that_another_process_carries_out_it_is_found_out_when_so
     async def release(directory: str) -> None:
         released.append(directory)
 
-    places = Places(engine, release)
+    places = DirectoryLeases(engine, release)
     for run in ("run_1", "run_2"):
         engine.store.add(Row(run, "run", "{}", "", "medium"))
     for directory, run in (("/p", "run_1"), ("/p", "run_2"), ("/q", "run_2"), ("/p", "gone")):

@@ -91,7 +91,7 @@ class ToldWorld(World):
     def __init__(self, told: Told, store: MemoryStore | None = None, process: str = "one") -> None:
         super().__init__(store, process)
         self.told = told
-        self.swarm = Swarm(self.engine, self.hands, told.telemetry)
+        self.swarm = Swarm(self.engine, self.task_worker, told.telemetry)
 
 
 async def test_a_run_its_tasks_and_thoughts_are_one_trace(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ async def test_who_waits_for_a_person_is_counted_until_the_answer() -> None:
     told = Told()
     world = ToldWorld(told)
     world.tool("srv.do")
-    world.hands.asks.add("srv.do")
+    world.task_worker.asks.add("srv.do")
     async with world.working(), asyncio.timeout(BOUND_SECONDS):
         await world.swarm.submit(settings({"tasks": [{"id": "t", "steps": steps("a")}]}), "run_1", "/project")
         await told.telemetry.heard.wait()

@@ -11,14 +11,14 @@ from ccswarm.clients.base import ToolClient
 from ccswarm.clients.mail import Mailboxes
 from ccswarm.config.plugins import load
 from ccswarm.config.settings import AgentSettings, ServerSettings, SwarmSettings
-from ccswarm.plan.crew import Crew
+from ccswarm.plan.team import Team
 from tests.ccswarm.doubles import MemoryClient
 
 PORT = [name for name in vars(ToolClient) if not name.startswith("_")]
 
 
 def mail(directory: Path) -> ToolClient:
-    return Mailboxes(directory, Crew(SwarmSettings(), [AgentSettings(name="ada")]))
+    return Mailboxes(directory, Team(SwarmSettings(), [AgentSettings(name="ada")]))
 
 
 def mcp(directory: Path) -> ToolClient:

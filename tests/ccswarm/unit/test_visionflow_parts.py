@@ -23,8 +23,8 @@ from ccswarm.servers.visionflow.errors import Fault
 from ccswarm.servers.visionflow.first_lines import Spread
 from ccswarm.servers.visionflow.params import Param, checked
 from ccswarm.servers.visionflow.plans import agent_of, chosen, handle_of, linked, plan_of
-from ccswarm.servers.visionflow.plugin import Talk
-from ccswarm.servers.visionflow.store import Assigned, Kept, Member
+from ccswarm.servers.visionflow.plugin import VisionFlowConnection
+from ccswarm.servers.visionflow.store import Assigned, Member, StoredSwarm
 from ccswarm.servers.visionflow.swarms import Swarms
 from tests.bounds import BOUND_SECONDS
 
@@ -34,8 +34,10 @@ STEPS = {"steps": [{"id": "say", "tool": "swarm.list_agents"}]}
 TOPOLOGIES: list[Topology] = ["hierarchical", "mesh", "ring", "star"]
 
 
-def kept(topology: Topology = "mesh", **more: Any) -> Kept:
-    return Kept(id="swarm-1", topology=topology, most=10, directory="/", created=1, **{"strategy": "adaptive", **more})
+def kept(topology: Topology = "mesh", **more: Any) -> StoredSwarm:
+    return StoredSwarm(
+        id="swarm-1", topology=topology, most=10, directory="/", created=1, **{"strategy": "adaptive", **more}
+    )
 
 
 def member(name: str, kind: str = "coder", *capabilities: str) -> Member:
@@ -180,7 +182,7 @@ class Patient:
 @asynccontextmanager
 async def talking(swarms: Patient) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await Talk(cast("Swarms", swarms), Rates(0), Admission(), reader, writer, IDLE_SECONDS).run()
+        await VisionFlowConnection(cast("Swarms", swarms), Rates(0), Admission(), reader, writer, IDLE_SECONDS).run()
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()

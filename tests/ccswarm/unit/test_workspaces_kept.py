@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.clones.kept import Kept, expire, kept, sizes
+from ccswarm.clones.kept import KeptClones, expire, kept, sizes
 from tests.ccswarm.clones_world import World
 
 
@@ -58,7 +58,7 @@ def test_what_is_old_goes_and_what_is_too_much_but_for_its_ref(tmp_path: Path, r
 
 def test_sizes_are_counted_once(root: Path) -> None:
     (root / "run_1").mkdir(parents=True)
-    one = Kept("run_1", root / "run_1", 0, ())
+    one = KeptClones("run_1", root / "run_1", 0, ())
     (root / "run_1/a").write_bytes(b"x" * 8192)
     first = sizes(root, [one])
     (root / "run_1/a").write_bytes(b"x" * 16384)

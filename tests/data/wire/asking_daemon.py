@@ -17,7 +17,7 @@ import double_daemon
 
 from ai_session.daemon import host
 from ai_session.errors import AiSessionError
-from ai_session.gate.consent.ancestry import Lineage
+from ai_session.gate.consent.ancestry import ProcessAncestry
 from ai_session.gate.consent.consent import Consent, Deferred
 from ai_session.gate.consent.person_check import PersonCheck
 from ai_session.gate.consent.terminal_origin import Terminals
@@ -108,9 +108,11 @@ class AskingGate:
 
 
 def consent(directory: Path, seconds: float) -> Consent:
-    lineage = Lineage(Path.home())
-    person = PersonCheck(directory / "person", event=note, terminals=Terminals(lineage, [sys.executable]))
-    return Consent(directory, event=note, lineage=lineage, clock=clock, ask_seconds=seconds, person=person)
+    process_ancestry = ProcessAncestry(Path.home())
+    person = PersonCheck(directory / "person", event=note, terminals=Terminals(process_ancestry, [sys.executable]))
+    return Consent(
+        directory, event=note, process_ancestry=process_ancestry, clock=clock, ask_seconds=seconds, person=person
+    )
 
 
 def make(directory: Path) -> tuple[Any, float]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any, cast
 
-from agentwire.mcp.clients import Place, places, snippet
+from agentwire.mcp.clients import ConfigLocation, places, snippet
 from ai_session.config.config import read_toml
 from ai_session.tools.integration.project.edits import Edit, Proposal
 from ai_session.tools.integration.project.source_text import anchor, members, newline_of
@@ -69,7 +69,7 @@ def clients() -> list[str]:
     return [one.client for one in places(NAME, Path("/"), Path("/"), {}) if one.scope == "project"]
 
 
-def place_of(client: str) -> tuple[Place, str]:
+def place_of(client: str) -> tuple[ConfigLocation, str]:
     """The project's file of a client: how it is written, and its path from the root."""
     from pathlib import Path
 
@@ -129,7 +129,7 @@ def _servers(data: dict[str, Any]) -> list[object]:
     return [cast("dict[str, object]", row).get("name") for row in rows if isinstance(row, dict)]
 
 
-def _edit(place: Place, path: str, text: str | None) -> Edit | None:
+def _edit(place: ConfigLocation, path: str, text: str | None) -> Edit | None:
     entry = {**place.extra, "command": COMMAND, "args": ARGS}
     if text is None or not text.strip():
         whole = snippet(place, COMMAND, ARGS).partition("# lets it run")[0].rstrip("\n") + "\n"

@@ -15,10 +15,10 @@ from ccswarm.engines.base import Execution
 from ccswarm.errors import RunNotFound, SwarmError, UsageInvalid
 from ccswarm.models import CallOutcome, CallRequest, RunStatus
 from ccswarm.runs.status import ended_here
-from ccswarm.servers.a2a.agentvault.outcomes import PROXY, UNKNOWN_EFFECT, failure, line_of, told
+from ccswarm.servers.a2a.agentvault.outcomes import PROXY, UNKNOWN_EFFECT, failure, line_of, tool_answer
 from ccswarm.servers.a2a.agentvault.targets import MAP, found
 from ccswarm.servers.a2a.agentvault.wire import AGENT_ERROR, Fault, Wanted, said, wanted_of
-from ccswarm.servers.a2a.core.context import Desk
+from ccswarm.servers.a2a.core.context import DialectContext
 from ccswarm.servers.a2a.core.task_store import State, Task
 
 PROFILE = "vault"
@@ -37,11 +37,11 @@ class Waits(Exception):
 class Calls:
     """Makes calls for one agent. Raises UsageInvalid where the one that was named is none of the configuration."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: DialectContext) -> None:
         self._desk = desk
-        self._app = desk.grounds.app
+        self._app = desk.serve_context.app
         self._settings = self._app.settings
-        self._agent, self._why = self._chosen(desk.grounds.entrance.agent or self._settings.a2a.agent)
+        self._agent, self._why = self._chosen(desk.serve_context.options.agent or self._settings.a2a.agent)
         self._made = 0
 
     def resume(self) -> None:
@@ -107,17 +107,17 @@ class Calls:
         if not task.runs:  # else it was asked already whether it may be made
             outcome = await self._sent(task, request)
             if outcome.code != "approval_needed":
-                return told(outcome, wanted.tool, whole=server.protocol == "rpc")
+                return tool_answer(outcome, wanted.tool, whole=server.protocol == "rpc")
         answer = await self._answer(task, request)
         if not answer.get("approved"):
             return failure(PROXY, "REJECTED", str(answer.get("reason") or "nobody agreed to it"))
         outcome = await self._sent(task, replace(request, approval=str(answer["id"])))
-        return told(outcome, wanted.tool, whole=server.protocol == "rpc")
+        return tool_answer(outcome, wanted.tool, whole=server.protocol == "rpc")
 
     async def _sent(self, task: Task, request: CallRequest) -> CallOutcome:
         assert self._agent
-        assert self._app.hands
-        toolbox = self._app.hands.toolbox({self._agent.name: self._agent}, self._directory)
+        assert self._app.task_worker
+        toolbox = self._app.task_worker.toolbox({self._agent.name: self._agent}, self._directory)
         self._desk.tasks.turn(task, State.WORKING)
         return await toolbox.call(request, budget=self._budget, approved=lambda one: bool(one.approval))
 
@@ -160,8 +160,8 @@ class Calls:
     @cached_property
     def _directory(self) -> str:
         """Where servers that name no directory are started. Raises UsageInvalid, ConfigInvalid."""
-        entrance = self._desk.grounds.entrance
-        return str(entrance.root(entrance.last()))
+        options = self._desk.serve_context.options
+        return str(options.root(options.last()))
 
     async def _budget(self, request: CallRequest) -> str:
         """All calls of this process count, for there is no run that they belong to."""

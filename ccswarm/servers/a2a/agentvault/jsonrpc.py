@@ -33,7 +33,7 @@ from ccswarm.servers.a2a.agentvault.wire import (
     time_of,
     wanted_of,
 )
-from ccswarm.servers.a2a.core.context import PRIVATE, Desk, caller_of, is_known, needs_token
+from ccswarm.servers.a2a.core.context import PRIVATE, DialectContext, caller_of, is_known, needs_token
 from ccswarm.servers.a2a.core.http import Unreadable, answered, read_json, streamed
 from ccswarm.servers.a2a.core.task_store import Task
 
@@ -46,7 +46,7 @@ STREAM = "text/event-stream"
 log = logging.getLogger(__name__)
 
 
-def routes(desk: Desk) -> list[Route]:
+def routes(desk: DialectContext) -> list[Route]:
     """What it answers; tasks that were not over when the server ended are looked after from here on."""
     proxy = Proxy(desk)
     return [Route(CARD, proxy.card), *(Route(path, proxy.asked, methods=["POST"]) for path in PATHS)]
@@ -55,14 +55,14 @@ def routes(desk: Desk) -> list[Route]:
 class Proxy:
     """The endpoints."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: DialectContext) -> None:
         self._desk = desk
         self._calls = Calls(desk)
         self._calls.resume()
 
     async def card(self, request: Request) -> Response:
         """Who is here."""
-        settings = self._desk.grounds.app.settings if is_known(request) else None
+        settings = self._desk.serve_context.app.settings if is_known(request) else None
         return answered(
             card_of(settings, self._desk.url(request, PATHS[0]), secured=needs_token(request)), headers=PRIVATE
         )
@@ -135,16 +135,16 @@ class Proxy:
 
     async def _events(self, task: Task) -> AsyncGenerator[tuple[str, Any]]:
         """How it is, then what happens until it is over; of one that is, what was said in it, and how it ended."""
-        with self._desk.tasks.following(task) as happenings:
+        with self._desk.tasks.following(task) as run_events:
             for message in task.messages[1:]:
                 about = {"taskId": task.id, "message": message, "timestamp": time_of(task.updated)}
                 yield "task_message", about
             state = {"state": STATES[task.state], "message": task.said}
             over = task.state.over
             yield "task_status", {"taskId": task.id, **state, "timestamp": time_of(task.updated)}
-            async for happening in happenings:
-                over = happening.state.over
-                yield event_of(task, happening)
+            async for run_event in run_events:
+                over = run_event.state.over
+                yield event_of(task, run_event)
             if not over:
                 yield "error", {"error": "stream_ended", "message": "the server ends: ask with tasks/get afterwards"}
 

@@ -38,7 +38,7 @@ WAYS = {
 }
 
 
-def told(outcome: CallOutcome, tool: str, *, whole: bool) -> dict[str, Any]:
+def tool_answer(outcome: CallOutcome, tool: str, *, whole: bool) -> dict[str, Any]:
     """The content of the answer. ``whole``: the structured answer is the server's whole result, as it came."""
     if not outcome.ok:
         return _failed(outcome, tool, whole=whole)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from ccswarm.servers.a2a.core.task_store import Happening, State, Task
+from ccswarm.servers.a2a.core.task_store import State, Task, TaskEvent
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 AGENT_ERROR, TASK_NOT_FOUND = -32000, -32001
@@ -125,11 +125,11 @@ def said(content: Mapping[str, Any]) -> dict[str, Any]:
     return {"role": "assistant", "parts": [part], "metadata": None}
 
 
-def event_of(task: Task, happening: Happening) -> tuple[str, dict[str, Any]]:
+def event_of(task: Task, run_event: TaskEvent) -> tuple[str, dict[str, Any]]:
     """Its name and its data."""
-    state = {"state": STATES[happening.state]} if happening.kind == "status" else {}
-    content = {"message" if happening.kind == "status" else happening.kind: happening.content}
-    return EVENTS[happening.kind], {"taskId": task.id, **state, **content, "timestamp": time_of(happening.at)}
+    state = {"state": STATES[run_event.state]} if run_event.kind == "status" else {}
+    content = {"message" if run_event.kind == "status" else run_event.kind: run_event.content}
+    return EVENTS[run_event.kind], {"taskId": task.id, **state, **content, "timestamp": time_of(run_event.at)}
 
 
 def time_of(seconds: float) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 
 from ccswarm.servers.a2a.core.task_store import Tasks
-from ccswarm.servers.base import Grounds
+from ccswarm.servers.base import ServeContext
 
 CLOSE_SECONDS = 5.0
 """For what is under way when the server ends."""
@@ -38,12 +38,12 @@ def needs_token(request: Request) -> bool:
     return not request.scope["free"]
 
 
-class Desk:
+class DialectContext:
     """Whoever reaches a route but for the cards may use it. ``closing`` is set when the server ends: nothing new is
     begun then."""
 
-    def __init__(self, grounds: Grounds, tasks: Tasks) -> None:
-        self.grounds = grounds
+    def __init__(self, serve_context: ServeContext, tasks: Tasks) -> None:
+        self.serve_context = serve_context
         self.tasks = tasks
         self.closing = asyncio.Event()
         self._work: dict[str, asyncio.Task[None]] = {}

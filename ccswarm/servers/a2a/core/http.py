@@ -193,7 +193,7 @@ def _refusal(status: int, words: str, advice: str = "", headers: dict[str, str] 
     return answered(body, status, {**(headers or {}), "Connection": "close"})
 
 
-class Visitor(StrictProtocol):
+class LimitedProtocol(StrictProtocol):
     """One connection: what it has to send for a request, or after an answer, has to come in time, and there are only so
     many, of strangers half as many."""
 
@@ -229,7 +229,7 @@ class Visitor(StrictProtocol):
         """Strangers keep nobody out whose program needs no token."""
         if self.admission.named or self.admission.is_free(self.peer):
             return True
-        others = cast("set[Visitor]", self.connections) - {self}
+        others = cast("set[LimitedProtocol]", self.connections) - {self}
         strangers = sum(not self.admission.is_free(one.peer) for one in others)
         return strangers < max(1, self.most // UNKNOWN_SHARE)
 
@@ -264,7 +264,7 @@ class Server(uvicorn.Server):
         leave: Callable[[], Awaitable[None]],
         head_seconds: float = HEAD_SECONDS,
     ) -> None:
-        kind = type("Visitor", (Visitor,), {"most": most, "seconds": head_seconds, "admission": admission})
+        kind = type("Visitor", (LimitedProtocol,), {"most": most, "seconds": head_seconds, "admission": admission})
         config = uvicorn.Config(
             app,
             http=kind,

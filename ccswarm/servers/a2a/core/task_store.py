@@ -73,7 +73,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class TaskEvent:
     """``kind`` is status, message or artifact; ``content`` what is said of the state, the message, or the artifact, or
     what was given to be told instead of it. ``state`` is the task's when it happened."""
 
@@ -98,7 +98,7 @@ class Tasks:
         self._days, self._most, self._most_chars, self._most_unheard = days, most, most_chars, most_unheard
         self._tasks: dict[str, Task] = {}
         self._chars: dict[str, int] = {}
-        self._queues: dict[str, list[asyncio.Queue[Happening | None]]] = {}
+        self._queues: dict[str, list[asyncio.Queue[TaskEvent | None]]] = {}
         self._lock = -1
 
     def open(self) -> None:
@@ -209,10 +209,10 @@ class Tasks:
         self._chars[task.id] = len(text)
 
     @contextmanager
-    def following(self, task: Task) -> Generator[AsyncIterator[Happening]]:
+    def following(self, task: Task) -> Generator[AsyncIterator[TaskEvent]]:
         """What happens to it from now on; ends after the happening with which it is over, at once where it is, with
         the server, and for who does not listen."""
-        queue = asyncio.Queue[Happening | None]()
+        queue = asyncio.Queue[TaskEvent | None]()
         queues = self._queues.setdefault(task.id, [])
         queues.append(queue)
         try:
@@ -227,9 +227,9 @@ class Tasks:
             self.keep(task)
         except OSError as error:  # what happens to a task does not wait for room on the disk
             log.error("task %s is not on record: %s", task.id, error)
-        happening = Happening(kind, content, task.state, task.updated)
+        run_event = TaskEvent(kind, content, task.state, task.updated)
         for queue in self._queues.get(task.id, ()):
-            queue.put_nowait(happening if queue.qsize() < self._most_unheard else None)
+            queue.put_nowait(run_event if queue.qsize() < self._most_unheard else None)
 
     def _forget(self, room: int = 0) -> None:
         """Those that are over for too long, and the oldest that are over where there are too many."""
@@ -243,10 +243,10 @@ class Tasks:
             del self._tasks[task.id]
 
 
-async def _heard(queue: asyncio.Queue[Happening | None], over: bool) -> AsyncIterator[Happening]:
+async def _heard(queue: asyncio.Queue[TaskEvent | None], over: bool) -> AsyncIterator[TaskEvent]:
     while not over:
-        happening = await queue.get()
-        if happening is None:
+        run_event = await queue.get()
+        if run_event is None:
             return
-        yield happening
-        over = happening.state.over
+        yield run_event
+        over = run_event.state.over

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ccswarm.errors import SwarmError
-from ccswarm.servers.a2a.core.context import PRIVATE, Desk, caller_of, is_known
+from ccswarm.servers.a2a.core.context import PRIVATE, DialectContext, caller_of, is_known
 from ccswarm.servers.a2a.core.http import Unreadable, answered, read_json, streamed
 from ccswarm.servers.a2a.standard import rest
 from ccswarm.servers.a2a.standard.card import public_card, tag_of
@@ -31,7 +31,7 @@ CARD_SECONDS = 60
 log = logging.getLogger(__name__)
 
 
-def routes(desk: Desk) -> list[Route]:
+def routes(desk: DialectContext) -> list[Route]:
     """What it answers; tasks that were not over when the server ended are looked after from here on."""
     resume(desk)
 
@@ -45,7 +45,7 @@ def routes(desk: Desk) -> list[Route]:
     return [Route(PATH, rpc, methods=["POST"]), *cards, *rest.routes(desk)]
 
 
-def _card(desk: Desk, request: Request) -> Response:
+def _card(desk: DialectContext, request: Request) -> Response:
     try:
         card = full_card(desk, request) if is_known(request) else public_card(desk.url(request))
     except SwarmError as error:
@@ -57,7 +57,7 @@ def _card(desk: Desk, request: Request) -> Response:
     return answered(card, headers=headers)
 
 
-async def _rpc(desk: Desk, request: Request) -> Response:
+async def _rpc(desk: DialectContext, request: Request) -> Response:
     """One request. Answers are HTTP's 200 whatever they say, but where the request could not be read."""
     number: str | int | None = None
     try:

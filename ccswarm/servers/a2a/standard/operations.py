@@ -11,7 +11,7 @@ from typing import Any
 from starlette.requests import Request
 
 from ccswarm.errors import SwarmError
-from ccswarm.servers.a2a.core.context import Desk, needs_token
+from ccswarm.servers.a2a.core.context import DialectContext, needs_token
 from ccswarm.servers.a2a.core.task_store import Task
 from ccswarm.servers.a2a.standard.card import card_of
 from ccswarm.servers.a2a.standard.errors import (
@@ -44,13 +44,13 @@ WAIT_SECONDS = 50.0
 log = logging.getLogger(__name__)
 
 
-def full_card(desk: Desk, request: Request) -> Object:
+def full_card(desk: DialectContext, request: Request) -> Object:
     """What whoever asks may know of the swarm, as a person used its configuration last. Raises SwarmError."""
-    settings = desk.grounds.entrance.last().settings
+    settings = desk.serve_context.options.last().settings
     return card_of(settings, desk.url(request), secured=needs_token(request))
 
 
-def extended_card(desk: Desk, request: Request) -> Callable[[], Object] | None:
+def extended_card(desk: DialectContext, request: Request) -> Callable[[], Object] | None:
     """None for those to whom the other card says all."""
     return partial(full_card, desk, request) if needs_token(request) else None
 
@@ -69,7 +69,12 @@ class Asked:
     """One request, of an operation in a version; ``card`` gives the card that is not public, where there is one."""
 
     def __init__(
-        self, desk: Desk, owner: str, version: Version, operation: Operation, card: Callable[[], Object] | None = None
+        self,
+        desk: DialectContext,
+        owner: str,
+        version: Version,
+        operation: Operation,
+        card: Callable[[], Object] | None = None,
     ) -> None:
         self._card = card
         self._work, self._tasks = Work(desk, owner), desk.tasks
@@ -153,13 +158,13 @@ def _after(tasks: list[Task], token: str) -> list[Task]:
 
 
 async def stream(
-    desk: Desk, task: Task, version: Version, history: int | None, told: Callable[[Object], Object]
+    desk: DialectContext, task: Task, version: Version, history: int | None, told: Callable[[Object], Object]
 ) -> AsyncGenerator[tuple[str, Object]]:
     """How it is, then what happens to it until it is over, or the server ends; each as ``told`` makes it."""
-    with desk.tasks.following(task) as happenings:
+    with desk.tasks.following(task) as run_events:
         yield "", told(wrapped("stream", task_json(task, version, history), version))
         if task.state.over:
             yield "", told(status_event(task, version))
-        async for happening in happenings:
-            if event := event_json(task, happening, version):
+        async for run_event in run_events:
+            if event := event_json(task, run_event, version):
                 yield "", told(event)

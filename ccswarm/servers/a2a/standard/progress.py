@@ -8,10 +8,10 @@ from typing import Any
 
 from ccswarm.errors import RunNotFound
 from ccswarm.models import RunStatus
-from ccswarm.runs.events import Happening, asked, execution_of, told
-from ccswarm.runs.feed import Feed
+from ccswarm.runs.events import RunEvent, asked, execution_of, format_event
+from ccswarm.runs.feed import EventStream
 from ccswarm.runs.status import ended_here, facts_of
-from ccswarm.servers.a2a.core.context import Desk
+from ccswarm.servers.a2a.core.context import DialectContext
 from ccswarm.servers.a2a.core.task_store import State, Task
 from ccswarm.servers.a2a.standard.wire import Object
 from ccswarm.toolbox.questions import command_for
@@ -33,27 +33,27 @@ Questions = dict[str, tuple[str, Mapping[str, Any]]]
 class Follower:
     """One task's. Everything it records comes from the run."""
 
-    def __init__(self, desk: Desk, task: Task) -> None:
+    def __init__(self, desk: DialectContext, task: Task) -> None:
         self._desk, self._tasks, self._task = desk, desk.tasks, task
-        self._engine = desk.grounds.app.engine
+        self._engine = desk.serve_context.app.engine
         self._run = task.runs[-1]
         self._questions: Questions = {}
 
     async def follow(self, *, again: bool) -> None:
         """Until the run is over, or the server ends. ``again``: what happened up to now was told before."""
-        feed = Feed(self._engine, self._run)
+        feed = EventStream(self._engine, self._run)
         try:
             if again:
                 await self._take_over()
-                for happening in await feed.past():
-                    self._take(happening)
-                    await self._ended(happening)
+                for run_event in await feed.past():
+                    self._take(run_event)
+                    await self._ended(run_event)
                 await self.look()
             async with feed.coming() as queue:
                 leaving = asyncio.create_task(self._leave(queue))
                 try:
-                    while happening := await queue.get():
-                        await self._happened(happening)
+                    while run_event := await queue.get():
+                        await self._happened(run_event)
                 finally:
                     leaving.cancel()
         except RunNotFound:
@@ -97,41 +97,41 @@ class Follower:
         if run.status is RunStatus.RUNNING and ended_here(run.worker):
             await self._engine.recover(run.worker)
 
-    async def _leave(self, queue: asyncio.Queue[Happening | None]) -> None:
+    async def _leave(self, queue: asyncio.Queue[RunEvent | None]) -> None:
         await self._desk.closing.wait()
         queue.put_nowait(None)
 
-    def _take(self, happening: Happening) -> None:
+    def _take(self, run_event: RunEvent) -> None:
         """What waits for a person changes."""
-        facts = happening.facts
-        if happening.event == "approval.asked":
-            self._questions[facts["id"]] = (happening.execution, facts)
-        elif happening.event == "approval.answered":
+        facts = run_event.facts
+        if run_event.event == "approval.asked":
+            self._questions[facts["id"]] = (run_event.execution, facts)
+        elif run_event.event == "approval.answered":
             self._questions.pop(facts["id"], None)
-        elif happening.event == "task.ended":
-            over = execution_of(happening.execution, str(facts["task"]), int(facts["attempt"]))
+        elif run_event.event == "task.ended":
+            over = execution_of(run_event.execution, str(facts["task"]), int(facts["attempt"]))
             self._questions = {
                 name: one for name, one in self._questions.items() if not f"{one[0]}.".startswith(f"{over}.")
             }
 
-    async def _ended(self, happening: Happening) -> None:
+    async def _ended(self, run_event: RunEvent) -> None:
         """What a task of the run came to is an artifact, where it is not tried again."""
-        facts = happening.facts
-        if happening.event == "task.ended" and happening.execution == self._run and not facts.get("again"):
+        facts = run_event.facts
+        if run_event.event == "task.ended" and run_event.execution == self._run and not facts.get("again"):
             over = await self._engine.status(execution_of(self._run, facts["task"], facts["attempt"]))
             came: Mapping[str, Any] = over.result or {}
             self._give(str(facts["task"]), {**facts, "result": came.get("result")})
 
-    async def _happened(self, happening: Happening) -> None:
-        self._take(happening)
-        if happening.event == "run.ended":
+    async def _happened(self, run_event: RunEvent) -> None:
+        self._take(run_event)
+        if run_event.event == "run.ended":
             return  # it is over when the engine says so
-        await self._ended(happening)
-        number = f"{happening.execution}-{happening.count}"
+        await self._ended(run_event)
+        number = f"{run_event.execution}-{run_event.count}"
         if self._questions:
             self._ask([(name, one) for name, (_, one) in self._questions.items()], number)
         else:
-            self._turn(State.WORKING, told(happening), number)
+            self._turn(State.WORKING, format_event(run_event), number)
 
     def _ask(self, questions: list[tuple[str, Mapping[str, Any]]], number: str) -> None:
         lines = [

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ccswarm.servers.a2a.core.context import Desk, caller_of
+from ccswarm.servers.a2a.core.context import DialectContext, caller_of
 from ccswarm.servers.a2a.core.http import Unreadable, read_json, streamed, to_bytes
 from ccswarm.servers.a2a.standard.errors import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, Fault
 from ccswarm.servers.a2a.standard.operations import Asked, extended_card, fault_of, stream
@@ -32,7 +32,7 @@ NUMBERS, TRUTHS = ("historyLength", "pageSize"), ("includeArtifacts",)
 """Of what stands in an address, what is no text."""
 
 
-def routes(desk: Desk) -> list[Route]:
+def routes(desk: DialectContext) -> list[Route]:
     """One for each operation."""
 
     def endpoint(operation: Operation) -> Callable[[Request], Awaitable[Response]]:
@@ -44,7 +44,7 @@ def routes(desk: Desk) -> list[Route]:
     return [Route(path, endpoint(operation), methods=list(methods)) for path, methods, operation in PATHS]
 
 
-async def _answer(desk: Desk, request: Request, operation: Operation) -> Response:
+async def _answer(desk: DialectContext, request: Request, operation: Operation) -> Response:
     try:
         check_version(request.headers.get(VERSION) or request.query_params.get(VERSION) or "", ("1.0",))
         params = {**await _params(request, operation), **request.path_params}
@@ -52,13 +52,13 @@ async def _answer(desk: Desk, request: Request, operation: Operation) -> Respons
         if operation in ("stream", "subscribe"):
             task, history = await asked.task(params)
             return streamed(stream(desk, task, "1.0", history, lambda event: event))
-        return _told(await asked.result(params))
+        return _json_response(await asked.result(params))
     except Unreadable as error:
         fault = Fault(PARSE_ERROR if error.status == 400 else INVALID_REQUEST, error.why)
-        return _told(fault.to_status(), error.status)
+        return _json_response(fault.to_status(), error.status)
     except Exception as error:
         fault = fault_of(error)
-        return _told(fault.to_status(), fault.status)
+        return _json_response(fault.to_status(), fault.status)
 
 
 async def _params(request: Request, operation: Operation) -> Object:
@@ -79,5 +79,5 @@ async def _params(request: Request, operation: Operation) -> Object:
     return found
 
 
-def _told(value: Any, status: int = 200) -> Response:
+def _json_response(value: Any, status: int = 200) -> Response:
     return Response(to_bytes(value), status, media_type=MEDIA_TYPE)

@@ -13,7 +13,7 @@ from ccswarm.errors import BudgetExhausted, PlanInvalid, RunNotFound, SwarmError
 from ccswarm.models import RunStatus
 from ccswarm.plan.origin import Origin
 from ccswarm.runs import service
-from ccswarm.servers.a2a.core.context import Desk
+from ccswarm.servers.a2a.core.context import DialectContext
 from ccswarm.servers.a2a.core.task_store import State, Task, Tasks
 from ccswarm.servers.a2a.standard.errors import (
     INTERNAL_ERROR,
@@ -39,8 +39,8 @@ INTERRUPTED = (State.INPUT_REQUIRED, State.AUTH_REQUIRED)
 class Work:
     """What those ask of the swarm who show one token, called ``owner``: nobody else finds their tasks."""
 
-    def __init__(self, desk: Desk, owner: str) -> None:
-        self._desk, self._tasks, self._app, self._owner = desk, desk.tasks, desk.grounds.app, owner
+    def __init__(self, desk: DialectContext, owner: str) -> None:
+        self._desk, self._tasks, self._app, self._owner = desk, desk.tasks, desk.serve_context.app, owner
 
     def find(self, task_id: str) -> Task:
         """Raises Fault."""
@@ -61,10 +61,10 @@ class Work:
         number = "run_" + hashlib.sha256(whole.encode()).hexdigest()[:32]
         if task := self._known(number):
             return task
-        loaded = await self._desk.grounds.entrance.loaded()
+        loaded = await self._desk.serve_context.options.loaded()
         plan, named, own = plan_in(sent), chosen(sent), loaded.settings
         settings = planned(plan, named, own) if plan else in_words(sent, named, own, referred)
-        directory = str(self._desk.grounds.entrance.root(loaded))
+        directory = str(self._desk.serve_context.options.root(loaded))
         files = loaded.sources
         await self._check(settings, directory, files, plan)
         if task := self._known(number):
@@ -152,7 +152,7 @@ class Work:
         await engine.wait(run)
 
 
-def resume(desk: Desk) -> None:
+def resume(desk: DialectContext) -> None:
     """Tasks that were not over when the server ended are followed again."""
     for task in desk.tasks.listed(PROFILE, lambda one: not one.state.over):
         desk.carry(task.id, Follower(desk, task).follow(again=True))
@@ -160,10 +160,10 @@ def resume(desk: Desk) -> None:
 
 async def until(tasks: Tasks, task: Task, seconds: float) -> None:
     """Returns when it is over or waits for a person, and after that time."""
-    with tasks.following(task) as happenings, suppress(TimeoutError):
+    with tasks.following(task) as run_events, suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             if task.state in INTERRUPTED:
                 return
-            async for happening in happenings:
-                if happening.state in INTERRUPTED:
+            async for run_event in run_events:
+                if run_event.state in INTERRUPTED:
                     return

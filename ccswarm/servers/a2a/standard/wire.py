@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from ccswarm.servers.a2a.core.task_store import Happening, State, Task
+from ccswarm.servers.a2a.core.task_store import State, Task, TaskEvent
 from ccswarm.servers.a2a.standard.errors import INVALID_PARAMS, VERSION_NOT_SUPPORTED, Fault, Violation
 
 Version = Literal["0.3", "1.0"]
@@ -311,13 +311,13 @@ def wrapped(operation: Operation, task: Object, version: Version) -> Object:
     return {"task": task} if version == "1.0" and operation in ("send", "stream", "subscribe") else task
 
 
-def event_json(task: Task, happening: Happening, version: Version) -> Object | None:
+def event_json(task: Task, run_event: TaskEvent, version: Version) -> Object | None:
     """What happened to a task, as an event; None for what is none."""
-    if happening.kind == "status":
-        return _status_event(task, happening.state, happening.content, happening.at, version)
-    if happening.kind == "artifact":
+    if run_event.kind == "status":
+        return _status_event(task, run_event.state, run_event.content, run_event.at, version)
+    if run_event.kind == "artifact":
         about: Object = {"taskId": task.id, "contextId": task.context}
-        event = {**about, "artifact": artifact_json(happening.content, version), "append": False, "lastChunk": True}
+        event = {**about, "artifact": artifact_json(run_event.content, version), "append": False, "lastChunk": True}
         return {"artifactUpdate": event} if version == "1.0" else {**event, "kind": "artifact-update"}
     return None
 

@@ -24,7 +24,7 @@ from ccswarm.plan.check import plan_problems
 from ccswarm.plan.origin import Origin
 from ccswarm.runs import service
 from ccswarm.runs.status import MOST_TASKS, ended_here
-from ccswarm.servers.base import Entrance, who_takes_words
+from ccswarm.servers.base import ServerOptions, who_takes_words
 from ccswarm.system.confined_files import begin
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ CHECK_SECONDS = 35.0
 Own = TypeVar("Own")
 
 
-class Opened:
+class LazyApp:
     """An app that is open from when it is first needed, in a task of its own, because it ends who opened it when its
     store is lost; then the next one to need it opens it anew."""
 
@@ -84,14 +84,14 @@ class Opened:
                 ready.exception()  # whoever waits is told; nobody may
 
 
-class Desk:
+class Workbench:
     """One client's. ``entrance`` is what its process was started with. Whoever holds an app does so while it is
     ``used``."""
 
-    def __init__(self, entrance: Entrance, rest_seconds: float = REST_SECONDS) -> None:
-        self._entrance = entrance
+    def __init__(self, options: ServerOptions, rest_seconds: float = REST_SECONDS) -> None:
+        self._options = options
         self._rest_seconds = rest_seconds
-        self._looking, self._working = Opened(), Opened()
+        self._looking, self._working = LazyApp(), LazyApp()
         self._changing = asyncio.Lock()
         self._users = 0
         self._ending = asyncio.Event()
@@ -119,7 +119,7 @@ class Desk:
 
     async def loaded(self) -> Loaded:
         """For what begins something. Raises ConfigInvalid, ConfigChanged."""
-        loaded = await self._entrance.loaded()
+        loaded = await self._options.loaded()
         if not self._told:
             self._told = True
             for told in who_takes_words(loaded.settings, (), "orchestre"):
@@ -128,11 +128,11 @@ class Desk:
 
     def last(self) -> Loaded:
         """For what looks at runs or stops them. Raises ConfigInvalid."""
-        return self._entrance.last()
+        return self._options.last()
 
     def root(self, loaded: Loaded) -> Path:
         """The directory that no client leaves. Raises UsageInvalid where that would be everything."""
-        return self._entrance.root(loaded)
+        return self._options.root(loaded)
 
     def within(self, path: str, loaded: Loaded) -> Path:
         """A path of a client's, relative to the root, with links followed. Raises UsageInvalid where it leads out."""

@@ -7,12 +7,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from ccswarm.servers.mcp.toolsets.workbench import Desk
+from ccswarm.servers.mcp.toolsets.workbench import Workbench
 from ccswarm.toolbox.schemas import Schema
 
 Facts = dict[str, Any]
 Given = Mapping[str, Any]
-Work = Callable[[Desk, Given], Awaitable[Given]]
+Work = Callable[[Workbench, Given], Awaitable[Given]]
 
 PARTIAL: ContextVar[Callable[[str], None]] = ContextVar("PARTIAL", default=lambda _: None)
 """Takes what a call of a tool knows before it ends, for a client that asked for progress."""

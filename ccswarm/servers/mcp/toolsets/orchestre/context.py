@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ccswarm.servers.mcp.toolsets.orchestre.base import Desk, Given, OrchestreTool, Refusal, takes
+from ccswarm.servers.mcp.toolsets.orchestre.base import Given, OrchestreTool, Refusal, Workbench, takes
 
 MOST_KEYS = 100
 MOST_KEY_CHARS = 200
@@ -19,7 +19,7 @@ class Context(dict[str, Any]):
     """Of one connection, in memory: it ends with the connection, and nothing of it is written anywhere."""
 
 
-async def set_context(desk: Desk, given: Given) -> Given:
+async def set_context(desk: Workbench, given: Given) -> Given:
     context, key, value = desk.own(Context), given["key"], given["value"]
     if value is None:
         there = context.pop(key, None) is not None
@@ -43,7 +43,7 @@ async def set_context(desk: Desk, given: Given) -> Given:
     return {"key": key, "keys": sorted(context)}
 
 
-async def get_context(desk: Desk, given: Given) -> Given:
+async def get_context(desk: Workbench, given: Given) -> Given:
     context = desk.own(Context)
     if "key" not in given:
         return {"context": dict(context)}

@@ -20,14 +20,14 @@ from ccswarm.servers.mcp.toolsets.orchestre.analysis import analysis_of, brief_o
 from ccswarm.servers.mcp.toolsets.orchestre.base import (
     PARTIAL,
     REQUIREMENTS,
-    Desk,
     Facts,
     Given,
     OrchestreTool,
     Refusal,
+    Workbench,
     takes,
 )
-from ccswarm.servers.mcp.toolsets.orchestre.models import Said, Thinker, asked, question, thinkers, usage_of
+from ccswarm.servers.mcp.toolsets.orchestre.models import ModelReply, Thinker, asked, question, thinkers, usage_of
 from ccswarm.servers.mcp.toolsets.orchestre.plan import analysed, plan_of, preferences_of
 from ccswarm.servers.mcp.toolsets.orchestre.plan_toml import able_agents, assign, gate_of, toml_of
 from ccswarm.servers.mcp.toolsets.orchestre.repository.survey import look
@@ -72,7 +72,7 @@ NEW = (
 )
 
 
-async def analyze_project(desk: Desk, given: Given) -> Given:
+async def analyze_project(desk: Workbench, given: Given) -> Given:
     """See the page."""
     loaded, brief = await desk.loaded(), brief_of(given)
     facts = await look(_project(desk, given, loaded))
@@ -95,7 +95,7 @@ async def analyze_project(desk: Desk, given: Given) -> Given:
     return {**done, "analysis": dict(answer), "method": MODEL, "byRules": {"complexity": by_rules}, **_asked([said])}
 
 
-async def generate_plan(desk: Desk, given: Given) -> Given:
+async def generate_plan(desk: Workbench, given: Given) -> Given:
     """See the page."""
     loaded, brief = await desk.loaded(), brief_of(given)
     template = str(given.get("template") or "")
@@ -152,7 +152,7 @@ def given_analysis(given: Given) -> Mapping[str, Any]:
 
 
 async def _runnable(
-    desk: Desk, loaded: Loaded, plan: Mapping[str, Any], requirements: str, facts: Facts, notes: list[str]
+    desk: Workbench, loaded: Loaded, plan: Mapping[str, Any], requirements: str, facts: Facts, notes: list[str]
 ) -> Facts:
     """The plan for the swarm, and what check_plan says of it."""
     if not able_agents(loaded.settings):
@@ -173,7 +173,7 @@ async def _runnable(
     return {"ccswarmPlan": text, "check": {"valid": not problems, "problems": problems}}
 
 
-async def _problems(desk: Desk, loaded: Loaded, text: str) -> list[str]:
+async def _problems(desk: Workbench, loaded: Loaded, text: str) -> list[str]:
     """What check_plan would say of a plan."""
     try:
         settings = desk.meant({"plan": text}, loaded)
@@ -185,7 +185,7 @@ async def _problems(desk: Desk, loaded: Loaded, text: str) -> list[str]:
         return [error.message]
 
 
-async def multi_llm_review(desk: Desk, given: Given) -> Given:
+async def multi_llm_review(desk: Workbench, given: Given) -> Given:
     """See the page."""
     loaded = await desk.loaded()
     sources = await asyncio.to_thread(sources_of, desk, loaded, given)
@@ -221,12 +221,12 @@ async def multi_llm_review(desk: Desk, given: Given) -> Given:
     }
 
 
-def _label(said: Said) -> str:
+def _label(said: ModelReply) -> str:
     """A model, with its agent, for one model may be reached at two addresses."""
     return f"{said.thinker.agent.name} ({said.thinker.model})"
 
 
-def _reviewed(said: Said, found: Any) -> Facts:
+def _reviewed(said: ModelReply, found: Any) -> Facts:
     facts: Facts = {"agent": said.thinker.agent.name, "model": said.thinker.model, "answered": found is not None}
     if found is None:
         return {**facts, "why": said.why or "its answer was not of the shape that was asked for", "findings": []}
@@ -234,7 +234,7 @@ def _reviewed(said: Said, found: Any) -> Facts:
     return {**facts, "why": "", "findings": [one.shown() for one in found], "summary": summary}
 
 
-async def research(desk: Desk, given: Given) -> Given:
+async def research(desk: Workbench, given: Given) -> Given:
     """See the page."""
     loaded, topic = await desk.loaded(), str(given["topic"])
     there = await asyncio.to_thread(searched, Tree(desk.root(loaded).resolve()), topic)
@@ -274,8 +274,8 @@ def _finding(given: Mapping[str, Any]) -> Facts:
 
 
 async def _one(
-    desk: Desk, loaded: Loaded, notes: list[str], task: str, text: Any, *, tools: bool = False
-) -> Said | None:
+    desk: Workbench, loaded: Loaded, notes: list[str], task: str, text: Any, *, tools: bool = False
+) -> ModelReply | None:
     """The answer of the first model there is; None where there is none, or none came, which ``notes`` say."""
     those, wrong = await asyncio.to_thread(thinkers, loaded.settings)
     notes += wrong
@@ -293,11 +293,11 @@ async def _one(
     return said
 
 
-def _asked(said: list[Said]) -> Facts:
+def _asked(said: list[ModelReply]) -> Facts:
     return {"models": [one.thinker.model for one in said], "run": said[0].run, "usage": usage_of(said)}
 
 
-def _project(desk: Desk, given: Given, loaded: Loaded) -> Path:
+def _project(desk: Workbench, given: Given, loaded: Loaded) -> Path:
     """The directory that is meant, inside the workspace. Raises Refusal."""
     path = str(given.get("projectPath") or ".")
     found = within(desk, loaded, path)

@@ -22,7 +22,7 @@ from ccswarm.plan.origin import Origin
 from ccswarm.runs import service
 from ccswarm.runs.status import facts_of
 from ccswarm.servers._json_values import object_in, table
-from ccswarm.servers.mcp.toolsets.orchestre.base import PARTIAL, Desk
+from ccswarm.servers.mcp.toolsets.orchestre.base import PARTIAL, Workbench
 from ccswarm.servers.mcp.toolsets.orchestre.toml import tables, text_of
 
 LLM = "llm"
@@ -49,7 +49,7 @@ class Thinker:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ModelReply:
     """What came of asking one. ``why`` is empty where it answered."""
 
     thinker: Thinker
@@ -79,8 +79,8 @@ def thinkers(settings: Settings) -> tuple[list[Thinker], list[str]]:
 
 
 async def asked(
-    desk: Desk, loaded: Loaded, thinkers: Sequence[Thinker], task: str, text: str, *, tools: bool = False
-) -> list[Said]:
+    desk: Workbench, loaded: Loaded, thinkers: Sequence[Thinker], task: str, text: str, *, tools: bool = False
+) -> list[ModelReply]:
     """The same question to each, side by side, in one run named after ``task``; in their order. Without ``tools`` they
     are granted none; with them, what they have. The run is cancelled where nobody waits for it any more. Raises
     SwarmError where it cannot begin."""
@@ -145,15 +145,15 @@ def _text(settings: Settings, *, tools: bool) -> str:
     return f"swarm = {text_of(swarm)}\n\n{tables('agents', agents)}\n{tables('tasks', tasks)}"
 
 
-def _said(thinker: Thinker, run: str, facts: Mapping[str, Any]) -> Said:
+def _said(thinker: Thinker, run: str, facts: Mapping[str, Any]) -> ModelReply:
     status, summary = RunStatus(facts["status"]), str(facts.get("summary") or "")
     usage = table(facts.get("usage"))
     if status is not RunStatus.SUCCEEDED:
-        return Said(thinker, run, why=f"{status.value}: {summary}".rstrip(": "), usage=usage)
+        return ModelReply(thinker, run, why=f"{status.value}: {summary}".rstrip(": "), usage=usage)
     result = table(facts.get("result"))
     text = str(result.get("summary") or summary)
     given = {name: value for name, value in result.items() if name != "summary"}
-    return Said(thinker, run, given or object_in(text), text, usage=usage)
+    return ModelReply(thinker, run, given or object_in(text), text, usage=usage)
 
 
 def question(instruction: str, shape: Mapping[str, Any], **data: object) -> str:
@@ -166,7 +166,7 @@ def question(instruction: str, shape: Mapping[str, Any], **data: object) -> str:
     return "\n\n".join(parts)
 
 
-def usage_of(said: Sequence[Said]) -> dict[str, Any]:
+def usage_of(said: Sequence[ModelReply]) -> dict[str, Any]:
     """What all of it cost."""
     return {
         "tokens": sum(int(one.usage.get("tokens") or 0) for one in said),

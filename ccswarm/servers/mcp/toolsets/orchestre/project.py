@@ -21,7 +21,15 @@ from ccswarm.plan.origin import GATE_TOOLS, Origin, gate_problems
 from ccswarm.plan.shell_text import quote
 from ccswarm.runs import service
 from ccswarm.runs.status import facts_of
-from ccswarm.servers.mcp.toolsets.orchestre.base import REQUIREMENTS, Desk, Facts, Given, OrchestreTool, Refusal, takes
+from ccswarm.servers.mcp.toolsets.orchestre.base import (
+    REQUIREMENTS,
+    Facts,
+    Given,
+    OrchestreTool,
+    Refusal,
+    Workbench,
+    takes,
+)
 from ccswarm.servers.mcp.toolsets.orchestre.starters import ABOUT, NEXT, files_of
 from ccswarm.servers.mcp.toolsets.swarm import calls
 
@@ -31,7 +39,7 @@ WAIT_SECONDS = 45.0
 TASK, LIST = "write", "list"
 
 
-async def initialize_project(desk: Desk, given: Given) -> Given:
+async def initialize_project(desk: Workbench, given: Given) -> Given:
     loaded = await desk.loaded()
     name, template = str(given["projectName"]), str(given["template"])
     if template not in ABOUT:
@@ -74,7 +82,7 @@ async def initialize_project(desk: Desk, given: Given) -> Given:
     }
 
 
-def _place(desk: Desk, loaded: Loaded, path: str, name: str) -> Path:
+def _place(desk: Workbench, loaded: Loaded, path: str, name: str) -> Path:
     """The project's folder: ``path`` where it ends with the project's name, else the one of that name in it."""
     if not path.startswith("/"):
         raise Refusal(f"projectPath {path[:200]!r} is not absolute", "INVALID_PATH", "Give it from / on")
@@ -183,7 +191,7 @@ def _literal(text: str) -> str:
     return text.replace("${", "$${")
 
 
-async def _followed(desk: Desk, run: str) -> Facts:
+async def _followed(desk: Workbench, run: str) -> Facts:
     """What run_events says of the run when it is over, waits for a person, or has taken its time."""
     deadline, cursor = time.monotonic() + WAIT_SECONDS, ""
     while True:
@@ -194,7 +202,7 @@ async def _followed(desk: Desk, run: str) -> Facts:
         cursor = told["cursor"]
 
 
-async def _written(desk: Desk, run: str) -> dict[str, int]:
+async def _written(desk: Workbench, run: str) -> dict[str, int]:
     """How many bytes each file has, by the run's own list."""
     facts = await facts_of((await desk.looking()).engine, run)
     result: Any = facts["tasks"].get(TASK, {}).get("result")

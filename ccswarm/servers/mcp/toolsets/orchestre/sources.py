@@ -11,7 +11,7 @@ from typing import Any
 from ccswarm.config.config import Loaded
 from ccswarm.errors import UsageInvalid
 from ccswarm.servers._json_values import items, table
-from ccswarm.servers.mcp.toolsets.orchestre.base import Desk, Refusal
+from ccswarm.servers.mcp.toolsets.orchestre.base import Refusal, Workbench
 from ccswarm.servers.mcp.toolsets.orchestre.repository.tree import VERSIONED, secret
 from ccswarm.system.confined_files import begin
 
@@ -42,7 +42,7 @@ class Source:
         return {"name": self.name, "bytes": self.size, "cut": self.cut}
 
 
-def sources_of(desk: Desk, loaded: Loaded, given: Mapping[str, Any]) -> list[Source]:
+def sources_of(desk: Workbench, loaded: Loaded, given: Mapping[str, Any]) -> list[Source]:
     """What the arguments name. Blocks; for a thread. Raises Refusal."""
     found: list[Source] = []
     for one in items(given.get("files")):
@@ -61,7 +61,7 @@ def sources_of(desk: Desk, loaded: Loaded, given: Mapping[str, Any]) -> list[Sou
     return found
 
 
-def within(desk: Desk, loaded: Loaded, path: str) -> Path:
+def within(desk: Workbench, loaded: Loaded, path: str) -> Path:
     """A path in the workspace, with links followed. Raises Refusal where it leads out of it."""
     root = desk.root(loaded)
     try:
@@ -75,7 +75,7 @@ def _given(name: str, text: str) -> Source:
     return Source(name[:200], data[:MOST_BYTES].decode(errors="ignore"), len(data))
 
 
-def _read(desk: Desk, loaded: Loaded, path: str) -> Source:
+def _read(desk: Workbench, loaded: Loaded, path: str) -> Source:
     file = within(desk, loaded, path)
     inside = file.relative_to(desk.root(loaded).resolve())
     if secret(file.name) or any(part in VERSIONED for part in inside.parts):

@@ -18,7 +18,7 @@ from ccswarm import __version__
 from ccswarm.config import config
 from ccswarm.errors import SwarmError
 from ccswarm.servers.mcp.toolsets.orchestre import context, model_tools, project
-from ccswarm.servers.mcp.toolsets.orchestre.base import PARTIAL, Desk, Facts, Given, OrchestreTool, Refusal
+from ccswarm.servers.mcp.toolsets.orchestre.base import PARTIAL, Facts, Given, OrchestreTool, Refusal, Workbench
 from ccswarm.servers.mcp.toolsets.orchestre.redaction import Redaction
 
 ALL = (*context.TOOLS, *project.TOOLS, *model_tools.TOOLS)
@@ -35,7 +35,7 @@ SHOWN_NAMES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ToolAnswer:
     """The answer to one call. ``facts`` are the same as ``text``, None where the call failed."""
 
     text: str
@@ -74,7 +74,7 @@ class Limits:
         calls.append(now)
 
 
-async def call(desk: Desk, name: str, arguments: Given) -> Told:
+async def call(desk: Workbench, name: str, arguments: Given) -> ToolAnswer:
     """One call of a tool in ``BY_NAME``; what goes wrong in it is an answer too. Raises MissingFields."""
     tool = BY_NAME[name]
     kinds = tool.input_schema["properties"]
@@ -103,7 +103,7 @@ async def call(desk: Desk, name: str, arguments: Given) -> Told:
     # What still goes on has not succeeded.
     head = {} if answer.get("status") == "in_progress" else {"success": True}
     facts = redacted({**head, **answer, **as_documented(answer), "metadata": metadata})
-    return Told(json.dumps(facts, indent=2, ensure_ascii=False), facts)
+    return ToolAnswer(json.dumps(facts, indent=2, ensure_ascii=False), facts)
 
 
 def as_documented(answer: Given) -> Facts:
@@ -138,9 +138,9 @@ def checked(tool: OrchestreTool, given: Given) -> Facts:
     return fitting
 
 
-def _failed(redacted: Redaction, error: str, code: str, suggestion: str, more: Mapping[str, Any]) -> Told:
+def _failed(redacted: Redaction, error: str, code: str, suggestion: str, more: Mapping[str, Any]) -> ToolAnswer:
     facts: Facts = {"error": error, "code": code, **more, "suggestion": suggestion}
-    return Told(json.dumps(redacted(facts), indent=2, ensure_ascii=False), None)
+    return ToolAnswer(json.dumps(redacted(facts), indent=2, ensure_ascii=False), None)
 
 
 def _provide(tool: OrchestreTool, names: list[str]) -> str:

@@ -16,8 +16,8 @@ from ccswarm.errors import ConfigInvalid, InvalidArguments, PlanInvalid, ServerU
 from ccswarm.models import RunStatus
 from ccswarm.plan.check import describe, placed, plan_problems
 from ccswarm.runs import service
-from ccswarm.runs.events import Happening, told
-from ccswarm.runs.feed import Feed
+from ccswarm.runs.events import RunEvent, format_event
+from ccswarm.runs.feed import EventStream
 from ccswarm.runs.status import facts_of, run_id_of, tasks_going
 from ccswarm.runs.status import runs as listed
 from ccswarm.servers.mcp.toolsets.swarm.answers import (
@@ -35,7 +35,7 @@ from ccswarm.servers.mcp.toolsets.swarm.answers import (
 )
 from ccswarm.servers.mcp.toolsets.swarm.cursor import Position
 from ccswarm.servers.mcp.toolsets.swarm.tools import BY_NAME, INTERRUPTED, Facts
-from ccswarm.servers.mcp.toolsets.workbench import Desk
+from ccswarm.servers.mcp.toolsets.workbench import Workbench
 from ccswarm.toolbox.discovery import called
 
 EVENT_CHARS = 24_000
@@ -54,7 +54,7 @@ INSTEAD = {
 Given = Mapping[str, Any]
 
 
-async def call(desk: Desk, name: str, arguments: Given) -> Answer:
+async def call(desk: Workbench, name: str, arguments: Given) -> Answer:
     """One call. Raises SwarmError: UnknownTool, InvalidArguments with every problem, and what the tool raises."""
     if name not in BY_NAME:
         raise UnknownTool(f"there is no tool {name[:80]!r}", suggestion=f"there is: {', '.join(BY_NAME)}")
@@ -69,7 +69,7 @@ async def call(desk: Desk, name: str, arguments: Given) -> Answer:
         raise
 
 
-async def start_run(desk: Desk, given: Given) -> Answer:
+async def start_run(desk: Workbench, given: Given) -> Answer:
     loaded = await desk.loaded()
     settings = service.named(desk.meant(given, loaded), given.get("name", ""))
     directory = desk.directory(given.get("workspace", "."), loaded)
@@ -77,7 +77,7 @@ async def start_run(desk: Desk, given: Given) -> Answer:
     return await _changed(desk, run, "is started", notes)
 
 
-async def resume_run(desk: Desk, given: Given) -> Answer:
+async def resume_run(desk: Workbench, given: Given) -> Answer:
     app = await desk.looking()
     meant = await run_id_of(app.engine, given["run"])
     run = await desk.go_on(meant)
@@ -85,15 +85,15 @@ async def resume_run(desk: Desk, given: Given) -> Answer:
     return await _changed(desk, run, "continues", notes)
 
 
-async def pause_run(desk: Desk, given: Given) -> Answer:
+async def pause_run(desk: Workbench, given: Given) -> Answer:
     return await _changed(desk, (await service.stop(await desk.looking(), given["run"], "pause")).id, "is paused")
 
 
-async def cancel_run(desk: Desk, given: Given) -> Answer:
+async def cancel_run(desk: Workbench, given: Given) -> Answer:
     return await _changed(desk, (await service.stop(await desk.looking(), given["run"], "cancel")).id, "is cancelled")
 
 
-async def _changed(desk: Desk, run: str, what: str, notes: Sequence[str] = ()) -> Answer:
+async def _changed(desk: Workbench, run: str, what: str, notes: Sequence[str] = ()) -> Answer:
     app = await desk.looking()
     carriers = await carriers_of(desk, app)
     status = carriers.status(await app.engine.status(run))
@@ -106,14 +106,14 @@ async def _changed(desk: Desk, run: str, what: str, notes: Sequence[str] = ()) -
     return answered((f"{run} {what}: {status}", *notes), facts)
 
 
-async def run_status(desk: Desk, given: Given) -> Answer:
+async def run_status(desk: Workbench, given: Given) -> Answer:
     app = await desk.looking()
     run_id = await run_id_of(app.engine, given["run"])
     facts = await facts_of(app.engine, run_id)
     return status_answer(facts, await app.engine.status(run_id), await carriers_of(desk, app))
 
 
-async def list_runs(desk: Desk, given: Given) -> Answer:
+async def list_runs(desk: Workbench, given: Given) -> Answer:
     app = await desk.looking()
     found = await listed(app.engine, given.get("limit", 20))
     tasks: Sequence[Execution] = []
@@ -122,13 +122,13 @@ async def list_runs(desk: Desk, given: Given) -> Answer:
     return runs_answer(found, tasks, await carriers_of(desk, app))
 
 
-async def run_events(desk: Desk, given: Given) -> Answer:
+async def run_events(desk: Workbench, given: Given) -> Answer:
     app = await desk.looking()
     run_id = await run_id_of(app.engine, given["run"])
     position = Position(run_id, given.get("cursor", ""))
     carriers = await carriers_of(desk, app)
     before = await app.engine.status(run_id)
-    feed = Feed(app.engine, run_id, position.counts)
+    feed = EventStream(app.engine, run_id, position.counts)
     found, last = await feed.past(), before.status.over
     wait: float = given.get("wait_seconds", 0)
     if not found and not last and wait and carriers.status(before) not in (RunStatus.PAUSED, INTERRUPTED):
@@ -163,9 +163,9 @@ async def run_events(desk: Desk, given: Given) -> Answer:
     return answered((f"{run_id}: {status}; cursor {position}", *lines, *lines_of_approvals(approvals)), facts)
 
 
-async def _awaited(feed: Feed, seconds: float) -> tuple[list[Happening], bool]:
+async def _awaited(feed: EventStream, seconds: float) -> tuple[list[RunEvent], bool]:
     """What happens next, with all that came with it, nothing after that time; and whether nothing more will come."""
-    found: list[Happening] = []
+    found: list[RunEvent] = []
     async with feed.coming() as queue:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -179,12 +179,12 @@ async def _awaited(feed: Feed, seconds: float) -> tuple[list[Happening], bool]:
     return found, False
 
 
-def event_of(one: Happening) -> Facts:
+def event_of(one: RunEvent) -> Facts:
     """As clients get it: its facts, and itself in words."""
-    return {**shortened(one.to_json()), "told": told(one)}
+    return {**shortened(one.to_json()), "told": format_event(one)}
 
 
-async def list_approvals(desk: Desk, given: Given) -> Answer:
+async def list_approvals(desk: Workbench, given: Given) -> Answer:
     app = await desk.looking()
     run = await run_id_of(app.engine, given["run"]) if "run" in given else ""
     asked = [one for one in await app.swarm.approvals() if one["task_id"].startswith(f"{run}." if run else "")]
@@ -194,7 +194,7 @@ async def list_approvals(desk: Desk, given: Given) -> Answer:
     return answered(lines or ["Nothing waits for a person."], {"approvals": approvals, "next": then})
 
 
-async def list_agents(desk: Desk, given: Given) -> Answer:
+async def list_agents(desk: Workbench, given: Given) -> Answer:
     del given
     loaded = await desk.loaded()
     settings = loaded.settings
@@ -221,7 +221,7 @@ async def list_agents(desk: Desk, given: Given) -> Answer:
     return answered((*lines, *rest) if lines else ("There are no agents.", *rest), facts)
 
 
-async def check_plan(desk: Desk, given: Given) -> Answer:
+async def check_plan(desk: Workbench, given: Given) -> Answer:
     loaded = await desk.loaded()
     problems: list[str] = []
     told_: Facts = {"stages": [], "tasks": []}
@@ -266,7 +266,7 @@ def _placed(problem: str) -> Facts:
     return {"place": place, "problem": rest}
 
 
-async def read_result(desk: Desk, given: Given) -> Answer:
+async def read_result(desk: Workbench, given: Given) -> Answer:
     app = await desk.looking()
     run_id = await run_id_of(app.engine, given["run"])
     facts, task = await facts_of(app.engine, run_id), given.get("task", "")
@@ -277,12 +277,12 @@ async def read_result(desk: Desk, given: Given) -> Answer:
     return page_answer(run_id, task, status, result_of(facts, task), given.get("offset", 0))
 
 
-async def carriers_of(desk: Desk, app: App) -> Carriers:
+async def carriers_of(desk: Workbench, app: App) -> Carriers:
     """Who is there to carry runs out."""
     return Carriers(frozenset(await desk.workers(app)), desk.worker)
 
 
-WORK: dict[str, Callable[[Desk, Given], Awaitable[Answer]]] = {
+WORK: dict[str, Callable[[Workbench, Given], Awaitable[Answer]]] = {
     work.__name__: work
     for work in (
         cancel_run, check_plan, list_agents, list_approvals, list_runs, pause_run, read_result, resume_run, run_events,

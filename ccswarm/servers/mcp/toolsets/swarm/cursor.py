@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from ccswarm.errors import InvalidArguments
-from ccswarm.runs.events import Happening, begun, ended
+from ccswarm.runs.events import RunEvent, begun, ended
 
 CURSOR = re.compile(r"(\d{1,12})((?:;[A-Za-z0-9_.~-]{1,400}:\d{1,12})*)\Z")
 
@@ -32,7 +32,7 @@ class Position:
         """By execution."""
         return self._counts
 
-    def take(self, one: Happening) -> None:
+    def take(self, one: RunEvent) -> None:
         """It was read, and so was all before it."""
         self._counts[one.execution] = one.count
         for other in begun(one.execution, one.facts):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.gate.consent.ancestry import Lineage
+from ai_session.gate.consent.ancestry import ProcessAncestry
 
 TERMINAL = 34816
 """A controlling terminal's number; 0 is none."""
@@ -26,9 +26,9 @@ class Table:
         self.add(100, 2, 100, 100, TERMINAL)  # the person's shell
 
     @property
-    def lineage(self) -> Lineage:
+    def process_ancestry(self) -> ProcessAncestry:
         """As a daemon sees it whose HOME is /home/me."""
-        return Lineage(Path("/home/me"), self.folder)
+        return ProcessAncestry(Path("/home/me"), self.folder)
 
     def add(
         self,
@@ -49,10 +49,10 @@ class Table:
         (self.folder / str(pid) / "status").write_text(f"Name:\ta\nUid:\t{user}\t{user}\t{user}\t{user}\nGid:\t0\n")
 
     def asking(self, pid: int) -> set[int]:
-        return numbers(self.lineage.asking(pid))
+        return numbers(self.process_ancestry.asking(pid))
 
     def clients(self) -> set[int]:
-        return numbers(self.lineage.clients())
+        return numbers(self.process_ancestry.clients())
 
 
 def numbers(identities: frozenset[str]) -> set[int]:
@@ -123,20 +123,26 @@ def test_who_answers_is_a_process_with_all_its_ancestors(table: Table) -> None:
     table.add(400, 2, 400, 400, TERMINAL)  # another window
     table.add(401, 400, 401, 400, TERMINAL)
     table.add(402, 100, 402, 100, TERMINAL)  # the client's window, the client stopped with ^Z
-    lineage = table.lineage
-    asking = lineage.asking(201)
-    assert asking & lineage.answering(251)
-    assert not asking & lineage.answering(401)
-    assert not asking & lineage.answering(402)
-    assert lineage.answering(999) == lineage.asking(999) == lineage.asking(None) == lineage.answering(None) == set()
+    process_ancestry = table.process_ancestry
+    asking = process_ancestry.asking(201)
+    assert asking & process_ancestry.answering(251)
+    assert not asking & process_ancestry.answering(401)
+    assert not asking & process_ancestry.answering(402)
+    assert (
+        process_ancestry.answering(999)
+        == process_ancestry.asking(999)
+        == process_ancestry.asking(None)
+        == process_ancestry.answering(None)
+        == set()
+    )
 
 
 def test_a_number_that_is_used_again_is_another_process(table: Table) -> None:
     table.add(200, 100, 200, 100, TERMINAL)
-    before = table.lineage.answering(200)
+    before = table.process_ancestry.answering(200)
     stat = table.folder / "200/stat"
     stat.write_text(stat.read_text().replace(" 2000 0", " 2001 0"))
-    assert before - table.lineage.answering(200) == {"200:2000"}
+    assert before - table.process_ancestry.answering(200) == {"200:2000"}
 
 
 @pytest.mark.parametrize("environ", [b"AI_SESSION_ID=x\0A=b\0", b"A=b\0AI_SESSION_ID=x\0"])
@@ -144,33 +150,33 @@ def test_what_a_session_started_is_known_by_any_ancestors_mark(table: Table, env
     table.add(500, 1, 500, 500, TERMINAL, environ)
     table.add(501, 500, 501, 500, TERMINAL, b"PATH=/bin\0")  # env -i
     table.add(502, 100, 502, 100, TERMINAL, b"NOT_AI_SESSION_ID=x\0")
-    lineage = table.lineage
-    assert lineage.in_session(501)
-    assert not lineage.in_session(502)
-    assert not lineage.in_session(None)
+    process_ancestry = table.process_ancestry
+    assert process_ancestry.in_session(501)
+    assert not process_ancestry.in_session(502)
+    assert not process_ancestry.in_session(None)
 
 
 def test_a_table_that_goes_round_ends(table: Table) -> None:
     table.add(600, 601, 600, 600)
     table.add(601, 600, 601, 601)
-    assert len(table.lineage.answering(600)) == 2
+    assert len(table.process_ancestry.answering(600)) == 2
 
 
 def test_without_a_table_nothing_is_known(tmp_path: Path) -> None:
-    lineage = Lineage(tmp_path, tmp_path / "none")
-    assert not lineage.known
-    assert lineage.asking(os.getpid()) == lineage.answering(os.getpid()) == frozenset()
-    assert not lineage.in_session(os.getpid())
+    process_ancestry = ProcessAncestry(tmp_path, tmp_path / "none")
+    assert not process_ancestry.known
+    assert process_ancestry.asking(os.getpid()) == process_ancestry.answering(os.getpid()) == frozenset()
+    assert not process_ancestry.in_session(os.getpid())
 
 
 def test_this_machine_tells() -> None:
-    lineage = Lineage(Path.home())
-    assert lineage.known
+    process_ancestry = ProcessAncestry(Path.home())
+    assert process_ancestry.known
     with subprocess.Popen(["sleep", "60"]) as child:
         try:
-            mine = lineage.answering(os.getpid())
-            assert mine < lineage.answering(child.pid)
-            assert any(identity.startswith(f"{os.getpid()}:") for identity in lineage.asking(child.pid))
+            mine = process_ancestry.answering(os.getpid())
+            assert mine < process_ancestry.answering(child.pid)
+            assert any(identity.startswith(f"{os.getpid()}:") for identity in process_ancestry.asking(child.pid))
         finally:
             child.kill()
 
@@ -183,7 +189,7 @@ def test_every_client_with_a_relay_is_known_and_nobody_else(table: Table) -> Non
     table.add(400, 100, 400, 100, TERMINAL, line="other-thing mcp-server --stdio")
     table.add(401, 100, 401, 100, TERMINAL, line="/usr/bin/python3 -m ai_session policy mode trusted")
     assert table.clients() == {200, 201, 300, 301}
-    assert Lineage(Path("/home/me"), table.folder / "nothing").clients() == frozenset()
+    assert ProcessAncestry(Path("/home/me"), table.folder / "nothing").clients() == frozenset()
 
 
 RELAY = "/usr/bin/python3 -m ai_session mcp-server --stdio"

@@ -14,7 +14,7 @@ from ccswarm.plan.origin import gate_problems
 from ccswarm.plan.topology import Links
 
 
-class Crew:
+class Team:
     """``depth`` is how many agents stand between these and the plan. Raises ConfigInvalid where there are none."""
 
     def __init__(self, swarm: SwarmSettings, agents: Sequence[AgentSettings], depth: int = 0) -> None:
