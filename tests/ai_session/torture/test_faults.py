@@ -191,13 +191,14 @@ def test_a_daemon_finds_no_log(home: Path) -> None:
         with here.caller() as client:
             session_id = client.ok("create_session", name="s", backend="pty")["session_id"]
             client.run("s", "n=0")
-            client.run("s", "n=$((n + 1))")
+            client.ok("execute_command", session_id="s", command="n=$((n + 1)); (exit 7)")
             for name in ("history.jsonl", "log"):
                 (here.runtime / "sessions" / session_id / name).unlink()
             kill(here.daemon())
         with here.caller() as client:
-            # Nobody knows any more how the last command ended; that it did shows at the prompt. It is not run again.
-            assert client.finish("s", "")["status"] == "lost"
+            # How the last command ended only its shell still knows, which is asked. It is not run again.
+            ended = client.finish("s", "")
+            assert (ended["status"], ended["exit_code"]) == ("finished", 7)
             assert client.run("s", "echo $n") == "1\n"
 
 
