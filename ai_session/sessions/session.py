@@ -405,11 +405,14 @@ class Session:
             self._on_prompt(running)
 
     def _on_end_mark(self, running: RunningCommand, mark: Mark, flags: str) -> None:
-        """What ended has begun, whether its start mark was lost or not."""
+        """What ended has begun, whether its start mark was lost or not. A shell that ends cannot say with which code: a
+        signal may end it."""
         if mark.exit_code is None and mark.kind is not MarkKind.COMMAND_FINISHED:
             return
         if not running.started:
             running.start_at(running.trigger_offset)
+        if mark.kind is MarkKind.SHELL_EXITED:
+            return
         end = mark.start if running.quiet_end is None else min(mark.start, running.quiet_end)
         if mark.exit_code is None:
             asked_again = bool(running.note)
@@ -504,8 +507,11 @@ class Session:
             self._end(running, "lost", self.log.end, None)
         elif running is not None:
             self.ended_by = running.record.command_id
-            code = status.code if status.signal is None else 128 + status.signal
-            self._end(running, "lost" if status.lost else "finished", self.log.end, None if status.lost else code)
+            code = self.at.exit_code
+            if code is None or status.signal is not None or (status.code or 0) > 128:
+                # The shell's own word is the last status it knew, which a signal does not change.
+                code = status.code if status.signal is None else 128 + status.signal
+            self._end(running, "lost" if code is None else "finished", self.log.end, code)
 
     def wake(self) -> None:
         """Let everyone waiting for a change look again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -123,6 +124,15 @@ async def test_a_command_that_ends_the_shell_says_so_itself(caller: Caller) -> N
         await caller.execute("echo no")
     again = await caller.read(command_id=facts["command_id"])
     assert "shell has ended" in again["note"]
+
+
+async def test_a_signal_that_ends_the_shell_is_how_its_command_ended(caller: Caller) -> None:
+    """The shell's own last word would be the status before."""
+    process = "$fish_pid" if caller.shell == "fish" else "$$"
+    facts = await caller.execute(f"true; kill -USR1 {process}")
+    assert (facts["status"], facts["exit_code"]) == ("finished", 128 + signal.SIGUSR1)
+    assert "killed by signal 10" in facts["note"]
+    assert await caller.state() == "exited"
 
 
 async def test_a_typed_command_has_a_record_and_a_wait_of_its_own(caller: Caller, home: Path) -> None:
