@@ -16,6 +16,8 @@ from ccswarm.errors import PlanInvalid
 RUN = re.compile(r"['\\]|[^'\\]+")
 SIMPLE_EXPANSION = re.compile(r"\{[A-Za-z0-9_#@*?!$-]+\}")
 CASE = re.compile(r"\bcase\b")
+DUPLICATED = re.compile(r"&(?:[0-9]+-?|-)(?=[\s;|&<>()]|\Z)")
+"""The rest of ``2>&1``. Any other word there is a name to bash, which expands it a second time, without its quotes."""
 INDEXED = re.compile(r"[A-Za-z0-9_@*?!$#-]")
 BLANK = " \t\n"
 BEFORE_BRACKETS = f"{BLANK}=<>;&|("
@@ -136,6 +138,8 @@ class _Scan:
             case ")" if self._depth:
                 self._spot = self._depth.pop()
                 self._opened.pop()
+            case "&" if before in "<>" and not DUPLICATED.match(self._text, self._at):
+                self._unclear("a name after >& (write > name 2>&1)")
             case "<" if self._next("<<"):
                 return 3
             case "<" if self._next("<"):
@@ -190,6 +194,10 @@ class _Scan:
         """What begins with it, in words and between double quotes."""
         # In a plan ``$${`` is a ``${`` that stays.
         length = 2 if self._next("${") else 1
+        if length == 1 and self._next("$"):
+            if self._text.startswith(("(", "{", "[", "$", "'", '"'), self._at + 2):
+                self._unclear("$$ before a bracket or a quote")
+            return 2
         rest = self._at + length
         if self._text.startswith(("((", "["), rest):
             self._unclear("arithmetic")

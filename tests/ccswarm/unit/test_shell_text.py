@@ -23,7 +23,7 @@ QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCh
 
 def ran(shell: tuple[str, ...], script: str, folder: Path) -> bytes:
     """What a shell prints that reads a file with that text, as sessions do."""
-    file = folder / "script"
+    file = folder / "no program's name"
     file.write_bytes(script.encode())
     env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "LC_ALL": "C.UTF-8"}
     return subprocess.run(
@@ -60,6 +60,7 @@ FRAGMENTS = [
     *("${q:item}",) * 6, *"'\"\\`$()[]<>|&;!#~*?=%^-+,:@ \t\n{}", *(" ", "\n", '"', "'") * 2, "a", "x=", "$(", "((",
     "))", "<<", "<<<", "<(", "$'", '$"', "$${", "$${x}", "$${x:-", "$[", "$x[", "a[", "case ", " in ", "esac", "echo ",
     "\\c", "\\\n", "if ", "fi", "#", " # ", "EOF", "\nEOF\n", "[[ ", " ]]", "@(", "begin;", "end;", "\r", "\u00a0",
+    ">&", ">&1",
 ]  # fmt: skip
 PAYLOADS = [
     "x;touch PWNED;$(touch PWNED)`touch PWNED`\ntouch PWNED\n",
@@ -76,7 +77,12 @@ PAYLOADS = [
 @example(parts=["echo ", '"', "$(", "a", ")", "#", "'", "\n", "${q:item}"])
 @example(parts=["echo ", "\\", " ", "#", "'", "\n", "${q:item}"])
 @example(parts=["echo ", '"', "$${x:-", '"', "${q:item}", '"', "}", '"'])
+@example(parts=["echo a ", ">&", " ", "${q:item}"])
+@example(parts=["echo a ", ">&1", "${q:item}"])
+@example(parts=["echo ", '"', "$", "$(", "${q:item}", ")", '"'])
+@example(parts=["echo a ", ">&1", "\\\n", "${q:item}"])
 def test_where_a_quoted_word_may_stand_nothing_of_it_runs(tmp_path: Path, parts: list[str]) -> None:
+    (tmp_path / "PWNED").unlink(missing_ok=True)
     text = "".join(parts)
     found = [match for match in TOKEN.finditer(text) if not match[1]]
     if any(match[0] != "${q:item}" for match in found):
@@ -102,6 +108,9 @@ def test_where_a_quoted_word_may_stand_nothing_of_it_runs(tmp_path: Path, parts:
         ('echo "a $(cat ${q:item}) b"', Spot.WORD),
         ("diff <(sort ${q:item}) b", Spot.WORD),
         ("(cd ${q:item} && ls)", Spot.WORD),
+        ("make 2>&1 >&2 | tee ${q:item} 2>&- &", Spot.WORD),
+        ("make >& ${q:item}", Spot.UNCLEAR),
+        ("cat <&${q:item}", Spot.UNCLEAR),
         ("cat <<< ${q:item}", Spot.WORD),
         ("case $x in a) echo ${q:item};; esac", Spot.WORD),
         ("# it is so\necho ${q:item}", Spot.WORD),
