@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import errno
 import os
 import select
 import signal
 import struct
 import sys
 from collections.abc import Callable, Generator
+from pathlib import Path
 
 _IN_MODIFY = 2
 _OVERFLOW = -1
@@ -18,32 +20,41 @@ _OVERFLOW = -1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_GET_CHILD_SUBREAPER = 37
 _EVENT = struct.Struct("iIII")
+_USED_UP = (errno.ENOSPC, errno.ENOMEM)
+_LOOK_SECONDS = 0.05
+_Look = tuple[int, int, int, bytes]
 
 
 class FileGrowth:
     """Calls back on the running loop when a watched file was written to, truncated or had a hole punched.
 
-    inotify on Linux, kqueue elsewhere. Raises OSError when the system has no more watches.
+    inotify on Linux, kqueue elsewhere. All programs of a user share the watches that Linux has for them: a file for
+    which none is left is looked at again and again.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._keys: dict[str, int] = {}
+        self._unwatched: dict[str, tuple[_Look, Callable[[], None]]] = {}
+        self._next_look: asyncio.TimerHandle | None = None
         if sys.platform == "linux":
             self._libc = ctypes.CDLL(None, use_errno=True)
             self._fd = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-            if self._fd < 0:
-                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         else:
             self._queue = select.kqueue()
             self._fd = self._queue.fileno()
-        self._loop.add_reader(self._fd, self._readable)
+        if self._fd >= 0:
+            self._loop.add_reader(self._fd, self._readable)
 
     def add(self, path: str, callback: Callable[[], None]) -> None:
-        """Watches an existing file until ``remove`` or ``close``."""
+        """Watches an existing file until ``remove`` or ``close``. Raises OSError where there is none."""
         if sys.platform == "linux":
-            key = self._libc.inotify_add_watch(self._fd, os.fsencode(path), _IN_MODIFY)
+            key = self._libc.inotify_add_watch(self._fd, os.fsencode(path), _IN_MODIFY) if self._fd >= 0 else -1
+            if key < 0 and (self._fd < 0 or ctypes.get_errno() in _USED_UP):
+                self._unwatched[path] = _look(path), callback
+                self._look_again()
+                return
             if key < 0:
                 raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
         else:
@@ -56,6 +67,7 @@ class FileGrowth:
 
     def remove(self, path: str) -> None:
         """Stops watching; a file that is not watched is no error."""
+        self._unwatched.pop(path, None)
         key = self._keys.pop(path, None)
         if key is None:
             return
@@ -68,11 +80,35 @@ class FileGrowth:
     def close(self) -> None:
         for path in list(self._keys):
             self.remove(path)
-        self._loop.remove_reader(self._fd)
-        if sys.platform == "linux":
-            os.close(self._fd)
-        else:
+        self._unwatched.clear()
+        if self._next_look is not None:
+            self._next_look.cancel()
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+        if sys.platform != "linux":
             self._queue.close()
+        elif self._fd >= 0:
+            os.close(self._fd)
+
+    def _look_again(self) -> None:
+        if self._next_look is None and self._unwatched:
+            self._next_look = self._loop.call_later(_LOOK_SECONDS, self._look_at_unwatched)
+
+    def _look_at_unwatched(self) -> None:
+        self._next_look = None
+        grown: list[Callable[[], None]] = []
+        for path, (before, callback) in list(self._unwatched.items()):
+            now = before
+            try:
+                now = _look(path)
+            except OSError:
+                grown.append(callback)  # its name is gone: whoever has it open looks
+            if now != before:
+                self._unwatched[path] = now, callback
+                grown.append(callback)
+        self._look_again()
+        for callback in grown:
+            callback()
 
     def _readable(self) -> None:
         grown = self._grown()
@@ -95,6 +131,14 @@ class FileGrowth:
                 position += _EVENT.size + name_bytes
                 grown[key] = None
         return grown
+
+
+def _look(path: str) -> _Look:
+    """What of a file is another once it was written to. Raises OSError."""
+    facts = os.stat(path)
+    # Files of the kernel's own have no size, and no date of their last change.
+    content = b"" if facts.st_size else Path(path).read_bytes()
+    return facts.st_size, facts.st_mtime_ns, facts.st_blocks, content
 
 
 class Lifeline:

@@ -56,6 +56,20 @@ def room_for_one_after_a_close(client: Caller, backend: str, count: int) -> None
     unaffected(client, count)
 
 
+@pytest.mark.torture
+def test_a_next_daemon_keeps_all_sessions_where_the_user_has_no_more_watches(home: Path) -> None:
+    without_inotify = 'echo 0 >/proc/sys/user/max_inotify_instances && exec "$@"'
+    with world(home) as here:
+        with here.caller() as client:
+            client.ok("create_session", name="s0", backend="tmux")
+            give_state(client, 1)
+        kill(here.daemon())
+        with World(home, ["unshare", "-r", "sh", "-c", without_inotify, "sh"]).caller() as client:
+            unaffected(client, 1)
+            client.ok("create_session", name="next", backend="tmux")
+            assert client.run("next", "seq 1 20000").endswith("\n20000\n")
+
+
 @pytest.mark.parametrize("backend", PTY_FIRST)
 def test_no_terminals_are_left(home: Path, backend: str) -> None:
     with mounted(home, FEW_TERMINALS) as here, here.caller() as client:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import tty
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -60,6 +63,47 @@ async def test_a_missing_file_cannot_be_watched(home: Path) -> None:
     growth = FileGrowth()
     with pytest.raises(FileNotFoundError):
         growth.add(str(home / "none"), lambda: None)
+    growth.close()
+
+
+@contextmanager
+def no_more_watches() -> Generator[None]:
+    """As where other programs of the user have taken them all: the kernel says the same to one without descriptors."""
+    bounds = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, bounds[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, bounds)
+
+
+async def test_growth_is_told_where_the_user_has_no_more_watches(home: Path) -> None:
+    path, grown, other = home / "log", asyncio.Event(), asyncio.Event()
+    path.touch()
+    (home / "other").touch()
+    with no_more_watches():
+        growth = FileGrowth()
+    with pytest.raises(FileNotFoundError):
+        growth.add(str(home / "none"), lambda: None)
+    growth.add(str(path), grown.set)
+    growth.add(str(home / "other"), other.set)
+    growth.remove(str(home / "other"))
+    for _ in range(2):
+        grown.clear()
+        with path.open("ab") as file:
+            file.write(b"x")
+        async with asyncio.timeout(BOUND_SECONDS):
+            await grown.wait()
+    (home / "other").write_text("x")
+    path.write_text("")
+    grown.clear()
+    async with asyncio.timeout(BOUND_SECONDS):
+        await grown.wait()
+    path.unlink()
+    grown.clear()
+    async with asyncio.timeout(BOUND_SECONDS):
+        await grown.wait()
+    assert not other.is_set()
     growth.close()
 
 
