@@ -368,9 +368,19 @@ class SessionManager:
         self.changes.gone(session)
         await self.boxes.leave(session.spec.session_id)
         self._event("session.close", session=session.spec.session_id, name=session.spec.name)
-        self._forget(session.directory)
+        removal = self._forget(session.directory)
+        if self._short_of_room():
+            await asyncio.wait((removal,))
 
-    def _forget(self, directory: Path) -> None:
+    def _short_of_room(self) -> bool:
+        """Whether the disk has no room for one more session: then sessions are closed to free it."""
+        try:
+            disk = os.statvfs(self.runtime_directory)
+        except OSError:
+            return True
+        return disk.f_bavail * disk.f_frsize < self.defaults.retain_bytes
+
+    def _forget(self, directory: Path) -> asyncio.Task[None]:
         """From now on nobody finds what was in it. Its files are removed by and by: that would take longer than all
         else of an ending."""
         gone = self.runtime_directory / GONE / directory.name
@@ -379,12 +389,13 @@ class SessionManager:
             directory.rename(gone)
         except OSError:
             gone = directory
-        self._remove(gone)
+        return self._remove(gone)
 
-    def _remove(self, directory: Path) -> None:
+    def _remove(self, directory: Path) -> asyncio.Task[None]:
         removal = asyncio.create_task(asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True))
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)
+        return removal
 
     async def adopt(self) -> int:
         """Take up what an earlier daemon left: live terminals go on, dead ones are told as exited or lost."""

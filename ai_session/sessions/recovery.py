@@ -85,6 +85,10 @@ class Recovery:
         self.prompt, self._seen = False, None
         self._begin_anew()
 
+    def untaken(self) -> None:
+        """The last step could not be taken: it counts for nothing."""
+        self._begin_anew()
+
     def _begin_anew(self) -> None:
         self.in_vain = False
         self._ladder: tuple[Step, ...] = ()

@@ -597,13 +597,14 @@ class Session:
         running.stdin_path, running.note = commands.keep_stdin(self.files, stdin), few
         running.dropped = self.typed.drop_half()
         self._look_for_others(running)
+        more = self._write(running)
         self.running = self.latest = running
-        self._type(running)
+        self._type_trigger(more)
         self._watch(running)
         return running
 
-    def _type(self, running: RunningCommand) -> None:
-        """Has the shell run the command."""
+    def _write(self, running: RunningCommand) -> bytes:
+        """Puts the command where the shell reads it; what is typed after the trigger. Raises OSError."""
         # An adopted shell has told its version to an earlier daemon.
         version = self.at.version or (OLDEST if os.path.basename(self.spec.shell) in ("bash", "sh") else "")
         text = command_text(
@@ -617,7 +618,7 @@ class Session:
             self.at.as_typed,
             running.dropped,
         )
-        self._type_trigger(self.shell.write_command(self.files, text))
+        return self.shell.write_command(self.files, text)
 
     @property
     def ending(self) -> ExitStatus | None:
@@ -916,7 +917,13 @@ class Session:
         return running.quiet_end
 
     def _probe(self, running: RunningCommand, step: Step) -> None:
-        """Has the shell say what became of the command."""
+        """Has the shell say what became of the command. What cannot be written, as on a full disk, is asked anew."""
+        try:
+            self._ask_shell(running, step)
+        except OSError:
+            running.recovery.untaken()
+
+    def _ask_shell(self, running: RunningCommand, step: Step) -> None:
         assert self.terminal is not None
         self._quiet_end(running)
         if step is Step.CLEAR:
@@ -1002,12 +1009,21 @@ class Session:
                 "it could take no command any more, as where a name of the session's was made read-only", running
             )
         else:
+            self._type_again(running)
+
+    def _type_again(self, running: RunningCommand) -> None:
+        try:
             if running.retries > 1:
                 self._reintegrate(None, restore=running.retries > 2)
-            running.started = False
-            running.recovery.again()
-            running.quiet_end, running.note = None, ""
-            self._type(running)
+            more = self._write(running)
+        except OSError:
+            running.note = commands.NEVER_BEGUN
+            self._end(running, "lost", self._quiet_end(running), None)
+            return
+        running.started = False
+        running.recovery.again()
+        running.quiet_end, running.note = None, ""
+        self._type_trigger(more)
 
     def probe_end(self) -> None:
         """After an interrupt: a shell that is back at its prompt but reported no end is asked for it."""

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,36 @@ async def test_close_leaves_no_orphan(manager: SessionManager, session: Session)
     assert processes.members(cookie) == []
     assert not directory.exists()
     assert manager.named("", "main") is None
+
+
+async def test_on_a_disk_with_little_room_a_session_is_closed_once_its_files_are_removed(
+    manager: SessionManager, session: Session
+) -> None:
+    gone = manager.runtime_directory / GONE / session.spec.session_id
+    manager.defaults = replace(manager.defaults, retain_bytes=1 << 62)
+    await manager.close(session)
+    assert not gone.exists()
+    assert not session.directory.exists()
+
+
+async def test_a_session_is_free_after_a_command_that_could_not_be_written(session: Session) -> None:
+    in_the_way = session.files / "c"
+    in_the_way.mkdir()
+    with pytest.raises(IsADirectoryError):
+        await session.begin("echo no", command_id="cmd")
+    in_the_way.rmdir()
+    assert await run(session, "echo ok") == Result("ok\n", 0, "finished")
+
+
+async def test_what_could_not_be_asked_of_the_shell_is_asked_once_it_can_be(session: Session) -> None:
+    in_the_way = session.files / "p.new"
+    in_the_way.mkdir()
+    running = await session.begin("exec bash --norc", command_id="cmd")
+    await until(session, lambda: running.asks > 2)
+    assert session.running is running
+    in_the_way.rmdir()
+    await until(session, lambda: session.running is None)
+    assert await run(session, "echo ok") == Result("ok\n", 0, "finished")
 
 
 async def test_what_a_killed_daemon_left_of_closed_sessions_is_removed_by_the_next(manager: SessionManager) -> None:
