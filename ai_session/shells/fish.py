@@ -65,7 +65,8 @@ class Fish:
         """See ``Shell.write_command``."""
         redirections = f" <{quote(command.stdin_path)}" if command.stdin_path else ""
         redirections += f" 2>{quote(command.stderr_path)}" if command.stderr_path else ""
-        begun = f"builtin true {undated(directory, BEGUN)}".replace(">|", ">")
+        # What was read is forgotten at once: a trigger that cannot read would else run the last command once more.
+        begun = f"builtin set -eg __ais_t\nbuiltin true {undated(directory, BEGUN)}".replace(">|", ">")
         begin = f"__ais_b {command.seq} {quote(title_of(command))}"
         text, before = command.text + ("\n" if command.text.endswith("\\") else ""), ""
         if command.sound:

@@ -78,6 +78,8 @@ async def play(manager: SessionManager, shell: str, name: str, ruin: str, direct
             wrong.append(f"ended without a reason: {session.ending}")
     finally:
         await manager.close(session)
+    # Also with a later one's trigger.
+    wrong += [f"{ran.name} ran more than once" for ran in directory.glob(f"{name}-*") if ran.read_text().count("x") > 1]
     return [f"{ruin}: {text}" for text in wrong]
 
 

@@ -24,7 +24,7 @@ WENT_WRONG = {
     "dash": ("alias __ais_b=false", "__ais_K=7"),
     "mksh": ("readonly __ais_J", "typeset -i __ais_a=0", "print() { :; }"),
     "busybox": ("unset __ais_K",),
-    "fish": ("function __ais_b; end",),
+    "fish": ("function __ais_b; end", "set -e __ais_f"),
 }
 
 
