@@ -42,6 +42,7 @@ async def test_owners(here: World) -> None:
         owner, pid = await start_owner(here, spec, kill_at, phase)
         await gone(owner.pid)
         assert owner.wait() == -signal.SIGKILL
+        owner.close()
         if not waits and random.random() < 0.5:
             await gone(pid)
         again = (await here.adopt())[spec.session_id]
