@@ -34,13 +34,14 @@ _KEEP = f"#{{?@ais-keep,#{{@ais-keep}},{(64 << 20) + SPARE_BYTES}}}"
 _READY = "echo >&3"
 # dd ends when it has written a step, or its input has ended; where it cannot count bytes it counts reads. What it has
 # read it writes at once, as cat does. The daemon lets go of more; but it may be stopped, or not be there. A copy that
-# fails ends the sink, which the daemon hears of.
+# fails ends the sink, which the daemon hears of. How long the log is it asks of the open file, where the system can
+# tell: somebody may have taken its name away.
 COPIES = (f"dd bs=65536 count={STEP_BYTES} iflag=count_bytes", f"dd bs=65536 count={STEP_BYTES // 65536}")
 _COPY = f"""\
 copy='#{{@ais-copy}}'
 [ "$copy" ] || {{ copy='{COPIES[0]}'; $copy count=0 </dev/null 2>/dev/null || copy='{COPIES[1]}'; }}
 had=-1
-while $copy 2>/dev/null && now=$(wc -c <log) && [ $now -gt $had ]; do
+while $copy 2>/dev/null && now=$({{ wc -c </dev/fd/4 || wc -c <log; }} 2>/dev/null) && [ $now -gt $had ]; do
 had=$now old=$((now - {_KEEP}))
 [ $old -le 0 ] || fallocate -p -o 0 -l $old log 2>/dev/null || #{{q:@ais-python}} -IS -c '
 import ctypes, os, sys
@@ -49,7 +50,7 @@ ctypes.CDLL(None).fallocate(os.open("log", os.O_RDWR), 3, ctypes.c_int64(0), siz
 ' $old 2>/dev/null
 done
 """
-SINK = f"cd #{{q:@ais-dir}} && exec 3<>sink >>log && {_READY} || exit\nLC_ALL=C; export LC_ALL\n{_COPY}"
+SINK = f"cd #{{q:@ais-dir}} && exec 3<>sink >>log 4>&1 && {_READY} || exit\nLC_ALL=C; export LC_ALL\n{_COPY}"
 _TRY = f"{{ head -c 16384 /dev/zero >room && rm room || {{ rm -f room; false; }}; }} && {_READY}"
 ROOM = SINK.replace(_READY, _TRY, 1)
 LOST = ROOM.replace(_READY, f"echo && echo '[output is missing here: it could not be stored]' && {_READY}", 1)
