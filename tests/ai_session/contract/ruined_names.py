@@ -96,6 +96,7 @@ async def _told(session: Session, command: str, code: int, ran: Path) -> list[st
         return [told]
     sound = {
         "known and right": record.exit_code == code and times == 1,
+        "no command of this shell": record.exit_code in (1, 2) and times == 0 and code == 5,
         "denied": record.exit_code is None and denied and times == 0,
         "unknown": record.exit_code is None and not denied and bool(record.note) and times <= 1,
     }
