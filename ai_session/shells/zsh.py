@@ -117,9 +117,11 @@ class Zsh:
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
         """See ``Shell.reintegrate``."""
         bare = " \\unfunction \\builtin \\. \\source 2>/dev/null; \\enable \\builtin \\. \\source;" if restore else ""
-        # Where a redirection found no descriptor the standard output is closed, and what cannot be written ends a file.
-        output = " [[ -e /dev/fd/1 ]]||\\exec >/dev/tty;"
-        return os.fsencode(f"\x15{bare}{output} \\. {quote(str(directory))}/integration\n")
+        # A redirection that finds no descriptor leaves the three of the shell closed, or what they were for a moment,
+        # and what cannot be written ends a file.
+        theirs = "[[ -e /dev/fd/{0} && ! /dev/fd/{0} -ef /dev/null ]]||\\exec {0}<>/dev/tty;"
+        opened = "".join(f" {theirs.format(number)}" for number in range(3))
+        return os.fsencode(f"\x15{bare}{opened} \\. {quote(str(directory))}/integration\n")
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
         """See ``Shell.strip_trace``."""
