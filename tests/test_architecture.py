@@ -1,4 +1,4 @@
-"""Who may import whom: the tables of ARCHITECTURE.md, enforced on every import, those inside functions too."""
+"""What is where and who may import whom: the tables of ARCHITECTURE.md, enforced on every import, also in functions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from graphlib import TopologicalSorter
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ PAST_BASE = {
     ("ai_session", "http", "servers.front"): "both ends of one wire",
     ("ai_session", "terminal", "backends.pty"): "a log goes on where the holder left off",
 }
+NAME = re.compile(r"(\w+)(?:/|\.py)")
 MOST_ENTRIES = 17
 ENVIRONMENT_READERS = {"config.config", "config.files", "client", "backends.pty.holder", "cli.table", "__main__"}
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "expandvars"}
@@ -86,15 +88,21 @@ def block(name: str) -> list[str]:
 
 
 def import_table() -> dict[str, dict[str, set[str]]]:
+    """Package → folder or file → what it may import."""
     table: dict[str, dict[str, set[str]]] = {}
-    rows: dict[str, set[str]] = {}
-    for line in block("imports"):
+    package = ""
+    for line in re.sub(r"\n +→", " →", "\n".join(block("folders"))).splitlines():
+        described, _, allowed = line.partition("→")
+        names = list(takewhile(NAME.fullmatch, described.split()))
+        assert names, f"ARCHITECTURE.md names nothing in {line!r}"
         if not line.startswith(" "):
-            rows = table.setdefault(line.strip(), {})
+            package = names[0].removesuffix("/")
+            table[package] = {}
             continue
-        folders, _, allowed = line.partition("→")
-        for folder in folders.split():
-            rows[folder] = {*allowed.split(), "errors", "models"} - {folder}
+        there = [name for name in names if (ROOT / package / name).exists() == (ROOT / package).exists()]
+        assert there == names, f"ARCHITECTURE.md names what is not there in {line!r}"
+        for name in names:
+            table[package][NAME.sub(r"\1", name)] = {*allowed.split(), "errors", "models"}
     return table
 
 
@@ -263,8 +271,8 @@ def test_every_word_of_the_table_is_needed(package: str) -> None:
         and target.package == package
         and target.folder != module.folder
     }
-    told = {(folder, word) for folder, allowed in TABLE[package].items() for word in allowed - {"errors", "models"}}
-    assert told - used == set()
+    listed = {(folder, word) for folder, allowed in TABLE[package].items() for word in allowed - {"errors", "models"}}
+    assert listed - used == set()
 
 
 def test_the_table_refuses_what_it_should() -> None:

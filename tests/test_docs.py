@@ -1,4 +1,4 @@
-"""What the documents say is so: the tree, the links, the commands, the examples."""
+"""What the documents say is so: the walks, the links, the commands, the examples."""
 
 from __future__ import annotations
 
@@ -14,34 +14,11 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = tuple(name for name in ("agentwire", "ai_session", "ccswarm") if (ROOT / name).is_dir())
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 MAKEFILE = (ROOT / "Makefile").read_text()
-MAX_ARCHITECTURE_LINES = 180
+MAX_ARCHITECTURE_LINES = 150
 
 
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
-
-
-def drawn_tree() -> set[str]:
-    """Folders and files named in the tree of ARCHITECTURE.md."""
-    match = re.search(r"^```tree\n(.*?)^```$", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE | re.DOTALL)
-    assert match
-    found: set[str] = set()
-    package = ""
-    for line in match[1].splitlines():
-        first = line.split()[0]
-        if line.startswith(" "):
-            found.add(package + first)
-        else:
-            package = first
-    return found
-
-
-def test_the_tree_is_the_tree() -> None:
-    files = {path for package in PACKAGES for path in (ROOT / package).iterdir() if path.suffix == ".py"}
-    folders = {path.parent for package in PACKAGES for path in (ROOT / package).glob("*/__init__.py")}
-    everywhere = {"__init__", "__main__", "errors", "models"}
-    there = {f"{name_of(path)}/" for path in folders} | {name_of(path) for path in files if path.stem not in everywhere}
-    assert {name for name in drawn_tree() if name.startswith(PACKAGES)} == there
 
 
 def test_the_architecture_page_stays_a_page() -> None:
