@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument, Option
@@ -12,8 +11,8 @@ from agentwire.cli.output import leave, remark, show_json, show_rows, to_person,
 from ccswarm.cli.output import EXIT_ERROR, Json, printable
 from ccswarm.cli.parameters import Config, LastRun
 from ccswarm.cli.reading import Sight, looked
-from ccswarm.errors import SwarmError, UsageInvalid
-from ccswarm.runs.status import LAST, facts_of, run_id_of, short
+from ccswarm.errors import SwarmError
+from ccswarm.runs.status import LAST, run_id_of, short
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from ccswarm.clones.difference import Difference
     from ccswarm.engines.base import Store
     from ccswarm.runs.work import Work
-
-Found = tuple["Work", "Difference | SwarmError"]
 
 STYLES = {"+": "green", "-": "red", "@": "cyan"}
 TAB = 8
@@ -41,8 +38,10 @@ def diff(
     In a pipe it is what git apply reads; where each task's work is goes to standard error. Exit codes: 0 shown, 1 the
     work of some task cannot be shown, 2 there is no such run or task.
     """
+    from ccswarm.runs.work import compared
+
     run_id, repository, works = looked(config, lambda sight: _works(run, task, sight))
-    found = _compared(run_id, repository, works)
+    found = compared(run_id, repository, works)
     if as_json:
         show_json({"run": run_id, "tasks": [_facts(*one) for one in found]})
     else:
@@ -59,11 +58,11 @@ async def drawn(store: Store, run_id: str, task: str, most: int) -> list[Text]:
 
     from rich.text import Text
 
-    from ccswarm.runs.work import works
+    from ccswarm.runs.work import compared, works
 
     repository = str((await store.status(run_id)).payload["workspace"])
     lines: list[Text] = []
-    for work, result in await asyncio.to_thread(_compared, run_id, repository, await works(store, run_id, task)):
+    for work, result in await asyncio.to_thread(compared, run_id, repository, await works(store, run_id, task)):
         if isinstance(result, SwarmError):
             lines.append(Text(printable(f"{work.task}: {result.message}")))
             continue
@@ -76,30 +75,10 @@ async def drawn(store: Store, run_id: str, task: str, most: int) -> list[Text]:
 
 async def _works(text: str, task: str, sight: Sight) -> tuple[str, str, list[Work]]:
     """The run's id, the repository it works on, and what there is to show."""
-    from ccswarm.runs.work import works
+    from ccswarm.runs.work import works_of
 
     run_id = await run_id_of(sight.store, text, sight.project)
-    found = await works(sight.store, run_id, task)
-    if task and not found and task not in (await facts_of(sight.store, run_id))["tasks"]:
-        raise UsageInvalid(f"{short(run_id)} has no task {task!r}", suggestion=f"ccswarm status {short(run_id)}")
-    return run_id, str((await sight.store.status(run_id)).payload["workspace"]), found
-
-
-def _compared(run_id: str, repository: str, found: Sequence[Work]) -> list[Found]:
-    from ccswarm.clones.kept import FOLDER
-    from ccswarm.clones.looker import Looker
-    from ccswarm.config import files
-    from ccswarm.runs.work import difference
-
-    results: list[Found] = []
-    looker = Looker(Path(repository), files.state_directory() / FOLDER, files.environment())
-    for work in found:
-        try:
-            if (result := difference(work, run_id, looker)) and result.files:
-                results.append((work, result))
-        except SwarmError as error:
-            results.append((work, error))
-    return results
+    return run_id, *await works_of(sight.store, run_id, task)
 
 
 def _facts(work: Work, result: Difference | SwarmError) -> dict[str, Any]:

@@ -41,7 +41,9 @@ def check(
 
     Exit codes: 0 it can, 1 a server that it needs does not work, 2 it cannot: every problem is named with its place.
     """
+    from ccswarm.cli.configured_servers import workspace_of
     from ccswarm.plan.check import plan_problems
+    from ccswarm.runs import planning
 
     loaded = peek(config) if offline else load(config)
     loaded = replace(loaded, settings=settings_of(file, loaded) if offline else _agreed(file, loaded))
@@ -50,7 +52,8 @@ def check(
         raise PlanInvalid(
             f"{_place(file, loaded)}: there are no tasks", suggestion="add [[tasks]] with steps, or [[steps]]"
         )
-    if wrong := plan_problems(settings, None) if offline else asyncio.run(_problems(settings, loaded)):
+    asked = None if offline else planning.problems(settings, workspace_of(loaded))
+    if wrong := asyncio.run(asked) if asked else plan_problems(settings, None):
         raise PlanInvalid(f"{_place(file, loaded)}: {'; '.join(wrong)}", suggestion="fix these places")
     counts = {"tasks": len(settings.tasks), "steps": sum(len(task.steps) for task in settings.tasks)}
     facts = {"plan": _place(file, loaded), **counts, "agents": len(settings.agents), "servers_asked": not offline}
@@ -97,23 +100,6 @@ def _agreed(file: Path | None, loaded: Loaded) -> Settings:
     from ccswarm.config import config
 
     return config.load_plan(file, loaded.settings, confirm=asker()).settings if file else loaded.settings
-
-
-async def _problems(settings: Settings, loaded: Loaded) -> list[str]:
-    """All that can be known before a run, without asking a model."""
-    from ccswarm import app
-    from ccswarm.cli.configured_servers import workspace_of
-    from ccswarm.clones.clones import Workspaces
-    from ccswarm.config import config
-    from ccswarm.plan.check import grant_problems, plan_problems
-    from ccswarm.toolbox.discovery import called
-
-    directory = workspace_of(loaded)
-    tools = await called(settings, directory)
-    workspaces = Workspaces(Path(directory), config.state_directory() / "workspaces", config.server_environment())
-    wrong = [*plan_problems(settings, tools), *grant_problems(settings, tools)]
-    wrong += await asyncio.to_thread(app.brain_problems, settings)
-    return [*wrong, *await app.tree_problems(settings, workspaces, ready=True)]
 
 
 def _step(step: dict[str, Any]) -> dict[str, Any]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -18,13 +16,12 @@ from agentwire.cli.output import leave, remark, say, to_person
 from ccswarm.cli.output import EXIT_INTERRUPTED, Json, show_json_line, show_line
 from ccswarm.cli.parameters import Config, LastRun, load, looking, peek, project_of, with_agents
 from ccswarm.cli.trust import agree, asker
-from ccswarm.errors import ConfigChanged, PlanInvalid, UsageInvalid
+from ccswarm.errors import ConfigChanged
 from ccswarm.plan.origin import Origin
 from ccswarm.runs.status import LAST, run_id_of, short
 
 if TYPE_CHECKING:
     from ccswarm.app import App
-    from ccswarm.config.config import Loaded
     from ccswarm.config.settings import Settings
     from ccswarm.engines.base import Execution
     from ccswarm.swarm.project import Project
@@ -65,18 +62,18 @@ def run(
     configuration or the plan changed since a person used it and nobody agreed, 130 Ctrl-C.
     """
     from ccswarm.plan.check import plan_problems
-    from ccswarm.runs import service
+    from ccswarm.runs import planning, service
 
     loaded = peek(config) if dry_run else load(config, executes=True, workspace=workspace)
     loaded = with_agents(loaded) if what and what.strip() and not Path(what).exists() else loaded
-    planned = _planned(what, loaded, workspace, dry_run=dry_run)
+    planned = planning.planned(what, loaded, confirm=asker(), workspace=workspace, only_look=dry_run)
     settings = service.named(planned.settings, name)
-    directory = _directory(workspace, settings, loaded)
+    directory = planning.directory(workspace, settings, loaded)
     service.refuse(plan_problems(settings, None))
     if dry_run:
         _show_plan(settings, as_json)
         return
-    sources = list(dict.fromkeys([*loaded.sources, *planned.sources]))
+    sources = planning.sources(loaded, planned)
     if detach:
         asyncio.run(_queue(settings, directory, sources, as_json))
     else:
@@ -202,42 +199,6 @@ def _tell_queued(run_id: str, as_json: bool) -> None:
         return
     show_line(run_id)
     say(f"It is queued: ccswarm worker carries it out, ccswarm logs -f {short(run_id)} shows it.")
-
-
-def _planned(what: str | None, loaded: Loaded, workspace: Path | None, *, dry_run: bool) -> Loaded:
-    """The settings with the tasks that are meant, and the file that says them."""
-    from ccswarm.config import config as files
-    from ccswarm.runs import service
-
-    if what is None:
-        if not loaded.settings.tasks:
-            place = loaded.path or "there is no configuration, and so"
-            raise PlanInvalid(
-                f"{place}: there are no tasks", suggestion='ccswarm init, or ccswarm run "list the files"'
-            )
-        return loaded
-    if not what.strip():
-        raise UsageInvalid("nothing is to be done", suggestion='ccswarm run "list the files"')
-    if Path(what).exists():
-        if dry_run:
-            return replace(loaded, settings=files.peek_plan(Path(what), loaded.settings))
-        guessed = os.sep not in what and Path(what).suffix not in (".toml", ".json")
-        return files.load_plan(Path(what), loaded.settings, confirm=asker(), workspace=workspace, guessed=guessed)
-    one_word = not any(char.isspace() for char in what)
-    near = get_close_matches(what, [path.name for path in Path().glob("*.toml")], n=1) if one_word else []
-    if near or what.endswith(".toml") or (os.sep in what and one_word):
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise UsageInvalid(f"there is no file {what}", suggestion=f"{hint}give the path of a plan")
-    return replace(loaded, settings=service.in_words(what, loaded.settings))
-
-
-def _directory(given: Path | None, settings: Settings, loaded: Loaded) -> str:
-    """Where the work is done: a relative path in a configuration counts from its place."""
-    configured = loaded.directory / Path(settings.swarm.workspace).expanduser() if settings.swarm.workspace else None
-    directory = (given or configured or Path.cwd()).expanduser().absolute()
-    if not directory.is_dir():
-        raise UsageInvalid(f"the workspace {directory} is not a directory", suggestion="make it, or give --workspace")
-    return str(directory.resolve())
 
 
 def _show_plan(settings: Settings, as_json: bool) -> None:

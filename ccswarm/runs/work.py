@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ccswarm.errors import RunNotFound
+from ccswarm.errors import RunNotFound, SwarmError, UsageInvalid
 from ccswarm.runs.events import task_of
-from ccswarm.runs.status import MOST_TASKS, RUN, status_of
+from ccswarm.runs.status import MOST_TASKS, RUN, facts_of, short, status_of
 
 if TYPE_CHECKING:
     from ccswarm.clones.difference import Difference
@@ -46,6 +47,15 @@ async def works(store: Store, run_id: str, task: str = "") -> list[Work]:
     return [await _work(store, path, one) for path, one in latest.items()]
 
 
+async def works_of(store: Store, run_id: str, task: str) -> tuple[str, list[Work]]:
+    """The repository a run works on, and its ``works``. Raises RunNotFound, and UsageInvalid where there is no such
+    task."""
+    found = await works(store, run_id, task)
+    if task and not found and task not in (await facts_of(store, run_id))["tasks"]:
+        raise UsageInvalid(f"{short(run_id)} has no task {task!r}", suggestion=f"ccswarm status {short(run_id)}")
+    return str((await store.status(run_id)).payload["workspace"]), found
+
+
 async def _work(store: Store, path: str, execution: Execution) -> Work:
     status, told = status_of(execution).value, await _last(store, execution.id)
     if not told:
@@ -76,3 +86,20 @@ def difference(work: Work, run_id: str, looker: Looker) -> Difference | None:
     within, _, own = work.execution.rpartition(".")
     name, _, attempt = own.partition("~")
     return looker.under_way(place(run_id, within), f"{name}.{attempt or 1}")
+
+
+def compared(run_id: str, repository: str, found: Sequence[Work]) -> list[tuple[Work, Difference | SwarmError]]:
+    """What each has changed, or why that cannot be shown; without what changed nothing. Blocks."""
+    from ccswarm.clones.kept import FOLDER
+    from ccswarm.clones.looker import Looker
+    from ccswarm.config import files
+
+    results: list[tuple[Work, Difference | SwarmError]] = []
+    looker = Looker(Path(repository), files.state_directory() / FOLDER, files.environment())
+    for work in found:
+        try:
+            if (result := difference(work, run_id, looker)) and result.files:
+                results.append((work, result))
+        except SwarmError as error:
+            results.append((work, error))
+    return results

@@ -1,0 +1,170 @@
+"""Plans, runs and tools for programs that await: the names and arguments of the blocking API."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from ccswarm import app
+from ccswarm.api.values import RunInfo, WorkDiff
+from ccswarm.app import App
+from ccswarm.config import config as files
+from ccswarm.config import starters
+from ccswarm.config.config import Loaded
+from ccswarm.mcp import McpClient
+from ccswarm.plan.check import plan_problems
+from ccswarm.plan.origin import Origin
+from ccswarm.runs import answers, planning, service, status, work
+from ccswarm.runs.events import RunEvent
+from ccswarm.runs.feed import EventStream
+from ccswarm.swarm.project import Project
+
+__all__ = ["McpClient", "Run", "check", "find_run", "list_runs", "submit", "working"]
+
+AnyPath = str | os.PathLike[str]
+
+
+async def check(
+    plan: AnyPath | None = None,
+    *,
+    config: AnyPath | None = None,
+    workspace: AnyPath | None = None,
+    offline: bool = False,
+) -> list[str]:
+    """What keeps a plan from being carried out, as ``ccswarm.check``."""
+    loaded = files.peek(_path(config)) if offline else files.load(_path(config))
+    meant = _meant(plan, loaded, workspace, only_look=offline)
+    directory = planning.directory(_path(workspace), meant.settings, loaded)
+    return plan_problems(meant.settings, None) if offline else await planning.problems(meant.settings, directory)
+
+
+async def submit(
+    plan: AnyPath | None = None, *, config: AnyPath | None = None, workspace: AnyPath | None = None, name: str = ""
+) -> Run:
+    """Queue a run, as ``ccswarm.submit``."""
+    loaded = files.load(_path(config), remember_absent=True, workspace=_path(workspace))
+    meant = _meant(plan, loaded, workspace)
+    settings = service.named(meant.settings, name)
+    directory = planning.directory(_path(workspace), settings, loaded)
+    service.refuse(plan_problems(settings, None))
+    async with app.submitting(settings, files.state_directory()) as opened:
+        sources = planning.sources(loaded, meant)
+        started = await service.submit(opened, settings, directory, sources, origin=Origin.PERSON)
+    return Run(started.id, config=config)
+
+
+async def find_run(run: str = status.LAST, *, config: AnyPath | None = None) -> Run:
+    """A run by its id, the beginning of it, or ``last``, as ``ccswarm.find_run``."""
+    async with _looking(config) as opened:
+        return Run(await status.run_id_of(opened.engine, run, opened.project), config=config)
+
+
+async def list_runs(limit: int = status.FEW_RUNS, *, config: AnyPath | None = None) -> list[Run]:
+    """The newest first, as ``ccswarm.list_runs``."""
+    async with _looking(config) as opened:
+        return [Run(one.id, config=config) for one in await status.runs(opened.engine, limit)]
+
+
+@asynccontextmanager
+async def working(*, config: AnyPath | None = None) -> AsyncGenerator[None]:
+    """Carries out what is queued, here, until the block is left, as ``ccswarm.working``."""
+    settings = files.load(_path(config), remember_absent=True).settings
+    async with app.working(settings, files.state_directory(), files.server_environment()):
+        yield
+
+
+class Run:
+    """A run of a plan: queued, carried out or over. It belongs to no event loop and holds nothing open."""
+
+    def __init__(self, run_id: str, *, config: AnyPath | None = None) -> None:
+        self.id = run_id
+        self._config = config
+
+    async def info(self) -> RunInfo:
+        """How it stands now. Raises RunNotFound once it is no longer kept."""
+        async with _looking(self._config) as opened:
+            return await self._info(opened)
+
+    async def wait(self, *, timeout: float | None = None) -> RunInfo:
+        """``timeout`` ends the wait, never the run, which then goes on; so does cancelling the task."""
+        async with _looking(self._config) as opened:
+            try:
+                async with asyncio.timeout(timeout):
+                    await opened.engine.wait(self.id)
+            except TimeoutError:
+                pass  # how it stands says so
+            return await self._info(opened)
+
+    async def events(self, *, follow: bool = True) -> AsyncGenerator[RunEvent]:
+        """What happened in it, from its beginning on, in order; until it is over, or with ``follow=False`` until now.
+
+        Who leaves the loop earlier closes it: ``async with contextlib.aclosing(run.events()) as events``.
+        """
+        async with _looking(self._config) as opened:
+            stream = EventStream(opened.engine, self.id)
+            for event in await stream.past():
+                yield event
+            if not follow:
+                return
+            async with stream.coming() as queue:
+                while event := await queue.get():
+                    yield event
+
+    async def diff(self, task: str = "") -> list[WorkDiff]:
+        """What its tasks changed in their clones, or one task and its parts; without those that changed nothing."""
+        async with _looking(self._config) as opened:
+            repository, works = await work.works_of(opened.engine, self.id, task)
+        found = await asyncio.to_thread(work.compared, self.id, repository, works)
+        return [WorkDiff.of(*one) for one in found]
+
+    async def pause(self) -> None:
+        """Stop it so that it can go on later. Raises UsageInvalid where it is over."""
+        await self._stop("pause")
+
+    async def cancel(self) -> None:
+        """End it. Raises UsageInvalid where it is over."""
+        await self._stop("cancel")
+
+    async def resume(self) -> Run:
+        """Go on with it; of one that failed, begin a new run of what did not succeed, which is returned."""
+        async with _looking(self._config) as opened:
+            begun = await (await service.go_on(opened, self.id))
+            return Run(begun.id, config=self._config)
+
+    async def _stop(self, how: str) -> None:
+        async with _looking(self._config) as opened:
+            await service.stop(opened, self.id, how)
+
+    async def _info(self, opened: App) -> RunInfo:
+        run, facts = await status.described_run(opened.engine, self.id)
+        last = answers.last_task(run, facts["tasks"])
+        return RunInfo.of(facts, answers.answer(facts["tasks"][last]) if last else "")
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id}>"
+
+
+@asynccontextmanager
+async def _looking(config: AnyPath | None) -> AsyncGenerator[App]:
+    """The store, found by the configuration as a person used it last."""
+    loaded = files.load_last(_path(config))
+    project = Project.at(loaded.path, loaded.settings.swarm.workspace, own=bool(config))
+    async with app.submitting(loaded.settings, files.state_directory()) as opened:
+        yield replace(opened, project=project)
+
+
+def _meant(plan: AnyPath | None, loaded: Loaded, workspace: AnyPath | None, *, only_look: bool = False) -> Loaded:
+    """The plan over the configuration; words are for agents to begin with where none is configured."""
+    what = None if plan is None else os.fspath(plan)
+    if what and what.strip() and not Path(what).exists():
+        found = files.supplied(loaded.settings, starters.TYPES[:1], files.server_environment())
+        loaded = replace(loaded, settings=found.settings)
+    return planning.planned(what, loaded, workspace=_path(workspace), only_look=only_look)
+
+
+def _path(name: AnyPath | None) -> Path | None:
+    return None if name is None else Path(name)

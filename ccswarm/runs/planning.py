@@ -1,0 +1,74 @@
+"""What is to be done, as people and their programs say it: a plan's file, words, or the tasks of the configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+
+from ccswarm import app
+from ccswarm.clones.clones import Workspaces
+from ccswarm.config import config
+from ccswarm.config.config import Confirm, Loaded
+from ccswarm.config.settings import Settings
+from ccswarm.errors import PlanInvalid, UsageInvalid
+from ccswarm.plan.check import grant_problems, plan_problems
+from ccswarm.runs.service import in_words
+from ccswarm.toolbox.discovery import called
+
+
+def planned(
+    what: str | None,
+    loaded: Loaded,
+    *,
+    confirm: Confirm | None = None,
+    workspace: Path | None = None,
+    only_look: bool = False,
+) -> Loaded:
+    """The settings with the tasks that are meant, and the file that says them. With ``only_look`` nobody has to have
+    agreed to that. Raises PlanInvalid, UsageInvalid, ConfigInvalid, ConfigChanged."""
+    if what is None:
+        if not loaded.settings.tasks:
+            place = loaded.path or "there is no configuration, and so"
+            raise PlanInvalid(
+                f"{place}: there are no tasks", suggestion='ccswarm init, or ccswarm run "list the files"'
+            )
+        return loaded
+    if not what.strip():
+        raise UsageInvalid("nothing is to be done", suggestion='ccswarm run "list the files"')
+    if Path(what).exists():
+        if only_look:
+            return replace(loaded, settings=config.peek_plan(Path(what), loaded.settings))
+        guessed = os.sep not in what and Path(what).suffix not in (".toml", ".json")
+        return config.load_plan(Path(what), loaded.settings, confirm=confirm, workspace=workspace, guessed=guessed)
+    one_word = not any(char.isspace() for char in what)
+    near = get_close_matches(what, [path.name for path in Path().glob("*.toml")], n=1) if one_word else []
+    if near or what.endswith(".toml") or (os.sep in what and one_word):
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UsageInvalid(f"there is no file {what}", suggestion=f"{hint}give the path of a plan")
+    return replace(loaded, settings=in_words(what, loaded.settings))
+
+
+def directory(given: Path | None, settings: Settings, loaded: Loaded) -> str:
+    """Where the work is done: a relative path in a configuration counts from its place. Raises UsageInvalid."""
+    configured = loaded.directory / Path(settings.swarm.workspace).expanduser() if settings.swarm.workspace else None
+    found = (given or configured or Path.cwd()).expanduser().absolute()
+    if not found.is_dir():
+        raise UsageInvalid(f"the workspace {found} is not a directory", suggestion="make it, or give --workspace")
+    return str(found.resolve())
+
+
+def sources(loaded: Loaded, plan: Loaded) -> list[str]:
+    """The files that a run of ``plan``, read over ``loaded``, is started from."""
+    return list(dict.fromkeys([*loaded.sources, *plan.sources]))
+
+
+async def problems(settings: Settings, workspace: str) -> list[str]:
+    """All that can be known before a run, without asking a model. Raises ServerUnavailable."""
+    tools = await called(settings, workspace)
+    workspaces = Workspaces(Path(workspace), config.state_directory() / "workspaces", config.server_environment())
+    wrong = [*plan_problems(settings, tools), *grant_problems(settings, tools)]
+    wrong += await asyncio.to_thread(app.brain_problems, settings)
+    return [*wrong, *await app.tree_problems(settings, workspaces, ready=True)]
