@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import time
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -15,6 +17,8 @@ from ai_session.sandbox.workspace.words import WORDS, summary
 from ai_session.sessions.names import name_from
 
 MOST_LINES = 5
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])")
 
 
 def complete_sessions(incomplete: str) -> list[tuple[str, str]]:
@@ -137,7 +141,7 @@ def info(session: SessionName, as_json: Json = False) -> None:
         show_json(facts)
         return
     lists = {name: facts.pop(name, []) for name in ("unprotected", "notices")}
-    show_facts({**facts, "created_at": when(facts["created_at"])})
+    show_facts({**facts, **{name: when(facts[name]) for name in ("created_at", "used_at")}})
     for line in lists["unprotected"]:
         show_facts({"unprotected": line})
     for notice in lists["notices"]:
@@ -194,20 +198,36 @@ def kill(
     everything: Annotated[bool, Option("--all", "-a", help="Every session.")] = False,
     owner: Annotated[str, Option("--owner", metavar="OWNER", help="Those of this owner, as ls shows it.")] = "",
     run: Annotated[str, Option("--run", metavar="RUN", help="Those of a run: its id, or the beginning.")] = "",
-    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask before --all, --owner and --run.")] = False,
+    idle: Annotated[
+        str,
+        Option("--idle", metavar="TIME", help="Those not in use, and last used so long ago: 90s, 30m, 12h, 2d."),
+    ] = "",
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask before --all, --owner, --run and --idle.")] = False,
     as_json: Json = False,
 ) -> None:
     """End sessions. Their shells, every process started in them, and their output go."""
-    if [bool(names), everything, bool(owner), bool(run)].count(True) != 1:
-        raise InvalidArguments("which sessions?", suggestion="name them, or pass one of --all, --owner and --run")
+    of_whom = [bool(names), everything, bool(owner), bool(run)].count(True)
+    if of_whom > 1 or not (of_whom or idle) or (names and idle):
+        raise InvalidArguments(
+            "which sessions?", suggestion="name them, or pass one of --all, --owner and --run, or --idle"
+        )
+    seconds = _seconds(idle)
     ended: list[str] = []
     code = 0
     with connect() as client:
-        found = [] if names else [row for row in sessions(client) if everything or _is_of(row, owner, run)]
+
+        def fitting() -> list[dict[str, Any]]:
+            found = [row for row in sessions(client) if _is_of(row, owner, run)]
+            return [row for row in found if not idle or _is_idle(row, seconds)]
+
+        found = [] if names else fitting()
         told = ", ".join(row["name"] for row in found)
+        if found and not yes:
+            if not confirm(f"End {len(found)} sessions: {told}?"):
+                leave(1)
+            still = {row["session_id"] for row in fitting()}
+            found = [row for row in found if row["session_id"] in still]
         wanted = [row["session_id"] for row in found] or names or []
-        if found and not yes and not confirm(f"End {len(found)} sessions: {told}?"):
-            leave(1)
         for name in wanted:
             try:
                 ended.append(client.call("close_session", session_id=name).structured["name"])
@@ -223,6 +243,18 @@ def kill(
 
 
 def _is_of(row: Mapping[str, Any], owner: str, run: str) -> bool:
-    """Whether that owner opened it, or an agent of that run."""
+    """Whether that owner opened it, or an agent of that run; of nobody in particular, whether it is any."""
     whose = str(row.get("owner", ""))
-    return whose == owner if owner else whose.startswith(f"run:{run}")
+    return whose == owner if owner else not run or any(part.startswith(f"run:{run}") for part in whose.split("/"))
+
+
+def _is_idle(row: Mapping[str, Any], seconds: float) -> bool:
+    return not row["in_use"] and time.time() - row["used_at"] >= seconds
+
+
+def _seconds(text: str) -> float:
+    """``90s``, ``30m``, ``12h`` or ``2d``; nothing is none."""
+    found = DURATION.fullmatch(text)
+    if text and not found:
+        raise InvalidArguments(f"{text[:40]!r} is no time", suggestion="a number with its unit: 90s, 30m, 12h or 2d")
+    return float(found[1]) * UNITS[found[2]] if found else 0.0

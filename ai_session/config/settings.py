@@ -68,6 +68,12 @@ class SessionSettings(Section):
     retain_bytes: int = Field(
         default=64 << 20, ge=1 << 20, description="Newest output kept on disk for each session, in bytes."
     )
+    owned_idle_days: float = Field(
+        default=7,
+        ge=0,
+        description="Age since its last use at which the session of a run (of a swarm) is closed, if nothing runs in it"
+        " and nobody is attached; looked at every hour. 0: never.",
+    )
     close_grace_seconds: float = Field(
         default=2.0,
         ge=0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -99,6 +100,7 @@ class App:
             )
         )
         self._expiry: asyncio.TimerHandle | None = None
+        self._closing_idle: asyncio.Task[None] | None = None
         self._readying: asyncio.Task[None] | None = None
 
     def _policy_changed(self) -> None:
@@ -128,6 +130,7 @@ class App:
 
     def _expire(self) -> None:
         self._call_keys.expire()
+        self._closing_idle = asyncio.create_task(self.sessions.close_idle(time.time()))
         self._expiry = asyncio.get_running_loop().call_later(EXPIRE_SECONDS, self._expire)
 
     @property
@@ -142,6 +145,9 @@ class App:
         if self._readying:
             self._readying.cancel()
             await asyncio.wait((self._readying,))
+        if self._closing_idle:
+            # Within the grace of its sessions; one that is half closed would be left to nobody.
+            await asyncio.wait((self._closing_idle,))
         if sessions:
             await self.sessions.stop()
         await self._feed.close()
@@ -246,6 +252,7 @@ def session_defaults(settings: Settings) -> SessionDefaults:
         max_sessions=session.max_sessions,
         max_sessions_per_owner=session.max_sessions_per_owner,
         retain_bytes=session.retain_bytes,
+        owned_idle_days=session.owned_idle_days,
         close_grace_seconds=session.close_grace_seconds,
         env=dict(session.env),
         env_allow=tuple(session.env_allow),

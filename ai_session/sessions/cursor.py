@@ -114,6 +114,7 @@ class Cursor:
                 self._drawing.cancel()
             self._session.listeners.discard(self._heard)
             self._session.viewers -= 1
+            self._session.touch()
             self._tell_closed()
             self._session.wake()
 

@@ -12,6 +12,7 @@ import os
 import secrets
 import shutil
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +35,7 @@ from ai_session.sandbox.boxes import Boxes, hides
 from ai_session.sessions.changes import ChangeFeed
 from ai_session.sessions.leftovers import Looks
 from ai_session.sessions.names import kept
-from ai_session.sessions.ownership import widening
+from ai_session.sessions.ownership import Visibility, is_of_run, widening
 from ai_session.sessions.session import Session
 from ai_session.sessions.spec import NewSession, SessionDefaults, find_shell, read, shell_for, shell_named, store
 from ai_session.shells.base import Shell, group_leader
@@ -55,6 +56,11 @@ GONE = "gone"
 
 JUST_SECONDS = 1.0
 """A command that ended so long ago may have made what is seen now."""
+CLOSED_KNOWN = 256
+"""Sessions that nobody asked to close, of which it is remembered why they were."""
+
+DAY_SECONDS = 86_400.0
+
 SPARE_DESCRIPTORS = 8
 """A new session must leave so many free, or those that exist could run nothing more."""
 
@@ -91,6 +97,7 @@ class SessionManager:
         self._usable: dict[str, bool] = {}
         self._probing = asyncio.Lock()
         self._reviving: set[Session] = set()
+        self._closed: deque[tuple[SessionSpec, str]] = deque(maxlen=CLOSED_KNOWN)
         self._removals: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
@@ -360,14 +367,34 @@ class SessionManager:
         store(session.directory, session.spec)
         self.changes.look(session)
 
-    async def close(self, session: Session) -> None:
-        """End a session with all its processes and forget it, log included."""
+    async def close_idle(self, now: float) -> None:
+        """Closes the sessions of runs that nobody has used for ``owned_idle_days`` before ``now``."""
+        if self.defaults.owned_idle_days:
+            closings = (self._close_if_idle(session, now) for session in self.all())
+            await asyncio.gather(*closings, return_exceptions=True)
+
+    async def _close_if_idle(self, session: Session, now: float) -> None:
+        days = self.defaults.owned_idle_days
+        if is_of_run(session.spec.owner) and not session.in_use and now - session.used_at >= days * DAY_SECONDS:
+            await self.close(session, f"nobody used it for {days:g} days (session.owned_idle_days)")
+
+    def why_closed(self, reference: str, reach: Visibility) -> str:
+        """Why the session with this id or name was closed, where nobody who sees it had asked for that; else empty."""
+        fits = (why for spec, why in self._closed if reference in (spec.session_id, spec.name) and reach.covers(spec))
+        return next(fits, "")
+
+    async def close(self, session: Session, reason: str = "") -> None:
+        """End a session with all its processes and forget it, log included. ``reason``, where nobody asked for it, is
+        what they are told who look for it."""
+        if reason:
+            self._closed.appendleft((session.spec, reason))
         self._sessions.pop(session.spec.session_id, None)
         self._names.pop((session.spec.owner, session.spec.name), None)
         await session.close(self.defaults.close_grace_seconds)
         self.changes.gone(session)
         await self.boxes.leave(session.spec.session_id)
-        self._event("session.close", session=session.spec.session_id, name=session.spec.name)
+        facts = {"reason": reason} if reason else {}
+        self._event("session.close", session=session.spec.session_id, name=session.spec.name, **facts)
         removal = self._forget(session.directory)
         if self._short_of_room():
             await asyncio.wait((removal,))

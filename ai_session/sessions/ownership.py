@@ -60,6 +60,11 @@ def visibility_of(principal: Principal, run: str = "", agent: str = "") -> Visib
     return Visibility(owner, everything=ADMIN in (principal.scopes or ()))
 
 
+def is_of_run(owner: str) -> bool:
+    """Whether an agent of a run is part of the owner."""
+    return any(part.startswith("run:") for part in owner.split("/"))
+
+
 def widening(owner: str) -> tuple[str, ...]:
     """The owner and those it is part of, up to the user: empty for the user of this machine."""
     parts = owner.split("/") if owner else []

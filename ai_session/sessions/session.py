@@ -33,7 +33,7 @@ from ai_session.sessions.commands import CommandHistory, LeftRunning, RunningCom
 from ai_session.sessions.leftovers import Leftovers, Looks
 from ai_session.sessions.recovery import LOOK_SECONDS, Evidence, Recovery, Step
 from ai_session.sessions.shell_state import ShellState
-from ai_session.sessions.spec import shell_named
+from ai_session.sessions.spec import last_use, note_use, shell_named
 from ai_session.sessions.typed_input import LINE_ENDS, TypedInput
 from ai_session.shells.base import ANSWERED, BEGUN, Shell, dated
 from ai_session.system import processes, terminal_device
@@ -149,6 +149,8 @@ class Session:
         self.ended_by = self._given_up = ""
         """The command with which the shell ended, where that is known; why the session ended it, if it did."""
         self.viewers, self._claimed, self._seq = 0, False, 0
+        self.used_at = last_use(directory) or spec.created_at
+        """When a command began or ended, somebody typed or stopped watching, or an agent looked at it, last."""
         self._shown = self._read_back = self._reads = 0
         self.own_size: tuple[int, int] | None = None
         self.sized_by = set[object]()
@@ -233,6 +235,17 @@ class Session:
         """Returns when what an earlier daemon left is known, which takes moments where a session printed much."""
         while self._resumed is not None:
             await self.changed()
+
+    def touch(self) -> None:
+        """It is in use now."""
+        self.used_at = time.time()
+        note_use(self.directory, self.used_at)
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a command runs, or begins, or somebody watches."""
+        busy = self.running is not None or self._claimed or self.at.human_line
+        return (busy and self.exit is None) or self.viewers > 0 or self.typist is not None
 
     def respawn(self, terminal: Terminal) -> None:
         """Go on with a new shell on a new terminal; the log and the history continue."""
@@ -484,6 +497,7 @@ class Session:
         if not running.typed:
             # What was typed meanwhile was the command's.
             self.typed.answered_all(self.at.prompts)
+        self.touch()
         seconds = max(0.0, time.time() - running.record.started_at)
         self.history.append(running.finish(status, end, exit_code, self.at.cwd, seconds))
 
@@ -599,6 +613,7 @@ class Session:
         self._look_for_others(running)
         more = self._write(running)
         self.running = self.latest = running
+        self.touch()
         self._type_trigger(more)
         self._watch(running)
         return running
@@ -1227,6 +1242,7 @@ class Session:
         assert self.terminal is not None
         if self.terminal.unsent + len(data) > UNSENT_BYTES:
             raise commands.unread(self.spec.name, self.terminal.unsent)
+        self.touch()
         self._note_typed(data)
         self.terminal.write(data)
 

@@ -31,6 +31,7 @@ class SessionDefaults:
     max_sessions: int = 64
     max_sessions_per_owner: int = 48
     retain_bytes: int = 64 << 20
+    owned_idle_days: float = 0.0
     close_grace_seconds: float = 2.0
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     env_allow: tuple[str, ...] = ("*",)
@@ -111,6 +112,20 @@ def store(directory: Path, spec: SessionSpec) -> None:
     with open(fd, "w") as file:
         file.write(json.dumps(facts))
     temporary.rename(directory / "spec.json")
+
+
+def note_use(directory: Path, at: float) -> None:
+    """Keep when the session was last used: as the time of its spec, which costs no room on a full disk."""
+    with contextlib.suppress(OSError):
+        os.utime(directory / "spec.json", (at, at))
+
+
+def last_use(directory: Path) -> float:
+    """When the session was last used; 0 where that is not known."""
+    try:
+        return (directory / "spec.json").stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def read(directory: Path) -> SessionSpec | None:

@@ -104,5 +104,6 @@ class Viewer:
         self._closed = True
         self._tell_closed()
         self._session.viewers -= 1
+        self._session.touch()
         self._session.wake()
         await self._session.take_size_back(self)

@@ -39,10 +39,14 @@ class VisibleSessions:
     def find(self, reference: str) -> Session | None:
         """The session with this id or name; a caller's own before others' of that name."""
         found = self._manager.find(reference) or self._manager.named(self._reach.owner, reference)
-        if found is not None:
-            return found if self._reach.covers(found.spec) else None
-        named = self._named(reference)
-        return named[0] if len(named) == 1 else None
+        if found is None:
+            named = self._named(reference)
+            found = named[0] if len(named) == 1 else None
+        if found is None or not self._reach.covers(found.spec):
+            return None
+        if not self._reach.everything:
+            found.touch()  # a person who looks at all of them uses none
+        return found
 
     def own(self, name: str) -> Session | None:
         """The session that this caller opened by that name."""
@@ -57,6 +61,10 @@ class VisibleSessions:
         if named:
             told = ", ".join(f"{s.spec.session_id} of {s.spec.owner or 'the user'}" for s in named[:10])
             raise SessionNotFound(f"{len(named)} sessions are named {reference!r}: {told}", suggestion="use the id")
+        if why := self._manager.why_closed(reference, self._reach):
+            raise SessionNotFound(
+                f"session {reference[:80]!r} was closed: {why}", suggestion="create_session opens another"
+            )
         known = ", ".join(repr(s.spec.name) for s in self.all()[:10]) or "none"
         raise SessionNotFound(
             f"no session {reference[:80]!r}; open sessions: {known}",

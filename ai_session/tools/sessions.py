@@ -175,9 +175,11 @@ def _workspace_facts(session: Session, context: Context) -> dict[str, Any]:
 
 async def list_sessions(context: Context, arguments: NoArguments) -> ToolResult:
     await context.sessions.boxes.look()
-    rows = [session_facts(s, context.spans) | _workspace_facts(s, context) for s in context.sessions.all()]
+    sessions = context.sessions.all()
+    rows = [session_facts(session, context.spans) | _workspace_facts(session, context) for session in sessions]
     text = "\n".join(_describe(row) for row in rows) or "no sessions; create_session opens one"
-    return ToolResult(text=text, structured={"sessions": rows})
+    used = [{"used_at": session.used_at, "in_use": session.in_use} for session in sessions]
+    return ToolResult(text=text, structured={"sessions": [row | use for row, use in zip(rows, used, strict=True)]})
 
 
 async def close_session(context: Context, arguments: CloseSession) -> ToolResult:
@@ -242,6 +244,7 @@ def session_facts(session: Session, spans: Spans | None, *, full: bool = False) 
         "rows": spec.rows,
         "cols": spec.cols,
         "created_at": spec.created_at,
+        "used_at": session.used_at,
         "viewers": session.viewers,
         "commands": session.history.count,
         "output_bytes": session.log.end,
@@ -264,7 +267,7 @@ def _describe(facts: dict[str, Any]) -> str:
             value = "; ".join(f"{row['kind']} {row['path']}" for row in value)
         elif name == "unprotected":
             value = "; ".join(value)
-        elif name == "created_at":
+        elif name in ("created_at", "used_at"):
             value = datetime.fromtimestamp(value).astimezone().isoformat(timespec="seconds")
         elif isinstance(value, dict):
             value = " ".join(f"{k}={v}" for k, v in value.items())  # pyright: ignore[reportUnknownVariableType]
