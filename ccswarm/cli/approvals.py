@@ -24,7 +24,12 @@ MARK = "ap_"
 """How ids of questions begin; it may be left out."""
 
 QuestionId = Annotated[str, Argument(metavar="ID", help="As approvals shows it, or the beginning of it.")]
-TaskName = Annotated[str, Argument(metavar="RUN.TASK", help="A run, as everywhere, and one of its tasks.")]
+TaskName = Annotated[
+    str,
+    Argument(
+        metavar="[RUN.]TASK", help="A run, as everywhere, and one of its tasks; or a task that waits in one run alone."
+    ),
+]
 REMEMBERED = {
     "command": "until the run is over nobody is asked about the same call by {agent} again",
     "tool": "until the run is over nobody is asked about {tool} by {agent} again",
@@ -60,10 +65,11 @@ def approvals(config: Config = None, as_json: Json = False) -> None:
                 show_line(f"        {line}")
         if answer := question.get("answer"):
             word = "agreed" if answer["approved"] else "refused"
-            show_line(f"    answered: {answer['by']} {word}; a worker, or ccswarm resume, continues with it")
-    if found:
+            run = str(question["task_id"]).partition(".")[0]
+            show_line(f"    answered: {answer['by']} {word}; it waits for a worker: ccswarm resume {run}")
+    if any("answer" not in question for question in found):
         say("ccswarm approve ID, or ccswarm reject ID --reason WHY.")
-    else:
+    if not found:
         remark("Nothing waits for an answer. How far runs are: ccswarm status")
 
 
@@ -178,20 +184,40 @@ async def _alive(app: App) -> list[str]:
 
 
 async def _merge(text: str, app: App) -> dict[str, Any]:
-    """The question whether the work of RUN.TASK is merged. Raises RunNotFound; UsageInvalid, with what else there is to
-    do, where that is not asked."""
+    """The question whether the work of RUN.TASK is merged, or of the one TASK of that name in the runs of this project.
+    Raises RunNotFound; UsageInvalid, with what else there is to do, where that is not asked."""
     from ccswarm.swarm.delivery import MERGE
 
+    asked = [(*_place(one), one) for one in await app.swarm.approvals() if one["tool"] == MERGE]
+    here = [(run, task) for run, task, one in asked if "answer" not in one and await _is_here(app, run)]
+    named = [run for run, task in here if task == text]
+    if len(named) > 1:
+        which = " or ".join(f"{short(run)}.{text}" for run in named)
+        raise UsageInvalid(f"{text} waits to be merged in {len(named)} runs", suggestion=f"write {which}")
     run, _, task = text.partition(".")
-    if not task:
-        raise UsageInvalid(f"{text!r} names no task of a run", suggestion="write RUN.TASK, as approvals shows it")
-    run_id = await run_id_of(app.engine, run, app.project)
-    for one in await app.swarm.approvals():
-        number = str(one["task_id"])
-        if one["tool"] == MERGE and number.startswith(f"{run_id}.") and task_of(run_id, number) == task:
+    if not task and not named:
+        waits = " or ".join(f"{short(run)}.{name}" for run, name in here)
+        raise UsageInvalid(
+            f"no task {text!r} waits to be merged in a run of this project",
+            suggestion=f"write {waits}" if waits else "ccswarm approvals shows what waits",
+        )
+    run_id, task = (named[0], text) if named else (await run_id_of(app.engine, run, app.project), task)
+    for where, name, one in asked:
+        if (where, name) == (run_id, task):
             return one
     why, then = await _no_merge(app, run_id, task)
     raise UsageInvalid(f"{short(run_id)}.{task} does not wait to be merged: {why}", suggestion=then)
+
+
+def _place(question: dict[str, Any]) -> tuple[str, str]:
+    """The run, and the task in it, that asks."""
+    number = str(question["task_id"])
+    run_id = number.partition(".")[0]
+    return run_id, task_of(run_id, number)
+
+
+async def _is_here(app: App, run_id: str) -> bool:
+    return not app.project or app.project.has(await app.engine.status(run_id))
 
 
 async def _no_merge(app: App, run_id: str, task: str) -> tuple[str, str]:

@@ -67,7 +67,7 @@ def test_work_is_seen_and_accepted(asked: Project) -> None:
     assert (one["state"], one["files"]) == ("under way", [{"path": "a.txt", "added": 2, "removed": 1}])
 
     assert asked.git("show", "HEAD:a.txt") == "one"
-    assert "Agreed to swarm.merge for ada" in asked.run("accept", "last.t").err
+    assert "Agreed to swarm.merge for ada" in asked.run("accept", "t").err
     assert asked.json("accept", "last.t", code=1)["error"]["code"] == "answered_already"
     assert asked.result("resume", "last")["tasks"]["t"]["status"] == "succeeded"
     assert (asked.project / "a.txt").read_text() == "two\n\x1b[2J\tthree\n"
@@ -77,7 +77,11 @@ def test_work_is_seen_and_accepted(asked: Project) -> None:
         error = asked.json(verb, "last.t", *words, code=2)["error"]
         assert error["message"].endswith("does not wait to be merged: it is merged")
     assert "there is no such task" in asked.json("accept", "last.x", code=2)["error"]["message"]
-    assert asked.json("accept", "last", code=2)["error"]["suggestion"].startswith("write RUN.TASK")
+    error = asked.json("accept", "t", code=2)["error"]
+    assert (error["message"], error["suggestion"]) == (
+        "no task 't' waits to be merged in a run of this project",
+        "ccswarm approvals shows what waits",
+    )
     assert "has no task 'x'" in asked.json("diff", "last", "x", code=2)["error"]["message"]
 
 
@@ -94,6 +98,26 @@ def test_work_is_given_back_and_kept_apart_where_it_is_refused(asked: Project) -
     error = asked.json("accept", "last.t", code=2)["error"]
     assert error["suggestion"].endswith(f"git merge {one['place']} merges it all the same")
     assert asked.git("show", "HEAD:a.txt") == "one"
+
+
+def test_a_task_that_waits_in_one_run_of_the_project_needs_no_run(asked: Project) -> None:
+    """Of another project's nothing is accepted by a bare name, and of two runs neither."""
+    (first,) = (one["task_id"] for one in asked.json("approvals")["approvals"])
+    error = asked.json("accept", "u", code=2)["error"]
+    assert error["suggestion"] == f"write {first[:12]}.t"
+    asked.run("run", "--no-wait", code=3)
+    runs = [one["task_id"][:12] for one in asked.json("approvals")["approvals"]]
+    error = asked.json("return", "t", "no", code=2)["error"]
+    assert error["message"] == "t waits to be merged in 2 runs"
+    assert sorted(error["suggestion"].removeprefix("write ").split(" or ")) == sorted(f"{run}.t" for run in runs)
+    asked.run("return", f"{first[:12]}.t", "no")
+    other = asked.file.parent / "elsewhere.toml"
+    other.write_text(asked.file.read_text().replace('"project"', '"other"'))
+    (asked.project.parent / "other").mkdir()
+    error = asked.json("accept", "t", "--config", str(other), code=2)["error"]
+    assert error["message"].startswith("no task 't' waits")
+    (second,) = {run for run in runs if run != first[:12]}
+    assert f"in {second}" in asked.run("accept", "t").err
 
 
 def test_work_under_way_and_on_a_branch_is_seen(home: Path) -> None:

@@ -98,9 +98,8 @@ def refused(desk: Desk, number: str, run: str) -> None:
     [question] = desk.json("approvals")["approvals"]
     assert question["answer"] == {"approved": False, "by": person(), "reason": "not on my machine"}
     said = desk.run("approvals")
-    assert said.out.splitlines()[-1] == (
-        f"    answered: {person()} refused; a worker, or ccswarm resume, continues with it"
-    )
+    waits = f"    answered: {person()} refused; it waits for a worker: ccswarm resume {run}"
+    assert said.out.splitlines()[-1] == waits
     said = desk.run("approve", number, code=1)
     assert said.err.splitlines() == [
         f"error answered_already: {number} was answered already: {person()} refused: not on my machine",
