@@ -120,9 +120,11 @@ class Clones:
 
     def make(self, run_id: str, name: str) -> Clone:
         """See ``Workspaces.clone``."""
+        return self._made(self._git.repository(self._directory), run_id, name)
+
+    def _made(self, repository: Repository, run_id: str, name: str) -> Clone:
         path = self._root / run_id / name
         branch, ref = f"agent/{run_id}/{name}", f"refs/{BRANCHES}/{run_id}/{name}"
-        repository = self._git.repository(self._directory)
         if not path.is_dir():
             base, onto = self.head(), self.checked_out()
             unfinished = self._unfinished(repository, path, branch, base)
@@ -237,15 +239,14 @@ class Clones:
         repository = self._git.repository(self._directory)
         return compare(self._git, PrivateRepository(scratch / "person", repository, base), base, commit)
 
-    def under_way(self, clone: Clone, scratch: Path) -> Difference:
+    def under_way(self, run_id: str, name: str, scratch: Path) -> Difference | None:
         """See ``Looker.under_way``; ``scratch`` is an empty directory of ours."""
+        if not (self._root / run_id / name).is_dir():
+            return None
         repository = self._git.repository(self._directory)
+        clone = self._made(repository, run_id, name)
         taken, _, tree = self._taken(repository, clone, scratch)
         return compare(self._git, taken, clone.base, tree)
-
-    def known(self, run_id: str, name: str) -> Clone | None:
-        """The clone of that name, where it is there."""
-        return self.make(run_id, name) if (self._root / run_id / name).is_dir() else None
 
     def require_branches(self) -> None:
         """Raises Conflict where no branch can be made for work that is left on one."""

@@ -9,7 +9,18 @@ from dataclasses import dataclass
 
 from ccswarm.clones.git import Git, PrivateRepository
 
-WORDS = ("diff-tree", "-r", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
+WORDS = (
+    "diff-tree",
+    "-r",
+    "--no-renames",
+    "--no-ext-diff",
+    "--no-textconv",
+    "--no-color",
+    "--numstat",
+    "-z",
+    "--patch",
+)
+"""The counts come first, and an empty record after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +60,9 @@ class Difference:
 
 def compare(git: Git, repository: PrivateRepository, base: str, commit: str) -> Difference:
     """Raises WorkRefused where that is more than can be shown."""
-    counted = git.private(repository, *WORDS, "--numstat", "-z", base, commit)
+    counted, _, text = git.private(repository, *WORDS, base, commit).partition(b"\0\0")
     files: list[ChangedFile] = []
-    for line in counted.decode(errors="surrogateescape").split("\0")[:-1]:
+    for line in counted.decode(errors="surrogateescape").split("\0") if counted else ():
         added, removed, path = line.split("\t", 2)
         files.append(ChangedFile(path, *(None if one == "-" else int(one) for one in (added, removed))))
-    return Difference(base, commit, tuple(files), git.private(repository, *WORDS, "--patch", base, commit))
+    return Difference(base, commit, tuple(files), text)

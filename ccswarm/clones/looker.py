@@ -32,11 +32,8 @@ class Looker:
     def under_way(self, run_id: str, name: str) -> Difference | None:
         """What was done in a clone by now, committed or not, that would be brought over; None where it is not there.
         Raises WorkRefused as ``Workspaces.collect``."""
-        clone = self._clones.known(run_id, name)
-        if not clone:
-            return None
         with self._scratch() as scratch:
-            return self._clones.under_way(clone, scratch)
+            return self._clones.under_way(run_id, name, scratch)
 
     @contextmanager
     def _scratch(self) -> Generator[Path]:

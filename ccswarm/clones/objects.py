@@ -80,6 +80,8 @@ def take(
         copied.unlink()
         if code:
             raise WorkRefused(f"the clone's {name} is not a pack: {said}", suggestion="git repack -ad")
+    if commit == base:
+        return
     code, found, said = git.outcome(into, "cat-file", "-t", commit)
     if not code and found.strip() == b"commit":
         code, _, said = git.outcome(into, "rev-list", "--objects", "--quiet", commit, "--not", base)

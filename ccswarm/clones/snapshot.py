@@ -236,6 +236,8 @@ class Snapshot:
 
     def _update(self, how: str, lines: Iterable[str]) -> tuple[int, str]:
         given = b"".join(os.fsencode(line) + b"\0" for line in lines)
+        if not given:
+            return 0, ""
         words = ("update-index", "--add", "--replace", "-z", how)
         code, _, said = self._git.outcome(self._repository, *words, stdin=given, work_tree=self._copies)
         return code, said
