@@ -449,8 +449,6 @@ class Session:
                 running.start_at(mark.end)
         elif mark.seq is None and mark.kind in (MarkKind.PROMPT_START, MarkKind.COMMAND_FINISHED):
             running.prompt = mark
-        elif mark.kind is MarkKind.SHELL_EXITED:
-            self._end(running, "finished", mark.start, mark.exit_code)
         self._news.set()
 
     def _doubt(self) -> None:
@@ -1277,7 +1275,8 @@ class Session:
         while running is self.running and self.exit is None:
             self._news.clear()
             back = await self._prompt_is_back(TAKEN_SECONDS)
-            if back and running is self.running:
+            # A shell that ends cannot say with which code: a signal may end it.
+            if back and running is self.running and self.at.exit_code is None:
                 self._end_typed(running)
                 self.wake()
                 return

@@ -135,6 +135,15 @@ async def test_a_signal_that_ends_the_shell_is_how_its_command_ended(caller: Cal
     assert await caller.state() == "exited"
 
 
+@pytest.mark.parametrize(("ending", "code"), [("kill -USR1 $$", 128 + signal.SIGUSR1), ("exit 3", 3)])
+async def test_how_the_shell_ended_is_how_the_line_typed_last_ended(caller: Caller, ending: str, code: int) -> None:
+    process = "$fish_pid" if caller.shell == "fish" else "$$"
+    sent = await caller.send(f"true; {ending.replace('$$', process)}\n")
+    facts = await caller.read(command_id=sent["command_id"], wait_for="finish")
+    assert (facts["status"], facts["exit_code"]) == ("finished", code)
+    assert await caller.state() == "exited"
+
+
 async def test_a_typed_command_has_a_record_and_a_wait_of_its_own(caller: Caller, home: Path) -> None:
     earlier = await caller.execute("echo earlier")
     os.mkfifo(home / "fifo")
