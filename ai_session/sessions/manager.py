@@ -174,7 +174,7 @@ class SessionManager:
                 rows=request.rows or self.defaults.rows,
                 cols=request.cols or self.defaults.cols,
                 created_at=time.time(),
-                nonce=secrets.token_hex(8),
+                nonce=secrets.token_hex(8).upper(),
                 cookie=secrets.token_hex(16),
                 **{name: getattr(request, name) for name in KEPT},
             )

@@ -865,8 +865,17 @@ class Session:
         self._quiet_from = -1
         traced = "x" in self.at.flags
         trigger = self.shell.trigger(ready=self.at.ready and self.shell.line_editor, traced=traced)
-        self.terminal.write(trigger + more)
+        self._type(trigger + more)
         self.at.ready = False
+
+    def _type(self, line: bytes) -> None:
+        """Types a line of the session's own."""
+        assert self.terminal is not None
+        undone = terminal_device.take_text(self.terminal.tty, line_ends=not self.shell.line_editor)
+        if undone and self.running is not None:
+            settings = " ".join(undone)
+            self.running.note = self.running.note or f"`stty {settings}` is undone: no command could be typed with it"
+        self.terminal.write(line)
 
     def _watch(
         self, running: RunningCommand, unread: tuple[int, int] | None = None, *, seconds: float = LOOK_SECONDS
@@ -946,7 +955,7 @@ class Session:
         stopped = running.interrupted or running.stopped_by_key
         aborted = 128 + signal.SIGINT if stopped else None
         running.asks += 1
-        self.terminal.write(self.shell.write_probe(self.files, running.record.seq, aborted, running.asks))
+        self._type(self.shell.write_probe(self.files, running.record.seq, aborted, running.asks))
         self.at.ready = False
 
     def _reintegrate(self, running: RunningCommand | None, *, restore: bool) -> None:
@@ -959,7 +968,7 @@ class Session:
             notes = [f"the shell was replaced by {os.path.basename(self.spec.shell)}, in which the session continues"]
         if running is not None:
             running.note = running.note or "; ".join(notes)
-        self.terminal.write(self.shell.reintegrate(self.files, restore=restore))
+        self._type(self.shell.reintegrate(self.files, restore=restore))
 
     def _allow_files(self, by: RunningCommand | None, used: int = 0) -> str:
         """Allows a shell more files that may open too few to take commands, and gives what is to be said of that; ends
@@ -1074,7 +1083,11 @@ class Session:
         pid = self._pid()
         stopped, leads = processes.stopped(pid), processes.leads(pid)
         reads, executing, replaced = False, None, False
-        if leads and self.at.human_line == by_person and processes.reads(pid, terminal.tty):
+        running = self.running
+        # A line of our own that a key of the terminal's cut short, in a quote, seems to be a person's.
+        ours = running is not None and not running.typed and not running.started and self.at.incomplete
+        of_person = self.at.human_line and not ours
+        if leads and of_person == by_person and processes.reads(pid, terminal.tty):
             shell, replaced = self._present_shell()
             idle = not terminal.unsent and not terminal_device.unread_bytes(terminal.tty)
             edits = shell is not None and (not shell.line_editor or processes.line_edited(terminal.tty))

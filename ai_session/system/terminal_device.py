@@ -60,6 +60,43 @@ def signal_keys(tty: str) -> SignalKeys | None:
     return SignalKeys(*(b"" if key == off else key for key in chosen))
 
 
+_KEYS = {
+    "intr": (termios.VINTR, b"\x03"),
+    "quit": (termios.VQUIT, b"\x1c"),
+    "erase": (termios.VERASE, b"\x7f"),
+    "kill": (termios.VKILL, b"\x15"),
+    "eof": (termios.VEOF, b"\x04"),
+    "start": (termios.VSTART, b"\x11"),
+    "stop": (termios.VSTOP, b"\x13"),
+    "susp": (termios.VSUSP, b"\x1a"),
+    "rprnt": (termios.VREPRINT, b"\x12"),
+    "werase": (termios.VWERASE, b"\x17"),
+    "lnext": (termios.VLNEXT, b"\x16"),
+}
+"""What `stty` calls them, and what they usually are."""
+
+
+def take_text(tty: str, *, line_ends: bool) -> list[str]:
+    """Undoes, and returns as words of `stty`, the settings with which the terminal takes no line of text: a character
+    that is a key, and with ``line_ends`` line ends that are none, which line editors want."""
+    try:
+        with _opened(tty, os.O_RDWR) as fd:
+            modes = termios.tcgetattr(fd)
+            keys: list[bytes] = modes[6]
+            undone = [f"{name} {keys[at].decode()}" for name, (at, _) in _KEYS.items() if b" " <= keys[at] <= b"~"]
+            for name in undone:
+                at, usual = _KEYS[name.split()[0]]
+                keys[at] = usual
+            if line_ends and modes[0] & termios.INLCR:
+                modes[0] &= ~termios.INLCR
+                undone.append("inlcr")
+            if undone:
+                termios.tcsetattr(fd, termios.TCSANOW, modes)
+    except (OSError, termios.error):
+        return []
+    return undone
+
+
 def echoes(tty: str) -> bool | None:
     """Whether the terminal shows what is typed."""
     try:

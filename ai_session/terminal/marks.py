@@ -1,6 +1,7 @@
 """Finds our shell integration's marks in terminal output. No I/O; knows nothing of sessions or logs.
 
-A mark is ``ESC ] 7777 ; NONCE ; KIND [; FIELDS] BEL`` (the fields are listed in ``shells.base``). Output that does not
+A mark is ``ESC ] 7777 ; NONCE ; KIND [; FIELDS] BEL`` (the fields are listed in ``shells.base``), without small letters
+in what finds it, for a terminal may print them as capitals. Output that does not
 know the nonce cannot make one; output that replays old ones is told apart by the sequence number. A program that read
 its own session's nonce can print marks by the million: of those, only what decides is looked at.
 """
@@ -217,8 +218,11 @@ def _parse(body: bytes, start: int, end: int) -> Mark | None:
         pid, _, version = rest.partition(b";")
         return Mark(kind, start, end, pid=_number(pid), version=version.decode("utf-8", "replace"))
     if kind in (MarkKind.PROMPT_READY, MarkKind.LINE_EXECUTED, MarkKind.AT_PROMPT, MarkKind.LINE_CONTINUED):
-        return Mark(kind, start, end, flags=rest.decode() if rest in (b"t", b"p") else "")
+        return Mark(kind, start, end, flags=rest.lower().decode() if rest.lower() in (b"t", b"p") else "")
     seq, code, at, flags, cwd, *_ = *rest.split(b";", 4), b"", b"", b"", b"", b""
+    if flags.isupper():
+        # `stty olcuc`: an interactive shell has small letters in its flags.
+        flags, cwd = flags.lower(), b""
     return Mark(
         kind,
         start,

@@ -144,6 +144,27 @@ async def test_how_the_shell_ended_is_how_the_line_typed_last_ended(caller: Call
     assert await caller.state() == "exited"
 
 
+async def test_settings_of_the_terminal_that_take_no_line_are_undone_and_said(caller: Caller) -> None:
+    """A key that is a letter of what the session types, a line end that is none; capitals only are left as they are."""
+    # Of the others, line editors make keys of their own.
+    signals, others = ("intr .", "quit /", "susp e"), ("kill /", "erase s", "lnext .", "eof .")
+    keys = {"mksh": (), "bash": signals}.get(caller.shell, signals + others)
+    code = "sh -c 'exit 3'" if caller.shell == "fish" else "(exit 3)"
+    for setting in (*keys, "inlcr"):
+        assert (await caller.execute(f"stty {setting}"))["exit_code"] == 0
+        facts = await caller.execute(f"echo hi; {code}")
+        assert (setting, facts["status"], facts["exit_code"]) == (setting, "finished", 3)
+        assert facts["output"].splitlines()[-1] == "hi"
+        if caller.shell == "dash":
+            assert facts["note"] == f"`stty {setting}` is undone: no command could be typed with it"
+    before = await caller.execute("pwd; stty olcuc")
+    facts = await caller.execute(f"echo hi; {code}")
+    assert (facts["status"], facts["exit_code"], facts["output"]) == ("finished", 3, "HI\n")
+    facts = await caller.execute("stty -olcuc")
+    assert (facts["status"], facts["exit_code"]) == ("finished", 0)
+    assert before["output"].strip() == caller.session.at.cwd
+
+
 async def test_a_typed_command_has_a_record_and_a_wait_of_its_own(caller: Caller, home: Path) -> None:
     earlier = await caller.execute("echo earlier")
     os.mkfifo(home / "fifo")
