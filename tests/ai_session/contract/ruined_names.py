@@ -17,9 +17,9 @@ from tests.bounds import BOUND_SECONDS
 SOURCES = {
     "bash": ("integration.bash", "bash.py"),
     "zsh": ("integration.zsh", "zsh.py"),
-    "dash": ("integration.sh", "posix.py"),
-    "mksh": ("integration.sh", "posix.py"),
-    "busybox": ("integration.sh", "posix.py"),
+    "dash": ("integration.sh", "_posix.py"),
+    "mksh": ("integration.sh", "_posix.py"),
+    "busybox": ("integration.sh", "_posix.py"),
     "fish": ("integration.fish", "fish.py"),
 }
 

@@ -265,6 +265,11 @@ class RawSession:
 START_FILE = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/config.fish", "posix": ".shrc"}
 
 
+def kin(plugin: str) -> str:
+    """The shell whose start file, prompt and traps a plug-in's people write: its own, else as in POSIX."""
+    return plugin if plugin in START_FILE else "posix"
+
+
 def start(
     plugin: str, home: Path, text: str = "", *, user_rc: bool = True, wanted: str = "", **env: str | None
 ) -> RawSession:
@@ -273,9 +278,9 @@ def start(
     folder.mkdir(mode=0o700, exist_ok=True)
     # Where this is missing, fish reads all manual pages of the system first.
     (home / ".local/share/fish/generated_completions").mkdir(parents=True, exist_ok=True)
-    (home / START_FILE[plugin]).parent.mkdir(parents=True, exist_ok=True)
-    (home / START_FILE[plugin]).write_text(text)
-    own = {"ENV": str(home / ".shrc")} if plugin == "posix" else {}
+    (home / START_FILE[kin(plugin)]).parent.mkdir(parents=True, exist_ok=True)
+    (home / START_FILE[kin(plugin)]).write_text(text)
+    own = {"ENV": str(home / ".shrc")} if kin(plugin) == "posix" else {}
     merged = {**os.environ, **own, **env}
     kept = {name: value for name, value in merged.items() if value is not None}
     return RawSession(plugins.load("shells", plugin), folder, kept, user_rc=user_rc, wanted=wanted)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ai_session.config import plugins
-from tests.ai_session.contract.shell_harness import RawSession, start
+from tests.ai_session.contract.shell_harness import RawSession, kin, start
 from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.corners
@@ -140,7 +140,7 @@ def shown_by_tmux(log: bytes, home: Path) -> list[str]:
 @pytest.mark.parametrize("plugin", SHELLS)
 @pytest.mark.parametrize("lines", [1, 2])
 def test_title_stands_in_the_place_of_the_trigger(plugin: str, lines: int, home: Path) -> None:
-    session = start(plugin, home, TWO_LINES[plugin] if lines == 2 else "")
+    session = start(plugin, home, TWO_LINES[kin(plugin)] if lines == 2 else "")
     title = "echo 'first' %s \\n $(x) …"
     try:
         assert session.run("echo first", title=title).output == b"first\n"
@@ -181,7 +181,7 @@ def test_hooks_and_functions_of_ours_survive_being_replaced(plugin: str, home: P
         "zsh": "precmd_functions=(); preexec_functions=(); zshexit_functions=(); zle -D zle-line-init; bindkey -d",
         "fish": "function fish_prompt; end; bind -e --all",
         "posix": "PS1='x '; trap - EXIT",
-    }[plugin]
+    }[kin(plugin)]
     session = start(plugin, home)
     try:
         session.run(wreck)
@@ -206,7 +206,7 @@ def test_probe_ends_an_aborted_command_whose_hooks_are_gone(plugin: str, home: P
         "zsh": "precmd_functions=()",
         "fish": "functions -e __ais_po __ais_p",
         "posix": "PS1='x '",
-    }[plugin]
+    }[kin(plugin)]
     session = start(plugin, home)
     try:
         session.begin(f"{gone}; sleep 20")
@@ -214,7 +214,7 @@ def test_probe_ends_an_aborted_command_whose_hooks_are_gone(plugin: str, home: P
         session.send(b"\x03")
         shell_has_it = "the shell to own the terminal"
         session.until(lambda: session.foreground() == session.pid, shell_has_it)
-        if plugin == "posix":
+        if kin(plugin) == "posix":
             session.send(session.plugin.write_probe(session.directory, session.seq, 130, 1))
         outcome = session.finish()
         assert outcome.exit_code == 130

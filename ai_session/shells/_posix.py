@@ -1,0 +1,137 @@
+"""What shells have in common that know no more than POSIX. They read a sourced file piece by piece, so each command
+file is a new inode. Functions are not taken over by a next shell: POSIX cannot list them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from ai_session.shells.base import (
+    BEGUN,
+    CommandText,
+    Integration,
+    checked,
+    find_executable,
+    one_line,
+    prepare_out,
+    probe,
+    quote,
+    replace,
+    title_of,
+    undated,
+)
+
+
+class PosixShell:
+    """Base of such a shell, which has ``name``, ``names`` and how it is started where that is not as here: it reads
+    ``$ENV``, which is ours first and reads the person's."""
+
+    name: str
+    names: tuple[str, ...]
+    line_editor = False
+    asks = b""
+    shows_command = True
+    needs_visible_group = True
+    reads_input = True
+    copies_run = False
+    exits_late = False
+    files = 16
+
+    def find(self, wanted: str = "") -> str:
+        """See ``Shell.find``; a version may follow the name, and busybox stands in for a missing ``ash``."""
+        return find_executable(wanted or self.names[0], self.names)
+
+    def install(
+        self, directory: Path, nonce: str, *, executable: str, user_rc: bool, login_env: Mapping[str, str]
+    ) -> Integration:
+        """See ``Shell.install``."""
+        quoted = quote(str(directory))
+        script = Path(__file__).with_name("integration.sh").read_text()
+        # Nothing switches aliases off in these shells, and one would change what is defined.
+        names = " ".join(sorted(set(re.findall(r"__ais_\w+", script))))
+        script = f"\\unalias {names} 2>/dev/null\n{script}"
+        for name, value in (("DIR", quoted), ("N", nonce), ("ESC", "\x1b"), ("BEL", "\a"), ("KILL", "\x15")):
+            script = script.replace(f"@{name}@", value)
+        replace(directory / "integration", script)
+        prepare_out(directory)
+        before = login_env.get("ENV")
+        lines = ["unset ENV" if before is None else f"ENV={quote(before)}; export ENV"]
+        lines += ["__ais_n=1", f". {quoted}/integration"]
+        if user_rc:
+            # As the shell itself would: $ENV is expanded; without it the Korn shells have files of their own.
+            lines += [
+                "case ${ENV-}${KSH_VERSION-} in",
+                "*MIRBSD*|*LEGACY*) __ais_q=${ENV:-$HOME/.mkshrc} ;;",
+                "*93u*) __ais_q=${ENV:-$HOME/.kshrc} ;;",
+                "*) __ais_q=${ENV-} ;;",
+                "esac",
+                'eval "__ais_q=\\"$__ais_q\\""',
+                'if [ -f "$__ais_q" ]; then . "$__ais_q" || :; fi',
+            ]
+        lines += [
+            # The shells with a history cannot leave the trigger out of it; busybox would take 20 ms to write each line.
+            "unset HISTFILE; HISTFILE=",
+            f"if [ -f {quoted}/out/state ]; then . {quoted}/out/state 2>/dev/null || :; fi",
+            'if [ -n "${AI_SESSION_CWD-}" ]; then cd -- "$AI_SESSION_CWD" 2>/dev/null || :; fi',
+            "unset __ais_n; __ais_h; __ais_t; __ais_i",
+            "",
+        ]
+        replace(directory / "rc", "\n".join(lines))
+        return Integration((executable, *self.options(executable), "-i"), {"ENV": str(directory / "rc")})
+
+    def options(self, executable: str) -> tuple[str, ...]:
+        """What makes it such a shell, between its path and ``-i``."""
+        return ()
+
+    def draws_before_ready(self, version: str) -> bool:
+        """See ``Shell.draws_before_ready``."""
+        return "KSH" not in version
+
+    def write_command(self, directory: Path, command: CommandText) -> bytes:
+        """See ``Shell.write_command``."""
+        code = command.last_exit_code & 255
+        text = quote(command.text + ("\n\n" if command.text.endswith("\\") else "\n"))
+        limits = "ulimit" in command.text
+        text += ('"${__ais_K% 2>*}"' if limits else '"$__ais_K"') if command.sound else ""
+        if command.stdin_path:
+            text += f" <{quote(command.stdin_path)}"
+        if command.stderr_path:
+            text += f" 2>|{quote(command.stderr_path)}"
+        title = title_of(command)
+        status = 0 if "e" in command.flags else code
+        begin = f"{{ \\__ais_b {command.seq} {status} {quote(title)}; }} 2>/dev/null||{{ __ais_r=; \\return 1; }}"
+        if limits:
+            begin = f"__ais_f_=2; {begin}"
+        refuse = "__ais_r=; \\return 1"
+        begun = f"{command.seq},,*__ais_J=*) {undated(directory, BEGUN)}||{{ {refuse}; }} ;;"
+        begin += f"\ncase $__ais_r,$__ais_J,$__ais_K in {begun} *) {refuse} ;; esac"
+        run = checked(directory, command, f'\\eval "$__ais_t"{text}')
+        # Where no redirection is possible, how the text ended is known all the same.
+        end = '__ais_J=${__ais_J:-$?}\n\\__ais_e "$__ais_J"' + ("&&:" if limits else " 2>/dev/null&&:")
+        replace(directory / "c", f"# {one_line(command.header)}\n{begin}\n{run}\n{end}\n")
+        return b""
+
+    def trigger(self, *, ready: bool, traced: bool = False) -> bytes:
+        """See ``Shell.trigger``. ^U clears a half-typed line, by the kernel where the shell has no line editor."""
+        return b'\x15 \\. "$__ais_f"\n'
+
+    def write_probe(self, directory: Path, seq: int, aborted: int | None, number: int) -> bytes:
+        """See ``Shell.write_probe``."""
+        return os.fsencode(f"\x15 \\. {probe(directory, seq, aborted, number)}\n")
+
+    def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
+        """See ``Shell.reintegrate``. No function hides a special builtin of these shells."""
+        bare = " \\unset -f command printf print stty;" if restore else ""
+        return os.fsencode(f"\x15{bare} \\. {quote(str(directory))}/integration\n")
+
+    def strip_trace(self, output: bytes, nonce: str) -> bytes:
+        """See ``Shell.strip_trace``."""
+        # mksh traces redirections on lines of their own.
+        ours = rb"(?:[^\n]*(?:__ais_|> ?/dev/|\+ set [-+]a|" + nonce.encode() + rb")[^\n]*\n)*"
+        end = (
+            rb'(?:[^\n]* \d?>/dev/(?:null|tty) *\r?\n)*[^\n]*(?:__ais_[ekp] "?(?:\d+|\$)|__ais_J=|__ais_[aS]\b)[^\n]*\n'
+        )
+        return re.sub(end + ours + rb"\Z", b"", output)
