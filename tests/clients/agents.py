@@ -82,7 +82,9 @@ class ClaudeCode:
     def prepare(self, home: Path, url: str) -> dict[str, str]:
         quiet = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER", "DISABLE_TELEMETRY")
         where = {"ANTHROPIC_BASE_URL": url, "CLAUDE_CODE_TMPDIR": str(home)}
-        return {**where, "ANTHROPIC_API_KEY": "dummy"} | dict.fromkeys(quiet, "1")
+        # By itself it asks its model after 3 s, with whatever tools there are: then time decides what the model sees.
+        waits = {"CLAUDE_CODE_MCP_STARTUP_WAIT_MS": "60000"}
+        return {**where, **waits, "ANTHROPIC_API_KEY": "dummy"} | dict.fromkeys(quiet, "1")
 
     def arguments(self) -> list[str]:
         allowed = ["--allowedTools", "mcp__ai-session", "--max-turns", "30"]
