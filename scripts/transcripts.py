@@ -16,6 +16,7 @@ An answer that is there already stays when it says the same: ids, times, sizes m
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -127,7 +128,7 @@ def console(block: str, offset: int) -> list[Step]:
 
 
 def answers(part: Part, home: Path) -> list[str]:
-    """What each step prints on a terminal, in one shell."""
+    """What each step prints on a terminal, in one shell. The terminal is this program's, and counts as a person's."""
     found = part.steps
     (home / "bin").mkdir()
     if part.program:
@@ -143,6 +144,7 @@ def answers(part: Part, home: Path) -> list[str]:
         "TERM": "xterm-256color", "NO_COLOR": "1", "LANG": "C.UTF-8",
         "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_AUTHOR_NAME": "Ann", "GIT_AUTHOR_EMAIL": "ann@example.org",
         "GIT_COMMITTER_NAME": "Ann", "GIT_COMMITTER_EMAIL": "ann@example.org",
+        "AI_SESSION_CONSENT_TERMINALS": json.dumps([os.path.realpath(sys.executable)]),
     }  # fmt: skip
     person: pexpect.spawn[str] = pexpect.spawn(
         "bash", [str(home / ".transcript")], env=env, cwd=str(home), dimensions=SIZE, encoding="utf-8"

@@ -66,7 +66,8 @@ def test_unpacked_wheel_runs(wheel: Path, tmp_path: Path) -> None:
         )
         assert version.stdout.strip() == str(tmp_path / package / "__init__.py")
     if "ai_session" in PACKAGES:
-        code = "from ai_session.tools.documentation import index as i; print(i.folder(), len(i.index().sections) > 300)"
+        code = "from ai_session.system.manual import folder; from ai_session.tools.documentation.index import index"
+        code += "; print(folder(), len(index().sections) > 300)"
         ran = python("-P", "-c", f"import sys; sys.path.insert(0, '.'); {code}", cwd=tmp_path)
         assert ran.stdout.split() == [str(tmp_path / MANUAL.rstrip("/")), "True"], ran.stderr
 

@@ -234,7 +234,7 @@ def workspaces() -> Iterator[Finding]:
         return
     lines = {line: row for row in sessions for line in row.get("unprotected", ())}
     for line, row in lines.items():
-        yield Finding("workspace", "warn", f"{row['working_directory']}: {line}", "see docs/explanation/sandbox.md")
+        yield Finding("workspace", "warn", f"{row['working_directory']}: {line}", "ai-session docs sandbox")
     notices = {(notice["kind"], notice["path"]): row for row in sessions for notice in row.get("notices", ())}
     for (kind, path), row in [*notices.items()][:MOST_NOTICES]:
         detail = f"session {row['name']}: {WORDS[kind]} {path or WHOLE}"

@@ -46,6 +46,7 @@ SECTIONS: dict[str, dict[str, Callable[[], Any]]] = {
     },
     "Service": {
         "doctor": lambda: import_module("ai_session.cli.doctor").doctor,
+        "docs": lambda: import_module("ai_session.cli.docs").docs,
         "config": lambda: import_module("ai_session.cli.config").app,
         "daemon": lambda: import_module("ai_session.cli.daemon").app,
         "completion": lambda: import_module("ai_session.cli.completion").completion,

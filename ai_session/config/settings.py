@@ -206,13 +206,13 @@ class PolicySettings(Section):
         " every effect; trusted: never asks.",
     )
     rules: tuple[dict[str, Any], ...] = Field(
-        default=(), description="Rules, each a table: see docs/reference/policy.md. The strictest that fits decides."
+        default=(), description="Rules, each a table: `ai-session docs policy`. The strictest that fits decides."
     )
     ask_seconds: float = Field(default=45.0, gt=0, le=50, description="How long a call waits for a person's answer.")
     hook: tuple[str, ...] = Field(
         default=(),
         description="A program, by its absolute path, and its arguments: asked before each call runs, and can only"
-        " tighten what the rules say; empty: none. See docs/howto/policy-hook.md.",
+        " tighten what the rules say; empty: none. See `ai-session docs policy-hook`.",
     )
     hook_seconds: float = Field(
         default=5.0, gt=0, le=30, description="How long it may take; without an answer the call is denied."
@@ -225,7 +225,7 @@ class PolicySettings(Section):
 
 
 class ConsentSettings(Section):
-    """Whose answers count as a person's: docs/explanation/consent.md."""
+    """Whose answers count as a person's: `ai-session docs consent`."""
 
     from_remote: Literal["signed", "terminal"] = Field(
         default="signed",
@@ -270,7 +270,7 @@ class RedactionSettings(Section):
 
 
 class HttpSettings(Section):
-    """What `ai-session mcp-server --http` listens on, and how much it bears; see docs/reference/http.md."""
+    """What `ai-session mcp-server --http` listens on, and how much it bears: `ai-session docs http`."""
 
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8765, ge=0, le=65_535, description="Port to listen on; 0: any free one.")
@@ -305,7 +305,7 @@ class HttpSettings(Section):
 
 
 class OauthSettings(Section):
-    """Who vouches for the clients of the HTTP front; see docs/reference/oauth.md."""
+    """Who vouches for the clients of the HTTP front: `ai-session docs oauth`."""
 
     mode: Literal["builtin", "external"] = Field(
         default="builtin", description="builtin: this front signs its people in itself; external: another issuer does."
@@ -337,7 +337,7 @@ class OauthSettings(Section):
 
 
 class TelemetrySettings(Section):
-    """Where traces and metrics are exported (docs/howto/telemetry.md); without an address there are none."""
+    """Where traces and metrics are exported (`ai-session docs telemetry`); without an address there are none."""
 
     endpoint: str = Field(default="", description="A collector that takes OTLP over HTTP: http://localhost:4318.")
     traces_endpoint: str = Field(default="", description="Where traces go instead of there; none: nowhere.")

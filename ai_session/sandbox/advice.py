@@ -21,7 +21,7 @@ INSTALLERS = {
     "debian": "apt install", "ubuntu": "apt install", "fedora": "dnf install", "rhel": "dnf install",
     "suse": "zypper install", "opensuse": "zypper install", "arch": "pacman -S", "alpine": "apk add",
 }  # fmt: skip
-ELSEWHERE = "see docs/explanation/sandbox.md"
+ELSEWHERE = "ai-session docs sandbox"
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def probe() -> tuple[SandboxStatus, Bubblewrap | None]:
     if abi < landlock.LEAST_ABI:
         reasons.append(f"Landlock has ABI {abi}, {landlock.LEAST_ABI} is needed: use Linux 6.12 or newer")
     elif said := _landlock():
-        reasons.append(f"Landlock does not hold ({said}): see docs/explanation/sandbox.md")
+        reasons.append(f"Landlock does not hold ({said}): ai-session docs sandbox")
     else:
         return SandboxStatus(SandboxLevel.LANDLOCK, tuple(reasons), version, abi), None
     return SandboxStatus(SandboxLevel.NONE, tuple(reasons), version, abi), None

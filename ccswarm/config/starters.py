@@ -72,7 +72,7 @@ BUDGET_WORDS: Mapping[With, str] = {
 }
 RIGHTS: Mapping[With, str] = {
     who: f"{who} itself runs with your login and outside of any sandbox, its own tools switched off: what it does, it "
-    "does through the agent's tools, whose sessions are sandboxed (docs/reference/brains-cli.md, Where it runs)"
+    "does through the agent's tools, whose sessions are sandboxed (ai-session docs brains-cli: Where it runs)"
     for who in CLIS
 }
 """What a program may do, where that is more than an agent."""

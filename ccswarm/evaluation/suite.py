@@ -13,7 +13,7 @@ from pydantic import Discriminator, Field, Tag
 from ccswarm.config import config
 from ccswarm.config.settings import AgentSettings, Name, PlanStep, Section
 
-GUIDE = "see docs/howto/evaluation.md for the format of a suite"
+GUIDE = "ai-session docs evaluation has the format of a suite"
 TERMINAL = "terminal"
 RECORDED = "recorded:"
 """The model of brain llm that answers what ``replies`` say."""

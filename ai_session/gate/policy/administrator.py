@@ -23,7 +23,7 @@ ROOT = 0
 MAX_BYTES = 1 << 20
 LEVELS = tuple(SandboxLevel)
 LIMITS = ("memory_bytes", "processes", "file_bytes", "tmp_bytes")
-DOCUMENTED = "docs/reference/policy.md lists what it may hold"
+DOCUMENTED = "ai-session docs policy lists what it may hold"
 
 
 class PolicyBounds(Section):

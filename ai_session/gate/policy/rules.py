@@ -184,7 +184,7 @@ def _invalid(name: str, error: ValidationError) -> ConfigInvalid:
             problems.append(f"{where} is not a key of a rule")
         else:
             problems.append(f"{where}: {item['msg'].removeprefix('Value error, ')}")
-    suggestions.append("docs/reference/policy.md shows every key")
+    suggestions.append("ai-session docs policy shows every key")
     return ConfigInvalid(f"{name}: {'; '.join(problems)}", suggestion=" ".join(dict.fromkeys(suggestions)))
 
 

@@ -207,7 +207,7 @@ def _external_issuer(settings: OauthSettings) -> str:
         url: str = getattr(settings, name)
         if (url or name == "issuer") and not acceptable(url):
             raise ConfigInvalid(
-                f"oauth.{name}: {url!r} is neither https nor on this machine", suggestion="see docs/reference/oauth.md"
+                f"oauth.{name}: {url!r} is neither https nor on this machine", suggestion="ai-session docs oauth"
             )
     return settings.issuer
 
@@ -236,9 +236,7 @@ def _client_secret(settings: OauthSettings, variables: Mapping[str, str]) -> str
                     raise ConfigInvalid(f"{path} is open to others", suggestion=f"chmod 600 {path}")
                 secret = file.read().strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigInvalid(
-                f"oauth.client_secret_file: {error}", suggestion="see docs/reference/oauth.md"
-            ) from None
+            raise ConfigInvalid(f"oauth.client_secret_file: {error}", suggestion="ai-session docs oauth") from None
     else:
         secret = ""
     if not settings.client_id or not secret:

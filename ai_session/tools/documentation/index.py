@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from math import log
-from pathlib import Path
+
+from ai_session.system import manual
 
 K1, B = 1.2, 0.75
 OWN_HEADING, PAGE_HEADING = 4, 2
@@ -28,7 +29,6 @@ LEAST_OF_BEST = 0.5
 """A section that scores less than this share of the best one is left out."""
 
 HINT_WEIGHT = 0.5
-MAX_PAGE_BYTES = 1 << 20
 MAX_SENTENCE_CHARS = 400
 MAX_COUNT = 255
 CODE = {"sh": "", "bash": "", "console": "$ ", "toml": ""}
@@ -258,29 +258,9 @@ class Index:
         return log(1 + (len(self.sections) - having + 0.5) / (having + 0.5))
 
 
-def folder() -> Path | None:
-    """Where the pages lie: inside the package, or around it where it runs from its sources."""
-    package = Path(__file__).parents[2]
-    for root in (package / "manual", package.parent):
-        if (root / "README.md").is_file() and (root / "docs").is_dir():
-            return root
-    return None
-
-
-def read_pages(root: Path) -> dict[str, str]:
-    """README and all of docs, by their path below ``root``."""
-    found: dict[str, str] = {}
-    for path in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
-        name = path.relative_to(root).as_posix()
-        if name in LEFT_OUT:
-            continue
-        with path.open("rb") as file:
-            found[name] = file.read(MAX_PAGE_BYTES).decode(errors="replace")
-    return found
-
-
 @cache
 def index() -> Index:
     """Of the pages as they were when they were first asked for; takes some 0.2 s then."""
-    root = folder()
-    return Index(read_pages(root) if root else {})
+    root = manual.folder()
+    pages = manual.read_pages(root) if root else {}
+    return Index({path: text for path, text in pages.items() if path not in LEFT_OUT})

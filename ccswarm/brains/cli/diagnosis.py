@@ -12,7 +12,7 @@ from ccswarm.models import CallOutcome
 SHOWN_CHARS = 600
 BOX = (
     "its terminal is in a box of ai-session: let it out (network.allow_domains, sandbox.home_readable, "
-    "sandbox.readable), or give settings.shell a server whose terminals are trusted: docs/reference/brains-cli.md"
+    "sandbox.readable), or give settings.shell a server whose terminals are trusted: ai-session docs brains-cli"
 )
 
 

@@ -59,7 +59,7 @@ class LlmBrain:
         priced = bool(budget.get("dollars"))
         models = settings.models(worker_context.variables)
         if wrong := list(_problems(models, worker_context.secret, priced)):
-            raise PlanInvalid("; ".join(wrong), suggestion="see docs/reference/brains-llm.md")
+            raise PlanInvalid("; ".join(wrong), suggestion="ai-session docs brains-llm")
         terminal = _terminal(assignment, settings)
         given = listed(assignment.tools, assignment.shell, assignment.grants) if terminal else assignment.tools
         own = (*OWN, *IN_TERMINAL) if terminal else OWN

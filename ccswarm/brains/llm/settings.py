@@ -263,7 +263,7 @@ def read(given: Mapping[str, Any]) -> LlmSettings:
         return LlmSettings.model_validate(plain)
     except ValidationError as error:
         told = dict.fromkeys(_describe(problem) for problem in error.errors(include_url=False))
-        raise PlanInvalid("settings: " + "; ".join(told), suggestion="see docs/reference/brains-llm.md") from None
+        raise PlanInvalid("settings: " + "; ".join(told), suggestion="ai-session docs brains-llm") from None
 
 
 def _describe(problem: Any) -> str:

@@ -120,7 +120,7 @@ def read(given: Mapping[str, Any]) -> WordSettings:
         return WordSettings.model_validate({name: value for name, value in given.items() if name in _NAMES})
     except ValidationError as error:
         told = "; ".join(f"settings.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5])
-        raise PlanInvalid(told, suggestion="see docs/reference/playbooks.md") from None
+        raise PlanInvalid(told, suggestion="ai-session docs playbooks") from None
 
 
 _NAMES = frozenset(WordSettings.model_fields)

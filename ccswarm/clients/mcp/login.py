@@ -57,7 +57,7 @@ async def log_in(
         except Exception as error:  # what servers say of themselves may break any of it
             words = scrubber.text(str(error) or type(error).__name__)[:500]
             raise LoginNeeded(
-                f"the login at {settings.name} failed: {words}", suggestion="see auth in docs/reference/ccswarm-http.md"
+                f"the login at {settings.name} failed: {words}", suggestion="ai-session docs ccswarm-http: auth"
             ) from error
     return facts(login)
 

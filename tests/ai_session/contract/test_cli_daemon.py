@@ -47,6 +47,7 @@ VERBS = [
     "sandbox",
     "daemon",
     "doctor",
+    "docs",
     "config",
     "completion",
     "mcp",

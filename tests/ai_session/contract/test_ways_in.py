@@ -102,6 +102,7 @@ VERBS: dict[str, Way | str] = {
     "serve": "is the way of other clients; they come by the front, which is tried below",
     "console": "is the way of a person's browser; what that may ask for has tests of its own",
     "completion": "prints a script of the shell",
+    "docs": "prints the pages of the package",
     "audit tail": "reads the log's files, which only their owner can, and must tell when there is no daemon",
     "audit show": "reads the log's files",
     "audit verify": "reads the log's files",

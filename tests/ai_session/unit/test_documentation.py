@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_session.tools.documentation.index import Index, folder, index, read_pages, sections, stem, terms
+from ai_session.system.manual import folder, read_pages
+from ai_session.tools.documentation.index import LEFT_OUT, Index, index, sections, stem, terms
 from ai_session.tools.documentation.plugin import NOTHING, answer, hints
 
 ROOT = folder()
 assert ROOT
-PAGES = read_pages(ROOT)
+PAGES = {path: text for path, text in read_pages(ROOT).items() if path not in LEFT_OUT}
 
 PAGE = """\
 # A page

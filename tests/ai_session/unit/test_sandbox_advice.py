@@ -34,7 +34,7 @@ UBUNTU = {"kernel.apparmor_restrict_unprivileged_userns": "1", "user.max_user_na
         (DENIED, Machine(container="docker"), "docker run --security-opt seccomp=unconfined"),
         (DENIED, Machine(container="podman"), "podman run --security-opt seccomp=unconfined"),
         (FULL, Machine(container="docker"), "run ai-session outside of it"),
-        (DENIED, Machine(), "see docs/explanation/sandbox.md"),
+        (DENIED, Machine(), "ai-session docs sandbox"),
         (
             "bwrap: setting up uid map: Permission denied",
             Machine(UBUNTU),
@@ -49,7 +49,7 @@ UBUNTU = {"kernel.apparmor_restrict_unprivileged_userns": "1", "user.max_user_na
         ("bwrap: Can't mount proc on /newroot/proc", Machine(container="docker"), "systempaths=unconfined"),
         ("bwrap: Can't mount proc on /newroot/proc", Machine(container="podman"), "unmask=ALL"),
         ("bwrap: Failed to make / slave: Permission denied", Machine(container="docker"), "forbids mounts; docker run"),
-        ("bwrap: something new", Machine(), "see docs/explanation/sandbox.md"),
+        ("bwrap: something new", Machine(), "ai-session docs sandbox"),
     ],
 )
 def test_failures(said: str, here: Machine, advised: str) -> None:

@@ -239,3 +239,14 @@ def test_whatever_comes_every_call_is_answered(client: ServerClient, calls: list
             assert found.get("success") is True or {"error", "code", "suggestion"} <= found.keys()
             assert found.get("code") != "INTERNAL_ERROR", (params, found)
     client.ask("ping")
+
+
+def test_what_fails_inside_is_an_internal_error_and_costs_that_question_only(home: Path) -> None:
+    desk = RunDesk(home, BASE)
+    desk.state.mkdir(mode=0o700, parents=True)
+    (desk.state / "engine.db").write_bytes(b"no database\n" * 1000)
+    with environment(client_environment(home)), serving(home, "--workspace", str(home)) as client:
+        answer = client.answer(client.begin("resources/list", {}))
+        assert answer["error"]["code"] == -32603
+        assert "Traceback" not in json.dumps(answer)
+        assert told(client, "set_context", key="a", value=1)["data"]["keys"] == ["a"]

@@ -233,3 +233,16 @@ def test_the_program_says_what_it_serves(desk: RunDesk) -> None:
     with environment(client_environment(desk.home)):
         shown = desk.run("serve", "--help").out
     assert "--tcp" in shown
+
+
+def test_what_cannot_be_kept_is_an_internal_error_without_its_inside(desk: RunDesk) -> None:
+    with served(desk) as server, connected(server.port) as wire:
+        kept, aside = desk.state / "visionflow", desk.state / "aside"
+        kept.rename(aside)
+        kept.touch()
+        error = wire.whole("swarm_init", topology="mesh")["error"]
+        assert (error["code"], error["message"]) == (-32603, "Internal error")
+        assert str(desk.state) not in str(error)
+        kept.unlink()
+        aside.rename(kept)
+        assert wire.ask("swarm_init", topology="mesh")["topology"] == "mesh"

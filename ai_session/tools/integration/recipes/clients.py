@@ -36,7 +36,7 @@ name = "builder"
 type = "coder"
 grants = ["ai-session.*"]
 
-# What there is to do, step by step; docs/reference/playbooks.md says how.
+# What there is to do, step by step; ai-session docs playbooks says how.
 [[tasks]]
 id = "look"
 text = "Say which commit this is."

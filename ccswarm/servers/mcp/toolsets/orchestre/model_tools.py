@@ -194,7 +194,7 @@ async def multi_llm_review(desk: Workbench, given: Given) -> Given:
         raise Refusal(
             "no model can be asked" + (f": {'; '.join(wrong)[:1000]}" if wrong else ": no agent has the brain llm"),
             "NO_MODEL",
-            'configure agents with brain = "llm", each with another settings.model; see docs/reference/brains-llm.md',
+            'configure agents with brain = "llm", each with another settings.model: ai-session docs brains-llm',
         )
     focus = [str(one) for one in items(given.get("focus"))] or ([str(given["focus"])] if given.get("focus") else [])
     told = TO_REVIEW.format(focus=f", above all for: {', '.join(focus)}" if focus else "")
