@@ -15,6 +15,8 @@ from ai_session import __version__
 from ai_session.config import plugins
 from ai_session.models import Principal
 from ai_session.servers.mcp import dispatch
+from ai_session.servers.mcp.caller import Caller
+from ai_session.servers.mcp.conversation import Conversation
 from ai_session.servers.mcp.plugin import FIRST_ANSWERS
 
 ENVELOPE: dict[str, Any] = {
@@ -43,8 +45,12 @@ class AllTools:
 
 async def answers() -> dict[str, Any]:
     sent: list[dict[str, Any]] = []
-    caller = dispatch.Caller(AllTools().gate, Principal(kind="mcp", uid=0))
-    conversation = dispatch.Conversation(caller, sent.append, heartbeat_seconds=10)
+    caller = Caller(AllTools().gate, Principal(kind="mcp", uid=0))
+
+    async def sdk() -> Any:
+        return dispatch
+
+    conversation = Conversation(caller, sent.append, 10, sdk)
     asked: list[tuple[str, dict[str, Any]]] = [
         ("initialize", HANDSHAKE),
         *((method, {}) for method in ("ping", *LISTS)),
@@ -52,6 +58,7 @@ async def answers() -> dict[str, Any]:
     asked += [(method, {"_meta": ENVELOPE}) for method in ("server/discover", *LISTS)]
     for number, (method, params) in enumerate(asked):
         conversation.receive({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+    await conversation.quiet()
     await conversation.ended()
     results = [answer["result"] for answer in sorted(sent, key=lambda answer: answer["id"])]
     initialize = {name: value for name, value in results[0].items() if name != "protocolVersion"}

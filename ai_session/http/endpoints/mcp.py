@@ -26,7 +26,8 @@ from ai_session.http.gate_client import RemoteGate
 from ai_session.http.guard import Exchange, MissingScope
 from ai_session.models import Principal, ToolCall, ToolResult
 from ai_session.servers.mcp.caller import Caller, Stream
-from ai_session.servers.mcp.dispatch import LISTEN, make_server
+from ai_session.servers.mcp.conversation import LISTEN
+from ai_session.servers.mcp.dispatch import make_server
 from ai_session.sessions.changes import Kind
 
 Scope = MutableMapping[str, Any]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
-
-from mcp.server.context import ServerRequestContext
 
 from ai_session.models import Principal, ToolCall, ToolResult
 from ai_session.servers.base import call_gate
-from ai_session.servers.mcp.trace import trace_of
+from ai_session.servers.mcp.trace import Asking, trace_of
+from ai_session.sessions.changes import LISTS
 
 if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+
     from ai_session.gate.api import Asker, GateApi, Watched
     from ai_session.sessions.changes import Kind
 
@@ -42,11 +43,16 @@ class Callers(Protocol):
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Whose request it is: the gate it goes to once that answers, and who asks. ``streams`` are those that this client,
-    or all that its process serves, listen to."""
+    or all that its process serves, listen to; ``lists`` what hears that lists change, until somebody takes it over."""
 
     gate: Callable[[], Awaitable[GateApi]]
     principal: Principal
     streams: set[Stream] = field(default_factory=set[Stream], compare=False)
+    lists: list[Watched] = field(default_factory=list["Watched"], compare=False)
+
+    def named(self, client: str) -> Caller:
+        """The same, of the name that a client gave itself."""
+        return replace(self, principal=replace(self.principal, client=client))
 
     def of(self, ctx: ServerRequestContext[Any, Any]) -> Caller:
         """Itself: on a pipe everything is asked by one client."""
@@ -58,6 +64,8 @@ class Caller:
 
     async def watch_changes(self, agent: str, run: str, kinds: Collection[Kind]) -> Watched:
         """What changes from now on in the sessions this caller sees. Raises what the gate does, or its start."""
+        if self.lists and kinds == LISTS:
+            return self.lists.pop()
         return await (await self.gate()).watch_changes(self.principal, agent, run, kinds)
 
 
@@ -68,7 +76,7 @@ def caller_of(ctx: ServerRequestContext[Any, Any]) -> Caller:
 
 
 def call_of(
-    ctx: ServerRequestContext[Any, Any],
+    ctx: Asking,
     principal: Principal,
     name: str,
     arguments: Mapping[str, Any],
@@ -91,7 +99,7 @@ def call_of(
     )
 
 
-def claim(ctx: ServerRequestContext[Any, Any], name: str) -> str:
+def claim(ctx: Asking, name: str) -> str:
     """What a client says of a call in its ``_meta``, where it is a short text."""
     meta: Any = (ctx.params or {}).get("_meta")
     value: Any = meta.get(name) if isinstance(meta, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]

@@ -1,4 +1,4 @@
-"""The official SDK's low-level server, driven message by message: the only file that imports it.
+"""The official SDK's low-level server, driven message by message.
 
 The SDK's own loop serves one protocol era per connection; real clients mix them on one pipe. Here every request finds
 its lane: one with the 2026-07-28 envelope stands for itself, every `initialize` opens a new handshake lane, and a
@@ -8,11 +8,8 @@ SDK's loop also takes 0.04 ms a call instead of 0.10.
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import anyio
@@ -26,18 +23,22 @@ from mcp.server.session import ServerSession
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
-from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data, progress_token_from_params
+from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
 from mcp.shared.transport_context import TransportContext
-from mcp_types import INTERNAL_ERROR, PROTOCOL_VERSION_META_KEY, SERVER_INFO_META_KEY, ErrorData
+from mcp_types import PROTOCOL_VERSION_META_KEY, SERVER_INFO_META_KEY
+from mcp_types.methods import serialize_server_result
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
 from agentwire.json_lines import Message
 from ai_session import __version__
+from ai_session.models import Answer, Question, ToolResult
 from ai_session.servers.mcp import completion, prompts, resources, subscriptions
 from ai_session.servers.mcp import tasks as mcp_tasks
 from ai_session.servers.mcp import tools as mcp_tools
 from ai_session.servers.mcp.caller import Caller, Callers
-from ai_session.servers.mcp.elicitation import FORM_VERSIONS, Questioning, Questions, answerable
+from ai_session.servers.mcp.calls import CALL, FORM_VERSIONS, name_in
+from ai_session.servers.mcp.conversation import Exchange
+from ai_session.servers.mcp.elicitation import HandshakeForm, Questioning, Questions, answerable, to_be_answered
 
 INSTRUCTIONS = """\
 ai-session runs commands in real, persistent terminals. A session is one shell that stays alive between calls: cd, \
@@ -60,175 +61,103 @@ sessions for things that run side by side, such as a server and its tests. close
 7. A call that may have to be repeated after a lost connection: give it a unique call_key, and it never runs twice.
 """
 
-CALL = "tools/call"
-LISTEN = "subscriptions/listen"
-"""Answered when it ends; until then it tells of nothing that was not asked for."""
 
-QUICK_SECONDS = 0.05
-SETTLE_SECONDS = 5.0
+class Lanes:
+    """What the SDK does of one client's conversation, in lanes of either era."""
 
-log = logging.getLogger(__name__)
+    stamp: Message
 
-
-class Conversation:
-    """One client's requests, side by side; every answer goes through ``send``."""
-
-    def __init__(
-        self,
-        caller: Caller,
-        send: Callable[[Message], None],
-        heartbeat_seconds: float,
-        server: Server[Any] | None = None,
-    ) -> None:
+    def __init__(self, caller: Caller, send: Callable[[Message], None], server: Server[Any] | None = None) -> None:
+        """``server``: of something else than the gate's tools."""
+        self.stamp = STAMP
         self._server = server or SERVER
         self._caller = caller
         self._send = send
-        self._heartbeat_seconds = heartbeat_seconds
-        self._requests: dict[asyncio.Task[None], Message] = {}
-        self._notices: set[asyncio.Task[None]] = set()
         self._handshake: ServerRunner[Caller] | None = None
-        self._caller_of_envelope: tuple[str, ServerRunner[Caller]] | None = None
         self._questions = Questions(send)
 
-    def receive(self, message: Message, *, answered: bool = False) -> None:
-        """Begin one request, heed a notification, or take an answer to what was asked. ``answered``: only what it
-        changes is wanted, not its answer."""
-        if "method" not in message:
-            self._questions.answered(message)
-        elif "id" in message:
-            task = asyncio.create_task(self._serve(message, answered))
-            self._requests[task] = message
-        elif message["method"] == "notifications/cancelled":
-            wanted = str(message.get("params", {}).get("requestId"))
-            for task, request in self._requests.items():
-                if str(request["id"]) == wanted and request["method"] != "initialize":
-                    self._give_up(task)
-        elif message["method"] == "notifications/initialized":
-            task = asyncio.create_task(self._heed(message))
-            self._notices.add(task)
-            task.add_done_callback(self._notices.discard)
+    async def heed(self, message: Message) -> None:
+        """A notification of the handshake era."""
+        if self._handshake:
+            await self._handshake.on_notify(Way(self._send), message["method"], message.get("params"))
 
-    async def settle(self) -> None:
-        """The client will send no more: questions are still answered, calls are given up."""
-        for stream in list(self._caller.streams):
-            stream.close()
-        quick = [task for task, request in self._requests.items() if request["method"] != CALL]
-        if quick:
-            await asyncio.wait(quick, timeout=QUICK_SECONDS)
-        for task in self._requests:
-            self._give_up(task)
-
-    def _give_up(self, task: asyncio.Task[None]) -> None:
-        if task.cancel():
-            task.add_done_callback(lambda task: self._requests.pop(task, None))  # it may not even have begun
-
-    async def ended(self) -> None:
-        """Returns when every request has ended."""
-        for notice in self._notices:
-            notice.cancel()
-        if running := [*self._requests, *self._notices]:
-            await asyncio.wait(running, timeout=SETTLE_SECONDS)
+    async def close(self) -> None:
+        """The client is gone."""
         if self._handshake:
             await aclose_shielded(self._handshake.connection)
 
-    async def _heed(self, message: Message) -> None:
-        if self._handshake:
-            await self._handshake.on_notify(Exchange(self._send), message["method"], message.get("params"))
+    def answered(self, message: Message) -> None:
+        """What the client says to a question of ours."""
+        self._questions.answered(message)
 
-    async def _serve(self, message: Message, answered: bool) -> None:
-        request_id, method, params = message["id"], message["method"], message.get("params")
-        exchange = Exchange(self._send, request_id, progress_token_from_params(params))
-        task = asyncio.current_task()
-        try:
-            told = exchange.token is not None and method != LISTEN
-            with Heartbeat(exchange, self._heartbeat_seconds) if told else nullcontext():
-                result = await self._result(exchange, method, params)
-            if not answered and task and not task.cancelling():
-                self._send({"jsonrpc": "2.0", "id": request_id, "result": result})
-        except Exception as problem:
-            found = handler_exception_to_error_data(problem)
-            if found is None:
-                log.exception("%s failed", method)
-                found = ErrorData(code=INTERNAL_ERROR, message="Internal server error")
-            if not answered and task and not task.cancelling():
-                facts = found.model_dump(exclude_none=True)
-                self._send({"jsonrpc": "2.0", "id": request_id, "error": facts})
-        finally:
-            # A callback at its end would take a pass of the loop of its own.
-            if task:
-                self._requests.pop(task, None)
+    def error(self, problem: Exception) -> Message | None:
+        """An error of the protocol; None for a defect."""
+        found = handler_exception_to_error_data(problem)
+        return found.model_dump(exclude_none=True) if found else None
 
-    async def _result(self, exchange: Exchange, method: str, params: Message | None) -> Message:
+    async def result(self, exchange: Exchange, method: str, params: Message | None) -> Message:
+        """Of a request of either era. Raises what ``error`` reads."""
+        way = Way(exchange.send, exchange.request_id, exchange.token)
         if method == "initialize":
-            runner = self._runner(ClientState.for_loop(exchange), (params or {}).get("clientInfo"))
-            result = await runner.on_request(exchange, method, params)
+            runner = self._runner(ClientState.for_loop(way), (params or {}).get("clientInfo"))
+            result = await runner.on_request(way, method, params)
             earlier, self._handshake = self._handshake, runner
             if earlier:
                 await aclose_shielded(earlier.connection)
             return result
         meta = (params or {}).get("_meta")
         if method == "server/discover" or (isinstance(meta, dict) and PROTOCOL_VERSION_META_KEY in meta):
-            return await self._modern_result(exchange, method, params or {})
+            return await self._modern_result(way, method, params or {})
+        runner = await self._shaken(way)
+        return await runner.on_request(way, method, params)
+
+    async def ask(self, exchange: Exchange, question: Question) -> Answer | None:
+        """The client's person, by a form, while a call of the handshake era waits."""
+        way = Way(exchange.send, exchange.request_id)
+        runner = await self._shaken(way)
+        state = runner.connection
+        ctx = ServerRequestContext[Caller, Any](
+            session=ServerSession(way, state), lifespan_context=runner.lifespan_state,
+            protocol_version=state.protocol_version, method=CALL, request_id=exchange.request_id,
+        )  # fmt: skip
+        return await HandshakeForm(ctx, runner.lifespan_state.principal.client).ask(question)
+
+    def asked(self, version: str, result: ToolResult, meta: Message) -> Message:
+        """The result that makes a client of 2026-07-28 ask its person and call again."""
+        assert result.question
+        asked = to_be_answered(result.question, result.state, meta)
+        plain = asked.model_dump(by_alias=True, mode="json", exclude_none=True)
+        return serialize_server_result(CALL, version, plain)
+
+    async def _shaken(self, way: Way) -> ServerRunner[Caller]:
+        """The lane of the last handshake, and the way to its client's person where that shows forms."""
         if self._handshake is None:
-            runner = self._runner(ClientState.for_loop(exchange), None)
-            await runner.on_request(exchange, "initialize", ASSUMED_HANDSHAKE)
+            runner = self._runner(ClientState.for_loop(way), None)
+            await runner.on_request(way, "initialize", ASSUMED_HANDSHAKE)
             self._handshake = runner
         state = self._handshake.connection
         if state.protocol_version in FORM_VERSIONS and answerable(state.client_capabilities):
-            exchange.questions = self._questions.to(state.client_capabilities)
-        if quick := self._without_models(self._handshake, exchange, method, params):
-            return await quick
-        return await self._handshake.on_request(exchange, method, params)
+            way.questions = self._questions.to(state.client_capabilities)
+        return self._handshake
 
-    async def _modern_result(self, exchange: Exchange, method: str, params: Message) -> Message:
-        """A request that says itself who asks. Who asks again as in a call that was answered is known."""
-        meta: Any = params.get("_meta")
-        envelope = mcp_tools.envelope_of(meta) if method == CALL and isinstance(meta, dict) else ""  # pyright: ignore[reportUnknownArgumentType]
-        known = self._caller_of_envelope
-        if known and known[0] == envelope and (quick := self._without_models(known[1], exchange, method, params)):
-            return await quick
+    async def _modern_result(self, way: Way, method: str, params: Message) -> Message:
+        """A request that says itself who asks."""
         route = classify_inbound_request({"method": method, "params": params})
         if isinstance(route, InboundLadderRejection):
             raise MCPError(route.code, route.message, route.data)
         state = ClientState.from_envelope(route.protocol_version, route.client_info, route.client_capabilities)
-        runner = self._runner(state, route.client_info)
-        result = await runner.on_request(exchange, method, params)
-        if envelope and not mcp_tasks.known_to(state.client_capabilities):
-            self._caller_of_envelope = envelope, runner
-        return result
-
-    def _without_models(
-        self, runner: ServerRunner[Caller], exchange: Exchange, method: str, params: Message | None
-    ) -> Coroutine[Any, Any, Message] | None:
-        """What answers a call for which the SDK's models do nothing."""
-        version = runner.connection.protocol_version
-        if method != CALL or self._server is not SERVER or not mcp_tools.needs_no_model(version, params):
-            return None
-        ctx = ServerRequestContext[Caller, Any](
-            session=ServerSession(exchange, runner.connection), lifespan_context=runner.lifespan_state,
-            protocol_version=version, method=method, params=params, request_id=exchange.request_id,
-        )  # fmt: skip
-        return mcp_tools.call_without_models(ctx, params or {}, STAMP)
+        return await self._runner(state, route.client_info).on_request(way, method, params)
 
     def _runner(self, state: ClientState, client_info: Any) -> ServerRunner[Caller]:
-        name = client_info.get("name") if isinstance(client_info, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        principal = replace(self._caller.principal, client=name if isinstance(name, str) else "")
-        return ServerRunner(self._server, state, replace(self._caller, principal=principal))
+        return ServerRunner(self._server, state, self._caller.named(name_in(client_info)))
 
 
-class Exchange:
+class Way(Exchange):
     """The way back from one request to its client: the SDK's DispatchContext, for notifications and questions."""
 
     transport = TransportContext(kind="stdio", can_send_request=False)
     message_metadata = None
-
-    def __init__(
-        self, send: Callable[[Message], None], request_id: int | str | None = None, token: int | str | None = None
-    ) -> None:
-        self.request_id = request_id
-        self.token = token
-        self.questions: Questioning | None = None
-        self._send = send
+    questions: Questioning | None = None
 
     @property
     def can_send_request(self) -> bool:
@@ -251,40 +180,11 @@ class Exchange:
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         """One notification."""
-        self._send({"jsonrpc": "2.0", "method": method, "params": dict(params or {})})
+        self.send({"jsonrpc": "2.0", "method": method, "params": dict(params or {})})
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """One progress notification, where the client gave a token."""
         self.report(progress, message or "")
-
-    def report(self, progress: float, message: str) -> None:
-        """As ``progress``, from a timer."""
-        if self.token is not None:
-            params = {"progressToken": self.token, "progress": progress, "message": message}
-            self._send({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
-
-
-class Heartbeat:
-    """Rising progress, every so often as long as the block runs, for a client that gave a token."""
-
-    def __init__(self, exchange: Exchange, seconds: float) -> None:
-        self._exchange = exchange
-        self._seconds = seconds
-        self._loop = asyncio.get_running_loop()
-        self._began = self._loop.time()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def __enter__(self) -> None:
-        self._timer = self._loop.call_later(self._seconds, self._beat)
-
-    def __exit__(self, *_: object) -> None:
-        if self._timer:
-            self._timer.cancel()
-
-    def _beat(self) -> None:
-        waited = self._loop.time() - self._began
-        self._exchange.report(round(waited, 3), f"still running after {waited:.0f} s")
-        self._timer = self._loop.call_later(self._seconds, self._beat)
 
 
 @asynccontextmanager

@@ -29,15 +29,13 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from agentwire.json_lines import Message
 from ai_session.models import SCOPES, Answer, Question
+from ai_session.servers.mcp.calls import FORM_VERSIONS, ReturnedForm
 
 if TYPE_CHECKING:
     from ai_session.gate.api import Asker
 
 METHOD = "elicitation/create"
 DECISION = "decision"
-FORM_VERSIONS = frozenset({"2025-06-18", "2025-11-25"})
-"""Handshakes that know forms. goose shakes hands as of 2025-03-26, says that it shows forms, and exits when asked."""
-
 MEANINGS = {
     "once": "this call only",
     "session": "the same in this session",
@@ -123,16 +121,6 @@ class HandshakeForm:
         except (MCPError, ValueError):
             return None
         return read(result, self._client)
-
-
-class ReturnedForm:
-    """Asks by a result, since 2026-07-28."""
-
-    deferred = True
-
-    async def ask(self, question: Question) -> Answer | None:
-        """Never called."""
-        return None
 
 
 def asker_of(ctx: ServerRequestContext[Any, Any], client: str) -> Asker | None:

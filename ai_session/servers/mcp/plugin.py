@@ -1,7 +1,7 @@
 """MCP for any client: lines of JSON-RPC in, answers out.
 
-The SDK takes half a second to import. Until it is there the first questions get recorded answers, and everything else
-waits in order.
+The SDK takes half a second to import, longer than all else that a first session needs. So it is imported when something
+is asked that needs it, or after the first calls; until then the first questions get recorded answers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 import gc
 import json
+import logging
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,14 +21,17 @@ from agentwire.mcp.first_answers import FirstAnswers
 from ai_session import __version__
 from ai_session.config import plugins
 from ai_session.servers.base import Connection
+from ai_session.servers.mcp.caller import Caller
+from ai_session.servers.mcp.calls import INTERNAL_ERROR, Unanswerable
+from ai_session.servers.mcp.conversation import Conversation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import ModuleType
 
     from mcp.server.lowlevel import Server
 
-    from ai_session.servers.mcp.dispatch import Conversation
+    from ai_session.servers.base import Host
+    from ai_session.servers.mcp.conversation import Sdk
 
 READ_BYTES = 1 << 16
 MAX_LINE_BYTES = 64 << 20
@@ -40,6 +45,8 @@ FIRST_ANSWERS = Path(__file__).with_name("first_answers.json")
 
 HEARTBEAT_SECONDS = 10.0
 """Between progress notifications of a waiting call; no client known gives up sooner than 30 s without one."""
+
+log = logging.getLogger(__name__)
 
 
 class Arriving(asyncio.Protocol):
@@ -109,21 +116,19 @@ class McpConnection:
         self._server = server
         self._connection = connection
         self._writer = connection.writer
-        self._conversation: Conversation | None = None
-        self._waiting: list[tuple[Message, bool]] = []
+        sdk = partial(server.sdk, connection.daemon)
+        caller = Caller(connection.daemon.gate, connection.principal)
+        self._conversation = Conversation(caller, self._send, server.heartbeat_seconds, sdk, server.registry)
 
     async def run(self, chunk: bytes) -> None:
         """Serve until the client is gone. ``chunk`` is what was read of it before."""
         self._writer.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        if self._server.sdk:
-            self._converse(self._server.sdk)
-        loading: asyncio.Task[None] | None = None
+        preparing: asyncio.Task[None] | None = None
         reader, arriving = self._connection.reader, Arriving(self._writer.transport, self._take)
         try:
             while chunk:
                 arriving.data_received(chunk)
-                if self._conversation is None and loading is None:
-                    loading = asyncio.create_task(self._load())
+                preparing = preparing or asyncio.create_task(self._prepare())
                 await self._writer.drain()
                 chunk = await reader.read(READ_BYTES)
                 nothing_held = len(chunk) < READ_BYTES and not reader.at_eof()
@@ -135,7 +140,7 @@ class McpConnection:
         except ConnectionError:
             pass  # the same as its end
         finally:
-            await self._close(loading)
+            await self._close(preparing)
 
     def _take(self, line: bytes | Refused) -> None:
         try:
@@ -148,47 +153,31 @@ class McpConnection:
             return
         if message is None:
             return
-        if self._conversation:
-            self._conversation.receive(message)
-            return
-        if "method" not in message:
-            return  # an answer, and nothing was asked yet
-        first = self._server.first
-        answer = first.answer(message) if first and "id" in message else None
-        if answer:
-            self._send(answer)
-        if answer is None or message["method"] == "initialize":
-            self._waiting.append((message, answer is not None))
+        first = self._server.first_answers(message)
+        if first:
+            self._send(first)
+        self._conversation.receive(message, first)
 
-    async def _load(self) -> None:
-        self._server.sdk = await asyncio.to_thread(_import_sdk)
-        self._converse(self._server.sdk)
-        with contextlib.suppress(Exception):  # told to whoever calls a tool
-            await self._connection.daemon.gate()
-
-    def _converse(self, sdk: ModuleType) -> None:
-        caller = sdk.Caller(self._connection.daemon.gate, self._connection.principal)
-        beat, registry = self._server.heartbeat_seconds, self._server.registry
-        self._conversation = conversation = sdk.Conversation(caller, self._send, beat, registry)
-        for message, answered in self._waiting:
-            conversation.receive(message, answered=answered)
-        self._waiting.clear()
+    async def _prepare(self) -> None:
+        """What is not asked for yet: the gate at once, the SDK when nobody waits for an answer."""
+        await self._server.gate_or_not(self._connection.daemon)
+        await self._conversation.quiet()
+        with contextlib.suppress(Unanswerable):  # told to whoever needs it
+            await self._conversation.opened()
 
     def _send(self, message: Message) -> None:
         if not self._writer.is_closing():
             self._writer.write(encode(message))
 
-    async def _close(self, loading: asyncio.Task[None] | None) -> None:
-        if loading:
-            loading.cancel()
-        if self._conversation:
-            await self._conversation.settle()
+    async def _close(self, preparing: asyncio.Task[None] | None) -> None:
+        if preparing:
+            preparing.cancel()
+        await self._conversation.settle()
         self._writer.close()
-        if self._conversation:
-            await self._conversation.ended()
+        await self._conversation.ended()
 
 
-def _import_sdk() -> ModuleType:
+def _import_sdk() -> Sdk:
     # All that is made meanwhile stays; looking for garbage in it takes 90 of 800 ms.
     gc.disable()
     try:
@@ -207,8 +196,35 @@ class McpServer:
         """``registry``: what is served instead of the gate's tools."""
         self.heartbeat_seconds = heartbeat_seconds
         self.registry = registry
-        self.first = None if registry else FirstAnswers(FIRST_ANSWERS, __version__)
-        self.sdk: ModuleType | None = None
+        self._first = None if registry else FirstAnswers(FIRST_ANSWERS, __version__)
+        self._gate_tried = False
+        self._sdk: Sdk | None = None
+
+    def first_answers(self, message: Message) -> Message | None:
+        """What is answered before the SDK is there. Lists may be other ones once there is a gate to ask."""
+        if self._sdk or self._first is None or not message.keys() >= {"id", "method"}:
+            return None
+        if self._gate_tried and message["method"] != "initialize":
+            return None
+        return self._first.answer(message)
+
+    async def gate_or_not(self, host: Host) -> None:
+        """Returns when there is a gate, or none is to be had, which is told to whoever calls a tool."""
+        with contextlib.suppress(Exception):
+            await host.gate()
+        self._gate_tried = True
+
+    async def sdk(self, host: Host) -> Sdk:
+        """The SDK, imported after all that a call needs. Raises Unanswerable where that cannot be done."""
+        if self._sdk is None:
+            await self.gate_or_not(host)
+            try:
+                self._sdk = await asyncio.to_thread(_import_sdk)
+            except ImportError as problem:
+                log.exception("the SDK cannot be imported")
+                told = f"the MCP SDK cannot be imported: {problem}; run: ai-session doctor"
+                raise Unanswerable(INTERNAL_ERROR, told) from None
+        return self._sdk
 
     async def serve(self, connection: Connection) -> None:
         """One client, until it closes its side; calls it still waits for are given up then, commands go on."""

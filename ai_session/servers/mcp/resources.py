@@ -26,9 +26,10 @@ from mcp_types import (
 
 from ai_session.models import ToolResult
 from ai_session.servers.mcp.caller import caller_of, scrub
+from ai_session.servers.mcp.calls import CALL_ID
 from ai_session.servers.mcp.elicitation import asker_of, returned, to_be_answered
 from ai_session.servers.mcp.gate_calls import Context, asked, missing
-from ai_session.servers.mcp.tools import CALL_ID, no_cursor
+from ai_session.servers.mcp.tools import no_cursor
 from ai_session.servers.mcp.uris import LIST, TEMPLATES, Part, ResourceAddress, place_of
 
 PAGE_SESSIONS = 50

@@ -33,6 +33,7 @@ from pydantic import BaseModel, Field
 
 from ai_session.servers.mcp import tools as mcp_tools
 from ai_session.servers.mcp.caller import call_of, caller_of
+from ai_session.servers.mcp.calls import ERROR, TASKS, shown
 from ai_session.servers.mcp.elicitation import DECISION, asker_of, read, request_of
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
     Context = ServerRequestContext[Any, Any]
 
-EXTENSION = "io.modelcontextprotocol/tasks"
 COMMAND_ID = "ai-session/command_id"
 
 PATIENCE_SECONDS = 2.0
@@ -107,7 +107,7 @@ def register(server: Server[Any], tasks: Tasks) -> None:
         await tasks.cancel(ctx, _named(ctx, params))
         return {}
 
-    server.extensions[EXTENSION] = {}
+    server.extensions[TASKS] = {}
     server.add_request_handler("tasks/get", TaskParams, get)
     server.add_request_handler("tasks/update", UpdateParams, update)
     server.add_request_handler("tasks/cancel", TaskParams, cancel)
@@ -120,7 +120,7 @@ def declared(ctx: Context) -> bool:
 
 def known_to(capabilities: ClientCapabilities | None) -> bool:
     """Whether a client says that it knows tasks."""
-    return EXTENSION in ((capabilities.extensions if capabilities else None) or {})
+    return TASKS in ((capabilities.extensions if capabilities else None) or {})
 
 
 def require(ctx: Context) -> None:
@@ -128,7 +128,7 @@ def require(ctx: Context) -> None:
     if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         raise MCPError(METHOD_NOT_FOUND, "Method not found", ctx.method)
     if not declared(ctx):
-        needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+        needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
         raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, "Missing required client capability", needed)
 
 
@@ -265,7 +265,7 @@ class CommandTasks:
         _require_success(task_id, result)
         if _goes_on(result.structured) and not wait.over:
             return wait.seen("working", _running(wait))
-        return wait.seen("completed") | {"result": mcp_tools.shown(call, result)}
+        return wait.seen("completed") | {"result": shown(call, result)}
 
     async def update(self, ctx: Context, task_id: str, responses: Mapping[str, Any]) -> None:
         """As ``Tasks.update``: what a person said counts at the next look."""
@@ -344,7 +344,7 @@ def _require_success(task_id: str, result: ToolResult) -> None:
     error: dict[str, Any] = dict(result.structured.get("error", {}))
     if error.get("code") in GONE:
         raise unknown(task_id)
-    raise MCPError(INTERNAL_ERROR, result.text, {mcp_tools.ERROR: error})
+    raise MCPError(INTERNAL_ERROR, result.text, {ERROR: error})
 
 
 def _elicited(response: Any) -> ElicitResult:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-from mcp.server.context import ServerRequestContext
+from typing import Any, Protocol
 
 from agentwire.json_lines import Message
 
@@ -17,7 +15,24 @@ SESSION_HEADER = "mcp-session-id"
 ID_CHARS = 200
 
 
-def trace_of(ctx: ServerRequestContext[Any]) -> dict[str, str]:
+class Asking(Protocol):
+    """What is known of a request; the SDK's context of one has more."""
+
+    @property
+    def params(self) -> Mapping[str, Any] | None: ...
+    @property
+    def method(self) -> str: ...
+    @property
+    def protocol_version(self) -> str: ...
+    @property
+    def request_id(self) -> int | str | None: ...
+    @property
+    def request(self) -> Any:
+        """Of HTTP, where it came that way."""
+        ...
+
+
+def trace_of(ctx: Asking) -> dict[str, str]:
     """``ToolCall.trace`` of a request: what its ``_meta`` says of the trace, else what its HTTP headers do."""
     given: Any = (ctx.params or {}).get("_meta")
     meta: Message = given if isinstance(given, dict) else {}  # pyright: ignore[reportUnknownVariableType]

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from agentwire.json_lines import Message, encode
 from ai_session.models import Question, ToolCall, ToolResult
 from ai_session.servers.mcp import dispatch
-from ai_session.servers.mcp import tools as mcp_tools
 from ai_session.servers.mcp.caller import Caller
-from ai_session.servers.mcp.tasks import EXTENSION as TASKS
+from ai_session.servers.mcp.calls import TASKS, needs_no_model
+from ai_session.servers.mcp.conversation import Conversation
 from tests.ai_session.contract.test_control import PERSON, MemoryGate, MemoryHost
 from tests.bounds import BOUND_SECONDS
 
@@ -70,7 +70,11 @@ async def answers(
 
     host: Any = MemoryHost(inner=AskingGate())
     caller = Caller(host.gate, PERSON)
-    conversation = dispatch.Conversation(caller, send, 60.0, server)
+
+    async def sdk() -> Any:
+        return dispatch
+
+    conversation = Conversation(caller, send, 60.0, sdk, server)
     hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     method, first = opening or ("initialize", hello)
     conversation.receive({"jsonrpc": "2.0", "id": 1, "method": method, "params": first})
@@ -110,8 +114,8 @@ def test_it_is_taken_for_what_clients_send(version: str) -> None:
         "arguments": {"session_id": "s", "command": "é"},
         "_meta": {"progressToken": 3},
     }
-    assert mcp_tools.needs_no_model(version, params) is (version >= "2025-06-18")
-    assert mcp_tools.needs_no_model(MODERN, params | {"_meta": WHO})
+    assert needs_no_model(version, params) is (version >= "2025-06-18")
+    assert needs_no_model(MODERN, params | {"_meta": WHO})
 
 
 @given(params=CALLS, envelope=ENVELOPES)

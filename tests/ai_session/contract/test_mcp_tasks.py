@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from ai_session.servers.mcp.tasks import COMMAND_ID, EXTENSION, PATIENCE_SECONDS, TTL_SECONDS
+from ai_session.servers.mcp.tasks import COMMAND_ID, PATIENCE_SECONDS, TASKS, TTL_SECONDS
 from tests.ai_session.contract import asking
 from tests.ai_session.contract.asking import decide
 from tests.ai_session.contract.wire import Client, Message, daemon_pids, living_in, stop_daemons
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-KNOWS: Message = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {EXTENSION: {}}}}
-ASKS: Message = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {EXTENSION: {}}, "elicitation": {}}}
+KNOWS: Message = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {TASKS: {}}}}
+ASKS: Message = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {TASKS: {}}, "elicitation": {}}}
 TASK_FACTS = {"taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs", "pollIntervalMs"}
 UNKNOWN, NO_METHOD, NOT_DECLARED = -32602, -32601, -32021
 LOOKS = 30
@@ -207,14 +207,14 @@ def test_who_does_not_know_tasks_gets_none(house: Path) -> None:
         for method in ("tasks/get", "tasks/update", "tasks/cancel"):
             refused = wire.ask(method, {"taskId": "x", "inputResponses": {}}, modern=True)
             assert error_code(refused) == NOT_DECLARED
-            assert EXTENSION in refused["error"]["data"]["requiredCapabilities"]["extensions"]
+            assert TASKS in refused["error"]["data"]["requiredCapabilities"]["extensions"]
             assert error_code(wire.ask(method, {"taskId": "x"})) == NO_METHOD  # of an earlier protocol
         wire.call("create_session", modern=True, name="plain")
         more = {"session_id": "plain", "timeout_seconds": PATIENCE_SECONDS + 0.2}
         result = wire.call("execute_command", modern=True, command="tail -f /dev/null", **more)
         assert (result["resultType"], result["structuredContent"]["status"]) == ("complete", "running")
         discovered = wire.result("server/discover", modern=True)
-        assert discovered["capabilities"]["extensions"] == {EXTENSION: {}}
+        assert discovered["capabilities"]["extensions"] == {TASKS: {}}
 
 
 def test_tasks_are_not_listened_to(client: Tasking) -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.servers.mcp.tasks import EXTENSION
+from ai_session.servers.mcp.calls import TASKS
 from tests.ai_session.contract.http_world import Here, answer_of, running
 from tests.ai_session.contract.wire import Message, stop_daemons
 from tests.conftest import UNBOXED, new_home
 
 pytestmark = pytest.mark.anyio
 
-KNOWS: Message = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {EXTENSION: {}}}}
+KNOWS: Message = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {TASKS: {}}}}
 LOOKS = 20
 
 

@@ -1,0 +1,158 @@
+"""Calls of tools as clients write them and read their results, without the SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agentwire.json_lines import Message
+from agentwire.mcp.first_answers import ENVELOPE_CAPABILITIES, ENVELOPE_CLIENT, ENVELOPE_VERSION, MODERN_VERSION
+from ai_session.errors import UnknownTool
+from ai_session.models import Answer, Question, ToolCall, ToolResult
+from ai_session.servers.mcp.caller import Caller, call_of, scrub
+
+if TYPE_CHECKING:
+    from ai_session.gate.api import Asker
+
+CALL = "tools/call"
+TASKS = "io.modelcontextprotocol/tasks"
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+
+HANDSHAKE_VERSION = "2025-11-25"
+"""Taken for what a client speaks that calls before any handshake."""
+
+FORM_VERSIONS = frozenset({"2025-06-18", HANDSHAKE_VERSION})
+"""Handshakes that know forms. goose shakes hands as of 2025-03-26, says that it shows forms, and exits when asked."""
+
+WHOLE_RESULTS = frozenset((*FORM_VERSIONS, MODERN_VERSION))
+"""Versions in which the result of a call is sent as it is."""
+
+ENVELOPE = (ENVELOPE_VERSION, ENVELOPE_CAPABILITIES, ENVELOPE_CLIENT)
+RESERVED = "io.modelcontextprotocol/"
+
+CALL_ID = "ai-session/call_id"
+ERROR = "ai-session/error"
+
+
+class Unanswerable(Exception):
+    """A request that has an error of the protocol for an answer."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Whose call it is, as a handshake or the envelope of the call says."""
+
+    version: str
+    capabilities: Mapping[str, Any]
+    caller: Caller
+
+    @classmethod
+    def in_envelope(cls, meta: Message, caller: Caller) -> Who:
+        """What a request since 2026-07-28 says, once it was found to be in order."""
+        return cls(
+            meta[ENVELOPE_VERSION], meta[ENVELOPE_CAPABILITIES], caller.named(name_in(meta.get(ENVELOPE_CLIENT)))
+        )
+
+    @property
+    def modern(self) -> bool:
+        """Whether each of its requests says who asks, and questions are answered by calling again."""
+        return self.version == MODERN_VERSION
+
+    @property
+    def shows_forms(self) -> bool:
+        """Whether it said so; before URLs came, an empty capability meant forms."""
+        elicitation: Any = self.capabilities.get("elicitation")
+        return isinstance(elicitation, dict) and (elicitation.get("url") is None or elicitation.get("form") is not None)  # pyright: ignore[reportUnknownMemberType]
+
+    @property
+    def knows_tasks(self) -> bool:
+        """Whether it may be given a task in place of a result."""
+        return TASKS in (self.capabilities.get("extensions") or ())
+
+
+def meta_in(params: Message | None) -> Message:
+    """What is said beside a request."""
+    meta: Any = (params or {}).get("_meta")
+    return meta if isinstance(meta, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+
+
+def name_in(info: Any) -> str:
+    """What a client calls itself in its ``clientInfo``."""
+    name: Any = info.get("name") if isinstance(info, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return name if isinstance(name, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRequest:
+    """A call on a pipe, as ``caller.Asking`` has it."""
+
+    protocol_version: str
+    request_id: int | str | None
+    params: Message
+    method: str = CALL
+    request: None = None
+
+
+class ReturnedForm:
+    """Asks by a result, since 2026-07-28."""
+
+    deferred = True
+
+    async def ask(self, question: Question) -> Answer | None:
+        """Never called."""
+        return None
+
+
+def needs_no_model(version: str, params: Message | None) -> bool:
+    """Whether the SDK's models of a call would only copy its parameters, and those of its result the result."""
+    if version not in WHOLE_RESULTS or params is None or not params.keys() <= {"name", "arguments", "_meta"}:
+        return False
+    name, arguments, meta = params.get("name"), params.get("arguments", {}), params.get("_meta", {})
+    if not (isinstance(name, str) and isinstance(arguments, dict) and isinstance(meta, dict)):
+        return False
+    token = meta.get("progressToken", 0)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    names: list[str] = [*arguments, *meta]  # pyright: ignore[reportUnknownArgumentType]
+    if not (name.isascii() and all(map(str.isascii, names)) and type(token) in (str, int)):  # pyright: ignore[reportUnknownArgumentType]
+        return False
+    return not any(key.startswith(RESERVED) and key not in ENVELOPE for key in names[len(arguments) :])  # pyright: ignore[reportUnknownArgumentType]
+
+
+def envelope_of(meta: Message) -> str:
+    """What a request since 2026-07-28 says of its client; requests that say the same are judged alike. The text tells
+    ``true`` from 1."""
+    return repr([(name, meta[name]) for name in ENVELOPE if name in meta])
+
+
+async def call_with(
+    who: Who, request_id: int | str | None, params: Message, asker: Asker | None
+) -> tuple[ToolCall, ToolResult]:
+    """Makes a call for which ``needs_no_model``. Raises Unanswerable for a tool that there is not."""
+    request = CallRequest(who.version, request_id, params)
+    call = call_of(request, who.caller.principal, params["name"], params.get("arguments", {}))
+    try:
+        return call, await who.caller.call(call, asker)
+    except UnknownTool as problem:
+        raise Unanswerable(INVALID_PARAMS, f"{problem.message}; {problem.suggestion}") from None
+
+
+def meta_of(call: ToolCall, result: ToolResult) -> dict[str, Any]:
+    """What stands beside a result: where its records lie in the audit, and its id there."""
+    return {**scrub(dict(result.meta)), CALL_ID: call.call_id}
+
+
+def shown(call: ToolCall, result: ToolResult) -> Message:
+    """A result as clients see it. A failed one has no structured content, which they check against the schema."""
+    structured, meta = scrub(dict(result.structured)), meta_of(call, result)
+    if result.is_error:
+        meta[ERROR] = structured.get("error", structured)
+    content = [{"text": scrub(result.text), "type": "text"}]
+    given = {"_meta": meta, "content": content, "isError": result.is_error, "resultType": "complete"}
+    if not result.is_error:
+        given["structuredContent"] = structured
+    return given

@@ -1,0 +1,342 @@
+"""One client's requests on a pipe, in any order and side by side.
+
+A call is answered here where the SDK's models would only copy its parameters and its result, which is nearly every one:
+that takes a quarter less time, and the first of a daemon need not wait until the SDK is imported. Everything else goes
+to ``Lanes``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agentwire.json_lines import Message
+from agentwire.mcp.first_answers import ENVELOPE_VERSION
+from ai_session.errors import AiSessionError
+from ai_session.servers.mcp.caller import Caller
+from ai_session.servers.mcp.calls import (
+    CALL,
+    CALL_ID,
+    FORM_VERSIONS,
+    HANDSHAKE_VERSION,
+    INTERNAL_ERROR,
+    ReturnedForm,
+    Unanswerable,
+    Who,
+    call_with,
+    envelope_of,
+    meta_in,
+    name_in,
+    needs_no_model,
+    shown,
+)
+from ai_session.sessions.changes import LISTS
+
+if TYPE_CHECKING:
+    from ai_session.gate.api import Asker
+    from ai_session.models import Answer, Question, ToolResult
+
+LISTEN = "subscriptions/listen"
+"""Answered when it ends; until then it tells of nothing that was not asked for."""
+
+INITIALIZED = "notifications/initialized"
+
+QUICK_SECONDS = 0.05
+SETTLE_SECONDS = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class Lanes(Protocol):
+    """What the SDK does of a conversation."""
+
+    stamp: Message
+    """What it adds beside a result since 2026-07-28."""
+
+    async def result(self, exchange: Exchange, method: str, params: Message | None) -> Message:
+        """Of a request of either era. Raises what ``error`` reads."""
+        ...
+
+    async def heed(self, message: Message) -> None:
+        """A notification of the handshake era."""
+        ...
+
+    def answered(self, message: Message) -> None:
+        """What the client says to a question of ours."""
+        ...
+
+    async def ask(self, exchange: Exchange, question: Question) -> Answer | None:
+        """The client's person, by a form, while a call of the handshake era waits."""
+        ...
+
+    def asked(self, version: str, result: ToolResult, meta: Message) -> Message:
+        """The result that makes a client of 2026-07-28 ask its person and call again."""
+        ...
+
+    def error(self, problem: Exception) -> Message | None:
+        """An error of the protocol; None for a defect."""
+        ...
+
+    async def close(self) -> None:
+        """The client is gone."""
+        ...
+
+
+class Sdk(Protocol):
+    """The module of this package that imports the SDK."""
+
+    def Lanes(self, caller: Caller, send: Callable[[Message], None], server: Any) -> Lanes:  # noqa: N802
+        """Those of one client."""
+        ...
+
+
+class Conversation:
+    """One client's requests; every answer goes through ``send``. ``sdk`` gives the SDK as soon as it is there."""
+
+    def __init__(
+        self,
+        caller: Caller,
+        send: Callable[[Message], None],
+        heartbeat_seconds: float,
+        sdk: Callable[[], Awaitable[Sdk]],
+        registry: Any = None,
+    ) -> None:
+        """``registry``: the SDK's server of something else than the gate's tools."""
+        self._caller = caller
+        self._send = send
+        self._heartbeat_seconds = heartbeat_seconds
+        self._sdk = sdk
+        self._registry = registry
+        self._requests: dict[asyncio.Task[None], Message] = {}
+        self._notices: set[asyncio.Task[None]] = set()
+        self._shaken: Who | None = Who(HANDSHAKE_VERSION, {}, caller.named(""))
+        self._enveloped: tuple[str, Who] | None = None
+        self._lanes: Lanes | None = None
+        self._opening: asyncio.Task[Lanes] | None = None
+        self._unheard: list[Message] = []
+
+    def receive(self, message: Message, answer: Message | None = None) -> None:
+        """Begin one request, heed a notification, or take an answer to what was asked. ``answer``: what the client was
+        told already; only what the request changes is wanted."""
+        if "method" not in message:
+            if self._lanes:
+                self._lanes.answered(message)
+        elif answer is not None:
+            if message["method"] == "initialize":
+                self._unheard = [message]
+                self._shake(message["params"], answer["result"])
+        elif "id" in message:
+            if message["method"] == "initialize":
+                self._shaken = None  # the SDK knows when it is answered
+            task = asyncio.create_task(self._serve(message))
+            self._requests[task] = message
+        elif message["method"] == "notifications/cancelled":
+            wanted = str(message.get("params", {}).get("requestId"))
+            for task, request in self._requests.items():
+                if str(request["id"]) == wanted and request["method"] != "initialize":
+                    self._give_up(task)
+        elif message["method"] == INITIALIZED:
+            self._notice(self._heed(message))
+
+    async def quiet(self) -> None:
+        """Returns when no request is under way."""
+        while self._requests:
+            await asyncio.wait(self._requests)
+
+    async def settle(self) -> None:
+        """The client will send no more: questions are still answered, calls are given up."""
+        for stream in list(self._caller.streams):
+            stream.close()
+        quick = [task for task, request in self._requests.items() if request["method"] != CALL]
+        if quick:
+            await asyncio.wait(quick, timeout=QUICK_SECONDS)
+        for task in self._requests:
+            self._give_up(task)
+
+    def _give_up(self, task: asyncio.Task[None]) -> None:
+        if task.cancel():
+            task.add_done_callback(lambda task: self._requests.pop(task, None))  # it may not even have begun
+
+    async def ended(self) -> None:
+        """Returns when every request has ended."""
+        for notice in self._notices:
+            notice.cancel()
+        if self._opening:
+            self._opening.cancel()
+        if running := [*self._requests, *self._notices, *([self._opening] if self._opening else [])]:
+            await asyncio.wait(running, timeout=SETTLE_SECONDS)
+        if self._lanes:
+            await self._lanes.close()
+        for watched in self._caller.lists:
+            watched.close()
+
+    def _notice(self, heeding: Any) -> None:
+        task = asyncio.create_task(heeding)
+        self._notices.add(task)
+        task.add_done_callback(self._notices.discard)
+
+    async def _heed(self, message: Message) -> None:
+        """That lists change is heard from now on, and told once there are lanes."""
+        who = self._shaken
+        if who and self._lanes is None and self._unheard and not who.caller.lists:
+            with suppress(AiSessionError):
+                who.caller.lists.append(await who.caller.watch_changes("", "", LISTS))
+        if self._lanes:
+            await self._lanes.heed(message)
+        elif self._unheard or self._opening:
+            self._unheard.append(message)
+
+    async def _serve(self, message: Message) -> None:
+        request_id, method, params = message["id"], message["method"], message.get("params")
+        exchange = Exchange(self._send, request_id, token_of(params))
+        task = asyncio.current_task()
+        try:
+            told = exchange.token is not None and method != LISTEN
+            with Heartbeat(exchange, self._heartbeat_seconds) if told else nullcontext():
+                result = await self._result(exchange, method, params)
+            if task and not task.cancelling():
+                self._send({"jsonrpc": "2.0", "id": request_id, "result": result})
+        except Exception as problem:
+            error = self._error(problem)
+            if error is None:
+                log.exception("%s failed", method)
+                error = {"code": INTERNAL_ERROR, "message": "Internal server error"}
+            if task and not task.cancelling():
+                self._send({"jsonrpc": "2.0", "id": request_id, "error": error})
+        finally:
+            # A callback at its end would take a pass of the loop of its own.
+            if task:
+                self._requests.pop(task, None)
+
+    async def _result(self, exchange: Exchange, method: str, params: Message | None) -> Message:
+        who = self._shaken
+        meta, envelope = meta_in(params), ""
+        if method == CALL and ENVELOPE_VERSION in meta:
+            envelope = envelope_of(meta)  # who asks again as in a call that was answered is known
+            who = self._enveloped[1] if self._enveloped and self._enveloped[0] == envelope else None
+        if who and method == CALL and self._registry is None and needs_no_model(who.version, params):
+            return await self._call(who, exchange, params or {})
+        result = await (await self.opened()).result(exchange, method, params)
+        if method == "initialize":
+            self._shake(params or {}, result)
+        elif envelope:
+            said = Who.in_envelope(meta, self._caller)
+            self._enveloped = None if said.knows_tasks else (envelope, said)
+        return result
+
+    async def _call(self, who: Who, exchange: Exchange, params: Message) -> Message:
+        asker: Asker | None = None
+        if who.shows_forms and who.modern:
+            asker = ReturnedForm()
+        elif who.shows_forms and who.version in FORM_VERSIONS:
+            asker = Form(self, exchange)
+        call, result = await call_with(who, exchange.request_id, params, asker)
+        lanes = await self.opened() if who.modern else None
+        if lanes and result.question:
+            given = lanes.asked(who.version, result, {CALL_ID: call.call_id})
+        else:
+            given = shown(call, result)
+        if lanes:
+            given["_meta"] |= lanes.stamp
+        else:
+            del given["resultType"]
+        return given
+
+    def _shake(self, params: Message, result: Message) -> None:
+        caller = self._caller.named(name_in(params.get("clientInfo")))
+        self._shaken = Who(result["protocolVersion"], params["capabilities"], caller)
+
+    async def opened(self) -> Lanes:
+        """The lanes of this client, which have heard what it said before. Raises Unanswerable."""
+        if self._lanes:
+            return self._lanes
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.create_task(self._open())
+        return await asyncio.shield(self._opening)
+
+    async def _open(self) -> Lanes:
+        lanes = (await self._sdk()).Lanes(self._caller, self._send, self._registry)
+        for message in self._unheard:  # which may grow meanwhile
+            if "id" in message:
+                with suppress(Exception):  # it was answered
+                    await lanes.result(Exchange(self._send), message["method"], message.get("params"))
+            else:
+                self._notice(lanes.heed(message))
+        self._lanes = lanes
+        return lanes
+
+    def _error(self, problem: Exception) -> Message | None:
+        if isinstance(problem, Unanswerable):
+            return {"code": problem.code, "message": str(problem)}
+        return self._lanes.error(problem) if self._lanes else None
+
+
+class Form:
+    """Asks a person while the call waits."""
+
+    deferred = False
+
+    def __init__(self, conversation: Conversation, exchange: Exchange) -> None:
+        self._conversation = conversation
+        self._exchange = exchange
+
+    async def ask(self, question: Question) -> Answer | None:
+        """None when the client refuses to ask, or answers what is no answer."""
+        with suppress(Unanswerable):
+            return await (await self._conversation.opened()).ask(self._exchange, question)
+        return None
+
+
+class Exchange:
+    """One request on its way to be answered: what its client may be told meanwhile goes through ``send``."""
+
+    def __init__(
+        self,
+        send: Callable[[Message], None],
+        request_id: int | str | None = None,
+        token: int | str | None = None,
+    ) -> None:
+        self.send = send
+        self.request_id = request_id
+        self.token = token
+
+    def report(self, progress: float, message: str) -> None:
+        """One progress notification, where the client gave a token."""
+        if self.token is not None:
+            params = {"progressToken": self.token, "progress": progress, "message": message}
+            self.send({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+
+
+def token_of(params: Message | None) -> int | str | None:
+    """What the client of a request wants to be told progress by."""
+    match params:
+        case {"_meta": {"progressToken": str() | int() as token}} if not isinstance(token, bool):
+            return token
+        case _:
+            return None
+
+
+class Heartbeat:
+    """Rising progress, every so often as long as the block runs, for a client that gave a token."""
+
+    def __init__(self, exchange: Exchange, seconds: float) -> None:
+        self._exchange = exchange
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        self._timer = self._loop.call_later(self._seconds, self._beat)
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer:
+            self._timer.cancel()
+
+    def _beat(self) -> None:
+        waited = self._loop.time() - self._began
+        self._exchange.report(round(waited, 3), f"still running after {waited:.0f} s")
+        self._timer = self._loop.call_later(self._seconds, self._beat)
