@@ -32,7 +32,7 @@ SessionId = Annotated[str, Field(min_length=1, max_length=200, description="Sess
 class Arguments(BaseModel):
     """Base of every tool's arguments; unknown names are ignored here and named in the result by the gate."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
 
 def encodable(text: str) -> str:

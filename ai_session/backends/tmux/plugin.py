@@ -12,9 +12,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ai_session.backends.tmux.control import ControlClosed, TmuxRefused, join, literal, lock_file
+from ai_session.backends.tmux.control import ControlClosed, TmuxRefused, join, literal, take_lock
 from ai_session.backends.tmux.server import (
     ANSWER_SECONDS,
     EXIT_OPTION,
@@ -82,13 +83,14 @@ class TmuxBackend:
             return BackendStatus(self.name, usable=False, reason=reason, suggestion=INSTALL)
 
     async def _probe(self) -> BackendStatus:
+        if find_spec("libtmux") is None:  # imported when it is needed, which takes 70 ms
+            missing = "install ai-session again, with all it needs, or use backend pty"
+            return BackendStatus(self.name, usable=False, reason="libtmux is not installed", suggestion=missing)
         # Not under the runtime directory, whose socket path may leave no room for a longer one.
         with tempfile.TemporaryDirectory(prefix="ais-", dir="/tmp") as directory:
             server = TmuxServer(directory)
-            loading = asyncio.ensure_future(asyncio.to_thread(controlled_server))
             try:
                 await server.client(start=True)
-                await loading
                 version = server.version
             finally:
                 await server.stop()
@@ -118,12 +120,12 @@ class TmuxBackend:
         except BaseException:
             terminal.detach()
             raise
-        creating = asyncio.ensure_future(asyncio.to_thread(self._create, words))
+        creating = asyncio.ensure_future(self._create(words))
         try:
-            answer = await asyncio.shield(creating)
-            if answer.stderr:
-                raise refusal(answer.stderr[0])
-            session, terminal.pane, pid, terminal.tty = answer.stdout[0].split(" ")
+            try:
+                session, terminal.pane, pid, terminal.tty = (await asyncio.shield(creating)).split(" ")
+            except TmuxRefused as refused:
+                raise refusal(refused.message) from None
             terminal.pid, terminal.hang_up = int(pid), self._hang_up(session)
             async with asyncio.timeout(ANSWER_SECONDS):
                 await terminal.begin()
@@ -138,19 +140,20 @@ class TmuxBackend:
         self._terminals.add(terminal)
         return terminal
 
-    def _create(self, words: Sequence[str]) -> tmux_cmd:
-        lock = lock_file(self.server.lock, shared=True)
+    async def _create(self, words: Sequence[str]) -> str:
+        lock = await take_lock(self.server.lock, shared=True)
         try:
-            return self._tmux().cmd(words[0], *words[1:])
+            blocks = await self.server.ask(join(words), 1 + words.count(";"), again=False, pid=self.server.pid)
         finally:
             os.close(lock)
+        return next(os.fsdecode(line) for block in blocks for line in block)
 
     async def _abandon(self, terminal: TmuxTerminal, creating: asyncio.Future[Any]) -> None:
         """Ends what was begun, before the gate opens."""
         await asyncio.wait((creating,))
         with contextlib.suppress(OperatorError):
-            taken = creating.exception() is None and creating.result().stderr[:1] == [TAKEN + terminal.session_id]
-            if not taken:
+            problem = creating.exception()
+            if not isinstance(problem, TmuxRefused) or problem.message != TAKEN + terminal.session_id:
                 await self.server.ask(join(["kill-session", "-t", f"={terminal.session_id}"]))
         terminal.detach()
 
@@ -203,7 +206,7 @@ class TmuxBackend:
 
     def _list(self) -> tuple[list[str], list[tuple[str, str]]]:
         """Panes first: one that ends meanwhile stands in both lists instead of in none."""
-        tmux = self._tmux()
+        tmux = self._tmux(self.server.pid)
         panes = tmux.cmd("list-panes", "-a", "-F", PANES).stdout
         names = [line.split(" ")[0] for line in tmux.cmd("show-options", "-g").stdout if line.startswith(EXIT_OPTION)]
         dead = [(name.removeprefix(EXIT_OPTION), tmux.cmd("show-options", "-gv", name).stdout[0]) for name in names]
@@ -238,22 +241,22 @@ class TmuxBackend:
         for terminal in list(self._terminals):
             terminal.touch()
 
-    def _tmux(self) -> libtmux.Server:
-        """The running server in libtmux's object model; for worker threads, since libtmux is synchronous."""
-        if self._objects is None or self._objects[0] != self.server.pid:
-            self._objects = self.server.pid, controlled_server()(self.server)
+    def _tmux(self, pid: int) -> libtmux.Server:
+        """A server that ran last in libtmux's object model; for worker threads, since libtmux is synchronous."""
+        if self._objects is None or self._objects[0] != pid:
+            self._objects = pid, controlled_server()(self.server, pid)
         return self._objects[1]
 
     def _hang_up(self, session: str) -> Callable[[], None]:
-        from libtmux import Session
-        from libtmux.exc import LibTmuxException
-
-        objects = Session(server=self._tmux(), session_id=session)
+        server = self.server.pid
 
         def kill() -> None:
+            from libtmux import Session
+            from libtmux.exc import LibTmuxException
+
             # Refused when it has just ended by itself.
             with contextlib.suppress(LibTmuxException):
-                objects.kill()
+                Session(server=self._tmux(server), session_id=session).kill()
 
         return kill
 
@@ -262,7 +265,7 @@ PLUGIN = TmuxBackend
 
 
 @cache
-def controlled_server() -> Callable[[TmuxServer], libtmux.Server]:
+def controlled_server() -> Callable[[TmuxServer, int], libtmux.Server]:
     """libtmux costs 70 ms to import, so it is imported by the first worker thread that needs it."""
     import libtmux
     from libtmux.common import tmux_cmd
@@ -274,15 +277,14 @@ def controlled_server() -> Callable[[TmuxServer], libtmux.Server]:
     class ControlledServer(libtmux.Server):
         """Runs every command through the control client: 0.1 ms instead of a process of 2 ms."""
 
-        def __init__(self, server: TmuxServer) -> None:
+        def __init__(self, server: TmuxServer, pid: int) -> None:
             super().__init__(socket_path=server.socket)
             self._control = server
-            self._pid = server.pid
+            self._pid = pid
 
         def cmd(self, cmd: str, *args: Any, target: str | int | None = None) -> tmux_cmd:
             words = [cmd, *([] if target is None else ["-t", str(target)]), *map(str, args)]
-            again = "new-session" not in words
-            work = self._control.ask(join(words), 1 + words.count(";"), again=again, pid=self._pid)
+            work = self._control.ask(join(words), pid=self._pid)
             asking = asyncio.run_coroutine_threadsafe(work, self._control.loop)
             try:
                 lines = [os.fsdecode(line) for block in asking.result() for line in block]
