@@ -181,9 +181,10 @@ class Sandbox:
 
     async def make_ready(self) -> None:
         """Does ahead of the first box what is done once, for a process that will make many."""
-        status = await self.probe()
-        if status.level in (SandboxLevel.BWRAP, SandboxLevel.BWRAP_NOPROC):
-            await asyncio.to_thread(self._closed.watch)
+        # Side by side: the probe waits for the programs that it starts.
+        status, _ = await asyncio.gather(self.probe(), asyncio.to_thread(self._closed.watch))
+        if status.level not in (SandboxLevel.BWRAP, SandboxLevel.BWRAP_NOPROC):
+            self._closed.close()
 
     async def prepare(
         self,

@@ -207,6 +207,7 @@ class Session:
         # The numbers of an earlier daemon's marks are lower.
         self._shown, self.typed.unsettled = int(time.time()), True
         self._resumed = (offset, self.log.end)
+        self._display.make_ready()
         self.log.rewind(offset)
         if self.terminal is None:
             self._on_exit(ExitStatus(lost=True))
@@ -259,6 +260,7 @@ class Session:
     async def wait_started(self) -> None:
         """Returns when the shell has read its start files or has ended; after 15 s, the state then says starting."""
         await self._until_started()
+        self._display.make_ready()  # whoever opens a session need not wait for it
         if self.terminal is not None and self.exit is None:
             self._leftovers.hold(self.terminal.pid, self.spec.level)
 

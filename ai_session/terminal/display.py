@@ -57,8 +57,11 @@ class Display:
         self._answering: asyncio.Task[None] | None = None
         self._busy = asyncio.Lock()
         self._looking: set[asyncio.Task[object]] = set()
-        if isinstance(log, MappedLog):
-            preload()  # nobody but this log knows the screen, and a program may ask about it at once
+
+    def make_ready(self) -> None:
+        """Load the emulator where nobody but the log knows the screen: a program may ask about it at once."""
+        if isinstance(self._log, MappedLog):
+            preload()
 
     def answer(self, chunk: bytes, reply: Callable[[bytes], None]) -> None:
         """``reply`` is told what the terminal answers to the queries in ``chunk``, the newest bytes of the log: at once

@@ -90,7 +90,7 @@ class TmuxBackend:
         with tempfile.TemporaryDirectory(prefix="ais-", dir="/tmp") as directory:
             server = TmuxServer(directory)
             try:
-                await server.client(start=True)
+                await asyncio.gather(server.client(start=True), self._programs())
                 version = server.version
             finally:
                 await server.stop()

@@ -1,0 +1,104 @@
+"""What a daemon loads until its first session is open: all else a person would wait for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ai_session.models import ToolCall, ToolResult
+from tests.ai_session.contract.test_session_changes_watchers import Gate, Peer
+from tests.bounds import BOUND_SECONDS
+
+NEEDED = {"annotated_types", "h11", "pydantic", "pydantic_core", "re2", "typing_extensions", "typing_inspection"}
+
+OPEN = """
+import asyncio, json, os, sys
+from functools import partial
+from pathlib import Path
+
+OURS = {"agentwire", "ai_session"}
+before = set(sys.modules)
+from ai_session.daemon.host import Daemon
+from ai_session.models import Principal
+from ai_session.servers.mcp.caller import Caller
+from ai_session.servers.mcp.conversation import Conversation
+from ai_session.servers.mcp.plugin import McpServer
+
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": {"name": "x"}}
+
+
+async def main():
+    daemon, answered, loaded = Daemon(Path(sys.argv[1])), asyncio.Queue(), {}
+
+    def send(message):
+        if "id" in message:
+            loaded[message["id"]] = {name.partition(".")[0] for name in set(sys.modules) - before if name[0] != "_"}
+            answered.put_nowait(message)
+
+    who = Principal("mcp", os.getuid(), os.getpid(), working_directory=os.getcwd(), env=dict(os.environ))
+    sdk = partial(McpServer().sdk, daemon)
+    conversation = Conversation(Caller(daemon.gate, who), send, 10, sdk)
+    hello = {"jsonrpc": "2.0", "id": "h", "method": "initialize", "params": HELLO}
+    conversation.receive(hello, {"result": {"protocolVersion": "2025-11-25"}})
+    failed = {}
+    for backend in ("tmux", "pty"):
+        params = {"name": "create_session", "arguments": {"name": backend, "backend": backend}}
+        conversation.receive({"jsonrpc": "2.0", "id": backend, "method": "tools/call", "params": params})
+        failed[backend] = (await answered.get())["result"]["isError"]
+    sys.modules["mcp"] = None
+    conversation.receive({"jsonrpc": "2.0", "id": "r", "method": "resources/list"})
+    error = (await answered.get())["error"]["message"]
+    params = {"name": "list_sessions", "arguments": {}}
+    conversation.receive({"jsonrpc": "2.0", "id": "l", "method": "tools/call", "params": params})
+    listed = len((await answered.get())["result"]["structuredContent"]["sessions"])
+    await conversation.ended()
+    await daemon.app.stop(sessions=True)
+    others = {backend: sorted(loaded[backend] - sys.stdlib_module_names - OURS) for backend in failed}
+    print(json.dumps([failed, others, error, listed]))
+
+
+asyncio.run(main())
+"""
+
+
+def test_the_first_session_loads_no_more_than_it_needs_and_does_without_the_sdk(home: Path, tmp_path: Path) -> None:
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    (workspace := tmp_path / "ws").mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    line = [sys.executable, "-P", "-c", OPEN, str(runtime)]
+    done = subprocess.run(line, cwd=workspace, env=environment, capture_output=True, text=True, timeout=BOUND_SECONDS)
+    assert done.returncode == 0, done.stderr
+    failed, others, error, listed = json.loads(done.stdout)
+    assert failed == {"pty": False, "tmux": False}, "without a word from the SDK"
+    assert set(others["tmux"]) <= NEEDED
+    assert "the MCP SDK cannot be imported" in error
+    assert listed == 2
+
+
+class CreatingGate(Gate):
+    """Each call changes the list of sessions."""
+
+    async def call(self, call: ToolCall, asker: object = None) -> ToolResult:
+        spec: Any = SimpleNamespace(session_id="ses_1", name="main")
+        self.changes.listed(spec)
+        return await super().call(call, asker)
+
+
+@pytest.mark.anyio
+async def test_what_changes_before_the_sdk_is_there_is_told() -> None:
+    async with Peer(CreatingGate()) as peer:
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "peer", "version": "1"}}
+        peer.send(id="h", method="initialize", params=hello)
+        peer.send(method="notifications/initialized")
+        peer.send(id="c", method="tools/call", params={"name": "create_session"})
+        said = [await peer.read() for _ in range(3)]
+    assert [message.get("id") for message in said[:2]] == ["h", "c"]
+    assert said[2]["method"] == "notifications/resources/list_changed"
