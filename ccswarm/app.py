@@ -25,7 +25,9 @@ from ccswarm.swarm.project import Project
 from ccswarm.swarm.swarm import Swarm
 from ccswarm.swarm.sweeping import Tell, sweep
 from ccswarm.swarm.worker_tools import AgentTools
+from ccswarm.telemetry.base import Telemetry
 from ccswarm.telemetry.factory import open_telemetry
+from ccswarm.telemetry.notices import make_notifier, telling
 
 JOURNALS = "journal"
 
@@ -58,6 +60,11 @@ def _engine(settings: Settings, state_directory: Path) -> Engine:
     return plugins.load("engines", settings.engine.name).open(settings.engine, state_directory)
 
 
+def _telemetry(settings: Settings, environ: Mapping[str, str]) -> Telemetry:
+    masks = Masks(environ)
+    return telling(open_telemetry(settings.telemetry, masks), make_notifier(environ, masks))
+
+
 @asynccontextmanager
 async def submitting(settings: Settings, state_directory: Path) -> AsyncGenerator[App]:
     """To look at runs and to start, stop and answer them; executes nothing. Raises EngineUnavailable."""
@@ -82,7 +89,7 @@ async def working(
     """
     worker_id = worker_name(settings)
     journal = Journal(state_directory / JOURNALS, worker_id)
-    telemetry = await asyncio.to_thread(open_telemetry, settings.telemetry, Masks(environ))
+    telemetry = await asyncio.to_thread(_telemetry, settings, environ)
     servers = settings.mcp.servers
     task_worker = AgentTools(servers, state_directory, environ, journal, servers_of, config.secret, telemetry)
     engine = _engine(settings, state_directory)

@@ -45,7 +45,7 @@ def doctor(as_json: Json = False) -> None:
     """Check everything ai-session needs.
 
     Exit code 1 when something does not work. Looks at Python, runtime directory, configuration, shells, backends,
-    sandbox, daemon, workspaces of sessions, policy, an MCP handshake, clients.
+    sandbox, daemon, workspaces of sessions, policy, notices, an MCP handshake, clients.
     """
     findings: list[Finding] = []
     checks = (
@@ -58,6 +58,7 @@ def doctor(as_json: Json = False) -> None:
         daemon,
         workspaces,
         policy,
+        notices,
         handshake,
         clients,
     )
@@ -288,6 +289,23 @@ def policy() -> Iterator[Finding]:
         yield Finding("policy", "warn", f"{detail}; configured is {configured}", f"ai-session policy mode {configured}")
     else:
         yield Finding("policy", "ok", detail)
+
+
+def notices() -> Iterator[Finding]:
+    """The ways in which the person is notified; nothing is sent."""
+    from ai_session.config import config
+
+    ways = config.load().notify
+    named = [way for way in ("command", "desktop", "ntfy", "webhook") if getattr(ways, way)]
+    if not named:
+        return
+    programs = [ways.command[0]] if ways.command else []
+    programs += ["notify-send"] if ways.desktop else []
+    path = config.outside_path()
+    if missing := [program for program in programs if not shutil.which(program, path=path)]:
+        yield Finding("notices", "warn", f"{', '.join(missing)} cannot be run", "correct [notify]")
+    else:
+        yield Finding("notices", "ok", f"{', '.join(named)}; ai-session notify test tries them")
 
 
 def handshake() -> Iterator[Finding]:

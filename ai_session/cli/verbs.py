@@ -31,6 +31,7 @@ SECTIONS: dict[str, dict[str, Callable[[], Any]]] = {
         "approve": lambda: import_module("ai_session.cli.approvals").approve,
         "reject": lambda: import_module("ai_session.cli.approvals").reject,
         "person": lambda: import_module("ai_session.cli.person").app,
+        "notify": lambda: import_module("ai_session.cli.notify").app,
     },
     "Safety": {
         "sandbox": lambda: import_module("ai_session.cli.sandbox").sandbox,

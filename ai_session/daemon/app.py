@@ -14,6 +14,7 @@ from ai_session.audit.log import SYSLOG, AuditLog
 from ai_session.config import plugins
 from ai_session.config.config import Stamp, home_directory
 from ai_session.config.settings import Settings
+from ai_session.daemon.notices import PersonNotices, make_notifier
 from ai_session.errors import LimitReached
 from ai_session.gate.consent.ancestry import ProcessAncestry
 from ai_session.gate.consent.consent import Consent
@@ -78,6 +79,9 @@ class App:
         self._written = WrittenDirectories(
             runtime_directory / WRITTEN, workspaces.configured, str(runtime_directory.resolve() / "sessions")
         )
+        notifier = make_notifier(settings.notify, self._written, masking.masked)
+        self._notices = PersonNotices(settings.notify, notifier, self.sessions)
+        consent.asked = self._notices.asked
         tools = installed_tools()
         self._telemetry = open_telemetry(settings.telemetry, [*tools], masking.masked, levels(self.sessions, consent))
         self.gate = Gate(
@@ -123,6 +127,7 @@ class App:
                 needed = partial(self._open, session.spec.session_id)
                 self._masking.learn(session.spec.env, needed, widening(session.spec.owner)[-1])
         self._expire()
+        self._notices.start()
         self._readying = asyncio.create_task(self.sessions.make_ready())
 
     def _open(self, session_id: str) -> bool:
@@ -151,6 +156,7 @@ class App:
         if sessions:
             await self.sessions.stop()
         await self._feed.close()
+        await self._notices.close()
         await self.sessions.aclose()
         self._audit.close()
         await self._telemetry.close()

@@ -78,7 +78,7 @@ class Hooks:
         return decision
 
     async def _ask(self, program: HookProgram, question: bytes) -> Answer:
-        if why := await asyncio.to_thread(self._unusable, program):
+        if why := await asyncio.to_thread(unusable, program.argv, self._written):
             raise _failed(program, why)
         try:
             async with asyncio.timeout(program.seconds):
@@ -129,16 +129,17 @@ class Hooks:
             raise _failed(program, f"it {how}")
         return data
 
-    def _unusable(self, program: HookProgram) -> str:
-        """Why it is not run; empty where it may be."""
-        path = program.argv[0]
-        if not os.path.isfile(path) or not os.access(path, os.X_OK):
-            return f"{path!r} is not a program that can be run"
-        for word in (*program.argv, *_interpreters(path)):
-            for piece in pieces(word):
-                if "/" in piece and (directory := self._written.on_the_way(os.path.join("/", piece))):
-                    return f"{piece!r} lies where a box may write ({directory})"
-        return ""
+
+def unusable(argv: Sequence[str], written: WrittenDirectories) -> str:
+    """Why a program of the person's is not run; empty where it may be. Blocks."""
+    path = argv[0]
+    if not os.path.isfile(path) or not os.access(path, os.X_OK):
+        return f"{path!r} is not a program that can be run"
+    for word in (*argv, *_interpreters(path)):
+        for piece in pieces(word):
+            if "/" in piece and (directory := written.on_the_way(os.path.join("/", piece))):
+                return f"{piece!r} lies where a box may write ({directory})"
+    return ""
 
 
 def _interpreters(script: str) -> Iterator[str]:

@@ -83,6 +83,9 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "return": Verb(
             lambda: import_module("ccswarm.cli.approvals").give_back, "Give the work of a task back, with a comment."
         ),
+        "notify": Verb(
+            lambda: import_module("ccswarm.cli.notify").app, "Try how you are told that a run is over or waits."
+        ),
     },
     "Look": {
         "tools": Verb(lambda: import_module("ccswarm.cli.tools").tools, "List the tools of all servers."),

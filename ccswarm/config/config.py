@@ -6,6 +6,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import json
+import logging
 import os
 import shlex
 import textwrap
@@ -22,8 +23,8 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from ccswarm.config import starters
-from ccswarm.config.files import find, state_directory
-from ccswarm.config.settings import AgentSettings, Section, ServerSettings, Settings, reach_problems
+from ccswarm.config.files import find, own, state_directory
+from ccswarm.config.settings import AgentSettings, NotifySettings, Section, ServerSettings, Settings, reach_problems
 from ccswarm.config.trust import (
     Change,
     ConfigTrust,
@@ -39,6 +40,8 @@ from ccswarm.config.trust import (
     refused,
 )
 from ccswarm.errors import ConfigChanged, ConfigInvalid
+
+log = logging.getLogger(__name__)
 
 STANDARD = {
     "endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -126,6 +129,21 @@ def load(
     return replace(loaded, begun=bool(begun and content and is_discovered(content, path, environ)))
 
 
+def notify_settings(environ: Mapping[str, str] | None = None) -> NotifySettings:
+    """How the person is told of runs: what the own configuration says, whichever is in use. Where that is wrong, or has
+    changed since the person used it, nobody is told, and why is logged. Records nothing."""
+    file = own(environ)
+    if not file.is_file():
+        return NotifySettings()
+    try:
+        for change in changes(file, environ):
+            raise change.error()
+        return peek(file, environ).settings.notify
+    except (ConfigChanged, ConfigInvalid) as error:
+        log.warning("nobody is notified of runs: %s; %s", error.message, error.suggestion)
+        return NotifySettings()
+
+
 def load_last(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Loaded:
     """As ``load``, as a person used it last where it has changed since: for what only looks at runs, or stops them.
     Records nothing."""
@@ -211,6 +229,8 @@ def _loaded(content: Content | None, environ: Mapping[str, str] | None) -> Loade
     if content is None:
         return Loaded(_with_standard(Settings(), environ), None, Path.cwd())
     settings = _with_standard(parse(_text(content), where=str(content.named)), environ)
+    if "notify" in settings.model_fields_set and content.path != Path(os.path.abspath(own(environ))):
+        _refuse(str(content.named), ["[notify] says where you are told, which no project's file does"], _own(environ))
     return Loaded(settings, content.path, content.path.parent, content.digest)
 
 
@@ -337,6 +357,7 @@ def parse_plan(text: str, base: Settings, *, where: str = "the plan") -> Setting
     """As ``load_plan``, of TOML or JSON; of what ``generate_plan`` answered, the plan in it."""
     data = plan_tables(text, where)
     _refuse(where, [*_not_valid(data, Settings), *_twice(data)])
+    _refuse(where, ["[notify] says where you are told, which no plan does"] if "notify" in data else [], _own(None))
     data, below = _with_main(data), base.model_dump()
     merged = _merged(below, data)
     merged["agents"] = _by_name(below["agents"], data.get("agents", ()))
@@ -452,6 +473,10 @@ def parsed(text: str, where: str) -> _Table:
 def _refuse(where: str, problems: Iterable[str], advice: str = "ccswarm config reference lists every setting") -> None:
     if found := list(dict.fromkeys(problems)):
         raise ConfigInvalid(f"{where}: " + "; ".join(found), suggestion=advice)
+
+
+def _own(environ: Mapping[str, str] | None) -> str:
+    return f"write it to {own(environ)}"
 
 
 def _not_valid(data: _Table, model: type[Section]) -> Iterator[str]:

@@ -26,7 +26,12 @@ def candidates(environ: Mapping[str, str] | None = None) -> Sequence[Path]:
     environ = environment(environ)
     if named := environ.get(VARIABLE):
         return (Path(named),)
-    return (*NAMES, _directory(environ, "XDG_CONFIG_HOME", ".config") / "ccswarm/config.toml")
+    return (*NAMES, own(environ))
+
+
+def own(environ: Mapping[str, str] | None = None) -> Path:
+    """The person's own configuration, for all places."""
+    return _directory(environment(environ), "XDG_CONFIG_HOME", ".config") / "ccswarm/config.toml"
 
 
 def find(environ: Mapping[str, str] | None = None) -> Path | None:

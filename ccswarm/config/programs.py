@@ -89,9 +89,11 @@ def tables_in(data: bytes | None) -> dict[str, Any]:
 
 
 def commands_in(tables: Mapping[str, Any]) -> list[Command]:
-    """The commands of servers, and those that prepare the cases of a suite."""
+    """The commands of servers, of notices, and those that prepare the cases of a suite."""
     servers, cases = _items(_table(tables.get("mcp")).get("servers")), _items(tables.get("cases"))
-    return [*map(_server, servers), *(setup for case in cases for setup in _setups(case))]
+    told = tuple(_texts(_table(tables.get("notify")).get("command")))
+    notices = [Command("", told, directory="/", relative=False)] if told else []
+    return [*map(_server, servers), *notices, *(setup for case in cases for setup in _setups(case))]
 
 
 def workspace_in(tables: Mapping[str, Any]) -> str:

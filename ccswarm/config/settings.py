@@ -9,8 +9,9 @@ from ipaddress import ip_address
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, field_validator
 
+from agentwire.notices.settings import address_problem, command_problem
 from ccswarm.models import Priority
 
 PLAYBOOK = "playbook"
@@ -299,6 +300,35 @@ class EngineSettings(Section):
     )
 
 
+class NotifySettings(Section):
+    """How you are told that a run is over or waits for you. It counts in your own configuration alone."""
+
+    command: tuple[str, ...] = Field(
+        default=(),
+        description="A program, by its absolute path, and its arguments: each notice is JSON on its standard input.",
+    )
+    desktop: bool = Field(default=False, description="Show notices on the desktop, by notify-send.")
+    ntfy: str = Field(default="", description="Address of an ntfy topic: https://ntfy.sh/TOPIC.")
+    webhook: str = Field(default="", description="Address that each notice is posted to, as JSON.")
+    token_file: str = Field(default="", description="File with the bearer token that the two addresses are sent.")
+    per_minute: int = Field(default=6, ge=1, le=600, description="Most notices in a minute; further ones are counted.")
+    seconds: float = Field(default=10.0, gt=0, le=60, description="How long one may take before it is given up.")
+
+    @field_validator("ntfy", "webhook")
+    @classmethod
+    def _is_an_address(cls, url: str) -> str:
+        if url and (problem := address_problem(url)):
+            raise ValueError(problem)
+        return url
+
+    @field_validator("command")
+    @classmethod
+    def _is_a_program(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+        if problem := command_problem(words):
+            raise ValueError(problem)
+        return words
+
+
 class TelemetrySettings(Section):
     """Where traces and metrics are exported (OpenTelemetry); without an address there are none."""
 
@@ -327,6 +357,7 @@ class Settings(Section):
     mcp: McpSettings = McpSettings()
     swarm: SwarmSettings = SwarmSettings()
     engine: EngineSettings = EngineSettings()
+    notify: NotifySettings = NotifySettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     a2a: A2aSettings = A2aSettings()
     agents: tuple[AgentSettings, ...] = ()

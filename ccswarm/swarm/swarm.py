@@ -33,7 +33,7 @@ def payload_of(
 ) -> dict[str, Any]:
     """What a run is submitted with. Servers are not in it, for their variables may be secrets: a worker has its own,
     and those of ``files``, where the plan came from."""
-    shown = plan.model_dump(mode="json", exclude_defaults=True, exclude={"mcp", "engine", "telemetry"})
+    shown = plan.model_dump(mode="json", exclude_defaults=True, exclude={"mcp", "engine", "telemetry", "notify"})
     author = Author(origin).to_json()
     given = {"run_id": run_id, "workspace": workspace, "plan": shown, "files": list(files), "author": author}
     return {**given, "steps": STEPS}

@@ -83,6 +83,8 @@ class Consent:
         self._watches: set[Watch] = set()
         self.changed: Callable[[], None] = lambda: None
         """Called when a question has come or gone, and not when one expires."""
+        self.asked: Callable[[Question], None] = lambda question: None
+        """Called with each question that is new."""
 
     async def obtain(
         self,
@@ -278,6 +280,7 @@ class Consent:
             rule=question.rule,
         )
         self.changed()
+        self.asked(question)
         return approval
 
     def _defer(self, approval: Approval) -> Deferred:

@@ -1,0 +1,216 @@
+"""Tells a person something by the ways that are configured: at once, bounded, and without keeping anybody waiting.
+
+Each notice is handed to a process of its own, which is ended when it takes too long. What fails is logged once for each
+way, until it works again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from html import escape
+from pathlib import Path
+from typing import IO
+
+from agentwire.notices.settings import NotifySettings
+from agentwire.visible import visible
+
+POST = str(Path(__file__).with_name("post.py"))
+MINUTE = 60.0
+MOST_WORDS = 500
+TITLE_CHARS, TEXT_CHARS = 120, 1000
+PASSED_ON = (
+    *("HOME", "USER", "LOGNAME", "LANG", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR"),
+    *("DBUS_SESSION_BUS_ADDRESS", "https_proxy", "http_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+)
+"""Variables that the processes are given, beside PATH."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """``event`` says what kind it is, for programs; ``facts`` are what they may want to know beside the text."""
+
+    event: str
+    title: str
+    text: str
+    facts: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One way, and why it did not work; empty where it did."""
+
+    way: str
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    argv: Sequence[str]
+    given: str
+
+
+class Notifier:
+    """``program`` is who tells; ``environ`` is where the variables of the desktop come from, and a PATH that agents
+    cannot write to; ``masked`` takes secrets out of every text; ``unusable`` says why a command is not to be run, empty
+    where it may be."""
+
+    def __init__(
+        self,
+        program: str,
+        settings: NotifySettings,
+        environ: Mapping[str, str],
+        masked: Callable[[str], str],
+        unusable: Callable[[Sequence[str]], str] = lambda argv: "",
+    ) -> None:
+        self._program, self._settings = program, settings
+        self._masked, self._unusable = masked, unusable
+        self._path = environ.get("PATH", os.defpath)
+        self._env = {"PATH": self._path, **{name: environ[name] for name in PASSED_ON if name in environ}}
+        self._told = deque[float]()
+        self._left_out = 0
+        self._broken: set[str] = set()
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def __bool__(self) -> bool:
+        """Whether there is any way."""
+        settings = self._settings
+        return bool(settings.command or settings.ntfy or settings.webhook or settings.desktop)
+
+    def tell(self, notice: Notice) -> None:
+        """Returns at once, and raises nothing: on a running loop. What comes too often is left out, and counted in the
+        next that is told."""
+        if not self:
+            return
+        now = time.monotonic()
+        while self._told and now - self._told[0] > MINUTE:
+            self._told.popleft()
+        if len(self._told) >= self._settings.per_minute:
+            self._left_out += 1
+            return
+        self._told.append(now)
+        if self._left_out:
+            more = f"{notice.text} ({self._left_out} more notices were left out.)"
+            notice, self._left_out = Notice(notice.event, notice.title, more, notice.facts), 0
+        task = asyncio.create_task(self._log(notice))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def send(self, notice: Notice) -> list[Sent]:
+        """By every way there is, side by side; how it went."""
+        clean = Notice(
+            notice.event,
+            _line(self._masked(notice.title))[:TITLE_CHARS],
+            _line(self._masked(notice.text))[:TEXT_CHARS],
+            {name: self._masked(value) for name, value in notice.facts.items()},
+        )
+        return await asyncio.gather(*(self._by(way, process) for way, process in self._processes(clean)))
+
+    async def close(self, seconds: float = 0.0) -> None:
+        """What is still under way after that time is ended."""
+        if self._sending and seconds:
+            await asyncio.wait(list(self._sending), timeout=seconds)
+        for task in self._sending:
+            task.cancel()
+        await asyncio.gather(*self._sending, return_exceptions=True)
+
+    async def _log(self, notice: Notice) -> None:
+        for sent in await self.send(notice):
+            if not sent.problem:
+                self._broken.discard(sent.way)
+            elif sent.way not in self._broken:
+                self._broken.add(sent.way)
+                log.warning("nobody was notified by %s: %s", sent.way, sent.problem)
+
+    def _processes(self, notice: Notice) -> Iterator[tuple[str, _Process]]:
+        settings = self._settings
+        if settings.command:
+            yield "command", _Process(settings.command, json.dumps(asdict(notice)))
+        if settings.desktop:
+            program = shutil.which("notify-send", path=self._path) or "notify-send"
+            shown = (escape(notice.title, quote=False), escape(notice.text, quote=False))  # some desktops read markup
+            yield "desktop", _Process((program, f"--app-name={self._program}", "--", *shown), "")
+        if settings.ntfy:
+            title = notice.title.encode("ascii", "replace").decode()
+            yield "ntfy", self._post(settings.ntfy, notice.text, {"Title": title, "Tags": notice.event})
+        if settings.webhook:
+            body = json.dumps(asdict(notice))
+            yield "webhook", self._post(settings.webhook, body, {"Content-Type": "application/json"})
+
+    def _post(self, url: str, body: str, headers: Mapping[str, str]) -> _Process:
+        asked = {"url": url, "body": body, "headers": headers, "token_file": self._settings.token_file}
+        return _Process((sys.executable, "-I", POST), json.dumps(asked))
+
+    async def _by(self, way: str, process: _Process) -> Sent:
+        if why := await asyncio.to_thread(self._why_not, way, process.argv):
+            return Sent(way, why)
+        try:
+            return Sent(way, await self._run(process))
+        except OSError as error:
+            return Sent(way, f"{process.argv[0]} cannot be started: {error.strerror or error}")
+
+    def _why_not(self, way: str, argv: Sequence[str]) -> str:
+        if not (os.path.isfile(argv[0]) and os.access(argv[0], os.X_OK)):
+            return f"{argv[0]} is not a program that can be run"
+        return self._unusable(argv) if way == "command" else ""
+
+    async def _run(self, wanted: _Process) -> str:
+        """What was wrong of it. It is ended with all that it started."""
+        said, theirs = os.pipe()
+        os.set_blocking(said, False)
+        process: asyncio.subprocess.Process | None = None
+        words = b""
+        try:
+            try:
+                with await asyncio.to_thread(_file, wanted.given) as given:
+                    process = await asyncio.create_subprocess_exec(
+                        *wanted.argv, stdin=given, stdout=asyncio.subprocess.DEVNULL, stderr=theirs,
+                        env=self._env, cwd="/", start_new_session=True,
+                    )  # fmt: skip
+            finally:
+                os.close(theirs)
+            async with asyncio.timeout(self._settings.seconds):
+                status = await process.wait()
+        except TimeoutError:
+            return f"it did not end within {self._settings.seconds:g} s (notify.seconds)"
+        finally:
+            if process is not None:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await asyncio.shield(process.wait())
+            with suppress(BlockingIOError):
+                words = os.read(said, MOST_WORDS)
+            os.close(said)
+        if not status:
+            return ""
+        how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+        return self._masked(words.decode(errors="replace").strip()) or f"it {how}"
+
+
+def trial(program: str) -> Notice:
+    """Tells that it works."""
+    return Notice("test", f"{program}: a test", f"Notices of {program} reach you here.")
+
+
+def _line(text: str) -> str:
+    return visible(" ".join(text.split()))
+
+
+def _file(text: str) -> IO[bytes]:
+    file = tempfile.TemporaryFile()  # noqa: SIM115
+    file.write(text.encode())
+    file.seek(0)
+    return file

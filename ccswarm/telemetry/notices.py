@@ -1,0 +1,76 @@
+"""The person is told what telemetry is: that a run is over, and that one waits for an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager
+
+from agentwire.notices.notifier import Notice, Notifier
+from agentwire.system import program_path
+from ccswarm.config import config
+from ccswarm.models import CallRequest, Json
+from ccswarm.telemetry.base import Function, Sent, Status, Telemetry
+
+PROGRAM = "ccswarm"
+ANSWERED_SOON_SECONDS = 1.0
+"""What is answered before, by a person who looks or from the record of a run that is continued, is not told."""
+SENT_SECONDS = 5.0
+"""For notices that are under way when this process ends."""
+
+
+def make_notifier(environ: Mapping[str, str], masked: Callable[[str], str]) -> Notifier:
+    """By what the person's own configuration says."""
+    return Notifier(PROGRAM, config.notify_settings(environ), program_path.environment(environ), masked, _unusable)
+
+
+def _unusable(argv: Sequence[str]) -> str:
+    apart = program_path.directories(os.path.dirname(argv[0]))
+    return "" if apart else f"{argv[0]} lies where agents may write: put it beside your configuration"
+
+
+def telling(telemetry: Telemetry, notifier: Notifier) -> Telemetry:
+    """With notices beside it, where there is a way to send them."""
+    return TellingTelemetry(telemetry, notifier) if notifier else telemetry
+
+
+class TellingTelemetry(Telemetry):
+    """Tells the person beside ``inner``."""
+
+    def __init__(self, inner: Telemetry, notifier: Notifier) -> None:
+        self._inner, self._notifier = inner, notifier
+
+    def call(self, request: CallRequest, sent: Sent) -> AbstractContextManager[Mapping[str, str]]:
+        """See Telemetry."""
+        return self._inner.call(request, sent)
+
+    def thought(self, request: CallRequest, function: Function) -> Function:
+        """See Telemetry."""
+        return self._inner.thought(request, function)
+
+    async def asked(self, number: str, answer: Awaitable[Json | None]) -> Json | None:
+        """See Telemetry."""
+        text = f"A run waits for your answer: ccswarm approvals shows {number}"
+        notice = Notice("question", f"{PROGRAM} asks", text, {"question": number})
+        soon = asyncio.get_running_loop().call_later(ANSWERED_SOON_SECONDS, self._notifier.tell, notice)
+        try:
+            return await self._inner.asked(number, answer)
+        finally:
+            soon.cancel()
+
+    async def execution(
+        self, execution_id: str, root: str, work: Coroutine[object, object, Json], status: Status
+    ) -> Json:
+        """See Telemetry."""
+        result = await self._inner.execution(execution_id, root, work, status)
+        if execution_id == root:
+            came = str(result["status"])
+            text = f"{root[:12]} {came.replace('_', ' ')}: ccswarm result {root[:12]}"
+            self._notifier.tell(Notice("run", f"{PROGRAM}: a run is over", text, {"run": root, "status": came}))
+        return result
+
+    async def close(self) -> None:
+        """See Telemetry."""
+        await self._notifier.close(SENT_SECONDS)
+        await self._inner.close()

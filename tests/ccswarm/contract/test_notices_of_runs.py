@@ -1,0 +1,95 @@
+"""Workers tell the person of runs: by the person's own configuration, whatever a project's says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ccswarm.config import config
+from ccswarm.telemetry.base import Known, Telemetry
+from ccswarm.telemetry.notices import make_notifier, telling
+from tests.ccswarm.contract.test_cli_swarm_approvals import QUICK, STEPS, over, submitted
+from tests.ccswarm.contract.verb_desk import Desk, agent, agreed, server
+from tests.told import Told, told_in
+
+
+@pytest.fixture
+def told(home: Path) -> Iterator[Told]:
+    own = home / ".config/ccswarm"
+    own.mkdir(parents=True)
+    with told_in(own) as told:
+        (own / "config.toml").write_text(f'[notify]\ncommand = ["{told.program}"]\n')
+        yield told
+
+
+@pytest.mark.anyio
+async def test_the_end_of_a_run_is_told_and_no_question_that_is_answered_at_once(told: Told) -> None:
+    async def work(status: str) -> dict[str, str]:
+        return {"status": status}
+
+    async def known(number: str) -> Known:
+        raise AssertionError(number)
+
+    telemetry = telling(Telemetry(), make_notifier(config.server_environment(), str))
+    assert await telemetry.asked("ap_1", work("yes")) == {"status": "yes"}
+    await telemetry.execution("run_1.main", "run_1", work("succeeded"), known)
+    await telemetry.execution("run_1", "run_1", work("budget_exhausted"), known)
+    await telemetry.close()
+    ended = await asyncio.to_thread(told.next)
+    assert ended["text"] == "run_1 budget exhausted: ccswarm result run_1"
+    assert (ended["event"], ended["facts"]) == ("run", {"run": "run_1", "status": "budget_exhausted"})
+
+
+@pytest.mark.torture  # a worker starts
+def test_a_run_that_waits_and_its_end_are_told(home: Path, told: Told) -> None:
+    desk = Desk(home)
+    desk.rewrite(QUICK + server("small", "plain") + agent("ada", "small.echo", more='approval = "all"') + STEPS)
+    sent = desk.json("notify", "test")
+    assert (sent, told.next()["event"]) == ({"sent": [{"way": "command", "problem": ""}]}, "test")
+    with desk.worker("--id", "one") as worker:
+        worker.until("executes what is queued")
+        (run,) = submitted(desk)
+        asked = told.next()
+        (question,) = desk.json("approvals")["approvals"]
+        assert (asked["event"], asked["facts"]) == ("question", {"question": question["id"]})
+        assert "rm -rf" not in json.dumps(asked)
+        desk.run("approve", question["id"])
+        assert over(desk, run).result["status"] == "succeeded"
+        ended = told.next()
+    assert (ended["event"], ended["facts"]) == ("run", {"run": run, "status": "succeeded"})
+
+
+def test_no_project_and_no_plan_says_where_a_person_is_told(home: Path) -> None:
+    notify = '[notify]\nwebhook = "http://127.0.0.1:1/"\n'
+    desk = Desk(home, QUICK + notify + agent("ada") + STEPS)
+    assert "[notify] says where you are told, which no project's file does" in desk.run("config", "check", code=2).err
+    assert "which no project's file does" in desk.run("worker", code=2).err
+    desk.rewrite(QUICK + agent("ada"))
+    (home / "plan.toml").write_text(notify + STEPS)
+    assert "which no plan does" in desk.run("run", "plan.toml", code=2).err
+    said = desk.run("notify", "test", code=2)
+    assert "no way to notify you is configured" in said.err
+
+
+def test_a_way_that_changed_since_it_was_used_is_not_taken(home: Path, told: Told) -> None:
+    desk, own = Desk(home), home / ".config/ccswarm/config.toml"
+    agreed(own, desk.state)
+    own.write_text(own.read_text() + 'ntfy = "http://127.0.0.1:1/"\n')
+    assert "no way to notify you" in desk.run("notify", "test", code=2).err
+    desk.run("trust", "--yes", str(own))
+    ways = {one["way"]: one["problem"] for one in desk.json("notify", "test", code=1)["sent"]}
+    assert (ways["command"], "cannot be reached" in ways["ntfy"], told.next()["event"]) == ("", True, "test")
+
+
+def test_no_program_of_an_agents_is_run(home: Path) -> None:
+    own, project = home / ".config/ccswarm", home / "project"
+    own.mkdir(parents=True)
+    project.mkdir()
+    with told_in(project) as told:
+        (own / "config.toml").write_text(f'[notify]\ncommand = ["{told.program}"]\n')
+        (sent,) = Desk(project).json("notify", "test", code=1)["sent"]
+        assert sent["problem"].endswith("lies where agents may write: put it beside your configuration")
