@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +17,7 @@ from ai_session.cli.output import remark, write_text
 
 if TYPE_CHECKING:
     from ai_session.console.logins import Tab
+    from ai_session.console.runs import Runs
 
 SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
@@ -62,7 +65,23 @@ def console(
         if not as_json:
             remark(f"Tab {tab.number} has signed in: {tab.browser}.")
 
-    asyncio.run(server.serve(listener, read_only=read_only, link_seconds=link_seconds, ready=ready, told=told))
+    asyncio.run(
+        server.serve(listener, read_only=read_only, link_seconds=link_seconds, runs=runs(), ready=ready, told=told)
+    )
+
+
+def runs() -> Runs:
+    """What answers questions about runs, as the settings name it: a path, or a name, looked for beside this program,
+    then where no agent writes."""
+    from ai_session.config import config
+    from ai_session.console.runs import Runs
+
+    name, *given = config.load().console.runs or ("",)
+    if not name:
+        return Runs(())
+    beside = Path(sys.executable).parent / name  # an absolute path stays what it is
+    path = str(beside) if beside.is_file() or "/" in name else shutil.which(name, path=config.outside_path())
+    return Runs((path, *given)) if path else Runs((), f"{name} is not installed here")
 
 
 def on_line(offer: Callable[[], None]) -> None:

@@ -114,6 +114,16 @@ class DaemonSettings(Section):
     )
 
 
+class ConsoleSettings(Section):
+    """What ai-session console shows."""
+
+    runs: tuple[str, ...] = Field(
+        default=("ccswarm", "feed"),
+        description="Program that tells of runs, and its arguments (docs/reference/runs-provider.md): a path, or a"
+        " name, which is looked for beside ai-session, then on PATH. []: none.",
+    )
+
+
 class CallSettings(Section):
     """Calls that carry a call_key."""
 
@@ -396,6 +406,7 @@ class Settings(Section):
     timeouts: TimeoutSettings = TimeoutSettings()
     daemon: DaemonSettings = DaemonSettings()
     calls: CallSettings = CallSettings()
+    console: ConsoleSettings = ConsoleSettings()
     http: HttpSettings = HttpSettings()
     oauth: OauthSettings = OauthSettings()
     notify: NotifySettings = NotifySettings()

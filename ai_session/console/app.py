@@ -28,18 +28,21 @@ from ai_session.console.assets import Assets, secured
 from ai_session.console.bridge import NOT_SPOKEN, SIGNED_OUT, Bridge
 from ai_session.console.guard import Asgi, Guard
 from ai_session.console.logins import Logins, Tab
+from ai_session.console.runs import Runs
 
 HELLO_SECONDS = 30.0
 MAX_BODY_BYTES = 4096
 
 
 class Console:
-    """``signed_in`` is told of each tab that comes; ``scopes`` are what tabs may do."""
+    """``signed_in`` is told of each tab that comes; ``scopes`` are what tabs may do; ``runs`` answers what is asked of
+    runs."""
 
-    def __init__(self, logins: Logins, scopes: tuple[str, ...], signed_in: Callable[[Tab], None]) -> None:
+    def __init__(self, logins: Logins, scopes: tuple[str, ...], signed_in: Callable[[Tab], None], runs: Runs) -> None:
         self._logins = logins
         self._scopes = scopes
         self._signed_in = signed_in
+        self._runs = runs
 
     async def login(self, request: Request) -> Response:
         """A token for a code, once."""
@@ -80,7 +83,7 @@ class Console:
                 token = await socket.receive_text()
             status = SIGNED_OUT
             if tab := self._logins.tab(token):
-                status = await Bridge(socket, tab, self._scopes).run()
+                status = await Bridge(socket, tab, self._scopes, self._runs).run()
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             await socket.close(status)
 

@@ -8,6 +8,7 @@ their way, so what the page shows of them hides nothing; bytes of a terminal go 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Mapping
 from functools import partial
@@ -20,6 +21,7 @@ from ai_session.client import relay
 from ai_session.client.connection import dial_started
 from ai_session.client.dialing import dialled
 from ai_session.console.logins import Tab
+from ai_session.console.runs import DECISIONS, LOOKS, Runs
 
 METHODS = frozenset((
     *("call", "stream", "close_stream", "acknowledge", "take_over", "release", "resize", "type"),
@@ -37,6 +39,9 @@ PARAMS: Mapping[str, frozenset[str]] = {
 }
 """Where a tab may say less than others."""
 
+OF_RUNS = "runs."
+"""How the methods begin that the program of the runs answers; what decides something needs the scope to approve."""
+
 MAX_LINE_BYTES = 64 << 20
 SIGNED_OUT, DAEMON_LEFT, NOT_SPOKEN = 4401, 1012, 1008
 
@@ -52,9 +57,12 @@ class Unreachable(Exception):
 class Bridge:
     """One, from a tab that has shown its token to the end of either side."""
 
-    def __init__(self, socket: WebSocket, tab: Tab, scopes: tuple[str, ...]) -> None:
+    def __init__(self, socket: WebSocket, tab: Tab, scopes: tuple[str, ...], runs: Runs) -> None:
         self._socket = socket
         self._tab = tab
+        self._runs = runs
+        self._may_decide = "approve" in scopes
+        self._asking: set[asyncio.Task[None]] = set()
         self._hello = f',"scopes":{json.dumps(scopes)}'
 
     async def run(self) -> int:
@@ -67,18 +75,22 @@ class Bridge:
             self._tab.ends.discard(ended.set)
             await self._socket.send_text(json.dumps({"error": _shown(error.facts)}))
             return DAEMON_LEFT
+        events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        deaf = self._runs.hear(events.put_nowait)
         ways: dict[asyncio.Task[Any], int] = {
             asyncio.create_task(self._down(reader)): DAEMON_LEFT,
             asyncio.create_task(self._up(writer)): NOT_SPOKEN,
+            asyncio.create_task(self._tell(events)): NOT_SPOKEN,
             asyncio.create_task(ended.wait()): SIGNED_OUT,
         }
         try:
             done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._tab.ends.discard(ended.set)
-            for way in ways:
+            deaf()
+            for way in (*ways, *self._asking):
                 way.cancel()
-            outcomes: list[Any] = await asyncio.gather(*ways, return_exceptions=True)
+            outcomes: list[Any] = await asyncio.gather(*ways, *self._asking, return_exceptions=True)
             writer.close()
         for outcome in outcomes:
             if isinstance(outcome, Exception) and not isinstance(outcome, OSError | EOFError | WebSocketDisconnect):
@@ -107,11 +119,46 @@ class Bridge:
                 return
             raw: bytes = message.get("bytes") or (message.get("text") or "").encode()
             head, _, data = raw.partition(b"\n")
+            if about := request_of_runs(head):
+                self._ask(*about)
+                continue
             request = request_of(head, len(data))
             if request is None:
                 return
             writer.write(json.dumps(request).encode() + b"\n" + data)
             await writer.drain()
+
+    def _ask(self, number: int, method: str, params: dict[str, Any]) -> None:
+        asking = asyncio.create_task(self._answer(number, method, params))
+        self._asking.add(asking)
+        asking.add_done_callback(self._asking.discard)
+
+    async def _answer(self, number: int, method: str, params: dict[str, Any]) -> None:
+        if method in DECISIONS and not self._may_decide:
+            told: dict[str, Any] = {"error": {"code": "not_granted", "message": "this console only looks"}}
+        else:
+            told = await self._runs.ask(method, params)
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # the tab has gone
+            await self._send({"id": number, **told})
+
+    async def _tell(self, events: asyncio.Queue[dict[str, Any]]) -> None:
+        while True:
+            await self._send(await events.get())
+
+    async def _send(self, facts: dict[str, Any]) -> None:
+        await self._socket.send_text(json.dumps(_shown(facts), ensure_ascii=False))
+
+
+def request_of_runs(head: bytes) -> tuple[int, str, dict[str, Any]] | None:
+    """Number, method and parameters of what a tab asks of the program of the runs; None for anything else."""
+    try:
+        asked: Any = json.loads(head)
+        number, method, params = asked["id"], str(asked["method"]), asked.get("params", {})
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    name = method.removeprefix(OF_RUNS)
+    known = name != method and name in LOOKS | DECISIONS
+    return (number, name, params) if known and isinstance(number, int) and isinstance(params, dict) else None  # pyright: ignore[reportUnknownVariableType]
 
 
 def request_of(head: bytes, size: int) -> dict[str, Any] | None:

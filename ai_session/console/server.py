@@ -14,6 +14,7 @@ import uvicorn
 from agentwire.http.connections import MAX_HEAD_BYTES, StrictProtocol
 from ai_session.console.app import Console, application
 from ai_session.console.logins import Logins, Tab
+from ai_session.console.runs import Runs
 from ai_session.errors import ConfigInvalid
 
 HOST = "127.0.0.1"
@@ -82,15 +83,17 @@ async def serve(
     *,
     read_only: bool,
     link_seconds: float,
+    runs: Runs,
     ready: Callable[[Callable[[], str]], None],
     told: Callable[[Tab], None],
 ) -> None:
-    """Serve until SIGINT or SIGTERM. ``ready`` gets what makes links, each for one tab; ``told`` hears of each tab."""
+    """Serve until SIGINT or SIGTERM; then ``runs`` ends, too. ``ready`` gets what makes links, each for one tab;
+    ``told`` hears of each tab."""
     logins = Logins(link_seconds)
     host = f"{HOST}:{listener.getsockname()[1]}"
     scopes = ("look",) if read_only else ("look", "type", "approve")
     config = uvicorn.Config(
-        application(Console(logins, scopes, told), host),
+        application(Console(logins, scopes, told, runs), host),
         http=OwnProtocol,
         ws="wsproto",
         ws_max_size=MAX_MESSAGE_BYTES,
@@ -109,3 +112,4 @@ async def serve(
         await server.serve(sockets=[listener])
     finally:
         listener.close()
+        await runs.close()

@@ -92,7 +92,7 @@ def approve(
     if len(wider) > 1:
         raise UsageInvalid("an answer reaches as far as one of --command, --tool and --run", suggestion="give one")
     word = Word("Agreed to", reason, approved=True, scope=wider[0] if wider else None)
-    _answer(lambda app: _asked(question, app), word, config, as_json)
+    _answer(lambda app: asked(question, app), word, config, as_json)
 
 
 def reject(
@@ -105,7 +105,7 @@ def reject(
 
     Exit codes: 0 answered, 1 somebody else answered first, 2 nothing waits under that id, or more than one.
     """
-    _answer(lambda app: _asked(question, app), Word("Refused", reason), config, as_json)
+    _answer(lambda app: asked(question, app), Word("Refused", reason), config, as_json)
 
 
 def accept(
@@ -118,7 +118,7 @@ def accept(
 
     Exit codes: 0 answered, 1 somebody else answered first, 2 no merge of that task waits: what to do is said.
     """
-    _answer(lambda app: _merge(task, app), Word("Agreed to", reason, approved=True), config, as_json)
+    _answer(lambda app: merge(task, app), Word("Agreed to", reason, approved=True), config, as_json)
 
 
 def give_back(
@@ -131,9 +131,7 @@ def give_back(
 
     Exit codes: 0 answered, 1 somebody else answered first, 2 no merge of that task waits: what to do is said.
     """
-    if not comment.strip():
-        raise UsageInvalid("the comment is empty", suggestion="say what is wrong of the work")
-    _answer(lambda app: _merge(task, app), Word("Gave back", comment, again=True), config, as_json)
+    _answer(lambda app: merge(task, app), given_back(comment), config, as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +145,25 @@ class Word:
     scope: questions.Scope | None = None
 
 
-def _answer(find: Find, word: Word, config: Path | None, as_json: bool) -> None:
+def given_back(comment: str) -> Word:
+    """Work is done again, with the comment. Raises UsageInvalid for an empty one."""
+    if not comment.strip():
+        raise UsageInvalid("the comment is empty", suggestion="say what is wrong of the work")
+    return Word("Gave back", comment, again=True)
+
+
+def answered(find: Find, word: Word, config: Path | None) -> tuple[dict[str, Any], list[str]]:
+    """Gives a person's word; what was asked, and the workers that are alive. Raises ApprovalNeeded where nobody can
+    agree for a person."""
     import asyncio
 
     if word.approved:
         check_person()
-    done, workers = asyncio.run(_sent(find, word, config))
+    return asyncio.run(_sent(find, word, config))
+
+
+def _answer(find: Find, word: Word, config: Path | None, as_json: bool) -> None:
+    done, workers = answered(find, word, config)
     if as_json:
         more = {"again": True} if word.again else {"scope": word.scope} if word.scope else {}
         show_json({**done, "approved": word.approved, **more, "workers": workers})
@@ -183,12 +194,10 @@ async def _alive(app: App) -> list[str]:
     return [worker for worker, age in beats.items() if age < app.settings.engine.lost_after_seconds]
 
 
-async def _merge(text: str, app: App) -> dict[str, Any]:
+async def merge(text: str, app: App) -> dict[str, Any]:
     """The question whether the work of RUN.TASK is merged, or of the one TASK of that name in the runs of this project.
     Raises RunNotFound; UsageInvalid, with what else there is to do, where that is not asked."""
-    from ccswarm.swarm.delivery import MERGE
-
-    asked = [(*_place(one), one) for one in await app.swarm.approvals() if one["tool"] == MERGE]
+    asked = [(*_place(one), one) for one in await app.swarm.approvals() if one["tool"] == questions.MERGE]
     here = [(run, task) for run, task, one in asked if "answer" not in one and await _is_here(app, run)]
     named = [run for run, task in here if task == text]
     if len(named) > 1:
@@ -246,7 +255,7 @@ async def _no_merge(app: App, run_id: str, task: str) -> tuple[str, str]:
             return f"it is {status}", f"{see}; ccswarm approvals shows what waits"
 
 
-async def _asked(text: str, app: App) -> dict[str, Any]:
+async def asked(text: str, app: App) -> dict[str, Any]:
     """The one question whose id begins so. Raises RunNotFound, UsageInvalid."""
     waiting = await app.swarm.approvals()
     beginning = text if text.startswith(MARK) else MARK + text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument, Option
@@ -15,11 +15,15 @@ from ccswarm.errors import SwarmError
 from ccswarm.runs.status import LAST, run_id_of, short
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.text import Text
 
     from ccswarm.clones.difference import Difference
     from ccswarm.engines.base import Store
     from ccswarm.runs.work import Work
+
+Found = tuple["Work", "Difference | SwarmError"]
 
 STYLES = {"+": "green", "-": "red", "@": "cyan"}
 TAB = 8
@@ -38,18 +42,28 @@ def diff(
     In a pipe it is what git apply reads; where each task's work is goes to standard error. Exit codes: 0 shown, 1 the
     work of some task cannot be shown, 2 there is no such run or task.
     """
-    from ccswarm.runs.work import compared
-
-    run_id, repository, works = looked(config, lambda sight: _works(run, task, sight))
-    found = compared(run_id, repository, works)
+    run_id, found = compared_work(run, task, config)
     if as_json:
-        show_json({"run": run_id, "tasks": [_facts(*one) for one in found]})
+        show_json(facts_of_diff(run_id, found))
     else:
         for one in found:
             _show(*one, stat=stat)
         if not found:
             remark(f"no task of {short(run_id)} has changed anything in a clone")
     leave(EXIT_ERROR if any(isinstance(result, SwarmError) for _, result in found) else 0)
+
+
+def compared_work(run: str, task: str, config: Path | None) -> tuple[str, Sequence[Found]]:
+    """The run's id and what its tasks changed. Raises RunNotFound, UsageInvalid."""
+    from ccswarm.runs.work import compared
+
+    run_id, repository, works = looked(config, lambda sight: _works(run, task, sight))
+    return run_id, compared(run_id, repository, works)
+
+
+def facts_of_diff(run_id: str, found: Sequence[Found]) -> dict[str, Any]:
+    """The document of ``--json``."""
+    return {"run": run_id, "tasks": [_facts(*one) for one in found]}
 
 
 async def drawn(store: Store, run_id: str, task: str, most: int) -> list[Text]:

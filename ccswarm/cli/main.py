@@ -103,6 +103,9 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "serve": Verb(
             lambda: import_module("ccswarm.cli.serve").serve, "Serve the swarm at an address: VisionFlow over TCP."
         ),
+        "feed": Verb(
+            lambda: import_module("ccswarm.cli.feed").feed, "Tell a program of runs, such as the console of ai-session."
+        ),
         "token": Verb(
             lambda: import_module("ccswarm.cli.token").token,
             "Show the token for ccswarm serve.",

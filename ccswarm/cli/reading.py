@@ -29,6 +29,8 @@ class Sight:
     store: Store
     state_directory: Path
     project: Project
+    in_files: bool = False
+    """Whether all that is kept lies in files of the state directory."""
 
     @property
     def journal(self) -> Path:
@@ -57,7 +59,7 @@ def looked(config: Path | None, look: Look[T]) -> T:
         own = bool(content and (config or is_discovered(content, config)))
         project = Project.at(content.path if content else None, workspace_in(tables), own=own)
         try:
-            seen = _at_once(look(Sight(store, state, project)))
+            seen = _at_once(look(Sight(store, state, project, in_files=True)))
         except EngineUnavailable:
             pass  # the engine may know what to do about it, and says so where it does not
         else:

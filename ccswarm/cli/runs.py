@@ -31,6 +31,8 @@ from ccswarm.runs.status import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ccswarm.engines.base import Execution
 
 app = Group("List, show, compare and replay runs.")
@@ -86,7 +88,7 @@ def list_runs(
     as_json: Json = False,
 ) -> None:
     """List runs, the newest first."""
-    found = looked(config, lambda sight: _listed(limit, sight))
+    found = looked(config, lambda sight: listed(limit, sight))
     if as_json:
         show_json(found)
     elif found:
@@ -131,10 +133,10 @@ def diff(
 
     Exit codes: 0 they came to the same, 1 they did not, 2 there is no such run.
     """
-    first, second = looked(config, lambda sight: _both(one, other, sight))
-    rows = differences(_without_name(first), _without_name(second))
+    found = compared(one, other, config)
+    rows = found["differences"]
     if as_json:
-        show_json({"a": first["run"], "b": second["run"], "differences": rows})
+        show_json(found)
     elif rows:
         shown = [{**row, "a": _compact(row["a"])[:200], "b": _compact(row["b"])[:200]} for row in rows]
         show_rows(shown, ("task", "what", "a", "b"))
@@ -150,6 +152,13 @@ def replay(run: LastRun = LAST, config: Config = None, as_json: Json = False) ->
     Calls are those in the journal of this machine.
     """
     _replay(looked(config, lambda sight: happened(run, sight)), as_json)
+
+
+def compared(one: str, other: str, config: Path | None) -> dict[str, Any]:
+    """The document that ``diff --json`` shows. Raises RunNotFound, UsageInvalid."""
+    first, second = looked(config, lambda sight: _both(one, other, sight))
+    rows = differences(_without_name(first), _without_name(second))
+    return {"a": first["run"], "b": second["run"], "differences": rows}
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -226,7 +235,8 @@ async def _shown(text: str, sight: Sight) -> dict[str, Any]:
     return {**facts, "journal": {**journal, "workers": sorted(workers)}}
 
 
-async def _listed(limit: int, sight: Sight) -> list[dict[str, Any]]:
+async def listed(limit: int, sight: Sight) -> list[dict[str, Any]]:
+    """Rows of the newest runs."""
     found = await runs(sight.store, min(limit, MOST_RUNS))
     tasks = await tasks_going(sight.store) if any(not run.status.over for run in found) else []
     return [_row(run, tasks) for run in found]

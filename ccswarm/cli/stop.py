@@ -17,7 +17,7 @@ def pause(run: RunName, config: Config = None, as_json: Json = False) -> None:
 
     Exit codes: 0 it is paused, 2 there is no such run, or it is over.
     """
-    _tell(asyncio.run(_stop(run, config, "pause")), "paused", as_json)
+    _tell(asyncio.run(stop(run, config, "pause")), "paused", as_json)
 
 
 def cancel(run: RunName, config: Config = None, as_json: Json = False) -> None:
@@ -26,10 +26,11 @@ def cancel(run: RunName, config: Config = None, as_json: Json = False) -> None:
 
     Exit codes: 0 it is cancelled, 2 there is no such run, or it is over.
     """
-    _tell(asyncio.run(_stop(run, config, "cancel")), "cancelled", as_json)
+    _tell(asyncio.run(stop(run, config, "cancel")), "cancelled", as_json)
 
 
-async def _stop(text: str, config: Path | None, how: str) -> str:
+async def stop(text: str, config: Path | None, how: str) -> str:
+    """The id of the run that was paused or cancelled. Raises RunNotFound, UsageInvalid where it is over."""
     await asyncio.to_thread(import_module, "ccswarm.runs.service")
     from ccswarm.runs import service
 

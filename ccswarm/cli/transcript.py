@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument
 from agentwire.cli.output import leave, remark, say, show_json
@@ -19,6 +19,9 @@ from ccswarm.runs.status import LAST, described_run, run_id_of, short
 from ccswarm.runs.transcript import transcript as transcript_of
 from ccswarm.runs.transcript import used
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 SHOWN_CHARS = 8000
 """Of one answer of a tool, for people."""
 
@@ -31,7 +34,7 @@ def transcript(run: LastRun = LAST, task: Task = "", config: Config = None, as_j
 
     Exit codes: 0 shown, 2 there is no such run or task.
     """
-    facts = looked(config, lambda sight: _transcript(run, task, sight))
+    facts = transcribed(run, task, config)
     if as_json:
         show_json(facts)
         return
@@ -59,6 +62,11 @@ def result(run: LastRun = LAST, task: Task = "", config: Config = None, as_json:
         if not found["over"]:
             remark(f"next: ccswarm logs -f {short(found['run'])} shows its progress")
         leave(EXIT_ERROR)
+
+
+def transcribed(run: str, task: str, config: Path | None) -> dict[str, Any]:
+    """The document that ``transcript --json`` shows. Raises RunNotFound, UsageInvalid."""
+    return looked(config, lambda sight: _transcript(run, task, sight))
 
 
 async def _transcript(text: str, task: str, sight: Sight) -> dict[str, Any]:

@@ -171,6 +171,10 @@ class Store(Protocol):
         """What the execution has recorded by now, in the order in which it ended."""
         ...
 
+    async def spent(self, scope: str) -> Mapping[str, float]:
+        """What ``Flow.spend`` added for ``scope``."""
+        ...
+
     async def health(self) -> Mapping[str, Any]:
         """``store``, ``workers`` (id → seconds since its last beat), ``queued``, ``running``."""
         ...
@@ -226,10 +230,6 @@ class Engine(Store, Protocol):
     async def send(self, execution_id: str, topic: str, message: Json, *, key: str = "") -> bool:
         """A message for ``Flow.receive``; kept until it is received. With ``key`` only the first one is: whether this
         is it. Raises RunNotFound."""
-        ...
-
-    async def spent(self, scope: str) -> Mapping[str, float]:
-        """What ``Flow.spend`` added for ``scope``."""
         ...
 
     async def recover(self, worker_id: str) -> int:

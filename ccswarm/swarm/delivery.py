@@ -19,9 +19,7 @@ from ccswarm.swarm.gates import LONGEST_SECONDS, Checked
 from ccswarm.swarm.time_budgets import TimeBudgets
 from ccswarm.swarm.tree import Tree, blocked
 from ccswarm.telemetry.base import Telemetry
-
-MERGE = "swarm.merge"
-"""What is asked for where a person is asked whether work is merged; no agent can call it."""
+from ccswarm.toolbox.questions import MERGE
 
 MOST_MERGES = 10
 """How often gates look at the merge anew because something else was committed meanwhile."""

@@ -15,6 +15,9 @@ MOST_TASKS = 10_000
 Scope = Literal["command", "tool", "run"]
 """For what else of the agent's in the same run a yes counts: the same call, all calls of the tool, all calls."""
 
+MERGE = "swarm.merge"
+"""What is asked for where a person is asked whether work is merged; no agent can call it."""
+
 REMEMBERED = "remembered"
 """On which topic a run is told of a yes that counts for more than one call; the key says for which."""
 

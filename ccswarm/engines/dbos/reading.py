@@ -86,6 +86,11 @@ class FileStore:
         query += " WHERE workflow_uuid = ? AND function_name LIKE ? ORDER BY completed_at_epoch_ms, function_id"
         return [step_of(*row) for row in self._rows(query, execution_id, f"{STEP}%")]
 
+    async def spent(self, scope: str) -> Mapping[str, float]:
+        """See Store."""
+        rows = self._rows("SELECT name, amount FROM ccswarm_spent WHERE scope = ?", scope)
+        return {row["name"]: row["amount"] for row in rows}
+
     async def health(self) -> Mapping[str, Any]:
         """See Store."""
         workers = {row["id"]: max(0.0, time.time() - row["beat"]) for row in self._rows("SELECT * FROM ccswarm_worker")}

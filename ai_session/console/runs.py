@@ -1,0 +1,172 @@
+"""The program that tells the console of runs: a child of the console's process, one for all tabs, which answers
+requests and says when something has changed (docs/reference/runs-provider.md). What a run is only it knows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from agentwire.visible import visible
+
+Facts = dict[str, Any]
+
+PROTOCOL = 1
+LOOKS = frozenset(("list", "questions", "run", "transcript", "diff", "compare"))
+DECISIONS = frozenset(("answer", "accept", "return", "pause", "cancel"))
+"""Its methods."""
+
+MAX_LINE_BYTES = 32 << 20
+LAST_WORDS = 300
+
+
+class Runs:
+    """``words`` are the program, by its path, and what it is given; it is started with the first question, and again
+    with the next one when it has ended. Without it every question is answered with an error that says ``why``."""
+
+    def __init__(self, words: Sequence[str], why: str = "no program is set that tells of runs") -> None:
+        self._words = tuple(words)
+        self._missing = why
+        self._hearers: set[Callable[[Facts], None]] = set()
+        self._starting = asyncio.Lock()
+        self._child: _Child | None = None
+
+    def hear(self, told: Callable[[Facts], None]) -> Callable[[], None]:
+        """``told`` is called with each event of the program until what is returned is called."""
+        self._hearers.add(told)
+        return lambda: self._hearers.discard(told)
+
+    async def ask(self, method: str, params: Facts) -> Facts:
+        """The answer, with ``result`` or ``error``."""
+        try:
+            async with self._starting:
+                if self._child is None or self._child.over:
+                    self._child = await self._started()
+            return await self._child.ask(method, params)
+        except Unavailable as error:
+            return {"error": error.facts}
+
+    async def close(self) -> None:
+        """End it."""
+        if self._child:
+            await self._child.close()
+
+    async def _started(self) -> _Child:
+        if not self._words:
+            raise Unavailable(self._missing, "console.runs in the settings names one")
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._words,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                limit=MAX_LINE_BYTES,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise Unavailable(f"{self._words[0]} cannot be started: {error.strerror}", "set console.runs") from None
+        return await _Child(process, self._tell).greeted()
+
+    def _tell(self, event: Facts) -> None:
+        for told in [*self._hearers]:
+            told(event)
+
+
+class Unavailable(Exception):
+    """No program tells of runs; ``facts`` as an error has them."""
+
+    def __init__(self, message: str, suggestion: str) -> None:
+        super().__init__(message)
+        self.facts = {"code": "runs_unavailable", "message": message, "suggestion": suggestion}
+
+
+class _Child:
+    """One process of it."""
+
+    def __init__(self, process: asyncio.subprocess.Process, tell: Callable[[Facts], None]) -> None:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        self.over = False
+        self._process, self._tell = process, tell
+        self._in, self._out, self._err = process.stdin, process.stdout, process.stderr
+        self._number = 0
+        self._waiting: dict[int, asyncio.Future[Facts]] = {}
+        self._last = ""
+        self._listening: asyncio.Task[None] | None = None
+        self._blaming = asyncio.create_task(self._blame())
+
+    async def greeted(self) -> _Child:
+        """Once it has said which version of the protocol it speaks. Raises Unavailable."""
+        hello = await self._next()
+        if hello is None or hello.get("runs") != PROTOCOL:
+            await self.close()
+            spoken = f"speaks version {hello.get('runs')} of the protocol, not {PROTOCOL}" if hello else "ended"
+            raise Unavailable(
+                f"the program that tells of runs {spoken}{self._why()}", "install the same version of both"
+            )
+        self._listening = asyncio.create_task(self._listen())
+        return self
+
+    async def ask(self, method: str, params: Facts) -> Facts:
+        """The answer to a request. Raises Unavailable when it ends before."""
+        self._number += 1
+        number = self._number
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            with contextlib.suppress(OSError):
+                self._in.write(json.dumps({"id": number, "method": method, "params": params}).encode() + b"\n")
+                await self._in.drain()
+            if self.over:
+                raise self._ended()
+            return await answer
+        finally:
+            self._waiting.pop(number, None)
+
+    async def close(self) -> None:
+        """Its input ends, and so does it; one that does not is killed."""
+        self._in.close()
+        try:
+            async with asyncio.timeout(2):
+                await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+        await asyncio.gather(self._blaming, *([self._listening] if self._listening else []))
+
+    async def _listen(self) -> None:
+        while told := await self._next():
+            answer = self._waiting.get(told.get("id", 0))
+            if "event" in told:
+                self._tell({"event": "runs", "what": str(told["event"])})
+            elif answer and not answer.done():
+                answer.set_result({name: told[name] for name in ("result", "error") if name in told})
+        self.over = True
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(self._ended())
+        self._tell({"event": "runs", "what": "ended"})
+
+    async def _next(self) -> Facts | None:
+        """Its next line; None where there is none, or one that makes no sense."""
+        try:
+            line = await self._out.readline()
+            told: Any = json.loads(line) if line else None
+        except (ValueError, OSError, RecursionError):
+            told = None
+        return told if isinstance(told, dict) else None  # pyright: ignore[reportUnknownVariableType]
+
+    async def _blame(self) -> None:
+        while data := await self._err.read(1 << 12):
+            self._last = (self._last + data.decode(errors="replace"))[-LAST_WORDS:]
+
+    def _why(self) -> str:
+        lines = [line for line in self._last.splitlines() if line.strip()]
+        return f": {visible(lines[-1])}" if lines else ""
+
+    def _ended(self) -> Unavailable:
+        return Unavailable(
+            f"the program that tells of runs has ended{self._why()}", "the next question starts it again"
+        )

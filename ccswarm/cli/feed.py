@@ -1,0 +1,276 @@
+"""The verb feed: runs for a program that shows them to a person, such as the console of ai-session. A message is a line
+of JSON: requests on standard input, answers and changes on standard output (docs/reference/runs-provider.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ccswarm import __version__
+from ccswarm.cli import approvals, diff, runs, stop, transcript
+from ccswarm.cli.output import show_json_line
+from ccswarm.cli.parameters import Config
+from ccswarm.cli.reading import Sight, looked
+from ccswarm.config import files
+from ccswarm.errors import SwarmError, UsageInvalid
+from ccswarm.runs.detail import cut, detail
+from ccswarm.runs.events import task_of
+from ccswarm.runs.status import run_id_of
+from ccswarm.system.folder_changes import FolderChanges
+from ccswarm.toolbox import questions
+
+if TYPE_CHECKING:
+    from ccswarm.engines.base import Store
+
+PROTOCOL = 1
+OTHERS_SECONDS = 2.0
+"""Between two words that a store may have changed which is no file."""
+
+CALM_SECONDS = 0.15
+"""Between two words of changes: what is written together is told once."""
+
+AT_ONCE = 4
+MOST_LINE_BYTES = 1 << 20
+MOST_RUNS = 50
+MOST_DIFF_CHARS = 400_000
+WIDER: tuple[questions.Scope, ...] = ("command", "tool", "run")
+
+Params = Mapping[str, Any]
+Answer = Callable[[Params, Path | None], dict[str, Any]]
+
+
+def feed(config: Config = None) -> None:
+    """Tell a program of runs: answer its requests, a line of JSON each, and say when something has changed.
+
+    Ends when its standard input does.
+    """
+    asyncio.run(_Feed(config).serve())
+
+
+class _Feed:
+    """One, for the program at the other end of the standard streams."""
+
+    def __init__(self, config: Path | None) -> None:
+        self._config = config
+        self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._deciding = asyncio.Lock()
+        self._changed = asyncio.Event()
+
+    async def serve(self) -> None:
+        state = files.state_directory()
+        journal = state / "journal"
+        journal.mkdir(mode=0o700, parents=True, exist_ok=True)
+        in_files = await asyncio.to_thread(looked, self._config, _in_files)
+        changes = FolderChanges((state, journal), ignored=("-shm",))
+        show_json_line({"runs": PROTOCOL, "program": "ccswarm", "version": __version__, "directory": str(Path.cwd())})
+        told = in_files and changes.fd >= 0
+        lines = _lines(asyncio.get_running_loop())
+        telling = asyncio.create_task(self._tell_changes(None if told else OTHERS_SECONDS))
+        if told:
+            hear = partial(self._hear, changes)
+            asyncio.get_running_loop().add_reader(changes.fd, hear)
+        answering: set[asyncio.Task[None]] = set()
+        try:
+            while line := await lines.get():
+                one = asyncio.create_task(self._answer(line))
+                answering.add(one)
+                one.add_done_callback(answering.discard)
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, *answering, return_exceptions=True)
+            if told:
+                asyncio.get_running_loop().remove_reader(changes.fd)
+            changes.close()
+
+    def _hear(self, changes: FolderChanges) -> None:
+        if changes.heard():
+            self._changed.set()
+
+    async def _tell_changes(self, every: float | None) -> None:
+        while True:
+            try:
+                await asyncio.wait_for(self._changed.wait(), every)
+            except TimeoutError:
+                pass
+            self._changed.clear()
+            show_json_line({"event": "changed"})
+            await asyncio.sleep(CALM_SECONDS)
+
+    async def _answer(self, line: bytes) -> None:
+        number: Any = None
+        try:
+            request: Any = json.loads(line)
+            number, method, params = request["id"], request["method"], request.get("params", {})
+            known = DECIDES.get(method) or LOOKS[method]
+            async with self._deciding if method in DECIDES else self._at_once:
+                result = await asyncio.to_thread(known, params, self._config)
+            told: dict[str, Any] = {"result": result}
+        except SwarmError as error:
+            told = {"error": {"code": error.code, "message": error.message, "suggestion": error.suggestion}}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            told = {"error": {"code": "usage_invalid", "message": f"no such request: {error!r}", "suggestion": ""}}
+        show_json_line({"id": number, **told})
+
+
+def _lines(loop: asyncio.AbstractEventLoop) -> asyncio.Queue[bytes]:
+    """What comes on standard input, whatever that is; an empty line at its end."""
+    queue: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def read() -> None:
+        held = b""
+        while len(held) < MOST_LINE_BYTES and (data := os.read(0, 1 << 16)):
+            *whole, held = (held + data).split(b"\n")
+            for line in whole:
+                if line.strip():
+                    loop.call_soon_threadsafe(queue.put_nowait, line)
+        loop.call_soon_threadsafe(queue.put_nowait, b"")
+
+    threading.Thread(target=read, daemon=True).start()
+    return queue
+
+
+async def _in_files(sight: Sight) -> bool:
+    return sight.in_files
+
+
+def _text(params: Params, name: str, default: str | None = None) -> str:
+    found = params.get(name, default)
+    if not isinstance(found, str):
+        raise UsageInvalid(f"{name} should be a text", suggestion="see docs/reference/runs-provider.md")
+    return found
+
+
+def _list(params: Params, config: Path | None) -> dict[str, Any]:
+    limit = params.get("limit", MOST_RUNS)
+    if not isinstance(limit, int) or limit < 1:
+        raise UsageInvalid("limit should be a number from 1 on", suggestion=f"{MOST_RUNS}")
+    return looked(config, partial(_listed, limit))
+
+
+async def _listed(limit: int, sight: Sight) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
+    for row in await runs.listed(limit, sight):
+        payload: dict[str, Any] = (await sight.store.status(row["run"])).payload or {}
+        name = payload.get("plan", {}).get("swarm", {}).get("name", "swarm")
+        shown = {name: row[name] for name in ("run", "status", "begun_at", "seconds", "tasks")}
+        rows.append({**shown, "name": name, "workspace": payload.get("workspace", "")})
+    workers: Mapping[str, float] = (await sight.store.health())["workers"]
+    heard = [{"worker": name, "heard_seconds_ago": round(age, 1)} for name, age in workers.items()]
+    return {"runs": rows, "workers": heard}
+
+
+def _questions(params: Params, config: Path | None) -> dict[str, Any]:
+    return {"questions": looked(config, lambda sight: asked(sight.store))}
+
+
+async def asked(store: Store) -> list[dict[str, Any]]:
+    """What waits for people, the first asked first: with the run, the task, when it was asked, and which answers there
+    are: ``once``; ``command``, ``tool`` and ``run``, where a yes may count for more; ``return`` of work. None where
+    the server of the tool takes the answer."""
+    found: list[dict[str, Any]] = []
+    for one in await questions.waiting(store):
+        execution = str(one["task_id"])
+        run, at = execution.partition(".")[0], 0.0
+        async for event in store.events(execution, follow=False):
+            if event.get("event") == "approval.asked" and event.get("id") == one["id"]:
+                at = float(event.get("at") or 0)
+        merges = one["tool"] == questions.MERGE
+        more = ["return"] if merges else [*WIDER] if "digest" in one else []
+        given = [{"name": name, "value": str(value)} for name, value in one["arguments"].items()]
+        shown = {
+            name: one[name] for name in ("id", "agent", "tool", "question", "answer_with", "answer") if name in one
+        }
+        about = {"run": run, "task": task_of(run, execution), "execution": execution, "asked_at": at, "merges": merges}
+        answers = [] if one.get("answer_with") or one.get("answer") else ["once", *more]
+        found.append({**shown, **about, "arguments": given, "answers": answers})
+    return sorted(found, key=lambda one: one["asked_at"])
+
+
+def _run(params: Params, config: Path | None) -> dict[str, Any]:
+    name = _text(params, "run")
+
+    async def look(sight: Sight) -> dict[str, Any]:
+        return await detail(sight.store, await run_id_of(sight.store, name, sight.project), sight.journal)
+
+    return looked(config, look)
+
+
+def _transcript(params: Params, config: Path | None) -> dict[str, Any]:
+    facts = transcript.transcribed(_text(params, "run"), _text(params, "task", ""), config)
+    for attempt in facts["attempts"]:
+        for entry in attempt["entries"]:
+            said = entry.get("answer", "")
+            entry["answer"] = cut(said if isinstance(said, str) else json.dumps(said, ensure_ascii=False))
+    return facts
+
+
+def _diff(params: Params, config: Path | None) -> dict[str, Any]:
+    """As ``diff --json``; of a very long one the beginning, with how many characters are left out."""
+    facts, room = diff.facts_of_diff(*diff.compared_work(_text(params, "run"), _text(params, "task", ""), config)), 0
+    for task in facts["tasks"]:
+        whole = str(task.get("diff", ""))
+        shown = whole[: max(0, MOST_DIFF_CHARS - room)]
+        room += len(shown)
+        task |= {"diff": shown, "left_out": len(whole) - len(shown)}
+    return facts
+
+
+def _compare(params: Params, config: Path | None) -> dict[str, Any]:
+    return runs.compared(_text(params, "one"), _text(params, "other"), config)
+
+
+def _answer(params: Params, config: Path | None) -> dict[str, Any]:
+    """As approve and reject."""
+    scope, reason, approved = _text(params, "scope", "once"), _text(params, "reason", ""), params["approved"] is True
+    wider: questions.Scope | None = next((one for one in WIDER if one == scope), None)
+    if scope != "once" and not (wider and approved):
+        raise UsageInvalid(f"no answer reaches as far as {scope!r}", suggestion=f"once, {', '.join(WIDER)}")
+    word = approvals.Word("Agreed to" if approved else "Refused", reason, approved=approved, scope=wider)
+    question = _text(params, "question")
+    return _decided(*approvals.answered(lambda app: approvals.asked(question, app), word, config))
+
+
+def _accept(params: Params, config: Path | None) -> dict[str, Any]:
+    name, word = _task_name(params), approvals.Word("Agreed to", _text(params, "reason", ""), approved=True)
+    return _decided(*approvals.answered(lambda app: approvals.merge(name, app), word, config))
+
+
+def _return(params: Params, config: Path | None) -> dict[str, Any]:
+    name, word = _task_name(params), approvals.given_back(_text(params, "comment"))
+    return _decided(*approvals.answered(lambda app: approvals.merge(name, app), word, config))
+
+
+def _task_name(params: Params) -> str:
+    return f"{_text(params, 'run')}.{_text(params, 'task')}"
+
+
+def _decided(question: Mapping[str, Any], workers: list[str]) -> dict[str, Any]:
+    return {"question": question["id"], "workers": workers}
+
+
+def _stop(how: str, params: Params, config: Path | None) -> dict[str, Any]:
+    return {"run": asyncio.run(stop.stop(_text(params, "run"), config, how))}
+
+
+LOOKS: Mapping[str, Answer] = {
+    "list": _list,
+    "questions": _questions,
+    "run": _run,
+    "transcript": _transcript,
+    "diff": _diff,
+    "compare": _compare,
+}
+DECIDES: Mapping[str, Answer] = {
+    "answer": _answer,
+    "accept": _accept,
+    "return": _return,
+    "pause": partial(_stop, "pause"),
+    "cancel": partial(_stop, "cancel"),
+}
+"""What a person decides, one after the other."""

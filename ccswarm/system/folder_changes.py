@@ -1,0 +1,50 @@
+"""Hears that somebody, in this process or another, has written to a file in a directory. Standard library only."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+MODIFY, CREATE = 0x2, 0x100
+EVENT = struct.Struct("iIII")
+LIBC = ctypes.CDLL(None)
+
+
+class FolderChanges:
+    """``fd`` can be read once something was written in one of the ``folders``, which may be made later; -1 where the
+    kernel does not tell, or nobody could ask it. What is written to files whose names end with one of ``ignored`` does
+    not count, nor that files come and go: whoever looks makes and removes some."""
+
+    def __init__(self, folders: Collection[Path], ignored: tuple[str, ...] = ()) -> None:
+        self._folders, self._ignored = folders, ignored
+        self.fd = int(LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)) if hasattr(LIBC, "inotify_init1") else -1
+        if self.fd >= 0 and not self._watch():
+            self.close()
+
+    def _watch(self) -> bool:
+        """A folder that is watched already stays so. Whether any is."""
+        return max(LIBC.inotify_add_watch(self.fd, os.fsencode(one), MODIFY | CREATE) for one in self._folders) >= 0
+
+    def heard(self) -> bool:
+        """Whether something that counts was written since the last time."""
+        names: list[tuple[int, str]] = []
+        with suppress(BlockingIOError):
+            while data := os.read(self.fd, 1 << 16):
+                at = 0
+                while at < len(data):
+                    _, mask, _, size = EVENT.unpack_from(data, at)
+                    at += EVENT.size + size
+                    names.append((mask, os.fsdecode(data[at - size : at].rstrip(b"\0"))))
+        if any(mask & CREATE for mask, _ in names):
+            self._watch()
+        return any(mask & MODIFY and not name.endswith(self._ignored or "\0") for mask, name in names)
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1

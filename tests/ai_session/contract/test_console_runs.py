@@ -1,0 +1,103 @@
+"""Runs in the console, as a program of the settings tells them: asked, passed on, and gone."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests import forked
+from tests.ai_session.contract.console_world import Console, Tab, console
+from tests.ai_session.contract.wire import living_in, stop_daemons
+from tests.conftest import UNBOXED, new_home
+
+PROVIDER = """
+import json, sys
+print(json.dumps({"runs": VERSION, "program": "told"}), flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    method, params = asked["method"], asked["params"]
+    if method == "diff":
+        sys.exit("no more \\x1b[2Jtoday")
+    if method == "list":
+        answer = {"result": {"runs": [{"run": "run_1", "name": "\\u202eeman", "given": params}]}}
+    else:
+        answer = {"error": {"code": "no", "message": method + "\\x1b[2J", "suggestion": ""}}
+    print(json.dumps({"event": "changed"}), flush=True)
+    print(json.dumps({"id": asked["id"], **answer}), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def house(world: Path) -> Iterator[Path]:
+    home = new_home(world)
+    forked.daemon(living_in(home))
+    yield home
+    stop_daemons(home)
+
+
+def told_by(house: Path, words: Sequence[str]) -> None:
+    """The settings name this program."""
+    given = f"{UNBOXED}\n[console]\nruns = {json.dumps(words)}\n"
+    (house / ".config/ai-session/config.toml").write_text(given)
+
+
+def provider(house: Path, version: int = 1) -> list[str]:
+    file = house / f"provider{version}.py"
+    file.write_text(PROVIDER.replace("VERSION", str(version)))
+    return [sys.executable, str(file)]
+
+
+def tab(here: Console) -> Tab:
+    opened = Tab(here)
+    opened.say(here.token())
+    greeting = opened.hear()
+    assert greeting
+    assert "ai_session" in greeting
+    return opened
+
+
+def test_runs_are_asked_of_the_program_and_shown_with_nothing_hidden(house: Path) -> None:
+    told_by(house, provider(house))
+    with console(house) as here, tab(here) as one, tab(here) as other:
+        listed = one.ask("runs.list", limit=3)
+        assert listed["result"]["runs"] == [{"run": "run_1", "name": "\\u202eeman", "given": {"limit": 3}}]
+        assert other.hear() == {"event": "runs", "what": "changed"}, "all tabs hear of it"
+        assert one.ask("runs.accept", run="run_1", task="t")["error"]["message"] == r"accept\x1b[2J"
+        gone = one.ask("runs.diff", run="run_1", task="")["error"]
+        assert gone["code"] == "runs_unavailable"
+        assert gone["message"].endswith(r"has ended: no more \x1b[2Jtoday")
+        assert one.ask("runs.list")["result"], "the next question starts it again"
+        for method in ("runs.nothing", "runs.", "runs"):
+            with tab(here) as curious:
+                curious.say(json.dumps({"id": 1, "method": method}))
+                while curious.hear():
+                    pass
+                assert curious.closed == 1008, method
+
+
+def test_a_console_that_only_looks_decides_nothing(house: Path) -> None:
+    told_by(house, provider(house))
+    with console(house, "--read-only") as here, tab(here) as one:
+        for method in ("answer", "accept", "return", "pause", "cancel"):
+            assert one.ask(f"runs.{method}", run="run_1")["error"]["code"] == "not_granted"
+        assert "result" in one.ask("runs.list")
+
+
+def test_without_a_program_that_speaks_this_protocol_the_console_says_so(house: Path) -> None:
+    wrong = {
+        "speaks version 7 of the protocol, not 1": provider(house, 7),
+        "no program is set": [],
+        "no-such-program is not installed here": ["no-such-program"],
+        "/no/such cannot be started": ["/no/such"],
+        "that tells of runs ended": ["true"],
+    }
+    for words, program in wrong.items():
+        told_by(house, program)
+        with console(house) as here, tab(here) as one:
+            error = one.ask("runs.list")["error"]
+            assert (error["code"], words in error["message"]) == ("runs_unavailable", True), error
+            assert one.ask("call", name="list_sessions", arguments={})["result"], "the rest works"
