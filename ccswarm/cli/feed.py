@@ -21,7 +21,7 @@ from ccswarm.config import files
 from ccswarm.errors import SwarmError, UsageInvalid
 from ccswarm.runs.detail import cut, detail
 from ccswarm.runs.events import task_of
-from ccswarm.runs.status import run_id_of
+from ccswarm.runs.status import run_id_of, short
 from ccswarm.system.folder_changes import FolderChanges
 from ccswarm.toolbox import questions
 
@@ -39,6 +39,7 @@ AT_ONCE = 4
 MOST_LINE_BYTES = 1 << 20
 MOST_RUNS = 50
 MOST_DIFF_CHARS = 400_000
+BEGIN = 'ccswarm run "list the files"'
 WIDER: tuple[questions.Scope, ...] = ("command", "tool", "run")
 
 Params = Mapping[str, Any]
@@ -162,7 +163,7 @@ async def _listed(limit: int, sight: Sight) -> dict[str, Any]:
         rows.append({**shown, "name": name, "workspace": payload.get("workspace", "")})
     workers: Mapping[str, float] = (await sight.store.health())["workers"]
     heard = [{"worker": name, "heard_seconds_ago": round(age, 1)} for name, age in workers.items()]
-    return {"runs": rows, "workers": heard}
+    return {"runs": rows, "workers": heard, "begin": BEGIN}
 
 
 def _questions(params: Params, config: Path | None) -> dict[str, Any]:
@@ -217,7 +218,11 @@ def _diff(params: Params, config: Path | None) -> dict[str, Any]:
         whole = str(task.get("diff", ""))
         shown = whole[: max(0, MOST_DIFF_CHARS - room)]
         room += len(shown)
-        task |= {"diff": shown, "left_out": len(whole) - len(shown)}
+        task |= {
+            "diff": shown,
+            "left_out": len(whole) - len(shown),
+            "whole": f"ccswarm diff {facts['run']} {task['task']}",
+        }
     return facts
 
 
@@ -251,7 +256,8 @@ def _task_name(params: Params) -> str:
 
 
 def _decided(question: Mapping[str, Any], workers: list[str]) -> dict[str, Any]:
-    return {"question": question["id"], "workers": workers}
+    run = short(str(question["task_id"]).partition(".")[0])
+    return {"question": question["id"], "next": "" if workers else f"ccswarm resume {run}, or ccswarm worker"}
 
 
 def _stop(how: str, params: Params, config: Path | None) -> dict[str, Any]:

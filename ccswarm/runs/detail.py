@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ccswarm.runs.answers import answer
-from ccswarm.runs.events import CALLS, Calls, RunEvent, by_time, format_event, past, task_of
+from ccswarm.runs.events import CALLS, Calls, RunEvent, by_time, ended, format_event, past, task_of
 from ccswarm.runs.status import MOST_TASKS, RUN, asking, described, status_of
 
 if TYPE_CHECKING:
@@ -30,13 +30,16 @@ async def detail(store: Store, run_id: str, journal: Path) -> dict[str, Any]:
     events = await by_time(store, await past(store, run_id), Calls(journal, run_id))
     payload: Mapping[str, Any] = run.payload or {}
     plan: Mapping[str, Any] = payload.get("plan", {})
+    over = [one for one in events if one.event == "task.ended"]
+    summaries = {ended(one.execution, one.facts): str(one.facts.get("summary") or "") for one in over}
     attempts: dict[str, list[dict[str, Any]]] = {}
     going = {task_of(run_id, one.id): one for one in executions if one.kind != RUN and not one.status.over}
     for execution in sorted(executions, key=lambda one: one.created_at):
         if execution.kind != RUN:
             path = task_of(run_id, execution.id)
             own = [one for one in events if one.execution == execution.id]
-            attempts.setdefault(path, []).append(_attempt(execution, own, asking(path, going)))
+            summary = summaries.get(execution.id, "")
+            attempts.setdefault(path, []).append(_attempt(execution, own, summary, asking(path, going)))
     planned = {str(one["id"]): one for one in plan.get("tasks", ())}
     tasks = [_task(name, one, planned.get(name, {}), attempts.get(name, [])) for name, one in facts["tasks"].items()]
     told = {
@@ -61,7 +64,7 @@ def _task(
     return {**shown, **wanted, **came, "gates": gates, "reviewers": reviewers, "attempts": list(attempts)}
 
 
-def _attempt(execution: Execution, events: Iterable[RunEvent], waiting: bool) -> dict[str, Any]:
+def _attempt(execution: Execution, events: Iterable[RunEvent], summary: str, waiting: bool) -> dict[str, Any]:
     happened: list[dict[str, Any]] = []
     waits: dict[str, dict[str, Any]] = {}
     for one in events:
@@ -79,6 +82,7 @@ def _attempt(execution: Execution, events: Iterable[RunEvent], waiting: bool) ->
         "attempt": int(execution.id.rpartition(".")[2].partition("~")[2] or 1),
         "agent": execution.agent,
         "status": status_of(execution, waiting).value,
+        "summary": cut(summary),
         "began": execution.created_at,
         "ended": execution.ended_at,
         "owner": f"run:{quote(execution.id, safe='')}",

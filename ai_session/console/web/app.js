@@ -8,10 +8,12 @@ import { Terminals } from './terminals.js';
 import { Session, Find } from './session.js';
 import { Needs } from './needs.js';
 import { Audit } from './audit.js';
+import { Compare, Run, Runs } from './runs.js';
 
-const PAGES = [['needs', 'Needs you', 'needs'], ['terminals', 'Terminals', 'grid'], ['audit', 'Audit', 'log']];
-const KEYS = [['1 2 3', 'go to Needs you, Terminals, Audit'], ['j k', 'next, previous'], ['Enter', 'open'], ['/', 'search what was printed'],
-  ['t', 'take over, or give back'], ['r', 'commands, or the terminal itself'], ['y s a p f n l', 'answer a question: once, this session, always, all that begins like it, this folder; deny; later'],
+const PAGES = [['needs', 'Needs you', 'needs'], ['terminals', 'Terminals', 'grid'], ['runs', 'Runs', 'steps'], ['audit', 'Audit', 'log']];
+const PARTS = { run: 'runs', compare: 'runs', session: 'terminals' };
+const KEYS = [['1 2 3 4', 'go to Needs you, Terminals, Runs, Audit'], ['j k', 'next, previous'], ['Enter', 'open'], ['/', 'search what was printed'],
+  ['t', 'take over, or give back'], ['r', 'commands, or the terminal itself'], ['y s a p f n l', 'answer a question: once, this session, always, all that begins like it, this folder; deny; later'], ['c', 'give work back with a comment'],
   ['Ctrl+Shift+F6', 'leave the terminal while you type in it'], ['d', 'dark, light, as the system'], ['?', 'these keys']];
 
 const where = signal(place()), theme = signal(localStorage.theme ?? ''), dialog = signal(''), tabs = signal([]);
@@ -19,7 +21,11 @@ let token = '';
 
 function place() {
   const [path, query = ''] = location.hash.replace(/^#\/?/, '').split('?'), [page = '', id = ''] = path.split('/');
-  return { page: page || 'terminals', id, query: new URLSearchParams(query) };
+  return { page: page || 'terminals', id: decoded(id), query: new URLSearchParams(query) };
+}
+
+function decoded(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
 }
 
 async function signIn() {
@@ -58,10 +64,10 @@ effect(() => { document.documentElement.dataset.theme = theme.value; });
 effect(() => { const count = model.open.value.length; document.title = count ? `(${count}) ai-session` : 'ai-session'; });
 
 const Count = ({ value, hot }) => value ? html`<span class=${`n ${hot ? 'hot' : ''}`}>${value}</span>` : null;
-const total = name => name === 'needs' ? model.open.value.length : name === 'terminals' ? model.sessions.value.size : 0;
+const total = name => name === 'needs' ? model.open.value.length : name === 'terminals' ? model.sessions.value.size : name === 'runs' ? (model.runs.value?.runs ?? []).filter(one => ['running', 'waiting_approval', 'queued'].includes(one.status)).length : 0;
 
 const Nav = () => html`<nav class="nav" aria-label="Pages">
-  ${PAGES.map(([name, title, icon]) => html`<a href=${`#/${name}`} aria-current=${where.value.page === name ? 'page' : undefined}><${Icon} name=${icon} tone=${name === 'needs' && total(name) ? 'warn' : ''} />${title}<${Count} value=${total(name)} hot=${name === 'needs'} /></a>`)}
+  ${PAGES.map(([name, title, icon]) => html`<a href=${`#/${name}`} aria-current=${(PARTS[where.value.page] ?? where.value.page) === name ? 'page' : undefined}><${Icon} name=${icon} tone=${name === 'needs' && total(name) ? 'warn' : ''} />${title}<${Count} value=${total(name)} hot=${name === 'needs'} /></a>`)}
   <h2>Sessions</h2>
   <div class="subs">${[...model.sessions.value.values()].slice(0, 40).map(one => html`<${Sub} key=${one.value.session_id} one=${one} />`)}</div>
   <footer>${model.policy.value && html`<span class="row"><span class="grow">Policy</span><span class="tag">${model.policy.value.mode}</span></span>`}
@@ -84,11 +90,12 @@ const Page = () => {
   const { page, id, query } = where.value;
   if (model.link.value === 'signed-out') return html`<${Outside} problem="This tab was signed out." />`;
   return page === 'needs' ? html`<${Needs} />` : page === 'audit' ? html`<${Audit} query=${query} />`
+    : page === 'runs' ? html`<${Runs} />` : page === 'run' ? html`<${Run} key=${id} id=${id} query=${query} />` : page === 'compare' ? html`<${Compare} key=${id} id=${id} query=${query} />`
     : page === 'session' ? html`<${Session} key=${id} id=${id} query=${query} />` : html`<${Terminals} />`;
 };
 
 const App = () => html`<a class="skip" href="#main" onClick=${event => { event.preventDefault(); document.getElementById('main').focus(); }}>Skip to content</a>
-  <a class="brand" href="#/terminals"><svg viewBox="0 0 20 20" aria-hidden="true"><path d="M3 4.5A1.5 1.5 0 0 1 4.5 3h11A1.5 1.5 0 0 1 17 4.500v11a1.500 1.500 0 0 1-1.500 1.500h-11A1.500 1.500 0 0 1 3 15.500ZM6.500 7.500l2.700 2.500-2.700 2.500m4.500.3h2.800" /></svg>ai-session</a>
+  <nav class="brand" aria-label="Start"><a href="#/terminals"><svg viewBox="0 0 20 20" aria-hidden="true"><path d="M3 4.5A1.5 1.5 0 0 1 4.5 3h11A1.5 1.5 0 0 1 17 4.500v11a1.500 1.500 0 0 1-1.500 1.500h-11A1.500 1.500 0 0 1 3 15.500ZM6.500 7.500l2.700 2.500-2.700 2.500m4.500.3h2.800" /></svg>ai-session</a></nav>
   <header class="top"><${Find} where=${where.value} /><span class="grow"></span>
     ${!model.may('type') && html`<span class="tag">read-only</span>`}
     <span class=${`live ${model.link.value}`} role="status" title=${model.linkNote.value}>${STATES[model.link.value]}</span><button class="btn bare hide" type="button" onClick=${() => { dialog.value = 'keys'; }}>Keys <kbd>?</kbd></button></header>
@@ -102,7 +109,7 @@ const typing = element => element?.matches?.('input, textarea, select, .xterm-he
 
 addEventListener('keydown', event => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || dialog.value || typing(event.target)) return;
-  const go = { 1: '#/needs', 2: '#/terminals', 3: '#/audit' }[event.key];
+  const go = { 1: '#/needs', 2: '#/terminals', 3: '#/runs', 4: '#/audit' }[event.key];
   if (go) location.hash = go;
   else if (event.key === '?') dialog.value = 'keys';
   else if (event.key === 'd') nextTheme();
@@ -141,6 +148,7 @@ if (!token) {
     },
     event(facts) {
       if (facts.event === 'changes') model.changed(facts.changes);
+      else if (facts.event === 'runs') { if (facts.what === 'changed') model.refreshRuns(); else model.runsProblem.value = { message: 'the program that tells of runs has ended', suggestion: '' }; }
       else if (facts.event === 'cursor_expired') this.ready();
       else if (facts.event === 'taken_over') {
         model.held.value = new Set([...model.held.value].filter(id => id !== facts.session_id));

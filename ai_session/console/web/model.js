@@ -6,8 +6,13 @@ export const sessions = signal(new Map()); // session_id → signal of its facts
 export const commands = new Map(); // session_id → signal of its commands, the oldest first
 export const questions = signal([]), later = signal(new Set());
 export const policy = signal(null), audit = signal(null), notice = signal(null);
+export const runs = signal(null), runsAsked = signal([]), runsProblem = signal(null), runsChanged = signal(0); // as the program tells them that carries them out
 export const now = signal(Date.now()), held = signal(new Set()); // sessions that this tab types in
-export const open = computed(() => questions.value.filter(one => !later.value.has(one.question_id)));
+// Whose answer another program takes, and that one asks itself, stands here once.
+const own = one => !one.answer && !questions.value.some(each => one.answer_with?.includes(each.question_id));
+const all = computed(() => [...questions.value, ...runsAsked.value.filter(own)].sort((one, other) => one.asked_at - other.asked_at));
+export const open = computed(() => all.value.filter(one => !later.value.has(one.question_id)));
+export const putOff = computed(() => all.value.length - open.value.length);
 export const may = scope => scopes.value.includes(scope);
 
 const KNOWN_COMMANDS = 200;
@@ -25,10 +30,31 @@ export async function refresh() {
   for (const id of commands.keys()) if (!found.has(id)) commands.delete(id);
   sessions.value = found;
   merge(ran.commands);
+  refreshRuns();
   await Promise.all([refreshQuestions(), wire.ask('policy').then(known => { policy.value = known; })]);
 }
 
 export const refreshQuestions = async () => { questions.value = (await wire.ask('approvals')).questions; };
+
+let reading = false, again = false;
+
+// All that happens while it is read is read once more afterwards.
+export async function refreshRuns() {
+  if (reading) { again = true; return; }
+  reading = true;
+  try {
+    do {
+      again = false;
+      const [list, { questions: asked }] = await Promise.all([wire.ask('runs.list'), wire.ask('runs.questions')]);
+      runsAsked.value = asked.map(one => ({ ...one, question_id: one.id }));
+      runs.value = list;
+      runsProblem.value = null;
+      runsChanged.value++;
+    } while (again);
+  } catch (error) {
+    if (error.code !== 'connection_lost') runsProblem.value = error;
+  } finally { reading = false; }
+}
 
 export const commandsOf = id => {
   if (!commands.has(id)) commands.set(id, signal([]));
@@ -92,6 +118,6 @@ export function standing(session) {
   return { icon: 'idle', tone: 'faint', word: last && last.status !== 'finished' ? last.status : 'ready' };
 }
 
-export const about = (question, session) => [session.session_id, session.name].includes(question.session_id ?? question.session);
+export const about = (question, session) => !question.run && [session.session_id, session.name].includes(question.session_id ?? question.session);
 
 export const problem = error => { notice.value = { text: error.message, advice: error.suggestion ?? '' }; };

@@ -7,7 +7,7 @@ export const html = htm.bind(h);
 const SHAPES = {
   needs: '<path d="M7 .8 13.2 7 7 13.2.8 7Z" class="fill"/>', okay: 'm2.5 7.4 3 3 6-6.8', fail: 'm3 3 8 8m0-8-8 8',
   busy: 'M7 1.8A5.2 5.2 0 0 1 12.2 7', idle: 'M7 3a4 4 0 1 0 0 8 4 4 0 0 0 0-8', key: 'M1.5 3.5h11v7h-11zM4 8h6M4 5.6h.1M7 5.6h.1M10 5.6h.1',
-  log: 'M2 3.5h10M2 7h10M2 10.5h6', grid: 'M2 2.5h4v4H2zM8 2.5h4v4H8zM2 8.500h4v3H2zM8 8.500h4v3H8z', back: 'M8.500 2.500 4 7l4.500 4.500', find: 'M6 2.500a3.500 3.500 0 1 0 0 7 3.500 3.500 0 0 0 0-7M8.700 8.700 12 12',
+  log: 'M2 3.5h10M2 7h10M2 10.5h6', steps: 'M1.500 5h4v4h-4zM8.500 1.500h4v4h-4zM8.500 8.500h4v4h-4zM5.500 7h1.500M7 7c0-2 0-3.500 1.500-3.500M7 7c0 2 0 3.500 1.500 3.500', grid: 'M2 2.5h4v4H2zM8 2.5h4v4H8zM2 8.500h4v3H2zM8 8.500h4v3H8z', back: 'M8.500 2.500 4 7l4.500 4.500', find: 'M6 2.500a3.500 3.500 0 1 0 0 7 3.500 3.500 0 0 0 0-7M8.700 8.700 12 12',
 };
 
 // Beside a word that says the same it is hidden from screen readers; alone it has a label.
@@ -20,7 +20,7 @@ export const Theirs = ({ children, tag = 'bdi', ...rest }) => h(tag, { dir: 'aut
 export function span(seconds) {
   if (seconds === undefined || seconds === null || seconds < 0) return '';
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 10) return `${Number.isInteger(seconds) ? seconds : seconds.toFixed(1)} s`;
   if (seconds < 60) return `${Math.floor(seconds)} s`;
   const minutes = Math.floor(seconds / 60);
   if (minutes < 60) return `${minutes} m ${String(Math.floor(seconds % 60)).padStart(2, '0')} s`;
@@ -37,3 +37,10 @@ export const time = seconds => {
 export const size = bytes => bytes < 1e3 ? `${bytes} B` : bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
 export const home = (path = '', own = sessionStorage.home) => own && (path === own || path.startsWith(`${own}/`)) ? `~${path.slice(own.length)}` : path;
 export const sessionLink = (session_id, rest = '') => `#/session/${session_id}${rest}`;
+
+// A time of day; of another day that day.
+export const when = seconds => seconds ? time(seconds).replace(/:\d\d$/, '') : '';
+export const runLink = (run, rest = '') => `#/run/${encodeURIComponent(run)}${rest}`;
+export const short = run => run.slice(0, 12);
+// How long ago something was, to the second.
+export const since = (at, now) => span(Math.max(1, Math.floor(now / 1000 - at)));

@@ -19,8 +19,8 @@ const Empty = () => html`<div class="panel empty"><p>No session is open.</p><p c
 function Card({ one }) {
   const session = one.value, { icon, tone, word, seconds } = model.standing(session), mine = model.held.value.has(session.session_id);
   const side = ['running', 'waits for input'].includes(word) ? span(seconds) : word;
-  return html`<li><a class=${`panel term ${mine ? 'you' : ''}`} data-item href=${sessionLink(session.session_id)} aria-label=${`${session.name}, ${word}`}>
-    <header><${Icon} name=${icon} tone=${tone} /><b class="grow cut"><${Theirs}>${session.name}</${Theirs}></b><span class=${`num cut side ${tone === 'faint' ? 'faint' : tone}`}><bdi>${side}</bdi></span></header>
+  return html`<li><a class=${`panel term ${mine ? 'you' : ''}`} data-item href=${sessionLink(session.session_id)}>
+    <header><${Icon} name=${icon} tone=${tone} label=${side === word ? undefined : word} /><b class="grow cut"><${Theirs}>${session.name}</${Theirs}></b><span class=${`num cut side ${tone === 'faint' ? 'faint' : tone}`}><bdi>${side}</bdi></span></header>
     <${Thumbnail} id=${session.session_id} /><footer><span class="cut grow"><${Theirs}>${home(session.working_directory)}</${Theirs}></span><span class="cut">${session.shell}</span></footer></a></li>`;
 }
 

@@ -53,7 +53,10 @@ def test_a_run_is_told_and_its_work_accepted_as_by_the_verbs(asked: Project) -> 
 
         refusals(told, row["run"])
         before = asked.run("approvals").out
-        assert told.ask("accept", run=row["run"], task="t") == {"question": question["id"], "workers": []}
+        assert told.ask("accept", run=row["run"], task="t") == {
+            "question": question["id"],
+            "next": f"ccswarm resume {row['run'][:12]}, or ccswarm worker",
+        }
         told.changed()
         assert "answered:" not in before
         assert "answered:" in asked.run("approvals").out

@@ -1,0 +1,168 @@
+"""Runs in the console, in a real browser: a whole job by the page alone; what others wrote does nothing there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import accessibility, forked
+from tests.ai_session.contract.console_world import Console, console
+from tests.ai_session.contract.wire import living_in, stop_daemons
+from tests.browser import Browser, Page
+from tests.conftest import UNBOXED, client_environment, environment, new_home
+from tests.together.runs_world import PLAN, Shop, work
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = "<img src=x onerror=window.pwned=1>\u202egnp.exe"
+"""In the texts of tasks, in the names of files and in what they hold."""
+
+LINES = f"""'{HOSTILE}' '<script>window.pwned=2</script>' $'\\e[2J'"""
+WRITE = f"""read -r line <"$HOME/go"; printf '%s\\n' "$line" {LINES} >'{HOSTILE}.txt'"""
+JOB = work("api", "ada", WRITE, f'text = "Write {HOSTILE}"') + work("after", "bob", "false", 'needs = ["api"]')
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def house(world: Path) -> Iterator[Path]:
+    home = new_home(world, UNBOXED)
+    with environment(client_environment(home)):
+        forked.daemon(living_in(home))
+        yield home
+        stop_daemons(home)
+
+
+def signed_in(browser: Browser, here: Console, width: int = 1280, height: int = 900) -> Page:
+    page = browser.page(width, height, dark=True).goto(here.link())
+    page.wait("window.wire?.live && document.querySelector('h1')")
+    return page
+
+
+def nothing_happened(page: Page) -> None:
+    """Nothing of what others wrote was executed, and nothing went wrong."""
+    assert page.evaluate("window.pwned === undefined && !document.querySelector('main img, main script')")
+    assert page.evaluate("window.violations") == []
+    assert page.problems == []
+
+
+def accept(page: Page) -> None:
+    """As one does who has read it."""
+    page.wait("document.querySelector('.card .diff')")
+    page.evaluate("document.querySelector('.cmd .end').scrollIntoView()")
+    page.wait("document.querySelector('.card.quiet .btn.main:not(:disabled)')")
+    page.press("y")
+
+
+def test_a_whole_job_by_the_console_alone(browser: Browser, house: Path) -> None:
+    go = house / "go"
+    os.mkfifo(go)
+    held = os.open(go, os.O_RDWR)  # so that a line that is written stays until it is read
+    shop = Shop(house, JOB)
+    with console(house) as here, shop.running():
+        page = signed_in(browser, here)
+        page.press("3")
+        page.shows("release-24")
+        page.wait("document.querySelector('.runs .tag.busy')")
+        page.press("j")
+        page.wait("document.activeElement.matches('.runs a')")
+        page.press("Enter")
+        page.click(".attempt .terminals a")
+        page.shows("read -r line")
+        page.wait("document.querySelector('.blocks .tag.busy')")
+        page.evaluate("history.back()")
+        page.wait("document.querySelector('.node.busy')")
+        os.write(held, b"First of all.\n")
+
+        page.wait("document.title === '(1) ai-session'")
+        page.press("1")
+        shown = page.shows("First of all.")
+        assert r"<img src=x onerror=window.pwned=1>\u202egnp.exe" in shown
+        assert r"\x1b[2J" in shown
+        accept(page)
+        page.shows("accepted")
+        page.shows("Nothing waits for your answer.")
+        page.press("3")
+        page.wait("document.querySelector('.runs .tag.bad')")
+        page.press("j", "Enter")
+        page.wait("document.querySelector('.node.bad')")
+        rows = page.evaluate("[...document.querySelectorAll('.timeline .track[role=img]')].map(e => e.ariaLabel)")
+        assert rows[0].startswith("attempt 1 by ada: done, ")
+        assert " of which it waited " in rows[0]
+        assert rows[1].startswith("attempt 1 by bob: failed")
+        page.evaluate("location.hash += '?task=api&view=transcript'")
+        page.wait("document.querySelector('.typed')?.textContent.includes('read -r line')")
+        assert (shop.project / f"{HOSTILE}.txt").read_text().startswith("First of all.\n")
+        page.press("4")
+        page.shows("Each record follows the one before")
+        nothing_happened(page)
+        page.close()
+    os.close(held)
+
+
+def test_work_is_returned_with_a_comment_and_a_run_cancelled(browser: Browser, house: Path) -> None:
+    shop = Shop(house)
+    with console(house) as here, shop.running():
+        page = signed_in(browser, here)
+        page.press("3")
+        page.wait("document.querySelector('.runs .tag.warn')")
+        page.click(".runs a")
+        page.wait("document.querySelectorAll('.node').length === 6 && document.querySelectorAll('.arrow').length === 7")
+        labels = page.evaluate("[...document.querySelectorAll('.node')].map(e => e.textContent)")
+        assert labels[-1] == "publishneeds integrate"
+        assert page.shows("Attempt 2").count("FAIL test_due_dates") == 1
+        page.wait("document.querySelector('.card.quiet .diff')")
+        page.press("c")
+        page.wait("document.activeElement.matches('.reason input')")
+        page.write("Say it shorter.")
+        page.click(".acts .btn:nth-of-type(2)")
+        page.shows("given back for more work by")
+        page.shows("Say it shorter.")
+        page.click(".run-head .btn.no")
+        page.click(".run-head .btn.no")
+        page.wait("[...document.querySelectorAll('.run-head .tag')].some(e => e.textContent === 'cancelled')")
+        nothing_happened(page)
+        page.close()
+
+
+def test_every_page_fits_a_telephone_and_is_for_everybody(browser: Browser, house: Path) -> None:
+    shop = Shop(house, PLAN)
+    with console(house) as here, shop.running():
+        page = signed_in(browser, here, 390, 844)
+        page.wait("document.title === '(1) ai-session'")
+        run = page.evaluate("import('/model.js').then(model => model.runs.value.runs[0].run)")
+        made = forked.run("ai_session", ["new", "build", "--shell", "bash", "--json"], cwd=house, env=living_in(house))
+        assert made[0] == 0, made
+        page.wait("document.querySelector('.sub')")
+        session = page.evaluate("document.querySelector('.sub').hash")
+        ready = {
+            "#/terminals": ".term",
+            session: ".blocks",
+            "#/needs": ".card.quiet .diff",
+            "#/runs": ".runs a",
+            f"#/run/{run}": ".card.quiet .diff",
+            f"#/run/{run}?task=api&view=transcript": ".typed",
+            f"#/run/{run}?task=api&view=diff": ".task .diff",
+            f"#/compare/{run}?with={run}": ".empty .btn",
+            "#/audit": "tr.record",
+        }
+        wrong: dict[str, list[str]] = {}
+        for place, mark in ready.items():
+            page.evaluate(f"location.hash = '{place}'")
+            page.wait(f"document.querySelector('{mark}')")
+            wide = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+            wrong[place] = accessibility.found(page, "dark") + ([f"too wide: {wide}"] if wide[0] > wide[1] else [])
+            page.size(1280, 900)
+            wrong[place] += accessibility.found(page, "light")
+            page.size(390, 844)
+        told = "\n".join(f"{place}: {one}" for place, found in wrong.items() for one in found)
+        assert not told, told
+        nothing_happened(page)
+        page.close()
