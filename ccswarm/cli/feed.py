@@ -8,6 +8,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,7 @@ class _Feed:
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._deciding = asyncio.Lock()
         self._changed = asyncio.Event()
+        self._over = asyncio.Event()
 
     async def serve(self) -> None:
         state = files.state_directory()
@@ -83,6 +85,7 @@ class _Feed:
                 answering.add(one)
                 one.add_done_callback(answering.discard)
         finally:
+            self._over.set()
             telling.cancel()
             await asyncio.gather(telling, *answering, return_exceptions=True)
             if told:
@@ -94,14 +97,13 @@ class _Feed:
             self._changed.set()
 
     async def _tell_changes(self, every: float | None) -> None:
-        while True:
-            try:
+        while not self._over.is_set():
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), every)
-            except TimeoutError:
-                pass
             self._changed.clear()
             show_json_line({"event": "changed"})
-            await asyncio.sleep(CALM_SECONDS)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._over.wait(), CALM_SECONDS)
 
     async def _answer(self, line: bytes) -> None:
         number: Any = None
