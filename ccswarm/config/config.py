@@ -286,8 +286,10 @@ def supplied(settings: Settings, types: Sequence[str], environ: Mapping[str, str
         raise ConfigInvalid(f"{state} cannot be written: {error.strerror}", suggestion="make room there") from None
     added = parse(starters.addition(who, types, environ=environ, state_directory=state, servers=there).text)
     servers = settings.mcp.model_copy(update={"servers": (*settings.mcp.servers, *added.mcp.servers)})
-    names = f"there is {', '.join(types)}"
+    names = f"there {'is' if len(types) == 1 else 'are'} {', '.join(types)}"
     told = f"no agent is configured ({why}): {names}, {starters.BUDGET_WORDS[who]}; ccswarm init writes this down"
+    if who in starters.RIGHTS:
+        told += f"\nnote: {starters.RIGHTS[who]}"
     return Supplied(settings.model_copy(update={"agents": added.agents, "mcp": servers}), told)
 
 

@@ -68,7 +68,7 @@ BUDGET_WORDS: Mapping[With, str] = {
     "codex": "at most 2,000,000 tokens and 30 minutes a run",
     "gemini": "at most $2 and 30 minutes a run",
     "local": "at most 30 minutes a run",
-    "none": "it asks no model and goes by the words of a task",
+    "none": "working without a model, by the words of a task",
 }
 RIGHTS: Mapping[With, str] = {
     who: f"{who} itself runs with your login and outside of any sandbox, its own tools switched off: what it does, it "

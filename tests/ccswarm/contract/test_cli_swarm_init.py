@@ -127,6 +127,7 @@ def test_a_key_or_a_program_is_enough_and_neither_is_too(desk: Desk, monkeypatch
     installed(desk, "codex")
     assert supplied()[0] == "cli"
     assert "codex is installed" in supplied()[1]
+    assert supplied()[1].endswith(f"\nnote: {starters.RIGHTS['codex']}")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     brain, told = supplied()
     assert (brain, "at most $2 and 30 minutes a run" in told, "sk-test" in told) == ("llm", True, False)
