@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from typing import Annotated, Any, NoReturn
@@ -85,41 +84,63 @@ def _run(words: list[str]) -> None:
     leave(code or 0)
 
 
-NO_COMMAND = re.compile(r"No such command '([\w-]+)'")
+NEW, ATTACH, LIST, KILL = ("ai-session new NAME", "ai-session attach NAME", "ai-session ls", "ai-session kill NAME")
+CLIENT = "ai-session mcp install --client claude-code"
+SEEN = "ai-session screen NAME shows the terminal, ai-session logs NAME all that was printed"
+SETTINGS = "ai-session config path names the file to edit, ai-session config show what holds"
 INSTEAD = {
-    "create": "ai-session new NAME",
-    "list": "ai-session ls",
-    "start": "ai-session new NAME",
-    "stop": "ai-session kill NAME",
-    "status": "ai-session ls",
-    "run": "ai-session exec NAME -- COMMAND",
-    "context": "ai-session logs NAME shows what was printed, ai-session info NAME how it is",
-    "interactive": "ai-session attach NAME",
-    "migrate": "ai-session new NAME in each of tmux's directories: their programs cannot be taken over",
+    **dict.fromkeys(("create", "start", "spawn", "up", "open-session", "new-session", "newsession"), NEW),
+    **dict.fromkeys(("new-window", "neww", "split-window", "-S", "-d", "-s"), NEW),
+    **dict.fromkeys(("a", "at", "attach-session", "connect", "join", "open", "resume", "reattach", "enter"), ATTACH),
+    **dict.fromkeys(("interactive", "tui", "watch", "shell", "ssh", "-r", "-x", "-R", "-a"), ATTACH),
+    **dict.fromkeys(("list", "status", "ps", "sessions", "list-sessions", "-ls", "-l", "--list", "-list"), LIST),
+    **dict.fromkeys(("stop", "kill-session", "rm", "remove", "delete", "close", "destroy", "end", "down"), KILL),
+    **dict.fromkeys(("terminate", "exit", "quit"), KILL),
+    **dict.fromkeys(("kill-server", "shutdown", "daemon kill"), "ai-session daemon stop"),
+    **dict.fromkeys(("restart",), "ai-session daemon restart"),
+    **dict.fromkeys(("detach", "d"), "ctrl-] leaves a session that is attached, which goes on"),
+    **dict.fromkeys(("run", "do"), "ai-session exec NAME -- COMMAND"),
     "batch": "ai-session exec NAME COMMAND for each",
-    "remote": "ai-session mcp-server --http",
-    "claude-chat": "ai-session mcp install --client claude-code, then claude",
-    "claude-start": "ai-session mcp install --client claude-code, then claude",
-    "claude-resume": "ai-session mcp install --client claude-code, then claude",
-    "tui": "ai-session attach NAME",
-    "setup": "ai-session mcp install --client claude-code",
-    "help": "ai-session --help",
-    "version": "ai-session --version",
+    **dict.fromkeys(("send-keys", "type", "write", "paste"), "ai-session send NAME TEXT"),
+    **dict.fromkeys(("context",), "ai-session logs NAME shows what was printed, ai-session info NAME how it is"),
+    **dict.fromkeys(("capture-pane", "show", "cat", "output", "history", "tail"), SEEN),
+    **dict.fromkeys(("has-session", "inspect", "describe"), "ai-session info NAME"),
+    **dict.fromkeys(("rename-session", "mv"), "ai-session rename NAME NEW"),
+    "migrate": "ai-session new NAME in each of tmux's directories: their programs cannot be taken over",
+    "clone": "git clone, then ai-session new NAME -C DIRECTORY",
+    **dict.fromkeys(("remote",), "ai-session mcp-server --http"),
+    **dict.fromkeys(
+        ("server", "stdio"), "ai-session mcp-server --stdio, which a client starts: ai-session mcp install"
+    ),
+    **dict.fromkeys(("setup", "init", "install", "login", "add", "mcp add"), CLIENT),
+    **dict.fromkeys(("mcp list", "mcp ls"), "ai-session mcp status"),
+    **dict.fromkeys(("mcp remove", "uninstall"), "ai-session mcp uninstall --client claude-code"),
+    **dict.fromkeys(("mcp serve", "mcp start", "mcp run"), "ai-session mcp-server --stdio"),
+    **dict.fromkeys(("claude-chat", "claude-start", "claude-resume"), f"{CLIENT}, then claude"),
+    **dict.fromkeys(("web", "ui", "gui", "dashboard"), "ai-session console"),
+    **dict.fromkeys(("accept", "allow", "yes"), "ai-session approve ID; ai-session approvals lists what waits"),
+    **dict.fromkeys(("deny", "no"), "ai-session reject ID; ai-session approvals lists what waits"),
+    **dict.fromkeys(("audit log", "audit list", "audit ls"), "ai-session audit tail"),
+    **dict.fromkeys(("settings", "config set", "config get", "config edit", "config list"), SETTINGS),
+    **dict.fromkeys(("man", "manual", "documentation", "readme", "tutorial"), "ai-session docs"),
+    **dict.fromkeys(("update", "upgrade"), "ai-session docs upgrading"),
+    **dict.fromkeys(("help", "-?"), "ai-session --help"),
+    **dict.fromkeys(("version", "-v", "-V"), "ai-session --version"),
 }
-"""Verbs of the program that had this name before, and of its like: what does it here."""
+"""Verbs and first options of the program that had this name before, and of tmux, screen and docker: what does it."""
 
 
 def _report_usage(error: Any, as_json: bool) -> int:
+    from agentwire.cli.corrections import corrected
+
     if type(error).__name__ == "NoArgsIsHelpError":
         write_text(f"{error.format_message()}\n")
         return 0
     if line := _meant(error):
         misplaced = InvalidArguments(f"option {error.option_name} stands before its verb", suggestion=line)
         return report(misplaced, as_json=as_json)
-    first = not error.ctx or error.ctx is error.ctx.find_root()
-    if first and (found := NO_COMMAND.match(error.format_message())) and found[1] in INSTEAD:
-        gone = InvalidArguments(f"there is no verb {found[1]!r} here", suggestion=INSTEAD[found[1]])
-        return report(gone, as_json=as_json)
+    if better := corrected(error, sys.argv[1:], "ai-session", INSTEAD):
+        return report(InvalidArguments(better[0], suggestion=better[1]), as_json=as_json)
     place = error.ctx.command_path if getattr(error, "ctx", None) else "ai-session"
     message: str = error.format_message()
     wrong = InvalidArguments(message[0].lower() + message[1:], suggestion=f"{place} --help")

@@ -52,6 +52,10 @@ def mcp_server(
 
         cli_http.serve({"http.host": host, "http.port": port, "http.legacy_sse": legacy_sse or None}, no_auth=no_auth)
         return
+    if host is not None or port is not None or no_auth or legacy_sse:
+        raise InvalidArguments(
+            "--host, --port, --no-auth and --legacy-sse go with --http", suggestion="ai-session mcp-server --http"
+        )
     role = "fluxloop" if dialect == "fluxloop" else "mcp"
     more = ',"dialect":"mcp"' if dialect == "mcp" else ""
     if no_daemon:

@@ -61,6 +61,10 @@ def new(
     as_json: Json = False,
 ) -> None:
     """Open a session. One whose shell has exited starts again where it left off."""
+    if name is not None and (os.sep in name or name in (os.curdir, os.pardir)) and os.path.isdir(name):
+        from shlex import quote
+
+        raise InvalidArguments(f"{name!r} is a directory, not a name", suggestion=f"ai-session new -C {quote(name)}")
     with connect() as client:
         facts = client.call(
             "create_session",

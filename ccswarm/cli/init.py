@@ -18,7 +18,7 @@ from agentwire.cli.refusals import next_step
 from ccswarm.cli.output import Json, printable, show_line, show_text
 from ccswarm.cli.trust import asker
 from ccswarm.config import starters
-from ccswarm.errors import ConfigInvalid, OperatorError
+from ccswarm.errors import ConfigInvalid, OperatorError, UsageInvalid
 
 if TYPE_CHECKING:
     from ccswarm.config.settings import Settings
@@ -58,6 +58,8 @@ def init(
     """
     from ccswarm.config import config
 
+    if not file.exists() and (option := _option_meant(str(file))):
+        raise UsageInvalid(f"{file} is no file to write", suggestion=f"ccswarm init {option}")
     target = file / STARTER if file.is_dir() else file
     there = target.exists() and not force
     chosen: starters.With | None = who.value if who else None  # type: ignore[assignment]
@@ -91,6 +93,13 @@ def init(
         words = ", ".join(f"{name} = {most:g}" for name, most in limits.items())
         facts["limits"] = f"a whole run is held to [swarm] budget, too: {words}"
     _tell(target, [first], facts, as_json, starters.needs(chosen, environ, config.secret))
+
+
+def _option_meant(word: str) -> str:
+    """The option that a name of who thinks, or of what for, belongs to; empty for other words."""
+    if word in starters.FOR:
+        return f"--for {word}"
+    return f"--with {word}" if word in starters.WITH and word != "local" else ""
 
 
 def _addition(

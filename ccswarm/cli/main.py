@@ -118,13 +118,20 @@ SECTIONS: dict[str, dict[str, Verb]] = {
 VERBS = {name: verb for section in SECTIONS.values() for name, verb in section.items()}
 
 
-NO_COMMAND = re.compile(r"No such command '([\w-]+)'")
 SENTENCE = re.compile(r"No such command '(\S*\s.*)'\.", re.DOTALL)
 """A task where a verb is expected."""
+NO_CHOICE = re.compile(r"for '--with': '(.+?)' is not one of")
 WORDS_LEFT = "Got unexpected extra argument"
+SHOWN = "ccswarm run shows its run as it happens, ccswarm logs RUN --follow any other"
+SETTINGS = "ccswarm config path names the file to edit, ccswarm config reference all that it can say"
 INSTEAD = {
     "start": "ccswarm run",
-    "stop": "ccswarm cancel RUN, or ccswarm pause RUN",
+    **dict.fromkeys(
+        ("up", "begin", "exec", "execute", "do", "go", "ask", "chat", "prompt", "build"), 'ccswarm run "…"'
+    ),
+    "test": 'ccswarm run "run the tests"',
+    **dict.fromkeys(("stop", "kill", "down", "abort", "terminate"), "ccswarm cancel RUN, or ccswarm pause RUN"),
+    **dict.fromkeys(("retry", "restart", "continue"), "ccswarm resume RUN"),
     "task": 'ccswarm run "…" does one, ccswarm tasks lists them',
     "tail": "ccswarm logs RUN --follow",
     "watch": "ccswarm logs RUN --follow, or ccswarm status RUN",
@@ -134,24 +141,38 @@ INSTEAD = {
     "quality": "gates and [tasks.review] in ccswarm.toml: ai-session docs playbooks",
     "delegate": "agents hand work on by the tool swarm.delegate: ai-session docs playbooks",
     "worktree": 'workspace = "clone" of an agent: ai-session docs playbooks',
-    "session": "ai-session ls",
+    **dict.fromkeys(("session", "sessions", "terminals"), "ai-session ls"),
+    "attach": "ai-session attach NAME; ai-session ls lists them",
     "harness": "ccswarm eval",
     "queue": "ccswarm run --detach queues, ccswarm worker carries out",
     "auto": "ccswarm worker",
     "auto-create": 'ccswarm init --with claude, then ccswarm run "…"',
-    "create": 'ccswarm init writes a configuration, ccswarm run "…" begins a run',
-    "setup": "ccswarm init",
-    "quickstart": "ccswarm init",
+    **dict.fromkeys(("create", "new"), 'ccswarm init writes a configuration, ccswarm run "…" begins a run'),
+    **dict.fromkeys(("setup", "quickstart"), "ccswarm init"),
     "tutorial": "ccswarm init, then ai-session docs first-swarm",
+    **dict.fromkeys(("docs", "doc", "man", "manual", "documentation", "readme"), "ai-session docs"),
+    **dict.fromkeys(("update", "upgrade"), "ai-session docs upgrading"),
+    **dict.fromkeys(("agent", "add", "spawn"), "ccswarm agents lists agents, ccswarm init --with claude adds one"),
+    **dict.fromkeys(("merge", "commit"), "ccswarm accept TASK; ccswarm approvals lists what waits"),
+    **dict.fromkeys(("yes", "allow"), "ccswarm approve ID; ccswarm approvals lists what waits"),
+    **dict.fromkeys(("no", "deny"), "ccswarm reject ID; ccswarm approvals lists what waits"),
+    "auth": "ccswarm login SERVER",
+    "workspace": "ccswarm run --workspace DIRECTORY",
+    **dict.fromkeys(("server", "stdio"), "ccswarm mcp-server --stdio, which a client starts: ccswarm mcp install"),
+    **dict.fromkeys(("install", "mcp add"), "ccswarm mcp install --client claude-code"),
+    **dict.fromkeys(("mcp list", "mcp ls"), "ccswarm mcp status"),
+    "mcp remove": "ccswarm mcp uninstall --client claude-code",
+    **dict.fromkeys(("settings", "config set", "config get", "config edit", "config list"), SETTINGS),
+    **dict.fromkeys(("rm", "remove", "delete", "prune"), "ccswarm clean"),
     "template": "ccswarm init --with claude, or openai, local, none",
-    "tui": "ccswarm run shows its run as it happens, ccswarm logs RUN --follow any other",
-    "list": "ccswarm runs list",
-    "show": "ccswarm runs show RUN",
-    "help": "ccswarm --help",
-    "version": "ccswarm --version",
+    **dict.fromkeys(("tui", "ui", "web", "dashboard", "console", "monitor"), SHOWN),
+    **dict.fromkeys(("list", "ls", "history"), "ccswarm runs list"),
+    **dict.fromkeys(("show", "inspect", "report"), "ccswarm runs show RUN"),
+    **dict.fromkeys(("help", "-?"), "ccswarm --help"),
+    **dict.fromkeys(("version", "-v", "-V"), "ccswarm --version"),
     "undo": "git revert of what a run merged; ccswarm diff RUN shows it",
 }
-"""Verbs of the program that had this name before, and of its like: what does it here."""
+"""Verbs and first options of the program that had this name before, and of its like: what does it here."""
 
 
 class Verbs(TyperGroup):
@@ -237,31 +258,47 @@ def _run() -> None:
 
 
 def _report_usage(error: Any, as_json: bool) -> int:
+    from agentwire.cli.corrections import corrected
+
     if type(error).__name__ == "NoArgsIsHelpError":
         show_text(f"{error.format_message()}\n")
         return 0
     if line := _meant(error):
         misplaced = UsageInvalid(f"option {error.option_name} stands before its verb", suggestion=line)
         return report(misplaced, as_json=as_json)
-    first = not error.ctx or error.ctx is error.ctx.find_root()
-    if first and (found := NO_COMMAND.match(error.format_message())) and found[1] in INSTEAD:
-        gone = UsageInvalid(f"there is no verb {found[1]!r} here", suggestion=INSTEAD[found[1]])
-        return report(gone, as_json=as_json)
-    place = error.ctx.command_path if getattr(error, "ctx", None) else "ccswarm"
+    words = sys.argv[1:]
     message: str = error.format_message()
-    suggestion = _as_task(message, place, sys.argv[1:]) or f"{place} --help"
+    place = error.ctx.command_path if getattr(error, "ctx", None) else "ccswarm"
+    told, suggestion = message[0].lower() + message[1:], f"{place} --help"
     if getattr(error, "option_name", "") in ("--with", "--for"):
         suggestion = f"ccswarm init {error.option_name} … adds agents, and ccswarm run uses them"
-    return report(UsageInvalid(message[0].lower() + message[1:], suggestion=suggestion), as_json=as_json)
+    elif better := corrected(error, words, "ccswarm", INSTEAD):
+        told, suggestion = better
+    elif found := NO_CHOICE.search(message):
+        suggestion = _vendor(found[1]) or suggestion
+    suggestion = _as_task(message, place, words, suggestion) or suggestion
+    return report(UsageInvalid(told, suggestion=suggestion), as_json=as_json)
 
 
-def _as_task(message: str, place: str, words: list[str]) -> str:
+def _as_task(message: str, place: str, words: list[str], suggestion: str) -> str:
     """The command line that begins a run with these words, where they were given without its verb or without quotes."""
     if found := SENTENCE.match(message):
         return shlex.join(("ccswarm", "run", found[1]))
-    if place == "ccswarm run" and message.startswith(WORDS_LEFT) and not any(word.startswith("-") for word in words):
+    if any(word.startswith("-") for word in words):
+        return ""
+    if place == "ccswarm run" and message.startswith(WORDS_LEFT):
         return shlex.join(("ccswarm", "run", " ".join(words[1:])))
+    if len(words) > 2 and suggestion == "ccswarm --help":
+        return shlex.join(("ccswarm", "run", " ".join(words)))
     return ""
+
+
+def _vendor(model: str) -> str:
+    """How an agent is added that has such a model; empty where its name does not say whose it is."""
+    from ccswarm.config.starters import maker_of
+
+    maker = maker_of(model)
+    return f"ccswarm init --with {maker}" if maker else ""
 
 
 def _meant(error: Any) -> str:

@@ -18,6 +18,8 @@ from ccswarm.plan.check import grant_problems, plan_problems
 from ccswarm.runs.service import in_words
 from ccswarm.toolbox.discovery import called
 
+IN_WORDS = 'ccswarm run "list the files" takes words, ccswarm init writes a configuration with tasks'
+
 
 def planned(
     what: str | None,
@@ -46,8 +48,8 @@ def planned(
     one_word = not any(char.isspace() for char in what)
     near = get_close_matches(what, [path.name for path in Path().glob("*.toml")], n=1) if one_word else []
     if near or what.endswith(".toml") or (os.sep in what and one_word):
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise UsageInvalid(f"there is no file {what}", suggestion=f"{hint}give the path of a plan")
+        hint = f"did you mean {near[0]}?" if near else ""
+        raise UsageInvalid(f"there is no file {what}", suggestion=hint or IN_WORDS)
     return replace(loaded, settings=in_words(what, loaded.settings))
 
 

@@ -384,7 +384,9 @@ def test_errors_go_to_standard_error_or_into_the_document(cli: CommandLine) -> N
             "hint: ai-session ls shows them, ai-session new opens one",
         ]
     assert cli.json("info", "nope", code=3)["error"]["code"] == "session_not_found"
-    assert cli.run("lss", code=2).stderr.startswith("error: no such command 'lss'. Did you mean 'ls'?")
+    assert cli.run("lss", code=2).stderr == "error: there is no verb 'lss' here\nhint: ai-session ls\n"
+    assert cli.run("new", "/tmp", code=2).stderr.endswith("hint: ai-session new -C /tmp\n")
+    assert cli.run("mcp-server", "--port", "1", code=2).stderr.endswith("hint: ai-session mcp-server --http\n")
     assert cli.run("create", code=2).stderr == "error: there is no verb 'create' here\nhint: ai-session new NAME\n"
     nested = cli.run("http", "user", "list", code=2).stderr
     assert nested.endswith("hint: ai-session http user --help\n")

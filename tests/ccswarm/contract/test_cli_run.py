@@ -124,7 +124,7 @@ def test_a_server_that_the_plan_needs_and_does_not_start_is_told_with_its_words(
     [
         (["make it so"], "needs an agent that takes words"),
         (["absent.toml"], "there is no file absent.toml"),
-        (["ccswarm.tml"], "there is no file ccswarm.tml\nnext: did you mean ccswarm.toml? "),
+        (["ccswarm.tml"], "there is no file ccswarm.tml\nnext: did you mean ccswarm.toml?"),
         (["--workspace", "/absent"], "the workspace /absent is not a directory"),
         (["--name", "not a name"], "cannot name a run"),
     ],

@@ -1,0 +1,93 @@
+"""Lines that are no command, with what was most likely meant: a line that can be typed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+NEAR = 0.75
+NO_COMMAND = re.compile(r"No such command '([\w-]+)'")
+NOT_ONE_OF = re.compile(r"[Ii]nvalid value for '(--[\w-]+)'[^:]*: '(.*)' is not one of (.*)\.", re.DOTALL)
+
+
+def nearest(word: str, names: Iterable[str]) -> str:
+    """The name that a slip of the fingers makes this word of; empty where there is none."""
+    known = list(names)
+    swapped = (name for name in known if sorted(name) == sorted(word))
+    return next(swapped, "") or next(iter(get_close_matches(word, known, 1, NEAR)), "")
+
+
+def corrected(error: Any, words: Sequence[str], program: str, instead: Mapping[str, str]) -> tuple[str, str] | None:
+    """What is wrong and what to do, of an error as typer has it; None where nothing better is known than its own words.
+    ``instead`` has what other programs call a verb or a first option, and what does it here; a verb of a group with the
+    group's name before it."""
+    path = error.ctx.command_path.split() if getattr(error, "ctx", None) else [program]
+    if found := NO_COMMAND.match(error.format_message()):
+        return _verb(found[1], words, path, error, instead)
+    if type(error).__name__ == "NoSuchOption":
+        return _option(error, words, path, instead)
+    if type(error).__name__ == "MissingParameter" and (param := getattr(error, "param", None)):
+        return _missing(param, path, error.ctx)
+    if found := NOT_ONE_OF.search(error.format_message()):
+        option, value, choices = found.groups()
+        if meant := nearest(value.lower(), re.findall(r"'([^']+)'", choices)):
+            return f"{option} is not {value!r}, but one of {choices}", _line([program], _replaced(words, value, meant))
+    return None
+
+
+def _verb(
+    word: str, words: Sequence[str], path: Sequence[str], error: Any, instead: Mapping[str, str]
+) -> tuple[str, str]:
+    group = path[1:]
+    told = f"there is no verb {' '.join([*group, word])!r} here"
+    elsewhere = {name.split()[-1]: line for name, line in instead.items() if name.split()[:-1] == group}
+    if word in elsewhere:
+        return told, elsewhere[word]
+    verbs: list[str] = list(error.ctx.command.commands) if getattr(error, "ctx", None) else []
+    near = nearest(word, [*verbs, *(name for name in elsewhere if not name.startswith("-"))])
+    if near in verbs:
+        return told, _line([path[0]], _replaced(words, word, near))
+    return told, elsewhere.get(near) or f"{' '.join(path)} --help"
+
+
+def _option(
+    error: Any, words: Sequence[str], path: Sequence[str], instead: Mapping[str, str]
+) -> tuple[str, str] | None:
+    if len(path) == 1 and words and words[0] in instead:
+        return f"there is no option {words[0]} here", instead[words[0]]
+    name: str = error.option_name
+    options = [one[2:] for param in error.ctx.command.params for one in param.opts if one.startswith("--")]
+    if name.startswith("--") and (near := nearest(name[2:], [*options, "help"])):
+        return f"there is no option {name}", _line([path[0]], _replaced(words, name, f"--{near}"))
+    return None
+
+
+def _missing(param: Any, path: Sequence[str], ctx: Any) -> tuple[str, str]:
+    """What stands in the place of what is missing: of an option whose help lists its values, the first of them."""
+    place = " ".join(path)
+    if param.param_type_name == "option":
+        first, *others = (param.help or "").split(", ")
+        more = f", or another of: {', '.join(others)}" if others else ""
+        return f"{param.opts[0]} is missing", f"{place} {param.opts[0]} {first}{more}"
+    pieces = [piece.strip("{}") for piece in ctx.command.collect_usage_pieces(ctx)[1:]]
+    name = param.make_metavar(ctx).strip("{}").removesuffix("...")
+    return f"{name} is missing", f"{place} {' '.join(pieces)}; {place} --help says more"
+
+
+def _replaced(words: Sequence[str], wrong: str, right: str) -> list[str]:
+    """The words with the first that is wrong, also as --option=wrong or --wrong=value, made right."""
+    for at, word in enumerate(words):
+        if word == wrong:
+            return [*words[:at], right, *words[at + 1 :]]
+        left, equals, value = word.partition("=")
+        if equals and wrong in (left, value):
+            joined = f"{right}={value}" if left == wrong else f"{left}={right}"
+            return [*words[:at], joined, *words[at + 1 :]]
+    return list(words)
+
+
+def _line(program: Sequence[str], words: Sequence[str]) -> str:
+    return shlex.join([*program, *words])
