@@ -212,11 +212,13 @@ def _read_file(path: Path | None, environ: Mapping[str, str]) -> tuple[Path, dic
     file = default_path(environ) if path is None else path
     required = path is not None or bool(environ.get(PREFIX + "CONFIG"))
     try:
-        data = read_toml(file.read_bytes().decode())
+        data = read_toml(file.read_bytes().decode().removeprefix("\ufeff"))  # as some editors begin a file
     except FileNotFoundError:
         if required:
             raise ConfigInvalid(f"{file} does not exist", suggestion="ai-session config init writes one") from None
         return file, {}
+    except UnicodeDecodeError:
+        raise ConfigInvalid(f"{file} is no text in UTF-8", suggestion="save it anew, as UTF-8") from None
     except (OSError, ValueError) as error:
         raise ConfigInvalid(f"{file}: {error}", suggestion="fix the file, or move it away") from None
     values: dict[str, Any] = {}

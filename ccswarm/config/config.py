@@ -24,6 +24,7 @@ from pydantic.fields import FieldInfo
 
 from ccswarm.config import starters
 from ccswarm.config.files import find, own, state_directory
+from ccswarm.config.programs import read_text
 from ccswarm.config.settings import AgentSettings, NotifySettings, Section, ServerSettings, Settings, reach_problems
 from ccswarm.config.trust import (
     Change,
@@ -455,8 +456,8 @@ def _text(content: Content) -> str:
         raise ConfigInvalid(f"{content.named} does not exist", suggestion="ccswarm init writes a configuration")
     try:
         return content.data.decode()
-    except UnicodeDecodeError as error:
-        raise ConfigInvalid(f"{content.named} cannot be read: {error}", suggestion="fix the file") from None
+    except UnicodeDecodeError:
+        raise ConfigInvalid(f"{content.named} is no text in UTF-8", suggestion="save it anew, as UTF-8") from None
 
 
 def read_toml(text: str) -> dict[str, Any]:
@@ -467,7 +468,7 @@ def read_toml(text: str) -> dict[str, Any]:
 def parsed(text: str, where: str) -> _Table:
     """Any TOML, or a JSON object, as plain values. Raises ConfigInvalid."""
     try:
-        return json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+        return read_text(text)
     except (ValueError, RecursionError) as error:
         raise ConfigInvalid(f"{where}: {error}", suggestion="fix what is not TOML there") from None
 
@@ -516,6 +517,8 @@ def _message(kind: str, message: str, place: _Place, whole: type[Section]) -> st
         model = _model(place[:-1], whole)
         if model is AgentSettings and place[-1] in OF_BRAINS:
             return f"is not known: it belongs in the agent's settings = {{ {place[-1]} = … }}"
+        if place == ("mcpServers",):
+            return "is not known: a server is a table [[mcp.servers]] with its name and its command"
         near = difflib.get_close_matches(str(place[-1]), list(model.model_fields), n=1) if model else []
         return "is not known" + (f" (did you mean {near[0]}?)" if near else "")
     return message.removeprefix("Input ")

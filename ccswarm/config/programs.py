@@ -77,11 +77,16 @@ class Directories:
         return any(path.startswith(f"{one}/") for one in self.inside)
 
 
+def read_text(text: str) -> Any:
+    """What TOML, or a JSON object, says; some editors put a byte order mark before it. Raises ValueError."""
+    text = text.removeprefix("\ufeff")
+    return json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+
+
 def tables_in(data: bytes | None) -> dict[str, Any]:
     """What a TOML or JSON text says; nothing where it is neither: that is told when it is read."""
     try:
-        text = (data or b"").decode()
-        found = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+        found = read_text((data or b"").decode())
     except (ValueError, RecursionError):
         return {}
     plan = _table(found).get("ccswarmPlan")

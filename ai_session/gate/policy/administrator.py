@@ -97,7 +97,7 @@ def read(path: Path = FILE, owner: int = ROOT, look: Callable[[str], os.stat_res
     if text is None:
         return Administrator()
     try:
-        return Administrator(str(path), Bounds.model_validate(read_toml(text)))
+        return Administrator(str(path), Bounds.model_validate(read_toml(text.removeprefix("\ufeff"))))
     except ValidationError as error:
         found = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
         raise ConfigInvalid(f"{path}: {found}", suggestion=DOCUMENTED) from None

@@ -340,7 +340,7 @@ class CliBrain:
         try:
             settings = _checked(settings_of(agent.settings, agent.name), agent.name)
         except PlanInvalid as error:
-            return [f"{error.message}; {error.suggestion}"]
+            return [f"{error.message.removeprefix(f'agent {agent.name}: ')}; {error.suggestion}"]
         found: list[str] = []
         program = settings.command[0] if settings.command else settings.program
         if not shutil.which(program):

@@ -41,7 +41,8 @@ def settings_of(given: Mapping[str, Any], agent: str) -> CliSettings:
     try:
         found = CliSettings.model_validate({name: value for name, value in given.items() if name not in OURS})
     except ValidationError as error:
-        told = "; ".join(f"settings.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        said = [(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors()]
+        told = "; ".join(f"settings.{place}: {why}" for place, why in said).replace(": Field required", " is missing")
         known = ", ".join(CliSettings.model_fields)
         raise PlanInvalid(f"agent {agent}: {told}", suggestion=f"settings of brain cli: {known}") from None
     return found

@@ -77,6 +77,15 @@ def test_lists_and_tables_come_from_variables_too(tmp_path: Path) -> None:
     assert (session.env_allow, session.env) == (("HOME", "LC_*"), {"A": "1"})
 
 
+def test_a_file_as_editors_of_windows_write_it_is_read_and_one_in_utf_16_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_bytes(b"\xef\xbb\xbf[session]\r\nrows = 30\r\n")
+    assert config.load(file, environ={"HOME": str(tmp_path)}).session.rows == 30
+    file.write_bytes("[session]\n".encode("utf-16"))
+    with pytest.raises(ConfigInvalid, match="is no text in UTF-8"):
+        config.load(file, environ={"HOME": str(tmp_path)})
+
+
 @pytest.mark.parametrize(
     ("text", "message", "suggestion"),
     [
@@ -88,6 +97,7 @@ def test_lists_and_tables_come_from_variables_too(tmp_path: Path) -> None:
         ("[session]\nbackend = 'a.b'\n", "session.backend: ", ""),
         ("session = 3\n", "session: ", ""),
         ("[session\n", "config.toml: ", "fix the file"),
+        ("\ufeff[sesion]\n", "sesion: is not a setting", "did you mean session?"),
     ],
 )
 def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str, message: str, suggestion: str) -> None:

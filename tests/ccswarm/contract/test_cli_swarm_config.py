@@ -56,6 +56,17 @@ def test_check_names_every_problem_with_its_place(desk: Desk) -> None:
     assert error["suggestion"]
 
 
+def test_a_file_as_editors_of_windows_write_it_is_read_and_what_is_none_is_named(desk: Desk) -> None:
+    desk.file.write_bytes(b"\xef\xbb\xbf" + agent("ada").replace("\n", "\r\n").encode())
+    assert desk.json("config", "check")["agents"] == ["ada"]
+    for text, told in (
+        ("[swarm]\n".encode("utf-16"), "ccswarm.toml is no text in UTF-8"),
+        (b"[mcpServers.x]\ncommand = 'x'\n", "mcpServers is not known: a server is a table [[mcp.servers]]"),
+    ):
+        desk.file.write_bytes(text)
+        assert told in desk.json("config", "check", code=2)["error"]["message"]
+
+
 def test_check_looks_at_tasks_and_at_what_is_loaded_by_name(desk: Desk) -> None:
     steps = '[[tasks]]\nid = "t"\nneeds = ["u"]\nsteps = [{ id = "s", tool = "none.x" }]\n'
     desk.rewrite(agent("ada", "*") + steps)

@@ -86,6 +86,7 @@ def test_files_that_words_name(here: Path, line: str, files: set[str]) -> None:
     text = (
         f'[[mcp.servers]]\nname = "a"\ncommand = {json.dumps(line.format(here=here) if "{here}" in line else line)}\n'
     )
+    assert tables_in(b"\xef\xbb\xbf" + text.encode()) == tables_in(text.encode()), "as it is read"
     (command,) = commands_in(tables_in(text.encode()))
     assert found(here, command) == files
 
