@@ -101,16 +101,19 @@ def with_notices(result: ToolResult, notices: Sequence[Notice]) -> ToolResult:
     return replace(result, text=f"[{sentence(rows)}]\n{result.text}", structured=structured)
 
 
-def masked(result: ToolResult, mask: Callable[[str], Steps[tuple[str, int]]]) -> Steps[tuple[ToolResult, int]]:
-    """The result with every text run through ``mask``, and how much was masked in the main one."""
+def masked(
+    result: ToolResult, mask: Callable[[str], Steps[tuple[str, int]]], clean: Callable[[str], bool] = lambda _: False
+) -> Steps[tuple[ToolResult, int]]:
+    """The result with every text run through ``mask`` that is not known to be ``clean``, and how much was masked in the
+    main one."""
     text, count = yield from mask(result.text)
-    structured = yield from _masked(result.structured, mask)
+    structured = yield from _masked(result.structured, mask, clean)
     # Every call comes by here; replace() would take three times as long.
     shown = ToolResult(text, structured, result.is_error, result.call_id, result.meta, result.question, result.state)
     return shown, count
 
 
-def _masked(value: Any, mask: Callable[[str], Steps[tuple[str, int]]]) -> Steps[Any]:
+def _masked(value: Any, mask: Callable[[str], Steps[tuple[str, int]]], clean: Callable[[str], bool]) -> Steps[Any]:
     if isinstance(value, str):
         shown, _ = yield from mask(value)
         return shown
@@ -119,13 +122,14 @@ def _masked(value: Any, mask: Callable[[str], Steps[tuple[str, int]]]) -> Steps[
     if isinstance(value, Mapping):
         pairs: dict[Any, Any] = {}
         for name, item in value.items():  # pyright: ignore[reportUnknownVariableType]
-            plain = item is None or item.__class__ is int  # pyright: ignore[reportUnknownMemberType]
-            pairs[name] = item if plain else (yield from _masked(item, mask))
+            kind: type = item.__class__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            plain = item is None or kind is int or kind is float or (kind is str and clean(item))  # pyright: ignore[reportUnknownArgumentType]
+            pairs[name] = item if plain else (yield from _masked(item, mask, clean))
         return pairs
     if isinstance(value, list | tuple):
         items: list[Any] = []
         for item in value:  # pyright: ignore[reportUnknownVariableType]
-            items.append((yield from _masked(item, mask)))
+            items.append((yield from _masked(item, mask, clean)))
             yield
         return items
     return value

@@ -175,7 +175,7 @@ class CallSteps:
         """The result without secrets. A question was masked when it was made."""
         if result.question:
             return result
-        steps = masked(result, self.parts.masking.mask)
+        steps = masked(result, self.parts.masking.mask, self.parts.masking.is_clean)
         result, count = await self.parts.sessions.turns.run(rate_key(self.call.principal), steps)
         if count:
             self.trace.facts["redactions"] = count

@@ -59,6 +59,9 @@ SHORT_BYTES = 2048
 INTERRUPT = b"\x03"
 """What Ctrl-C sends."""
 
+USE_SECONDS = 1.0
+"""How much older the time of the last use may be that a daemon leaves to the next."""
+
 READY_SECONDS = 0.3
 """How long the ready mark is waited for before typing ahead; a prompt replaced by the person sends none."""
 
@@ -150,6 +153,7 @@ class Session:
         """The command with which the shell ended, where that is known; why the session ended it, if it did."""
         self.viewers, self._claimed, self._seq = 0, False, 0
         self.used_at = last_use(directory) or spec.created_at
+        self._use_kept = self.used_at
         """When a command began or ended, somebody typed or stopped watching, or an agent looked at it, last."""
         self._shown = self._read_back = self._reads = 0
         self.own_size: tuple[int, int] | None = None
@@ -238,9 +242,11 @@ class Session:
             await self.changed()
 
     def touch(self) -> None:
-        """It is in use now."""
-        self.used_at = time.time()
-        note_use(self.directory, self.used_at)
+        """It is in use now, which is kept where the last time that is kept is older."""
+        before, self.used_at = self.used_at, time.time()
+        if max(self.used_at - before, self.used_at - self._use_kept) >= USE_SECONDS:
+            self._use_kept = self.used_at
+            note_use(self.directory, self.used_at)
 
     @property
     def in_use(self) -> bool:

@@ -116,6 +116,10 @@ class Masking:
         """``text`` without secrets, and how many were masked."""
         return self._redactor.redacting(text) if self._enabled else _as_it_is(text)
 
+    def is_clean(self, text: str) -> bool:
+        """Whether it is known without a look that there is no secret in it."""
+        return self._redactor.is_clean(text)
+
     def masked(self, text: str) -> str:
         """``text``, which is short, without secrets."""
         if self._redactor.is_clean(text):

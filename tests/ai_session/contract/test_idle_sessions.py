@@ -16,7 +16,7 @@ from ai_session.errors import SessionNotFound
 from ai_session.sessions import wait
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.ownership import Visibility
-from ai_session.sessions.session import Session
+from ai_session.sessions.session import USE_SECONDS, Session
 from ai_session.sessions.spec import SessionDefaults, last_use
 from ai_session.sessions.viewer import Viewer
 from ai_session.sessions.visible import VisibleSessions
@@ -109,7 +109,7 @@ async def test_what_counts_as_use_and_that_the_next_daemon_knows_it(manager: Ses
         before = time.time()
         await act()
         kept, counts = last_use(session.directory), session.used_at >= before
-        assert not counts or kept == pytest.approx(session.used_at, abs=1e-3)
+        assert not counts or kept == pytest.approx(session.used_at, abs=USE_SECONDS)
         return counts
 
     async def command() -> None:
@@ -136,7 +136,7 @@ async def test_what_counts_as_use_and_that_the_next_daemon_knows_it(manager: Ses
     await following.adopt()
     again = following.find(spec.session_id)
     assert again is not None
-    assert again.used_at == pytest.approx(used, abs=1e-3)
+    assert again.used_at == pytest.approx(used, abs=USE_SECONDS)
     await following.stop()
 
 
