@@ -1,0 +1,115 @@
+"""mini-swe-agent in a terminal of ai-session: sandboxed, on the audit log, and ``ai-session attach`` joins it.
+
+    from minisweagent.agents.default import DefaultAgent
+    agent = DefaultAgent(model, AiSessionEnvironment(directory="~/shop"), …)
+
+Unlike the environments that start a shell for each action, this one keeps the directory, variables and functions that
+an action leaves.
+"""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Any, Self
+
+from minisweagent.exceptions import Submitted
+from minisweagent.utils.serialize import recursive_merge
+from pydantic import BaseModel
+
+import ai_session
+
+SUBMITTED = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+"""What an agent prints before its answer when it is done."""
+
+
+class AiSessionEnvironmentConfig(BaseModel):
+    """``session`` names one that stays and may be there already; ``profile`` asks for another sandbox profile."""
+
+    session: str = ""
+    directory: str = "."
+    profile: str = ""
+    env: dict[str, str] = {}
+    timeout: float = 30
+
+
+class AiSessionEnvironment:
+    """See minisweagent.Environment. ``close`` it at the end, or use it in a ``with`` block."""
+
+    def __init__(self, *, config_class: type[AiSessionEnvironmentConfig] = AiSessionEnvironmentConfig, **kwargs: Any):
+        self.config = config_class(**kwargs)
+        self._session: ai_session.Session | None = None
+
+    def execute(self, action: dict[str, Any], cwd: str = "", *, timeout: float | None = None) -> dict[str, Any]:
+        """Run a command. One that does not end in time is interrupted; what the policy refuses is told as output."""
+        command, seconds = str(action.get("command", "")), timeout or self.config.timeout
+        if cwd:
+            command = f"cd {_quoted(cwd)} && {{ {command}\n}}"
+        try:
+            output = self._run(command, seconds)
+        except ai_session.AiSessionError as error:
+            output = _failed("", error.code, f"{error.message}; {error.suggestion}")
+        self._check_finished(output)
+        return output
+
+    def get_template_vars(self, **kwargs: Any) -> dict[str, Any]:
+        """What templates may name."""
+        return recursive_merge(self.config.model_dump(), platform.uname()._asdict(), self.config.env, kwargs)
+
+    def serialize(self) -> dict[str, Any]:
+        """What a trajectory says of it."""
+        name = f"{type(self).__module__}.{type(self).__name__}"
+        facts = {"environment": self.config.model_dump(mode="json"), "environment_type": name}
+        return {"info": {"config": facts}}
+
+    def close(self) -> None:
+        """End the session, unless it was named."""
+        session, self._session = self._session, None
+        if session and not self.config.session:
+            session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, command: str, seconds: float) -> dict[str, Any]:
+        try:
+            running = self._open().start(command)
+        except ai_session.AiSessionError as error:
+            if error.code != "session_exited":
+                raise
+            self._session = None  # an action ended the shell: this one has a new one
+            running = self._open().start(command)
+        done = running.wait(seconds)
+        if done.status == "running":
+            waits = f"it waits for input ({done.input_mode})" if done.input_mode else f"it took more than {seconds:g} s"
+            done = running.interrupt()
+            return _failed(done.output, "TimeoutExpired", f"the command was interrupted: {waits}")
+        code = -1 if done.exit_code is None else done.exit_code
+        return {"output": done.output, "returncode": code, "exception_info": ""}
+
+    def _open(self) -> ai_session.Session:
+        if self._session is None:
+            config = self.config
+            self._session = ai_session.open(
+                config.session, directory=Path(config.directory).expanduser(), profile=config.profile, env=config.env
+            )
+        return self._session
+
+    def _check_finished(self, output: dict[str, Any]) -> None:
+        """Raises Submitted where the agent says that it is done."""
+        first, _, submission = output["output"].lstrip().partition("\n")
+        if first.strip() == SUBMITTED and output["returncode"] == 0:
+            extra = {"exit_status": "Submitted", "submission": submission}
+            raise Submitted({"role": "exit", "content": submission, "extra": extra})
+
+
+def _failed(output: str, kind: str, why: str) -> dict[str, Any]:
+    extra = {"exception_type": kind, "exception": why}
+    return {"output": output, "returncode": -1, "exception_info": why, "extra": extra}
+
+
+def _quoted(path: str) -> str:
+    return "'" + path.replace("'", "'\\''") + "'"

@@ -1,0 +1,124 @@
+"""A terminal for agents of pydantic-ai: sandboxed, on the audit log, and ``ai-session attach`` joins it.
+
+    agent = Agent(model, toolsets=[TerminalToolset(directory="~/shop")])
+
+The session is opened when the first run begins and closed when the last one is over; one with a name stays.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from pydantic_ai import ModelRetry
+from pydantic_ai.toolsets import FunctionToolset
+
+import ai_session
+from ai_session.api.values import CommandResult
+
+T = TypeVar("T")
+
+MOST_CHARS = 20_000
+"""Of one answer: the beginning and the end of what was printed."""
+
+
+class TerminalToolset(FunctionToolset[Any]):
+    """Runs commands, reads the screen, types and interrupts, in one session."""
+
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        directory: str | os.PathLike[str] = ".",
+        profile: str = "",
+        timeout: float = 60.0,
+        toolset_id: str = "terminal",
+    ) -> None:
+        """``timeout`` ends the wait for a command, never the command."""
+        tools = [self.run_command, self.wait_for_command, self.read_screen, self.send_input, self.interrupt_command]
+        super().__init__(tools, id=toolset_id, sequential=True, max_retries=3)
+        self._name, self._profile = name, profile
+        self._directory = Path(directory).expanduser()
+        self._seconds = timeout
+        self._session: ai_session.aio.Session | None = None
+        self._running: ai_session.aio.Command | None = None
+        self._users = 0
+
+    async def __aenter__(self) -> Self:
+        """Open the session, for the first that enters."""
+        if not self._users:
+            self._session = await ai_session.aio.open(self._name, directory=self._directory, profile=self._profile)
+        self._users += 1
+        return self
+
+    async def __aexit__(self, *error: object) -> bool | None:
+        """Close it, for the last that leaves."""
+        self._users -= 1
+        if not self._users and self._session:
+            session, self._session, self._running = self._session, None, None
+            await session.__aexit__(None, None, None)
+        return None
+
+    async def run_command(self, command: str) -> str:
+        """Run a command in the terminal. Directory, variables and functions stay from one command to the next.
+
+        Args:
+            command: As typed at the prompt of a shell; it may have several lines.
+        """
+        self._running = await _told(self._open.start(command))
+        return await self.wait_for_command()
+
+    async def wait_for_command(self) -> str:
+        """Wait on for the command that still runs, and return what it has printed."""
+        if not self._running:
+            raise ModelRetry("no command runs: use run_command")
+        return _shown(await _told(self._running.wait(self._seconds)))
+
+    async def read_screen(self) -> str:
+        """What the terminal shows now, as of a full-screen program."""
+        return (await _told(self._open.screen())).text
+
+    async def send_input(self, text: str = "", keys: list[str] | None = None) -> str:
+        """Type into the program that runs in the terminal.
+
+        Args:
+            text: Typed as it is; no Enter is added.
+            keys: Pressed after that: Enter, C-c, Escape, Up, F1 …
+        """
+        if text:
+            await _told(self._open.send(text))
+        if keys:
+            await _told(self._open.keys(*keys))
+        return await self.wait_for_command() if self._running else await self.read_screen()
+
+    async def interrupt_command(self) -> str:
+        """End the command that runs, and return what it has printed."""
+        if not self._running:
+            raise ModelRetry("no command runs: use run_command")
+        return _shown(await _told(self._running.interrupt()))
+
+    @property
+    def _open(self) -> ai_session.aio.Session:
+        if not self._session:
+            raise RuntimeError("the toolset is not entered: async with agent, or agent.run")
+        return self._session
+
+
+async def _told(call: Awaitable[T]) -> T:
+    """What the policy refuses, or a person has to agree to, is told to the model."""
+    try:
+        return await call
+    except ai_session.AiSessionError as error:
+        raise ModelRetry(f"{error.message}; {error.suggestion}") from error
+
+
+def _shown(result: CommandResult) -> str:
+    how = f"exit code {result.exit_code}" if result.status == "finished" else result.status
+    if result.input_mode:
+        how = f"waits for input ({result.input_mode})"
+    text, half = result.output, MOST_CHARS // 2
+    if len(text) > MOST_CHARS:
+        text = f"{text[:half]}\n… {len(text) - MOST_CHARS} characters left out …\n{text[-half:]}"
+    return f"{text.rstrip()}\n[{how}; in {result.cwd}]" if result.cwd else f"{text.rstrip()}\n[{how}]"
