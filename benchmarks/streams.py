@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import signal
 import subprocess
 import time
@@ -96,7 +97,7 @@ def keys(person: Person, session: str, stream: int) -> list[float]:
         person.output(stream, lambda shown, key=key: key in shown)
         found.append(time.perf_counter() - begun)
         person.events.clear()
-        time.sleep(GAP_SECONDS)
+        select.select((), (), (), GAP_SECONDS)
     person.tell("type", b"\x15", session_id=session)
     return found
 

@@ -128,7 +128,12 @@ class Notifier:
         await asyncio.gather(*self._sending, return_exceptions=True)
 
     async def _log(self, notice: Notice) -> None:
-        for sent in await self.send(notice):
+        try:
+            ways = await self.send(notice)
+        except Exception:  # nobody waits for it
+            log.exception("a notice could not be sent")
+            return
+        for sent in ways:
             if not sent.problem:
                 self._broken.discard(sent.way)
             elif sent.way not in self._broken:

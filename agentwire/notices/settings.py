@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -24,6 +25,17 @@ class NotifySettings(Protocol):
     def per_minute(self) -> int: ...
     @property
     def seconds(self) -> float: ...
+
+
+def ways(settings: NotifySettings) -> list[str]:
+    """Those that are configured."""
+    return [way for way in ("command", "desktop", "ntfy", "webhook") if getattr(settings, way)]
+
+
+def missing_programs(settings: NotifySettings, path: str) -> list[str]:
+    """What they need and what cannot be run; ``path`` is a value of PATH."""
+    needed = [*settings.command[:1], *(["notify-send"] if settings.desktop else [])]
+    return [program for program in needed if not shutil.which(program, path=path)]
 
 
 def address_problem(url: str) -> str:

@@ -293,18 +293,13 @@ def policy() -> Iterator[Finding]:
 
 def notices() -> Iterator[Finding]:
     """The ways in which the person is notified; nothing is sent."""
+    from agentwire.notices.settings import missing_programs, ways
     from ai_session.config import config
 
-    ways = config.load().notify
-    named = [way for way in ("command", "desktop", "ntfy", "webhook") if getattr(ways, way)]
-    if not named:
-        return
-    programs = [ways.command[0]] if ways.command else []
-    programs += ["notify-send"] if ways.desktop else []
-    path = config.outside_path()
-    if missing := [program for program in programs if not shutil.which(program, path=path)]:
+    configured = config.load().notify
+    if missing := missing_programs(configured, config.outside_path()):
         yield Finding("notices", "warn", f"{', '.join(missing)} cannot be run", "correct [notify]")
-    else:
+    elif named := ways(configured):
         yield Finding("notices", "ok", f"{', '.join(named)}; ai-session notify test tries them")
 
 

@@ -15,6 +15,7 @@ from ccswarm.app import App
 from ccswarm.config import config as files
 from ccswarm.config import starters
 from ccswarm.config.config import Loaded
+from ccswarm.errors import UsageInvalid
 from ccswarm.mcp import McpClient
 from ccswarm.plan.check import plan_problems
 from ccswarm.plan.origin import Origin
@@ -26,6 +27,9 @@ from ccswarm.swarm.project import Project
 __all__ = ["McpClient", "Run", "check", "find_run", "list_runs", "submit", "working"]
 
 AnyPath = str | os.PathLike[str]
+
+_at_work = list[bool]()
+"""Not empty inside of a ``working`` block."""
 
 
 async def check(
@@ -72,9 +76,15 @@ async def list_runs(limit: int = status.FEW_RUNS, *, config: AnyPath | None = No
 @asynccontextmanager
 async def working(*, config: AnyPath | None = None) -> AsyncGenerator[None]:
     """Carries out what is queued, here, until the block is left, as ``ccswarm.working``."""
-    settings = files.load(_path(config), remember_absent=True).settings
-    async with app.working(settings, files.state_directory(), files.server_environment()):
-        yield
+    if _at_work:
+        raise UsageInvalid("this process carries runs out already", suggestion="use one working block at a time")
+    _at_work.append(True)
+    try:
+        settings = files.load(_path(config), remember_absent=True).settings
+        async with app.working(settings, files.state_directory(), files.server_environment()):
+            yield
+    finally:
+        _at_work.clear()
 
 
 class Run:

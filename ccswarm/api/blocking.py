@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, aclosing, contextmanager
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -95,13 +96,21 @@ class Run:
 
         Each has ``event``, ``task``, ``at`` and ``facts``.
         """
-        with start_blocking_portal() as portal:
-            stream = self._run.events(follow=follow)
+        told = SimpleQueue[RunEvent | None]()
+
+        async def read() -> None:
             try:
-                while event := portal.call(anext, stream, None):
-                    yield event
+                async with aclosing(self._run.events(follow=follow)) as events:
+                    async for event in events:
+                        told.put(event)
             finally:
-                portal.call(stream.aclose)
+                told.put(None)
+
+        with start_blocking_portal() as portal:  # whatever ends the block earlier ends the reading
+            reading = portal.start_task_soon(read)
+            while event := told.get():
+                yield event
+            reading.result()
 
     def diff(self, task: str = "") -> list[WorkDiff]:
         """What its tasks changed in their clones, or one task and its parts; without those that changed nothing.

@@ -269,7 +269,20 @@ def clones(config: Path | None) -> Iterator[Finding]:
         yield Finding("clones", "warn" if 0 < most < size else "ok", detail, "ccswarm clean")
 
 
-CHECKS = (program, state, configuration, git, clones, logins, servers, engine, journal)
+def notices(_: Path | None) -> Iterator[Finding]:
+    """The ways in which the person is told of runs; nothing is sent."""
+    from agentwire.notices.settings import missing_programs, ways
+    from ccswarm.config import config as files
+
+    configured = files.notify_settings()
+    path = program_path.environment(files.server_environment())["PATH"]
+    if missing := missing_programs(configured, path):
+        yield Finding("notices", "warn", f"{', '.join(missing)} cannot be run", f"correct [notify] of {files.own()}")
+    elif named := ways(configured):
+        yield Finding("notices", "ok", f"{', '.join(named)}; ccswarm notify test tries them")
+
+
+CHECKS = (program, state, configuration, git, clones, logins, servers, engine, journal, notices)
 
 
 def _git(*words: str, cwd: str, env: dict[str, str]) -> tuple[int, str]:

@@ -35,6 +35,16 @@ for code in re.findall(r"^```python\n(.*?)^```$", open(sys.argv[1]).read(), re.M
     wanted = re.findall(r"print\(.*\)  # (.*)$", code, re.MULTILINE)
     if said.getvalue().splitlines() != wanted:
         sys.exit(f"{code}\nprinted {said.getvalue()!r}")
+ccswarm = names["ccswarm"]
+with ccswarm.working():
+    try:
+        with ccswarm.working():
+            sys.exit("two blocks at a time")
+    except ccswarm.SwarmError as error:
+        assert error.code == "usage_invalid", error
+    run = ccswarm.submit("note.toml")
+    assert next(run.events()).event == "run.started"
+    run.wait()
 """
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from ai_session.cli import doctor
 from tests.ai_session.contract.asking import client, error_of, greet
 from tests.ai_session.contract.command_line import CommandLine
-from tests.ai_session.contract.wire import stop_daemons
-from tests.conftest import WINDOWS, new_home
+from tests.ai_session.contract.wire import living_in, stop_daemons
+from tests.conftest import WINDOWS, environment, new_home
 from tests.told import Told, told_in
 
 RULE = '[[policy.rules]]\nid = "ask"\ndecision = "ask"\ncommands = ["halt now"]\n'
@@ -58,8 +59,14 @@ def test_a_person_tries_the_ways(home: Path, told: Told) -> None:
     line = CommandLine(home)
     assert json.loads(line.out("notify", "test", "--json")) == {"sent": [{"way": "command", "problem": ""}]}
     assert told.next()["event"] == "test"
+    with environment(living_in(home)):
+        (finding,) = doctor.notices()
+    assert (finding.state, finding.detail) == ("ok", "command; ai-session notify test tries them")
     told.program.chmod(0o600)
     try:
         assert "is not a program that can be run" in line.run("notify", "test", code=1).stdout
+        with environment(living_in(home)):
+            (finding,) = doctor.notices()
+        assert (finding.state, finding.detail) == ("warn", f"{told.program} cannot be run")
     finally:
         told.program.chmod(0o755)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ccswarm.cli import doctor
 from ccswarm.config import config
 from ccswarm.telemetry.base import Known, Telemetry
 from ccswarm.telemetry.notices import make_notifier, telling
@@ -77,6 +78,8 @@ def test_no_project_and_no_plan_says_where_a_person_is_told(home: Path) -> None:
 
 def test_a_way_that_changed_since_it_was_used_is_not_taken(home: Path, told: Told) -> None:
     desk, own = Desk(home), home / ".config/ccswarm/config.toml"
+    (finding,) = doctor.notices(None)
+    assert (finding.state, finding.detail) == ("ok", "command; ccswarm notify test tries them")
     agreed(own, desk.state)
     own.write_text(own.read_text() + 'ntfy = "http://127.0.0.1:1/"\n')
     assert "no way to notify you" in desk.run("notify", "test", code=2).err
