@@ -26,6 +26,7 @@ SECTIONS: dict[str, dict[str, Callable[[], Any]]] = {
         "record": lambda: import_module("ai_session.cli.record").app,
     },
     "People": {
+        "top": lambda: import_module("ai_session.cli.top").top,
         "console": lambda: import_module("ai_session.cli.console").console,
         "approvals": lambda: import_module("ai_session.cli.approvals").approvals,
         "approve": lambda: import_module("ai_session.cli.approvals").approve,

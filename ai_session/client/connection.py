@@ -59,11 +59,7 @@ class ControlClient:
         self._socket.close()
         if self._redial is None:
             raise _gone("it closed the connection")
-        _wait_for_end(self.hello.get("pid", 0))
-        if not _sessions_left():
-            raise DaemonUnavailable(
-                "the daemon was stopped, and its sessions ended", suggestion="ai-session new opens one"
-            )
+        follow(self.hello.get("pid", 0))
         self._begin(_dialled(self._redial))
 
     def request(self, method: str, /, **params: Any) -> Any:
@@ -237,6 +233,16 @@ def _dialled(dial: Callable[[], socket.socket]) -> socket.socket:
         return dial()
     except relay.Unreachable as error:
         raise error_named({"code": error.code, "message": error.message, "suggestion": error.suggestion}) from None
+
+
+def follow(pid: int) -> None:
+    """Returns when the daemon ``pid`` has ended and another may be dialled.
+
+    Raises DaemonUnavailable where it was stopped and its sessions ended.
+    """
+    _wait_for_end(pid)
+    if not _sessions_left():
+        raise DaemonUnavailable("the daemon was stopped, and its sessions ended", suggestion="ai-session new opens one")
 
 
 def _wait_for_end(pid: int) -> None:

@@ -191,6 +191,14 @@ class Screen:
             alternate_screen=self._in_alternate_screen(),
         )
 
+    def styled(self) -> str:
+        """The grid as lines of text with the sequences that colour it, and no others."""
+        return (
+            _format(self._terminal, (0, 0), (self.cols - 1, self.rows - 1))
+            .replace(b"\r\n", b"\n")
+            .decode(errors="replace")
+        )
+
     def replies(self) -> bytes:
         """What the terminal has to answer to the program since last asked; at most 4 kB of it is kept."""
         answer = bytes(self._replies)

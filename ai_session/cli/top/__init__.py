@@ -1,0 +1,48 @@
+"""The verb top: what waits for a person, all sessions and a live terminal, on one screen that stays open."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from agentwire.cli.options import Json
+from agentwire.cli.output import leave, show_json, show_rows
+from agentwire.visible import visible
+from ai_session.cli.output import EXIT_UNAVAILABLE, report
+from ai_session.client.connection import connect
+
+
+def top(as_json: Json = False) -> None:
+    """Watch what waits for your answer and all sessions, in this terminal.
+
+    The session that is chosen is shown as it runs; Enter attaches to it, q ends. Questions are answered with the keys
+    that they name. Piped, or with --json, it is told once how everything stands.
+    """
+    if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        tell_once(as_json)
+        return
+    from ai_session.cli.top.app import Top
+
+    app = Top()
+    app.run()
+    if app.ended is not None:
+        report(app.ended, as_json=False)
+        leave(EXIT_UNAVAILABLE)
+
+
+def tell_once(as_json: bool) -> None:
+    """Questions and sessions as they are now."""
+    with connect() as client:
+        questions: list[dict[str, Any]] = client.request("approvals")["questions"]
+        sessions = client.call("list_sessions").structured["sessions"]
+    if as_json:
+        show_json({"questions": questions, "sessions": sessions})
+        return
+    rows = [
+        {"name": one["question_id"], "state": "asks", "about": visible(one["message"].strip().partition("\n")[0])}
+        for one in questions
+    ]
+    for one in sessions:
+        running = one.get("running", {}).get("command", "").partition("\n")[0]
+        rows.append({"name": one["name"], "state": one["state"], "about": running or one["working_directory"]})
+    show_rows(rows, ("name", "state", "about"))

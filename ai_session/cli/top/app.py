@@ -1,0 +1,363 @@
+"""The screen of the verb top: a list of what asks and what runs, and below it what is chosen, whole or live."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual import events, work
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.timer import Timer
+from textual.widgets import DataTable, Static
+
+from agentwire.visible import visible
+from ai_session.cli.question_panel import CHOICES, KEYS, NOT_YET, OTHERS, QUIET_SECONDS, UNSIGNED
+from ai_session.cli.top.feed import Event, Feed
+from ai_session.cli.top.pane import Pane
+from ai_session.errors import AiSessionError
+
+MAX_ROWS = 500
+SECONDS_SHOWN = 1.0
+"""How often times on the screen go on."""
+
+WORDS = {"waiting_input": "waits for input", "exited": "ended"}
+SIGNS = {"waiting_input": "⌨", "running": "●", "starting": "●", "stopped": "‖", "exited": "×", "lost": "×"}
+TONES = {"waiting_input": "yellow", "stopped": "yellow", "lost": "red", "exited": "dim"}
+HINTS = "Enter attach · i interrupt · ↑↓ choose · q quit"
+EMPTY = "No sessions. Open one: ai-session new"
+NOT_WHOLE = "read it to the end: PgDn"
+
+Facts = Mapping[str, Any]
+
+
+class Top(App[None]):
+    """Runs until q, or until there is no daemon any more; ``ended`` then says why."""
+
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    #head { height: 1; text-style: bold; }
+    #list { height: auto; max-height: 40%; overflow-x: hidden; scrollbar-size-vertical: 1; }
+    #name { height: 1; background: $panel; }
+    #pane, #question { height: 1fr; }
+    #hints { height: 1; color: $text-muted; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,ctrl+c", "quit", priority=True),
+        Binding("i", "interrupt"),
+        *(
+            Binding("escape" if key == "\x1b" else key, f"answer('{key if key != chr(27) else 'escape'}')")
+            for key in KEYS
+        ),
+        Binding("pagedown", "read_on(1)", priority=True),
+        Binding("pageup", "read_on(-1)", priority=True),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: AiSessionError | None = None
+        self._feed = Feed()
+        self._table: DataTable[Text] = DataTable(id="list", cursor_type="row", show_header=False)
+        self._sessions: dict[str, Facts] = {}
+        self._commands: dict[str, Facts] = {}
+        self._questions: dict[str, Facts] = {}
+        self._later: set[str] = set()
+        self._chosen = ""
+        self._stream: int | None = None
+        self._streams: set[int] = set()
+        self._shown_at = self._last_key = 0.0
+        self._quiet_seconds = self._pressed_at = 0.0
+        self._arming: Timer | None = None
+        self._remark = ""
+
+    def compose(self) -> ComposeResult:
+        """The widgets, from top to bottom."""
+        yield Static(id="head")
+        yield self._table
+        yield Static(id="name")
+        yield Pane(id="pane")
+        yield VerticalScroll(Static(id="text"), id="question", can_focus=False)
+        yield Static(id="hints")
+
+    def on_mount(self) -> None:
+        """Begin to listen."""
+        self._table.add_column("", width=1)
+        self._table.add_columns("name", "state", "about")
+        self._table.focus()
+        self._list()
+        self._listen()
+        self.set_interval(SECONDS_SHOWN, self._list)
+
+    async def on_event(self, event: events.Event) -> None:
+        """Notes how long no key was pressed before this one: what is typed for something else must not answer."""
+        if (
+            isinstance(event, events.Key) and event.time != self._pressed_at
+        ):  # it comes by here once more on its way back
+            self._pressed_at = event.time
+            now = time.monotonic()
+            self._quiet_seconds = now - max(self._last_key, self._shown_at)
+            self._last_key = now
+            self._remark = ""
+            self._arm()
+        await super().on_event(event)
+
+    def _arm(self) -> None:
+        """Say when keys answer again."""
+        if self._arming is not None:
+            self._arming.stop()
+        self._arming = self.set_timer(QUIET_SECONDS, self._show_hints)
+
+    @work
+    async def _listen(self) -> None:
+        try:
+            async for event in self._feed.events():
+                self._hear(event)
+        except AiSessionError as error:
+            self.ended = error
+            self.exit()
+
+    def _hear(self, event: Event) -> None:
+        facts, pane = event.facts, self.query_one(Pane)
+        match facts["event"]:
+            case "connected":
+                self._stream = None
+                self._begin()
+            case "changes":
+                for change in facts["changes"]:
+                    self._changed(change)
+                self._list()
+            case "output" | "screen" if facts["stream"] == self._stream:
+                size = (facts["rows"], facts["cols"]) if facts["event"] == "screen" else None
+                pane.draw(event.data, size)
+                self._feed.tell("acknowledge", stream=self._stream, offset=facts["next"])
+            case "size" if facts["stream"] == self._stream:
+                pane.resized(facts["rows"], facts["cols"])
+            case "cursor_expired":
+                self._begin()
+            case _:
+                pass
+
+    @work(exclusive=True, group="begin")
+    async def _begin(self) -> None:
+        """All anew, of a daemon that was not heard before."""
+        try:
+            await self._feed.ask("changes")
+            await self._learn()
+        except AiSessionError as error:
+            self._say(error)
+            return
+        self._list()
+        self._look()
+
+    async def _learn(self) -> None:
+        listed = await self._feed.call("list_sessions")
+        self._sessions = {one["session_id"]: one for one in listed["sessions"]}
+        ran = await self._feed.call("query_commands", count=MAX_ROWS)
+        self._commands = {one["session_id"]: one for one in reversed(ran["commands"])}
+        await self._learn_questions()
+
+    async def _learn_questions(self) -> None:
+        asked = (await self._feed.ask("approvals"))["questions"]
+        self._questions = {one["question_id"]: one for one in asked}
+
+    def _changed(self, change: Facts) -> None:
+        session_id = change.get("session_id", "")
+        match change["kind"]:
+            case "session" if change.get("gone"):
+                self._sessions.pop(session_id, None)
+            case "session" if session_id in self._sessions:
+                self._sessions[session_id] = {**self._sessions[session_id], **change}
+            case "session" | "questions":
+                self._learn_anew()
+            case "command":
+                self._learn_command(session_id)
+            case _:
+                pass
+
+    @work(exclusive=True, group="learn")
+    async def _learn_anew(self) -> None:
+        try:
+            await self._learn()
+        except AiSessionError as error:
+            self._say(error)
+        self._list()
+
+    @work
+    async def _learn_command(self, session_id: str) -> None:
+        try:
+            ran = await self._feed.call("query_commands", session_id=session_id, count=1)
+        except AiSessionError:
+            return  # gone meanwhile
+        if ran["commands"]:
+            self._commands[session_id] = ran["commands"][0]
+            self._list()
+
+    def _list(self) -> None:
+        """Draw the list anew. What is chosen stays chosen, whatever comes before it."""
+        waiting = [one for name, one in self._questions.items() if name not in self._later]
+        sessions = sorted(self._sessions.values(), key=lambda one: one["name"])
+        rows = {one["question_id"]: self._question_row(one) for one in waiting}
+        rows |= {one["session_id"]: self._session_row(one) for one in sessions[:MAX_ROWS]}
+        if self._chosen not in rows:
+            self._choose(next(iter(rows), ""))
+        table = self._table
+        with self.batch_update():
+            table.clear()
+            for key, cells in rows.items():
+                table.add_row(*cells, key=key)
+            if self._chosen in rows:
+                table.move_cursor(row=table.get_row_index(self._chosen))
+        asks = f"{len(waiting)} waiting for your answer" if waiting else "nothing waits for your answer"
+        count = f"{len(sessions)} session{'' if len(sessions) == 1 else 's'}"
+        self.query_one("#head", Static).update(
+            Text.assemble(f"ai-session  {count}, ", (asks, "yellow" if waiting else ""))
+        )
+        self._show_hints()
+
+    def _question_row(self, question: Facts) -> tuple[Text, ...]:
+        session = self._sessions.get(question.get("session_id") or "", {}).get("name", "")
+        lines = [line.strip() for line in question["message"].split("\n") if line.startswith("    ") and line.strip()]
+        about = lines[0] if lines else question["message"].strip().partition("\n")[0]
+        return (
+            Text("◆", "bold yellow"),
+            Text(visible(session or question["client"] or "a client")),
+            Text("asks you", "yellow"),
+            Text(visible(about)),
+        )
+
+    def _session_row(self, session: Facts) -> tuple[Text, ...]:
+        state: str = session["state"]
+        command = self._commands.get(session["session_id"], {})
+        word, tone = WORDS.get(state, state), TONES.get(state, "")
+        if state == "ready" and command.get("exit_code"):
+            word, tone = f"exit {command['exit_code']}", "red"
+        elif command.get("status") == "running" and state != "exited":
+            word = f"{word} {span(time.time() - command['started_at'])}"
+        if who := session.get("typing_by"):
+            word, tone = f"{who} types", "blue"
+        text: str = command.get("command", "").partition("\n")[0] or session["working_directory"]
+        return Text(SIGNS.get(state, "○"), tone), Text(session["name"]), Text(visible(word), tone), Text(visible(text))
+
+    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+        """Another row is chosen, by the person or because the list was drawn anew."""
+        key = event.row_key.value or ""
+        if key and event.cursor_row == self._table.cursor_row and key != self._chosen:
+            self._choose(key)
+
+    def on_data_table_row_selected(self) -> None:
+        """Enter."""
+        if session := self._sessions.get(self._chosen):
+            with self.suspend():
+                subprocess.run([sys.executable, "-P", "-m", "ai_session", "attach", session["name"]], check=False)
+            self.refresh()
+
+    def _choose(self, key: str) -> None:
+        self._chosen = key
+        self._shown_at = time.monotonic()
+        self._arm()
+        self._look()
+
+    @work(exclusive=True, group="look")
+    async def _look(self) -> None:
+        """Show what is chosen."""
+        pane, scroll = self.query_one(Pane), self.query_one("#question", VerticalScroll)
+        question = self._questions.get(self._chosen)
+        pane.display, scroll.display = question is None, question is not None
+        name, self._stream = self.query_one("#name", Static), None
+        for stream in self._streams:
+            self._feed.tell("close_stream", stream=stream)
+        self._streams.clear()
+        self._show_hints()
+        if question is not None:
+            name.update(Text(f" {visible(question['client'] or 'a client')} asks, in {visible(question['directory'])}"))
+            self.query_one("#text", Static).update(Text(visible(question["message"].expandtabs(), lines=True)))
+            scroll.scroll_home(animate=False)
+            return
+        pane.clear("" if self._sessions else EMPTY)
+        session = self._sessions.get(self._chosen)
+        name.update(Text(f" {session['name']}  {session['working_directory']}" if session else ""))
+        if session is None:
+            return
+        try:
+            begun = await self._feed.ask("stream", session=session["session_id"])
+        except AiSessionError as error:
+            pane.clear(str(error))
+            return
+        self._stream = begun["stream"]
+        self._streams.add(begun["stream"])
+
+    def _show_hints(self) -> None:
+        hints = HINTS
+        if question := self._questions.get(self._chosen):
+            quiet = time.monotonic() - max(self._last_key, self._shown_at) >= QUIET_SECONDS
+            hints = self._choices(question) if quiet else NOT_YET
+        self.query_one("#hints", Static).update(Text(self._remark or hints))
+
+    def _choices(self, question: Facts) -> str:
+        if question.get("answer", "unsigned") != "unsigned":
+            return UNSIGNED.format(question["question_id"])
+        words = (CHOICES[scope].format(prefix=visible(question["prefix"])) for scope in question["scopes"])
+        return " · ".join([*words, OTHERS])
+
+    async def action_answer(self, key: str) -> None:
+        """A key that answers the chosen question."""
+        question = self._questions.get(self._chosen)
+        word = KEYS["\x1b" if key == "escape" else key]
+        if question is None:
+            return
+        if word.get("later"):
+            self._later.add(self._chosen)
+            self._list()
+            return
+        if word["allowed"] and not self._may_allow(question, word["scope"]):
+            self.bell()
+            self._show_hints()
+            return
+        answer = "approve" if word["allowed"] else "reject"
+        scope = {"scope": word["scope"]} if word["allowed"] else {}
+        try:
+            await self._feed.ask(answer, question_id=question["question_id"], **scope)
+            self._questions.pop(question["question_id"], None)
+        except AiSessionError as error:
+            self._say(error)
+        self._list()
+
+    def _may_allow(self, question: Facts, scope: str) -> bool:
+        scroll = self.query_one("#question", VerticalScroll)
+        if self._quiet_seconds < QUIET_SECONDS:
+            self._remark = NOT_YET
+        elif scroll.scroll_y < scroll.max_scroll_y:
+            self._remark = NOT_WHOLE
+        else:
+            return question.get("answer", "unsigned") == "unsigned" and scope in question["scopes"]
+        return False
+
+    async def action_interrupt(self) -> None:
+        """End what runs in the chosen session."""
+        if session := self._sessions.get(self._chosen):
+            try:
+                await self._feed.call("interrupt_command", session_id=session["session_id"])
+            except AiSessionError as error:
+                self._say(error)
+            self._show_hints()
+
+    def action_read_on(self, pages: int) -> None:
+        """More of a long question."""
+        scroll = self.query_one("#question", VerticalScroll)
+        scroll.scroll_relative(y=pages * max(1, scroll.size.height - 1), animate=False)
+
+    def _say(self, error: AiSessionError) -> None:
+        self._remark = visible(f"{error}; {error.suggestion}" if error.suggestion else str(error))
+
+
+def span(seconds: float) -> str:
+    """A time that goes on, in one unit."""
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{max(0, int(seconds))} s"

@@ -1,0 +1,57 @@
+"""A session's screen as it runs, drawn by the emulator from the bytes that the daemon streams; nothing of it is passed
+on to this terminal as it came."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual.widget import Widget
+
+from ai_session.errors import BackendUnavailable
+from ai_session.terminal.screen import Screen
+
+
+class Pane(Widget):
+    """The part of a session's screen around its cursor, as much as there is room for."""
+
+    def __init__(self, id: str) -> None:  # noqa: A002  # as all widgets call it
+        super().__init__(id=id)
+        self._screen: Screen | None = None
+        self._note = ""
+
+    def clear(self, note: str = "") -> None:
+        """Show ``note`` until something is drawn."""
+        self._screen, self._note = None, note
+        self.refresh()
+
+    def draw(self, data: bytes, size: tuple[int, int] | None = None) -> None:
+        """Draw more of it; on a cleared terminal of ``size``, rows and columns, where that is given."""
+        try:
+            if size is not None:
+                self._screen = Screen(*size)
+            if self._screen is not None:
+                self._screen.feed(data)
+        except BackendUnavailable as error:
+            self._note = str(error)
+        self.refresh()
+
+    def resized(self, rows: int, cols: int) -> None:
+        """The session has another size."""
+        if self._screen is not None:
+            self._screen.resize(rows, cols)
+            self.refresh()
+
+    def render(self) -> Text:
+        """The lines up to the last one that is not empty, or that has the cursor."""
+        if self._screen is None:
+            return Text(self._note, style="dim")
+        shown = self._screen.snapshot()
+        filled = [number for number, line in enumerate(shown.lines) if line]
+        end = max([shown.cursor_row, *filled]) + 1
+        lines = Text.from_ansi(self._screen.styled()).split("\n", allow_blank=True)[:end]
+        if shown.cursor_visible and shown.cursor_row < len(lines):
+            line = lines[shown.cursor_row]
+            line.pad_right(max(0, shown.cursor_col + 1 - len(line)))
+            line.stylize("reverse", shown.cursor_col, shown.cursor_col + 1)
+        text = Text("\n", no_wrap=True, overflow="crop", end="").join(lines[-max(1, self.size.height) :])
+        text.no_wrap, text.overflow = True, "crop"
+        return text

@@ -1,0 +1,151 @@
+"""The verb top as a person sees it on a terminal of 24 lines and 80 columns."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pexpect
+
+from ai_session.terminal.screen import Screen
+from tests import forked
+from tests.ai_session.contract.asking import client, error_of, greet
+from tests.ai_session.contract.command_line import CommandLine
+from tests.ai_session.contract.wire import living_in
+from tests.bounds import BOUND_SECONDS
+from tests.forked import Person
+
+SLICE_SECONDS = 0.1
+
+
+class Shown:
+    """What is on the terminal of a verb that runs."""
+
+    def __init__(self, person: Person) -> None:
+        self.person, self.raw = person, b""
+        self._screen = Screen(24, 80)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return self._screen.snapshot().lines
+
+    def until(self, holds: Callable[[tuple[str, ...]], bool]) -> None:
+        """Returns when the screen is so."""
+        deadline = time.monotonic() + BOUND_SECONDS
+        while not holds(self.lines):
+            assert time.monotonic() < deadline, "\n".join(self.lines)
+            try:
+                data = self.person.read_nonblocking(1 << 16, SLICE_SECONDS)
+            except pexpect.TIMEOUT:
+                continue
+            except pexpect.EOF:
+                raise AssertionError("\n".join(self.lines)) from None
+            self.raw += data
+            self._screen.feed(data)
+            if reply := self._screen.replies():
+                self.person.send(reply)
+
+    def shows(self, *texts: str) -> None:
+        """Returns when each is somewhere on the screen."""
+        self.until(lambda lines: all(any(text in line for line in lines) for text in texts))
+
+    def lacks(self, text: str) -> None:
+        """Returns when it is nowhere on the screen."""
+        self.until(lambda lines: not any(text in line for line in lines))
+
+
+@contextmanager
+def top(home: Path) -> Iterator[Shown]:
+    env = {**living_in(home), "PYTHONPATH": str(forked.ROOT)}
+    person = Person("ai_session", ["top"], cwd=home, env=env, size=(24, 80))
+    try:
+        yield Shown(person)
+    finally:
+        person.close()
+
+
+def test_sessions_are_listed_shown_live_and_attached_to(home: Path) -> None:
+    with CommandLine(home) as line:
+        with top(home) as shown:
+            shown.shows("No sessions. Open one: ai-session new", "nothing waits")
+            line.run("new", "build", "--backend", "pty")
+            shown.shows("build", "1 session, nothing waits")
+            # Titles, links, the clipboard and questions of a program are not this terminal's.
+            titled = r"\033]0;owned\a\033]52;c;b3duZWQ=\a\033]8;;http://evil\a"
+            hostile = rf"printf '{titled}\033[31mred-%s\033[0m\033[6n\n' $((6*7))"
+            line.run("exec", "build", "--", f"{hostile}; (exit 3)", code=3)
+            shown.shows("red-42", "exit 3")
+            line.run("new", "other", "--backend", "pty")
+            line.run("exec", "-t", "0", "other", "--", "read answer; echo got-$answer", code=124)
+            shown.shows("other", "waits for input")
+            shown.person.send(b"\x1b[B")
+            shown.shows("read answer")
+            shown.lacks("red-42")
+            shown.person.send(b"\r")
+            shown.lacks("2 sessions")  # the whole terminal is the session's
+            shown.shows("read answer")
+            shown.person.send(b"one\r")
+            shown.shows("got-one")
+            shown.person.send(b"\x1d")
+            shown.shows("2 sessions", "got-one")
+            shown.person.send(b"\x1b[A")
+            shown.shows("red-42")
+            line.run("exec", "-t", "0", "build", "--", "echo begun; sleep 1000", code=124)
+            shown.shows("begun", "running")
+            shown.person.send(b"i")
+            shown.shows("exit 130")
+            assert not any(mark in shown.raw for mark in (b"\x1b]0;", b"\x1b]52;", b"\x1b]8;;http"))
+            shown.person.send(b"q")
+            assert shown.person.wait() == 0
+        assert [row.split("\t")[:2] for row in line.out("top").splitlines()] == [["build", "ready"], ["other", "ready"]]
+        told = json.loads(line.out("top", "--json"))
+        assert ([one["name"] for one in told["sessions"]], told["questions"]) == (["build", "other"], [])
+
+
+def test_a_question_is_shown_whole_and_answered_by_one_key(home: Path) -> None:
+    settings = home / ".config/ai-session/config.toml"
+    settings.write_text(settings.read_text().replace('mode = "trusted"', 'mode = "ask-all"'))
+    with CommandLine(home) as line:
+        line.run("new", "main", "--backend", "pty")
+        with top(home) as shown, client(home) as peer:
+            shown.shows("1 session, nothing waits")
+            greet(peer, {})
+            assert error_of(peer.call("execute_command", session_id="main", command="echo $((6*7))"))
+            shown.shows("asks you", "1 waiting for your answer")
+            shown.person.send(b"\x1b[A")
+            shown.person.send(b"y")  # typed for something else
+            shown.shows("echo $((6*7))", "stopped typing")
+            shown.shows("y once")
+            shown.person.send(b"y")
+            shown.shows("1 session, nothing waits")
+            assert peer.call("execute_command", session_id="main", command="echo $((6*7))")["structuredContent"]
+            shown.shows("42")
+            long = "touch forbidden\n" + "\n".join(f"echo {number}" for number in range(60))
+            assert error_of(peer.call("execute_command", session_id="main", command=long))
+            shown.shows("asks you")
+            shown.person.send(b"\x1b[A")
+            shown.shows("y once")
+            shown.person.send(b"y")
+            shown.shows("read it to the end")
+            shown.person.send(b"n")
+            shown.shows("1 session, nothing waits")
+            assert "denied" in error_of(peer.call("execute_command", session_id="main", command=long))["code"]
+        assert not (home / "forbidden").exists()
+
+
+def test_the_next_daemon_is_followed_and_a_stop_ends_it(home: Path) -> None:
+    with CommandLine(home) as line:
+        line.run("new", "build", "--backend", "pty")
+        with top(home) as shown:
+            shown.shows("build", "ready")
+            os.kill(line.daemon_pid(), signal.SIGKILL)
+            line.run("exec", "build", "--", "echo again-$((40+2))")
+            shown.shows("again-42")
+            line.run("daemon", "stop")
+            assert shown.person.wait() == 4
+            shown.person.expect_exact("the daemon was stopped")
