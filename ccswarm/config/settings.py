@@ -214,6 +214,7 @@ class PlanStep(Section):
     save_as: Name | None = Field(default=None, description="A second name for its result.")
     expect: Expect = Field(default=Expect(), description="What its answer must be.")
     gate: bool = Field(default=False, description="Its failure fails the task at once; else what needs it is skipped.")
+    always: bool = Field(default=False, description="At the end, after all others, also where they failed.")
 
 
 class Gate(Section):

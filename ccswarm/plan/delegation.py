@@ -36,6 +36,7 @@ class DelegatedStep(Section):
     save_as: Name | None = None
     expect: Expect = Expect()
     gate: bool = False
+    always: bool = False
 
 
 class DelegatedTask(Section):
@@ -124,6 +125,7 @@ _STEP = _object(
             },
         ),
         "gate": {"type": "boolean"},
+        "always": {"type": "boolean"},
     },
     "id",
     "tool",

@@ -15,14 +15,17 @@ from ccswarm.plan.references import Reference, condition, parse, path, tokens
 
 
 def needs_of(steps: Sequence[PlanStep]) -> dict[str, tuple[str, ...]]:
-    """Which steps each waits for: those it names (by id or by second name), else the one above it."""
+    """Which steps each waits for: those it names (by id or by second name), else the one above it. Those that are
+    always carried out wait for all that are not; where they name none, for the one of their kind above, too."""
     names = {step.save_as: step.id for step in steps if step.save_as} | {step.id: step.id for step in steps}
     found: dict[str, tuple[str, ...]] = {}
-    above: tuple[str, ...] = ()
+    others = tuple(step.id for step in steps if not step.always)
+    above: dict[bool, tuple[str, ...]] = {}
     for step in steps:
-        needs = above if step.needs is None else step.needs
-        found[step.id] = tuple(dict.fromkeys(names.get(need, need) for need in needs))
-        above = (step.id,)
+        needs = above.get(step.always, ()) if step.needs is None else step.needs
+        named = (names.get(need, need) for need in needs)
+        found[step.id] = tuple(dict.fromkeys((*(others if step.always else ()), *named)))
+        above[step.always] = (step.id,)
     return found
 
 
@@ -84,6 +87,8 @@ def unknown(name: str, known: Iterable[str]) -> str:
 
 
 def _malformed(step: PlanStep) -> Iterator[str]:
+    if step.gate and step.always:
+        yield "a gate ends the task at once, and what is always carried out comes at its end: leave one of them out"
     if step.expect.matches is not None:
         try:
             re.compile(step.expect.matches)

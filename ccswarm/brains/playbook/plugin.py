@@ -99,6 +99,8 @@ class Playbook:
                 self._needed_by[need].append(progress)
         self._look_at = [progress.place for progress in self._order if not progress.missing]
         self._left = len(self._order)
+        self._gate = ""
+        """The gate that failed, and why: then only what is always carried out counts."""
         self._results: dict[str, Json] = {}
         self._going: dict[str, tuple[_Progress, _Call]] = {}
         self._known: dict[str, Json] = {
@@ -118,6 +120,8 @@ class Playbook:
         due: dict[int, list[_Call]] = {}
         for name, outcome in ended.items():
             progress, call = self._going.pop(name)
+            if self._gate and not progress.plan.always:
+                continue
             if name == call.name:
                 _settle(progress, call, outcome)
             else:
@@ -133,10 +137,20 @@ class Playbook:
             for freed in self._complete(progress):
                 heappush(look_at, freed.place)
             if progress.plan.gate and progress.state == "failed":
-                return [self._finish(f"gate {progress.problem}")]
+                self._gate = f"gate {progress.problem}"
+                decided.clear()
+                look_at = self._give_up()
         if not self._left:
-            return [self._finish("")]
+            return [self._finish()]
         return [step for place in sorted(decided) for step in decided[place]]
+
+    def _give_up(self) -> list[int]:
+        """Nothing more begins but what is always carried out; of that, what comes first."""
+        last = [progress for progress in self._order if progress.plan.always]
+        for progress in last:
+            progress.missing = sum(self._steps[need].plan.always for need in progress.needs)
+        self._left = len(last)
+        return [progress.place for progress in last if not progress.missing]
 
     def _begin(self, progress: _Progress) -> None:
         """Starts a step when all it needs is over: finds out whether it shall run, and for which items."""
@@ -144,7 +158,7 @@ class Playbook:
             return
         plan = progress.plan
         failed = [need for need in progress.needs if self._steps[need].state in ("failed", "skipped")]
-        if failed:
+        if failed and not plan.always:
             progress.state = "skipped"
             progress.result = {"status": "skipped", "message": f"what it needs failed: {', '.join(failed)}"}
             return
@@ -162,7 +176,7 @@ class Playbook:
                 ]
         except PlanInvalid as error:
             progress.calls, progress.begun = [_Call(plan.id, 0, known, self._visit)], 1
-            _refuse(progress.calls[0], error)
+            self._refuse(plan, progress.calls[0], error)
 
     def _go_on(self, progress: _Progress, again: Iterable[_Call]) -> Iterator[CallTool | Wait]:
         """What a step does next: further tries, and first ones as long as there is room."""
@@ -178,7 +192,7 @@ class Playbook:
         while progress.state == "going" and progress.going < plan.parallel and progress.begun < len(progress.calls):
             call = progress.calls[progress.begun]
             progress.begun += 1
-            if (arguments := _arguments(plan, call)) is not None:
+            if (arguments := self._arguments(plan, call)) is not None:
                 progress.going += 1
                 yield self._called(progress, call, arguments)
 
@@ -215,14 +229,40 @@ class Playbook:
         names = [name for step in self._steps.values() for name in (step.plan.id, step.plan.save_as or "")]
         return {"steps": {name: bounded(self._results[name]) for name in names if name in self._results}}
 
-    def _finish(self, at_once: str) -> Finish:
-        failed = [progress.problem for progress in self._order if progress.state == "failed"]
+    def _arguments(self, plan: PlanStep, call: _Call) -> dict[str, Json] | None:
+        """Those of a call's first try; None when it is over without one."""
+        try:
+            if plan.when and _about_items(plan) and not holds(plan.when, call.known):
+                call.end("passed", {"status": "skipped"})
+                return None
+            return cast("dict[str, Json]", resolve(plan.args, call.known))
+        except PlanInvalid as error:
+            self._refuse(plan, call, error)
+            return None
+
+    def _refuse(self, plan: PlanStep, call: _Call, error: PlanInvalid) -> None:
+        """A call that cannot be made as it is written. Where nothing was done there is nothing to clear away."""
+        if plan.always and any(self._states[name] != "done" for name in _speaks_of(plan)):
+            call.end("passed", {"status": "skipped"})
+            return
+        problem = f"{error.message} ({error.suggestion})" if error.suggestion else error.message
+        call.end("failed", {"status": "failed", "problem": problem}, problem)
+
+    @property
+    def _states(self) -> Mapping[str, State]:
+        """Of the steps, by both of their names."""
+        return {name: one.state for one in self._order for name in (one.plan.id, one.plan.save_as or one.plan.id)}
+
+    def _finish(self) -> Finish:
+        last = [progress for progress in self._order if progress.plan.always]
+        others = [progress for progress in self._order if not progress.plan.always and not self._gate]
+        failed = [progress.problem for progress in (*others, *last) if progress.state == "failed"]
+        failed = [self._gate, *failed] if self._gate else failed
         skipped = [name for name, progress in self._steps.items() if progress.state == "skipped"]
         passed = [name for name, progress in self._steps.items() if progress.state == "passed"]
         result = self.so_far()
-        if at_once or failed:
-            told = [at_once] if at_once else failed
-            told += [f"skipped: {', '.join(skipped)}"] if skipped else []
+        if failed:
+            told = [*failed, *([f"skipped: {', '.join(skipped)}"] if skipped else [])]
             return Finish("failed", "; ".join(told), result)
         done = len(self._steps) - len(passed)
         counted = f"{done} step{'' if done == 1 else 's'} done"
@@ -233,18 +273,6 @@ def _attempt(assignment: Assignment) -> str:
     """Differs each time the task is tried again, or given back by a gate; what it made before may still be there."""
     tried, visit = assignment.settings.get("attempt", 1), assignment.settings.get("visit", 1)
     return f"{tried}" if visit == 1 else f"{tried}-{visit}"
-
-
-def _arguments(plan: PlanStep, call: _Call) -> dict[str, Json] | None:
-    """Those of a call's first try; None when it is over without one."""
-    try:
-        if plan.when and _about_items(plan) and not holds(plan.when, call.known):
-            call.end("passed", {"status": "skipped"})
-            return None
-        return cast("dict[str, Json]", resolve(plan.args, call.known))
-    except PlanInvalid as error:
-        _refuse(call, error)
-        return None
 
 
 def _settle(progress: _Progress, call: _Call, outcome: CallOutcome) -> None:
@@ -263,12 +291,6 @@ def _settle(progress: _Progress, call: _Call, outcome: CallOutcome) -> None:
         call.end("done", record(outcome))
 
 
-def _refuse(call: _Call, error: PlanInvalid) -> None:
-    """A call that cannot be made as it is written."""
-    problem = f"{error.message} ({error.suggestion})" if error.suggestion else error.message
-    call.end("failed", {"status": "failed", "problem": problem}, problem)
-
-
 def _pause(retry: Retry, tries: int) -> float:
     """Before the try of that number."""
     seconds = retry.seconds
@@ -280,6 +302,14 @@ def _pause(retry: Retry, tries: int) -> float:
 def _about_items(plan: PlanStep) -> bool:
     """Whether the condition is one of each item, not of the step."""
     return any(parse(token).scope == "item" for token in tokens(plan.when))
+
+
+def _speaks_of(plan: PlanStep) -> Iterator[str]:
+    """The steps whose results it uses."""
+    for token in tokens([plan.args, plan.when, plan.for_each]):
+        reference = parse(token)
+        if reference.scope == "steps":
+            yield reference.name
 
 
 def _items(value: Json) -> list[Json]:

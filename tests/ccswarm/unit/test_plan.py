@@ -138,6 +138,10 @@ STEPS = {
     "a: '1 == 1' is not a condition": step("a", when="1 == 1"),
     "a: expect.matches is not a valid regular expression: missing ), unterminated subpattern at position 0": ONE
     + '[tasks.steps.expect]\nmatches = "("\n',
+    "a: a gate ends the task at once, and what is always carried out comes at its end: leave one of them out": step(
+        "a", gate=True, always=True
+    ),
+    "b → c → b wait for each other": step("b", needs=["c"]) + step("c", always=True),
     "a: 'x..y' is not a path": ONE + '[tasks.steps.expect]\nequals = { "x..y" = 1 }\n',
 }
 
@@ -277,6 +281,9 @@ def test_a_long_plan_is_checked_and_told_quickly() -> None:
 def test_steps_need_the_one_above_unless_they_say_otherwise() -> None:
     text = task("t", ONE, step("b", save_as="bee"), step("c", needs=[]), step("d"), step("e", needs=["bee", "a", "b"]))
     assert needs_of(config.parse(text).tasks[0].steps) == {"a": (), "b": ("a",), "c": (), "d": ("c",), "e": ("b", "a")}
+    text = task("t", step("x", always=True), ONE, step("b"), step("y", always=True), step("z", always=True, needs=[]))
+    ends = {"x": ("a", "b"), "y": ("a", "b", "x"), "z": ("a", "b")}
+    assert needs_of(config.parse(text).tasks[0].steps) == {"a": (), "b": ("a",), **ends}
 
 
 GRAPHS = st.integers(1, 8).flatmap(

@@ -270,6 +270,48 @@ def test_a_gate_whose_arguments_are_missing_fails_at_once() -> None:
     assert ended.finish.summary.startswith("gate b: ${steps.a.y} has no value")
 
 
+CLOSE = step("close", always=True, args={"id": "${steps.open.id}"})
+
+
+def test_what_is_always_carried_out_comes_last_whatever_became_of_the_others() -> None:
+    plan = task(CLOSE, step("open"), step("test"), step("after"), step("beside", needs=[]), step("tell", always=True))
+    for pick in (first, backwards, together, last):
+        ended = run(plan, pick=pick)
+        assert ended.finish.summary == "6 steps done"
+        assert ended.ids[-2:] == ["close", "tell"]
+        failed = run(plan, {"test": exited(1)}, pick)
+        assert failed.finish.summary == "test: expected exit code 0, got 1; skipped: after"
+        assert failed.ids[-2:] == ["close", "tell"]
+        assert arguments(failed)["close"] == {"id": "open"}
+    both = run(plan, {"test": exited(1), "close": BROKEN})
+    assert "; close: expected an answer" in both.finish.summary
+    assert both.ids[-1] == "tell", "one does not keep another from being carried out"
+
+
+def test_where_nothing_was_opened_there_is_nothing_to_close() -> None:
+    nothing = run(task(step("open"), step("test"), CLOSE, step("tell", always=True)), {"open": BROKEN})
+    assert nothing.ids == ["open", "tell"]
+    assert nothing.finish.summary.endswith("no such thing); skipped: test")
+    missing = run(task(step("open"), step("close", always=True, args={"id": "${steps.open.what}"})))
+    assert missing.finish.summary.startswith("close: ${steps.open.what} has no value")
+    each = step("close", always=True, for_each=["open", "other"], args={"id": "${steps.open.id}", "x": "${item}"})
+    assert run(task(step("open"), each), {"open": BROKEN}).ids == ["open"]
+
+
+@pytest.mark.parametrize("pick", [first, last, together])
+def test_after_a_gate_that_failed_only_what_is_always_carried_out_is_begun_and_at_once(pick: Pick) -> None:
+    """What went on beside the gate, or begins with its end, is not waited for."""
+    plan = task(
+        step("open"), step("slow"), step("gate", needs=["open"], gate=True), step("more", needs=["open"]),
+        step("late"), CLOSE, step("tell", always=True),
+    )  # fmt: skip
+    ended = run(plan, {"gate": exited(1)}, pick)
+    assert (ended.finish.status, ended.finish.summary) == ("failed", "gate gate: expected exit code 0, got 1")
+    assert [name for name in ended.ids if name in ("close", "tell", "late")][-2:] == ["close", "tell"]
+    both = run(plan, {"gate": exited(1), "close": BROKEN}, pick)
+    assert both.finish.summary.startswith("gate gate: expected exit code 0, got 1; close: expected an answer")
+
+
 def test_texts_of_a_result_are_cut_but_not_within_the_task() -> None:
     long = "ä" * 10_000
     ended = run(task(step("a"), step("b", args={"x": "${steps.a.output}"})), {"a": exited(0, long)})
