@@ -63,10 +63,8 @@ def approvals(config: Config = None, as_json: Json = False) -> None:
             show_line(f"    {name} = {first}")
             for line in rest:
                 show_line(f"        {line}")
-        if answer := question.get("answer"):
-            word = "agreed" if answer["approved"] else "refused"
-            run = str(question["task_id"]).partition(".")[0]
-            show_line(f"    answered: {answer['by']} {word}; it waits for a worker: ccswarm resume {run}")
+        if answered := questions.heard_by(question):
+            show_line(f"    {answered}")
     if any("answer" not in question for question in found):
         say("ccswarm approve ID, or ccswarm reject ID --reason WHY.")
     if not found:

@@ -29,6 +29,7 @@ from ccswarm.runs.status import (
     task_of,
     tasks_going,
 )
+from ccswarm.toolbox import questions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -208,7 +209,11 @@ async def happened(text: str, sight: Sight) -> list[RunEvent]:
 
 
 async def _facts(text: str, sight: Sight) -> dict[str, Any]:
-    return await facts_of(sight.store, await run_id_of(sight.store, text, sight.project))
+    facts = await facts_of(sight.store, await run_id_of(sight.store, text, sight.project))
+    for one in facts["approvals"]:
+        if answer := await questions.answer_to(sight.store, str(one["id"]), str(one["task"])):
+            one["answer"] = answer
+    return facts
 
 
 async def _both(one: str, other: str, sight: Sight) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -308,7 +313,9 @@ def _show_approvals(facts: Mapping[str, Any]) -> None:
     for one in facts["approvals"]:
         asks = f"asks: {one['question']}" if "question" in one else f"asks for {one['tool']}"
         show_line(f"waits for approval {one['id']}: {one['agent']} {asks}")
-    if facts["approvals"]:
+        if answered := questions.heard_by({**one, "task_id": one["task"]}):
+            show_line(f"    {answered}")
+    if any("answer" not in one for one in facts["approvals"]):
         say("ccswarm approve ID agrees, ccswarm reject ID refuses.")
     elif facts["status"] == RunStatus.PAUSED:
         say(f"ccswarm resume {short(facts['run'])} continues with it.")

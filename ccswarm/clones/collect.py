@@ -169,6 +169,7 @@ class Clones:
             remove_tree(unfinished)
         source, target = str(repository.top), str(unfinished)
         self._git.person(self._directory, "clone", "-q", "--no-hardlinks", "--no-tags", "--", source, target)
+        self._identify(unfinished)
         came = self._git.person(unfinished, "rev-parse", "--symbolic-full-name", "HEAD")
         if f"refs/heads/{branch}".startswith(f"{came}/"):  # git has no branch below another
             self._git.person(unfinished, "update-ref", "--no-deref", "HEAD", base)
@@ -178,6 +179,13 @@ class Clones:
         excluded.parent.mkdir(exist_ok=True)
         excluded.write_bytes(LEFT_BEHIND)
         return unfinished
+
+    def _identify(self, clone: Path) -> None:
+        """Who commits, where the repository alone says it: a clone has none of its settings."""
+        asked = ("config", "--local", "-z", "--get-regexp", r"^user\.(name|email)$")
+        for entry in self._git.person(self._directory, *asked, allowed=(0, 1)).split("\0")[:-1]:
+            name, _, value = entry.partition("\n")
+            self._git.person(clone, "config", "--local", name, value)
 
     def _bring_to(self, repository: Repository, made: Path, clone: Clone, commit: str) -> None:
         """``commit`` checked out in a clone of ``clone.base`` that nobody has worked in yet. The files that differ are

@@ -47,6 +47,15 @@ def command_for(question: Mapping[str, Any]) -> str:
     return str(question.get("answer_with") or f"ccswarm approve {question['id']}")
 
 
+def heard_by(question: Mapping[str, Any]) -> str:
+    """What a person answered that nobody carries out yet, and what does; empty where nobody has answered."""
+    if not (answer := question.get("answer")):
+        return ""
+    word = "agreed" if answer["approved"] else "gave it back" if answer.get("again") else "refused"
+    run = str(question["task_id"]).partition(".")[0]
+    return f"answered: {answer['by']} {word}; it waits for a worker: ccswarm resume {run}"
+
+
 async def answer_to(store: Store, number: str, task_id: str) -> dict[str, Any] | None:
     """What a person answered to a task's question, heard or not: approved, by, reason."""
     return await store.sent(task_id, topic(number), number)

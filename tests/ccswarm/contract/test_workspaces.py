@@ -38,6 +38,18 @@ async def test_work_of_two_agents_comes_back(place: World) -> None:
         assert not clone.path.exists()
 
 
+async def test_who_commits_as_the_repository_alone_says_it_does_so_in_a_clone_too(place: World) -> None:
+    for name, value in (("name", "-x = 'Ada\n' L."), ("email", "ada@example.com")):
+        place.git("config", "--local", f"user.{name}", value)
+    clone = await place.workspaces.clone("run_1", "ada")
+    of_agent = {name: value for name, value in place.environ.items() if not name.startswith("GIT_")}
+    words = ("git", "commit", "-q", "--allow-empty", "-m", "mine")
+    done = await asyncio.create_subprocess_exec(*words, cwd=clone.path, env=of_agent)
+    assert await done.wait() == 0
+    assert place.git("log", "-1", "--format=%ae", at=clone.path) == "ada@example.com"
+    assert place.git("config", "user.name", at=clone.path) == "-x = 'Ada\n' L."
+
+
 async def test_merges_at_once_take_turns(place: World) -> None:
     clones = [await place.work(f"a{number}", f"{number}.txt", "x\n") for number in range(5)]
     done = await asyncio.gather(*(place.workspaces.merge(clone, clone.branch) for clone in clones))
