@@ -15,6 +15,7 @@ import shlex
 import shutil
 from pathlib import Path
 from typing import Any, override
+from uuid import uuid4
 
 from harbor.environments.base import BaseEnvironment, ExecResult
 
@@ -85,11 +86,14 @@ class AiSessionEnvironment(BaseEnvironment):
         if not self._session:
             raise RuntimeError("the environment is not started")
         wanted = cwd or self.task_env_config.workdir or f"/{WORK}"
-        lines = [f"cd {shlex.quote(str(self._place(wanted)))} || exit"]
-        lines += [f"export {name}={shlex.quote(value)}" for name, value in (self._merge_env(env) or {}).items()]
-        script = "\n".join([*lines, self._translated(command)])
+        lines = [f"cd {shlex.quote(str(self._place(wanted)))} || exit", self._translated(command)]
+        if variables := self._merge_env(env):
+            kept = shlex.quote(str(self._keep(variables)))
+            lines.insert(0, f". {kept}; rm -f {kept}")
+        script = "\n".join(lines)
         async with self._one:
-            running = await self._session.start(f"bash -c {shlex.quote(script)}", separate_stderr=True)
+            line = f"bash -c {shlex.quote(script)}"
+            running = await self._session.start(line, stdin="", separate_stderr=True)
             done = await running.wait(timeout_sec)
             if done.status == "running":
                 done = await running.interrupt()
@@ -135,6 +139,13 @@ class AiSessionEnvironment(BaseEnvironment):
     def _translated(self, text: str) -> str:
         names = "|".join(map(re.escape, sorted(self._names, reverse=True)))
         return re.sub(f"{BEFORE}/({names}){BEHIND}", rf"{self._root}/\1", text)
+
+    def _keep(self, variables: dict[str, str]) -> Path:
+        """A file that sets them, of this user alone: keys of agents stay out of the command and the audit log."""
+        file = self._root / f".variables-{uuid4().hex}"
+        file.touch(mode=0o600)
+        file.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()))
+        return file
 
     def _copy_all_in(self, source: Path, target: Path) -> None:
         target.mkdir(parents=True, exist_ok=True)

@@ -149,6 +149,7 @@ TASKS = {
         "cd /app\nprintf 'all: one two\\n\\tcat one two >both\\none two:\\n\\techo $@ >$@\\n' >Makefile\nmake",
         '[ "$(cat /app/both)" = "one\ntwo" ] && ! [ -e /tests/none ]',
     ),
+    "asks": ("read -r line || echo none >/app/got", '[ "$(cat /app/got)" = none ]'),
     "fails": ("exit 7", "false"),
 }
 """What solves a task, and what is so then."""
@@ -171,7 +172,7 @@ def test_trials_of_harbor_end_as_their_scripts_do(line: CommandLine, tmp_path: P
         file.parent.name.partition("__")[0]: json.loads(file.read_text())["verifier_result"]["rewards"]["reward"]
         for file in (tmp_path / "one").glob("*/result.json")
     }
-    assert rewards == {"hello": 1.0, "build": 1.0, "fails": 0.0}
+    assert rewards == {"hello": 1.0, "build": 1.0, "asks": 1.0, "fails": 0.0}
     assert json.loads(line.out("ls", "--json")) == []
 
 

@@ -28,7 +28,7 @@ def home(world: Path) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def told(home: Path) -> Iterator[Told]:
     with told_in(home / ".config/ai-session") as told:
-        notify = f'[notify]\ncommand = ["{told.program}"]\ncommand_seconds = 0.2\nper_minute = 100\n'
+        notify = f'[notify]\ncommand = ["{told.program}"]\ncommand_seconds = 0.2\nper_minute = 100\nseconds = 60\n'
         text = '[sandbox]\nprofile = "trusted"\n\n[policy]\nmode = "trusted"\nask_seconds = 0.1\n'
         (home / ".config/ai-session/config.toml").write_text(text + WINDOWS + RULE + notify)
         yield told

@@ -23,7 +23,7 @@ def told(home: Path) -> Iterator[Told]:
     own = home / ".config/ccswarm"
     own.mkdir(parents=True)
     with told_in(own) as told:
-        (own / "config.toml").write_text(f'[notify]\ncommand = ["{told.program}"]\n')
+        (own / "config.toml").write_text(f'[notify]\nseconds = 60\ncommand = ["{told.program}"]\n')
         yield told
 
 
@@ -39,8 +39,8 @@ async def test_the_end_of_a_run_is_told_and_no_question_that_is_answered_at_once
     assert await telemetry.asked("ap_1", work("yes")) == {"status": "yes"}
     await telemetry.execution("run_1.main", "run_1", work("succeeded"), known)
     await telemetry.execution("run_1", "run_1", work("budget_exhausted"), known)
-    await telemetry.close()
     ended = await asyncio.to_thread(told.next)
+    await telemetry.close()
     assert ended["text"] == "run_1 budget exhausted: ccswarm result run_1"
     assert (ended["event"], ended["facts"]) == ("run", {"run": "run_1", "status": "budget_exhausted"})
 
