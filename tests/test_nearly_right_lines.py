@@ -32,6 +32,10 @@ AI_SESSION = {
     "config set a b": "ai-session config path names the file to edit, ai-session config show what holds",
     "daemon sotp": "ai-session daemon stop",
     "frobnicate": "ai-session --help",
+    "help exec": "ai-session exec --help",
+    "help": "ai-session --help",
+    "new --name x": "ai-session new NAME",
+    "exec -it x bash": "ai-session exec NAME -- COMMAND",
     "exec": "ai-session exec SESSION COMMAND...; ai-session exec --help says more",
     "mcp install": (
         "ai-session mcp install --client claude-desktop, or another of: claude-code, codex, cursor, vscode, gemini"
@@ -49,6 +53,8 @@ CCSWARM = {
     "tools --agnet ada": "ccswarm tools --agent ada",
     "cancel": "ccswarm cancel RUN; ccswarm cancel --help says more",
     "deploy": "ccswarm --help",
+    "run --prompt 'list the files'": 'ccswarm run "…"',
+    "run --dir . x": "ccswarm run --workspace DIRECTORY",
 }
 OWN_WORDS = ["run --wait", "serve --http", "init --with gpt-4", "run list the files"]
 """What is wrong with these is said by others, or in the parser's own words."""
@@ -84,15 +90,17 @@ def test_what_is_not_nearly_right_is_not_guessed() -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_what_is_said_instead_names_verbs_that_are_there(program: str) -> None:
     _, instead = PROGRAMS[program]
-    groups = {name: typer.main.get_command(make()) for name, (make, _) in PROGRAMS.items()}
+    groups: dict[str, Any] = {name: typer.main.get_command(make()) for name, (make, _) in PROGRAMS.items()}
     for name, told in instead.items():
         first, *inner = name.split()
         root: Any = groups[program]
-        verb = root.get_command(None, first) if first in root.commands else None
-        assert verb is None or (inner and inner[0] not in verb.commands), f"{name} is a verb"
+        if first in root.commands:
+            verb: Any = root.get_command(None, first)
+            options = [option for param in verb.params for option in param.opts]
+            assert inner, f"{name} is a verb"
+            assert inner[0] not in [*getattr(verb, "commands", ()), *options], f"{name} is right"
         for other, line in re.findall(r"\b(ai-session|ccswarm) ([a-z][\w-]*(?: [a-z][\w-]*)?)", told):
-            there: Any = groups[other]
             word, *more = line.split()
-            assert word in there.commands, (name, told)
-            under: Any = there.get_command(None, word)
+            assert word in groups[other].commands, (name, told)
+            under: Any = groups[other].get_command(None, word)
             assert not more or not hasattr(under, "commands") or more[0] in under.commands, (name, told)

@@ -22,8 +22,8 @@ def nearest(word: str, names: Iterable[str]) -> str:
 
 def corrected(error: Any, words: Sequence[str], program: str, instead: Mapping[str, str]) -> tuple[str, str] | None:
     """What is wrong and what to do, of an error as typer has it; None where nothing better is known than its own words.
-    ``instead`` has what other programs call a verb or a first option, and what does it here; a verb of a group with the
-    group's name before it."""
+    ``instead`` has what other programs call a verb or a first option, and what does it here; a verb of a group, and an
+    option of a verb, with the name of that before it."""
     path = error.ctx.command_path.split() if getattr(error, "ctx", None) else [program]
     if found := NO_COMMAND.match(error.format_message()):
         return _verb(found[1], words, path, error, instead)
@@ -44,9 +44,12 @@ def _verb(
     group = path[1:]
     told = f"there is no verb {' '.join([*group, word])!r} here"
     elsewhere = {name.split()[-1]: line for name, line in instead.items() if name.split()[:-1] == group}
+    verbs: list[str] = list(error.ctx.command.commands) if getattr(error, "ctx", None) else []
+    asked = next(iter(words[len(group) + 1 :]), "")
+    if word == "help" and asked in verbs:
+        return told, _line(path, [asked, "--help"])
     if word in elsewhere:
         return told, elsewhere[word]
-    verbs: list[str] = list(error.ctx.command.commands) if getattr(error, "ctx", None) else []
     near = nearest(word, [*verbs, *(name for name in elsewhere if not name.startswith("-"))])
     if near in verbs:
         return told, _line([path[0]], _replaced(words, word, near))
@@ -56,9 +59,9 @@ def _verb(
 def _option(
     error: Any, words: Sequence[str], path: Sequence[str], instead: Mapping[str, str]
 ) -> tuple[str, str] | None:
-    if len(path) == 1 and words and words[0] in instead:
-        return f"there is no option {words[0]} here", instead[words[0]]
-    name: str = error.option_name
+    name: str = words[0] if len(path) == 1 and words and words[0] in instead else error.option_name
+    if line := instead.get(" ".join([*path[1:], name])):
+        return f"there is no option {name} here", line
     options = [one[2:] for param in error.ctx.command.params for one in param.opts if one.startswith("--")]
     if name.startswith("--") and (near := nearest(name[2:], [*options, "help"])):
         return f"there is no option {name}", _line([path[0]], _replaced(words, name, f"--{near}"))

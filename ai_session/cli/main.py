@@ -124,6 +124,11 @@ INSTEAD = {
     **dict.fromkeys(("settings", "config set", "config get", "config edit", "config list"), SETTINGS),
     **dict.fromkeys(("man", "manual", "documentation", "readme", "tutorial"), "ai-session docs"),
     **dict.fromkeys(("update", "upgrade"), "ai-session docs upgrading"),
+    **dict.fromkeys(("new --name", "new -n", "new -s", "new -d", "new --detach"), NEW),
+    "attach -t": ATTACH,
+    "kill -t": KILL,
+    **dict.fromkeys(("ls -l", "ls -a", "ls --all"), LIST),
+    **dict.fromkeys(("exec -i", "exec -t", "exec --name", "exec -c"), "ai-session exec NAME -- COMMAND"),
     **dict.fromkeys(("help", "-?"), "ai-session --help"),
     **dict.fromkeys(("version", "-v", "-V"), "ai-session --version"),
 }

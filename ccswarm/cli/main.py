@@ -123,6 +123,7 @@ SENTENCE = re.compile(r"No such command '(\S*\s.*)'\.", re.DOTALL)
 NO_CHOICE = re.compile(r"for '--with': '(.+?)' is not one of")
 WORDS_LEFT = "Got unexpected extra argument"
 SHOWN = "ccswarm run shows its run as it happens, ccswarm logs RUN --follow any other"
+MODEL = "ccswarm init --with anthropic, or openai, gemini, local; settings = { model = … } names the model"
 SETTINGS = "ccswarm config path names the file to edit, ccswarm config reference all that it can say"
 INSTEAD = {
     "start": "ccswarm run",
@@ -168,6 +169,11 @@ INSTEAD = {
     **dict.fromkeys(("tui", "ui", "web", "dashboard", "console", "monitor"), SHOWN),
     **dict.fromkeys(("list", "ls", "history"), "ccswarm runs list"),
     **dict.fromkeys(("show", "inspect", "report"), "ccswarm runs show RUN"),
+    **dict.fromkeys(("run -p", "run --prompt", "run --task", "run -m", "run --message"), 'ccswarm run "…"'),
+    **dict.fromkeys(("run --dir", "run --cwd", "run -C", "run --directory"), "ccswarm run --workspace DIRECTORY"),
+    **dict.fromkeys(("run --plan", "run -f", "run --file"), "ccswarm run FILE"),
+    **dict.fromkeys(("run --model",), MODEL),
+    "run --agent": "the key agent of a task in ccswarm.toml; ccswarm agents lists those there are",
     **dict.fromkeys(("help", "-?"), "ccswarm --help"),
     **dict.fromkeys(("version", "-v", "-V"), "ccswarm --version"),
     "undo": "git revert of what a run merged; ccswarm diff RUN shows it",
@@ -288,8 +294,9 @@ def _as_task(message: str, place: str, words: list[str], suggestion: str) -> str
         return ""
     if place == "ccswarm run" and message.startswith(WORDS_LEFT):
         return shlex.join(("ccswarm", "run", " ".join(words[1:])))
-    if len(words) > 2 and suggestion == "ccswarm --help":
-        return shlex.join(("ccswarm", "run", " ".join(words)))
+    if len(words) > 2 and (words[0] in INSTEAD or suggestion == "ccswarm --help"):
+        line = shlex.join(("ccswarm", "run", " ".join(words)))
+        return line if suggestion == "ccswarm --help" else f"{line}, or {suggestion}"
     return ""
 
 

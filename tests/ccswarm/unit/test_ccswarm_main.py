@@ -102,6 +102,7 @@ def test_a_verb_that_is_called_otherwise_here_is_named() -> None:
         (["run", "--with", "claude", "x"], "ccswarm init --with … adds agents, and ccswarm run uses them"),
         (["run", " "], 'ccswarm run "list the files"'),
         (["fix", "the", "tests"], "ccswarm run 'fix the tests'"),
+        (["list", "the", "files"], "ccswarm run 'list the files', or ccswarm runs list"),
         (["init", "--with", "gpt-4"], "ccswarm init --with openai"),
         (["init", "claude"], "ccswarm init --with claude"),
         (["init", "a2a"], "ccswarm init --for a2a"),
