@@ -128,7 +128,7 @@ INSTEAD = {
     "attach -t": ATTACH,
     "kill -t": KILL,
     **dict.fromkeys(("ls -l", "ls -a", "ls --all"), LIST),
-    **dict.fromkeys(("exec -i", "exec -t", "exec --name", "exec -c"), "ai-session exec NAME -- COMMAND"),
+    **dict.fromkeys(("exec -i", "exec --name", "exec -c"), "ai-session exec NAME -- COMMAND"),
     **dict.fromkeys(("help", "-?"), "ai-session --help"),
     **dict.fromkeys(("version", "-v", "-V"), "ai-session --version"),
 }
