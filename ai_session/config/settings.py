@@ -119,7 +119,7 @@ class ConsoleSettings(Section):
 
     runs: tuple[str, ...] = Field(
         default=("ccswarm", "feed"),
-        description="Program that tells of runs, and its arguments (docs/reference/runs-provider.md): a path, or a"
+        description="Program that tells of runs, and its arguments (`ai-session docs runs-provider`): a path, or a"
         " name, which is looked for beside ai-session, then on PATH. []: none.",
     )
 

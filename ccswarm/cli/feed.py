@@ -145,7 +145,7 @@ async def _in_files(sight: Sight) -> bool:
 def _text(params: Params, name: str, default: str | None = None) -> str:
     found = params.get(name, default)
     if not isinstance(found, str):
-        raise UsageInvalid(f"{name} should be a text", suggestion="see docs/reference/runs-provider.md")
+        raise UsageInvalid(f"{name} should be a text", suggestion="ai-session docs runs-provider")
     return found
 
 
