@@ -1,6 +1,7 @@
 """Writes docs/assets/console-*.png: the console's pages as a real browser shows them, before a real daemon.
 
-Everything in them happened: a client runs commands, and is asked about two of them.
+Everything in them happened: a client runs commands, and is asked about two of them; a swarm works at a release, and
+asks whether its work is merged.
 
     python -m scripts.console_pictures [FOLDER]
 """
@@ -21,13 +22,15 @@ from tests.ai_session.contract.console_world import Console, console
 from tests.ai_session.contract.wire import living_in, stop_daemons
 from tests.browser import Browser, Page
 from tests.conftest import UNBOXED, client_environment, environment, new_home
+from tests.together.runs_world import Shop
 
 ROOT = Path(__file__).resolve().parent.parent
 ASSETS = ROOT / "docs/assets"
-MOST_BYTES = 150_000
+MOST_BYTES = 170_000
 SIZES = {"wide": (1180, 740), "narrow": (390, 844)}
-KEPT = ("terminals-wide-dark", "session-wide-light", "needs-narrow-dark")
-"""Those that the documentation shows; a FOLDER gets all of them."""
+PAGES = ("needs", "terminals", "session", "runs", "run", "compare", "audit")
+NAMES = [f"{page}-{size}-{theme}" for page in PAGES for size in SIZES for theme in ("dark", "light")]
+"""All of them, as docs/reference/console.md shows them."""
 
 RULES = """
 [[policy.rules]]
@@ -60,17 +63,20 @@ COMMANDS = (
 def scene(root: Path) -> Generator[Console]:
     """A console that has something to show."""
     home = new_home(root, UNBOXED + RULES)
-    shop = home / "shop"
-    shop.mkdir()
+    billing = home / "billing"
+    billing.mkdir()
     forked.daemon(living_in(home))
     try:
-        with asking.client(home) as agent, console(home) as here:
+        with environment(client_environment(home)), asking.client(home) as agent, console(home) as here:
+            shop = Shop(home)
+            shop.run("run", "--no-wait", code=3)
+            shop.run("cancel", "last")
             asking.greet(agent, {}, name="claude-code")
             for name in dict.fromkeys(name for name, _ in COMMANDS):
                 given: dict[str, Any] = {
                     "shell": "bash",
                     "backend": "pty",
-                    "working_directory": str(shop),
+                    "working_directory": str(billing),
                     "rows": 40,
                     "cols": 130,
                 }
@@ -78,7 +84,8 @@ def scene(root: Path) -> Generator[Console]:
                 agent.call("execute_command", session_id=name, command="PS1='$ '; clear")
             for name, command in COMMANDS:
                 agent.call("execute_command", session_id=name, command=command, timeout_seconds=2)
-            yield here
+            with shop.running():
+                yield here
     finally:
         stop_daemons(home)
 
@@ -101,13 +108,23 @@ def pictures(page: Page, folder: Path, suffix: str) -> None:
     page.wait("document.querySelector('.xterm-rows')?.textContent.includes('64 passed')")
     page.picture(folder / f"terminal-{suffix}.png")
     page.click(".views .btn:nth-child(1)")
+    page.evaluate("location.hash = '#/runs'")
+    page.wait("document.querySelectorAll('.runs a').length === 2 && document.querySelector('.runs .tag.warn')")
+    page.picture(folder / f"runs-{suffix}.png")
+    run, before = page.evaluate("[...document.querySelectorAll('.runs a')].map(e => e.hash.slice(6))")
+    page.evaluate(f"location.hash = '#/run/{run}'")
+    page.wait("document.querySelector('.card.quiet .diff') && document.querySelector('.bar.wait')")
+    page.picture(folder / f"run-{suffix}.png")
+    page.evaluate(f"location.hash = '#/compare/{run}?with={before}'")
+    page.wait("document.querySelector('.compare td')")
+    page.picture(folder / f"compare-{suffix}.png")
     page.evaluate("location.hash = '#/audit'")
     page.wait("document.querySelector('tr.record')")
     page.picture(folder / f"audit-{suffix}.png")
 
 
 def main(chosen: Path | None) -> None:
-    """Take them all; without a folder keep those of the documentation."""
+    """Take them all; without a folder they are kept as those of the documentation."""
     with tempfile.TemporaryDirectory(prefix="ais-", dir="/tmp") as name, environment(client_environment(Path(name))):
         folder = chosen or Path(name, "pictures")
         folder.mkdir(exist_ok=True)
@@ -116,9 +133,10 @@ def main(chosen: Path | None) -> None:
                 for dark in (True, False):
                     page = browser.page(width, height, dark=dark).goto(here.link())
                     page.wait("window.wire?.live && document.querySelector('.term pre span')")
+                    page.wait("document.title === '(3) ai-session'")
                     pictures(page, folder, f"{size}-{'dark' if dark else 'light'}")
                     page.close()
-        for kept in () if chosen else KEPT:
+        for kept in () if chosen else NAMES:
             assert (folder / f"{kept}.png").stat().st_size < MOST_BYTES, kept
             shutil.copy(folder / f"{kept}.png", ASSETS / f"console-{kept}.png")
 

@@ -199,7 +199,7 @@ def _run(params: Params, config: Path | None) -> dict[str, Any]:
     name = _text(params, "run")
 
     async def look(sight: Sight) -> dict[str, Any]:
-        return await detail(sight.store, await run_id_of(sight.store, name, sight.project), sight.journal)
+        return await detail(sight.store, await run_id_of(sight.store, name, sight.project))
 
     return looked(config, look)
 

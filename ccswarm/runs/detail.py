@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ccswarm.runs.answers import answer
-from ccswarm.runs.events import CALLS, Calls, RunEvent, by_time, ended, format_event, past, task_of
+from ccswarm.runs.events import RunEvent, ended, format_event, past, task_of, timed
 from ccswarm.runs.status import MOST_TASKS, RUN, asking, described, status_of
 
 if TYPE_CHECKING:
@@ -22,12 +21,12 @@ MOST_CHARS = 20_000
 BUDGETS = ("seconds", "calls", "tokens", "dollars")
 
 
-async def detail(store: Store, run_id: str, journal: Path) -> dict[str, Any]:
+async def detail(store: Store, run_id: str) -> dict[str, Any]:
     """Of a run with its whole id. Times are seconds since 1970, 0 where not yet. Raises RunNotFound."""
     run = await store.status(run_id)
     executions = await store.list(prefix=f"{run_id}.", limit=MOST_TASKS)
     facts = described(run, executions)
-    events = await by_time(store, await past(store, run_id), Calls(journal, run_id))
+    events = timed(await past(store, run_id), {one.id: one for one in (*executions, run)})
     payload: Mapping[str, Any] = run.payload or {}
     plan: Mapping[str, Any] = payload.get("plan", {})
     over = [one for one in events if one.event == "task.ended"]
@@ -69,8 +68,6 @@ def _attempt(execution: Execution, events: Iterable[RunEvent], summary: str, wai
     waits: dict[str, dict[str, Any]] = {}
     for one in events:
         facts = one.facts
-        if one.event in CALLS:
-            continue
         if one.event == "approval.asked":
             waits[str(facts["id"])] = {"question": str(facts["id"]), "began": one.at, "ended": 0.0}
         elif one.event == "approval.answered" and str(facts["id"]) in waits:

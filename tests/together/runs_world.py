@@ -42,7 +42,8 @@ gate = true
 """
 
 
-API = r"""if mkdir ../../tried 2>/dev/null; then printf '  FAIL test_due_dates: "due_at" is missing\n'; exit 3; fi
+API = r"""if mkdir ~/tried-$(basename "$(dirname "$PWD")") 2>/dev/null
+then printf '  FAIL test_due_dates: "due_at" is missing\n'; exit 3; fi
 printf '## 2.4.0\n\n- Invoices carry a due date; old ones get it from their terms.\n' >CHANGELOG.md
 printf 'def due(invoice):\n    return invoice.sent + invoice.terms\n' >billing.py; echo '214 passed in 2 m 18 s'"""
 CAREFUL = """needs = ["plan"]

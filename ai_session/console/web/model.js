@@ -36,24 +36,31 @@ export async function refresh() {
 
 export const refreshQuestions = async () => { questions.value = (await wire.ask('approvals')).questions; };
 
-let reading = false, again = false;
+const CALM_MS = 1000, HIDDEN_MS = 5000; // between two looks, however much happens meanwhile
+let reading = null, planned, missed = false, lookedAt = 0;
 
-// All that happens while it is read is read once more afterwards.
-export async function refreshRuns() {
-  if (reading) { again = true; return; }
-  reading = true;
+// What changed is looked up soon, and what changes meanwhile once more afterwards.
+export function runsHaveChanged() {
+  planned ??= setTimeout(async () => { await refreshRuns(); planned = undefined; if (missed) { missed = false; runsHaveChanged(); } }, lookedAt + (document.hidden ? HIDDEN_MS : CALM_MS) - Date.now());
+  missed = Boolean(reading);
+}
+
+export function refreshRuns() {
+  reading ??= readRuns().finally(() => { reading = null; });
+  return reading;
+}
+
+async function readRuns() {
+  lookedAt = Date.now();
   try {
-    do {
-      again = false;
-      const [list, { questions: asked }] = await Promise.all([wire.ask('runs.list'), wire.ask('runs.questions')]);
-      runsAsked.value = asked.map(one => ({ ...one, question_id: one.id }));
-      runs.value = list;
-      runsProblem.value = null;
-      runsChanged.value++;
-    } while (again);
+    const [list, { questions: asked }] = await Promise.all([wire.ask('runs.list'), wire.ask('runs.questions')]);
+    runsAsked.value = asked.map(one => ({ ...one, question_id: one.id }));
+    runs.value = list;
+    runsProblem.value = null;
+    runsChanged.value++;
   } catch (error) {
     if (error.code !== 'connection_lost') runsProblem.value = error;
-  } finally { reading = false; }
+  }
 }
 
 export const commandsOf = id => {

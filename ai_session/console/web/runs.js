@@ -205,9 +205,9 @@ const Changes = ({ run, task, state }) => {
 // Where two runs came to something else.
 export function Compare({ id, query }) {
   const other = query.get('with') ?? '', [found, problem] = useAsked('runs.compare', { one: id, other }, [id, other]);
-  const text = value => typeof value === 'string' ? value : JSON.stringify(value);
+  const text = (value, what) => what === 'status' && value in LOOKS ? LOOKS[value][2] : typeof value === 'string' ? value : JSON.stringify(value);
   return html`<section aria-labelledby="h-page"><div class="head"><a class="btn bare" href=${runLink(id)} aria-label="Back to the run"><${Icon} name="back" /></a><h1 id="h-page">Two runs</h1></div>
     ${problem ? html`<${Missing} problem=${problem} />` : !found ? html`<div class="panel empty"><p class="soft">Comparing</p></div>` : !found.differences.length ? html`<div class="panel empty"><p>They came to the same.</p><p class="soft">Status, agents, attempts, summaries and results of all their steps are alike.</p></div>`
       : html`<div class="panel wide" tabindex="0" role="region" aria-label="Differences"><table class="compare"><thead><tr><th scope="col">Step</th><th scope="col">What</th><th scope="col"><a href=${runLink(found.a)}>${short(found.a)}</a></th><th scope="col"><a href=${runLink(found.b)}>${short(found.b)}</a></th></tr></thead>
-        <tbody>${found.differences.map(one => html`<tr><td><${Theirs}>${one.task || 'the run'}</${Theirs}></td><td><${Theirs}>${one.what}</${Theirs}></td><td class="text"><${Theirs}>${text(one.a)}</${Theirs}></td><td class="text"><${Theirs}>${text(one.b)}</${Theirs}></td></tr>`)}</tbody></table></div>`}</section>`;
+        <tbody>${found.differences.map(one => html`<tr><td><${Theirs}>${one.task || 'the run'}</${Theirs}></td><td><${Theirs}>${one.what}</${Theirs}></td><td class="text"><${Theirs}>${text(one.a, one.what)}</${Theirs}></td><td class="text"><${Theirs}>${text(one.b, one.what)}</${Theirs}></td></tr>`)}</tbody></table></div>`}</section>`;
 }
