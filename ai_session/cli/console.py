@@ -34,7 +34,7 @@ def console(
     link_seconds: Annotated[int, typer.Option(min=1, max=3600, help="How long a link may be used, once.")] = 60,
     as_json: Json = False,
 ) -> None:
-    """Open the console in the browser: terminals, commands, what waits for you, the audit log.
+    """Open the console in the browser: terminals, commands, runs, what waits for you, the audit log.
 
     It serves this machine and this user only, until ended; sessions keep running. Each tab signs in by a link of its
     own, which works once and for a minute unless told otherwise; Enter makes another.

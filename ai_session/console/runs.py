@@ -19,6 +19,7 @@ DECISIONS = frozenset(("answer", "accept", "return", "pause", "cancel"))
 """Its methods."""
 
 MAX_LINE_BYTES = 32 << 20
+GREETING_SECONDS, LEAVING_SECONDS = 30.0, 2.0
 LAST_WORDS = 300
 
 
@@ -100,7 +101,11 @@ class _Child:
 
     async def greeted(self) -> _Child:
         """Once it has said which version of the protocol it speaks. Raises Unavailable."""
-        hello = await self._next()
+        try:
+            async with asyncio.timeout(GREETING_SECONDS):
+                hello = await self._next()
+        except TimeoutError:
+            hello = None
         if hello is None or hello.get("runs") != PROTOCOL:
             await self.close()
             spoken = f"speaks version {hello.get('runs')} of the protocol, not {PROTOCOL}" if hello else "ended"
@@ -129,7 +134,7 @@ class _Child:
         """Its input ends, and so does it; one that does not is killed."""
         self._in.close()
         try:
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(LEAVING_SECONDS):
                 await self._process.wait()
         except TimeoutError:
             self._process.kill()

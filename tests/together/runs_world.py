@@ -16,13 +16,14 @@ from tests.ccswarm.contract.verb_desk import Process
 from tests.together.swarm_house import AI_SESSION, QUICK
 
 AGENTS = "".join(
-    f'[[agents]]\nname = "{name}"\ngrants = ["ai-session.*"]\nworkspace = "clone"\n' for name in ("ada", "bob", "eve")
+    f'[[agents]]\nname = "{name}"\ngrants = ["ai-session.*"]\nworkspace = "clone"\nMORE\n'
+    for name in ("ada", "bob", "eve")
 )
 SWARM = '[swarm]\nname = "release-24"\nmerge = "ask"\nbudget = { calls = 90, seconds = 2700 }\n'
 
 
-def work(name: str, agent: str, command: str, more: str = "") -> str:
-    """A task: one command in a terminal."""
+def work(name: str, agent: str, command: str, more: str = "", waits: str = "") -> str:
+    """A task: one command in a terminal, which is to succeed; ``waits`` for its end where that may take a while."""
     opened = '{ name = "NAME-${run.id}", shell = "bash", working_directory = "${workspace}" }'.replace("NAME", name)
     return f"""
 [[tasks]]
@@ -37,11 +38,19 @@ args = {opened}
 id = "do"
 tool = "ai-session.execute_command"
 args = {{ session_id = "${{steps.open.session_id}}", command = {json.dumps(command)} }}
-expect = {{ exit_code = 0 }}
-gate = true
+{waits or SUCCEEDS}
 """
 
 
+SUCCEEDS = "expect = { exit_code = 0 }\ngate = true"
+FINISHES = """
+[[tasks.steps]]
+id = "wait"
+tool = "ai-session.read_output"
+args = { session_id = "${steps.open.session_id}", wait_for = "finish", timeout_seconds = 45 }
+retry = { times = 50, seconds = 0 }
+expect = { status = "finished" }
+"""
 API = r"""if mkdir ~/tried-$(basename "$(dirname "$PWD")") 2>/dev/null
 then printf '  FAIL test_due_dates: "due_at" is missing\n'; exit 3; fi
 printf '## 2.4.0\n\n- Invoices carry a due date; old ones get it from their terms.\n' >CHANGELOG.md
@@ -62,9 +71,9 @@ PLAN = (
 
 
 class Shop(RunDesk):
-    """See RunDesk; ``project`` is the repository, in which verbs are used."""
+    """See RunDesk; ``project`` is the repository, in which verbs are used; ``more`` is for each agent."""
 
-    def __init__(self, house: Path, plan: str = PLAN) -> None:
+    def __init__(self, house: Path, plan: str = PLAN, more: str = "") -> None:
         self.project = house / "shop"
         self.project.mkdir()
         (self.project / "CHANGELOG.md").write_text("## Unreleased\n")
@@ -76,7 +85,7 @@ class Shop(RunDesk):
             subprocess.run(["git", *words], cwd=self.project, check=True)
         super().__init__(house)
         self.file = self.project / "ccswarm.toml"
-        self.rewrite(QUICK + SWARM + AI_SESSION + AGENTS + plan)
+        self.rewrite(QUICK + SWARM + AI_SESSION + AGENTS.replace("MORE", more) + plan)
         self.home = self.project
 
     @contextmanager

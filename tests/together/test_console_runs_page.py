@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tests.ai_session.contract.console_world import Console, console
 from tests.ai_session.contract.wire import living_in, stop_daemons
 from tests.browser import Browser, Page
 from tests.conftest import UNBOXED, client_environment, environment, new_home
-from tests.together.runs_world import PLAN, Shop, work
+from tests.together.runs_world import FINISHES, PLAN, Shop, work
 
 pytestmark = pytest.mark.browser
 
@@ -22,7 +23,9 @@ HOSTILE = "<img src=x onerror=window.pwned=1>\u202egnp.exe"
 
 LINES = f"""'{HOSTILE}' '<script>window.pwned=2</script>' $'\\e[2J'"""
 WRITE = f"""read -r line <"$HOME/go"; printf '%s\\n' "$line" {LINES} >'{HOSTILE}.txt'"""
-JOB = work("api", "ada", WRITE, f'text = "Write {HOSTILE}"') + work("after", "bob", "false", 'needs = ["api"]')
+JOB = work("api", "ada", WRITE, f'text = "Write {HOSTILE}"', FINISHES) + work(
+    "after", "bob", "false", 'needs = ["api"]'
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +34,39 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture
-def house(world: Path) -> Iterator[Path]:
-    home = new_home(world, UNBOXED)
+ASKS = """
+[[policy.rules]]
+id = "deploys"
+decision = "ask"
+commands = ["deploy *"]
+[[policy.rules]]
+id = "others"
+decision = "allow"
+tools = ["*"]
+"""
+
+
+@contextmanager
+def living(world: Path, rules: str = "") -> Generator[Path]:
+    """A home with a daemon whose policy has these rules."""
+    home = new_home(world, UNBOXED + rules)
     with environment(client_environment(home)):
         forked.daemon(living_in(home))
         yield home
         stop_daemons(home)
+
+
+@pytest.fixture
+def house(world: Path) -> Iterator[Path]:
+    with living(world) as home:
+        yield home
+
+
+@pytest.fixture
+def asking_house(world: Path) -> Iterator[Path]:
+    """Where ai-session asks about each deploy."""
+    with living(world, ASKS) as home:
+        yield home
 
 
 def signed_in(browser: Browser, here: Console, width: int = 1280, height: int = 900) -> Page:
@@ -128,6 +157,34 @@ def test_work_is_returned_with_a_comment_and_a_run_cancelled(browser: Browser, h
         page.click(".run-head .btn.no")
         page.click(".run-head .btn.no")
         page.wait("[...document.querySelectorAll('.run-head .tag')].some(e => e.textContent === 'cancelled')")
+        nothing_happened(page)
+        page.close()
+
+
+def test_questions_of_runs_and_of_ai_session_stand_in_one_list_once(browser: Browser, asking_house: Path) -> None:
+    asked = "deploy now; true"
+    shop = Shop(asking_house, work("api", "ada", asked), 'approval = "all"')
+    with console(asking_house) as here, shop.running():
+        page = signed_in(browser, here)
+        page.press("1")
+        assert "ai-session.create_session" in page.shows("name = api-run_")
+        page.wait("document.querySelector('.card.quiet .btn.main:not(:disabled)')")
+        page.press("y")
+        page.shows("allow once")
+        page.shows(f"command = {asked}")
+        page.wait("document.querySelector('.card.quiet .btn.main:not(:disabled)')")
+        page.press("p")
+        page.shows("all calls, whole run")
+        page.shows("Rule")
+        page.shows(f"    {asked}")
+        page.wait("import('/model.js').then(model => model.runsAsked.value.length === 1)")
+        assert page.evaluate("document.querySelectorAll('.asks li').length") == 1
+        page.wait("document.querySelector('.card.quiet')")
+        page.press("n")
+        page.shows("denied")
+        page.shows("Nothing waits for your answer.")
+        page.press("3")
+        page.wait("document.querySelector('.runs .tag.bad')")
         nothing_happened(page)
         page.close()
 
