@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from agentwire.notices.notifier import Notice, Notifier
 from agentwire.system import program_path
 from ccswarm.config import config
-from ccswarm.models import CallRequest, Json
+from ccswarm.models import CallRequest, Json, RunStatus
 from ccswarm.telemetry.base import Function, Sent, Status, Telemetry
 
 PROGRAM = "ccswarm"
@@ -63,12 +63,19 @@ class TellingTelemetry(Telemetry):
         self, execution_id: str, root: str, work: Coroutine[object, object, Json], status: Status
     ) -> Json:
         """See Telemetry."""
-        result = await self._inner.execution(execution_id, root, work, status)
-        if execution_id == root:
-            came = str(result["status"])
-            text = f"{root[:12]} {came.replace('_', ' ')}: ccswarm result {root[:12]}"
-            self._notifier.tell(Notice("run", f"{PROGRAM}: a run is over", text, {"run": root, "status": came}))
+        try:
+            result = await self._inner.execution(execution_id, root, work, status)
+        except Exception:  # one that is cancelled was paused, handed back, or ended by a person
+            self._over(execution_id, root, RunStatus.FAILED.value)
+            raise
+        self._over(execution_id, root, str(result["status"]))
         return result
+
+    def _over(self, execution_id: str, run: str, came: str) -> None:
+        if execution_id != run:
+            return
+        text = f"{run[:12]} {came.replace('_', ' ')}: ccswarm result {run[:12]}"
+        self._notifier.tell(Notice("run", f"{PROGRAM}: a run is over", text, {"run": run, "status": came}))
 
     async def close(self) -> None:
         """See Telemetry."""

@@ -32,6 +32,9 @@ async def test_the_end_of_a_run_is_told_and_no_question_that_is_answered_at_once
     async def work(status: str) -> dict[str, str]:
         return {"status": status}
 
+    async def fails(error: BaseException) -> None:
+        raise error
+
     async def known(number: str) -> Known:
         raise AssertionError(number)
 
@@ -40,6 +43,12 @@ async def test_the_end_of_a_run_is_told_and_no_question_that_is_answered_at_once
     await telemetry.execution("run_1.main", "run_1", work("succeeded"), known)
     await telemetry.execution("run_1", "run_1", work("budget_exhausted"), known)
     ended = await asyncio.to_thread(told.next)
+    with pytest.raises(asyncio.CancelledError):
+        await telemetry.execution("run_2", "run_2", fails(asyncio.CancelledError()), known)
+    with pytest.raises(RuntimeError):
+        await telemetry.execution("run_3", "run_3", fails(RuntimeError()), known)
+    failed = await asyncio.to_thread(told.next)
+    assert failed["facts"] == {"run": "run_3", "status": "failed"}
     await telemetry.close()
     assert ended["text"] == "run_1 budget exhausted: ccswarm result run_1"
     assert (ended["event"], ended["facts"]) == ("run", {"run": "run_1", "status": "budget_exhausted"})
