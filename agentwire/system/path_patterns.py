@@ -28,14 +28,17 @@ def fold_path(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One line. ``names`` are globs of the names of a path, ``**`` any number of them; ``regex`` fits a whole folded
-    path."""
+    """One line. ``names`` are globs of the names of a path, ``**`` any number of them."""
 
     text: str
     excepts: bool
     directories: bool
     names: tuple[str, ...]
-    regex: re.Pattern[str]
+
+    @property
+    def regex(self) -> re.Pattern[str]:
+        """It fits a whole folded path."""
+        return _compiled(self.names)
 
     @property
     def last(self) -> str:
@@ -57,10 +60,17 @@ def parse(line: str) -> Pattern:
     if "/" not in text.rstrip("/"):
         names.insert(0, "**")
     try:
-        regex = re.compile("".join(_translate(names)), re.DOTALL)
+        if "[" in text:  # nothing else can be wrong
+            _compiled(tuple(names))
     except re.error as error:
         raise ValueError(f"{line!r} is not a pattern of a path: {error}") from None
-    return Pattern(line, excepts, directories, tuple(names), regex)
+    return Pattern(line, excepts, directories, tuple(names))
+
+
+@lru_cache(maxsize=4096)
+def _compiled(names: tuple[str, ...]) -> re.Pattern[str]:
+    """Compiled when a path is first compared: few lines of a table ever are, and each takes 0.2 ms."""
+    return re.compile("".join(_translate(names)), re.DOTALL)
 
 
 def _translate(names: Sequence[str]) -> Iterator[str]:
@@ -128,15 +138,14 @@ class Patterns:
         return (found := self.deciding(path, directory=directory)) is not None and not found.excepts
 
     @cached_property
-    def _leading(self) -> tuple[tuple[str, re.Pattern[str]], ...]:
-        """Of each way that a line names beginning with the top: the glob of its last name, and what fits the way."""
+    def _leading(self) -> tuple[tuple[str, ...], ...]:
+        """Each way that a line names beginning with the top."""
         ways = {one.names[:count] for one in self.all if not one.excepts for count in range(1, len(one.names))}
-        named = sorted(way for way in ways if set(way) != {"**"})
-        return tuple((way[-1], re.compile("".join(_translate(way)), re.DOTALL)) for way in named)
+        return tuple(sorted(way for way in ways if set(way) != {"**"}))
 
     @cached_property
     def _leading_names(self) -> re.Pattern[str]:
-        globs = dict.fromkeys(".*" if last == "**" else _glob(last) for last, _ in self._leading)
+        globs = dict.fromkeys(".*" if way[-1] == "**" else _glob(way[-1]) for way in self._leading)
         return re.compile("|".join(globs) or r"(?!)", re.DOTALL)
 
     def may_lead(self, name: str) -> bool:
@@ -146,7 +155,7 @@ class Patterns:
     def leads_to(self, path: str) -> bool:
         """Whether a line names something below the path: where a link stands there, it decides what that is."""
         folded = fold_path(path)
-        return any(regex.fullmatch(folded) for _, regex in self._leading)
+        return any(_compiled(way).fullmatch(folded) for way in self._leading)
 
     def around(self, path: str, *, directory: bool = False) -> str:
         """The outermost of the path and the directories above it that fits; empty where none does."""
