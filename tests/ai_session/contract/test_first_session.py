@@ -19,7 +19,7 @@ from tests.bounds import BOUND_SECONDS
 NEEDED = {"annotated_types", "h11", "pydantic", "pydantic_core", "re2", "typing_extensions", "typing_inspection"}
 
 OPEN = """
-import asyncio, json, os, sys
+import asyncio, gc, json, os, sys
 from functools import partial
 from pathlib import Path
 
@@ -61,7 +61,7 @@ async def main():
     await conversation.ended()
     await daemon.app.stop(sessions=True)
     others = {backend: sorted(loaded[backend] - sys.stdlib_module_names - OURS) for backend in failed}
-    print(json.dumps([failed, others, error, listed]))
+    print(json.dumps([failed, others, error, listed, gc.isenabled()]))
 
 
 asyncio.run(main())
@@ -76,11 +76,12 @@ def test_the_first_session_loads_no_more_than_it_needs_and_does_without_the_sdk(
     line = [sys.executable, "-P", "-c", OPEN, str(runtime)]
     done = subprocess.run(line, cwd=workspace, env=environment, capture_output=True, text=True, timeout=BOUND_SECONDS)
     assert done.returncode == 0, done.stderr
-    failed, others, error, listed = json.loads(done.stdout)
+    failed, others, error, listed, collects = json.loads(done.stdout)
     assert failed == {"pty": False, "tmux": False}, "without a word from the SDK"
     assert set(others["tmux"]) <= NEEDED
     assert "the MCP SDK cannot be imported" in error
     assert listed == 2
+    assert collects, "garbage, once all is imported"
 
 
 class CreatingGate(Gate):
