@@ -30,6 +30,8 @@ VERBS = [
     "logs",
     "attach",
     "console",
+    "top",
+    "notify",
     "interrupt",
     "kill",
     "rename",
@@ -221,6 +223,7 @@ def test_every_verb_has_help_and_a_way_to_speak_json(cli: CommandLine) -> None:
         "http": [],
     }
     groups["person"] = ["show", "enrol", "remove"]
+    groups["notify"] = ["test"]
     single = [
         (verb,) for verb in VERBS if verb not in (*groups, "attach", "completion", "mcp-server", "replay", "sandbox")
     ]

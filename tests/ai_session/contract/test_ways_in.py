@@ -102,6 +102,8 @@ VERBS: dict[str, Way | str] = {
     "serve": "is the way of other clients; they come by the front, which is tried below",
     "console": "is the way of a person's browser; what that may ask for has tests of its own",
     "completion": "prints a script of the shell",
+    "top": Way("top", ["approvals", "list_sessions"], ["approvals"]),
+    "notify test": "sends a notice by the ways of the configuration",
     "docs": "prints the pages of the package",
     "audit tail": "reads the log's files, which only their owner can, and must tell when there is no daemon",
     "audit show": "reads the log's files",
