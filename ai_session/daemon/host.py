@@ -28,10 +28,10 @@ from ai_session import __version__
 from ai_session.client import relay
 from ai_session.client.resume import STOPPED
 from ai_session.config import plugins
-from ai_session.errors import AiSessionError, DaemonUnavailable, Incompatible, InvalidArguments
+from ai_session.errors import AiSessionError, ConfigInvalid, DaemonUnavailable, Incompatible, InvalidArguments
 from ai_session.gate.consent import ancestry
 from ai_session.models import Principal
-from ai_session.servers.base import Connection
+from ai_session.servers.base import Connection, Server
 from ai_session.system.scheduling import take_short_turns
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ PROGRAM_SCOPES: dict[str, tuple[str, ...]] = {
 do what its user may."""
 
 ROLES = ("mcp", "fluxloop", "control", "front", "leave")
+"""Those that are greeted before their server is loaded; any other is the name of a file in ``servers/``, or of an entry
+point."""
 
 MakeApp = Callable[[Path], "tuple[App, float]"]
 
@@ -74,7 +76,7 @@ class Daemon:
         self.app: App | None = None
         self._listener = listener
         self._connections: dict[asyncio.Task[Any], Connection] = {}
-        self._servers: dict[str, Any] = {}
+        self._servers: dict[str, Server] = {}
         self._starting: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
         self._hopeless: AiSessionError | None = None
@@ -198,6 +200,13 @@ class Daemon:
                 hello = parse_hello(await reader.readuntil(b"\n"))
             except asyncio.LimitOverrunError:
                 raise InvalidArguments(f"the first line is longer than {HELLO_BYTES} bytes") from None
+        if (role := hello["role"]) not in ROLES:
+            try:
+                await self._server(role)
+            except ConfigInvalid:
+                raise InvalidArguments(
+                    f"no role {role[:40]!r}", suggestion="client and daemon may differ in version"
+                ) from None
         facts: dict[str, Any] = {"ai_session": 1, "version": __version__, "pid": os.getpid(), "idle": self.idle}
         facts["protocol"] = relay.PROTOCOL
         if hello["scopes"] is not None:
@@ -228,12 +237,15 @@ class Daemon:
         if self.app:
             _quicken(connection)
         try:
-            role = connection.hello["role"]
-            if role not in self._servers:
-                self._servers[role] = await asyncio.to_thread(plugins.load, "servers", role)
-            await self._servers[role].serve(connection)
+            server = await self._server(connection.hello["role"])
+            await server.serve(connection)
         finally:
             del self._connections[task]
+
+    async def _server(self, role: str) -> Server:
+        if role not in self._servers:
+            self._servers[role] = await asyncio.to_thread(plugins.load, "servers", role)
+        return self._servers[role]
 
     def _watch_idleness(self) -> None:
         if self._idle_timer:
@@ -303,8 +315,6 @@ def parse_hello(line: bytes) -> dict[str, Any]:
         )
     if unknown := [scope for scope in scopes if scope not in PROGRAM_SCOPES]:
         raise InvalidArguments(f"no scope {unknown[0][:40]!r}", suggestion=f"scopes are {', '.join(PROGRAM_SCOPES)}")
-    if found["role"] not in ROLES:
-        raise InvalidArguments(f"no role {found['role'][:40]!r}", suggestion="client and daemon may differ in version")
     return found
 
 

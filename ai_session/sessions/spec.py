@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ai_session.config import plugins
-from ai_session.errors import ShellUnavailable
+from ai_session.errors import ConfigInvalid, ShellUnavailable
 from ai_session.models import TRUSTED, SandboxLevel, SandboxProfile, SessionSpec
 from ai_session.sandbox.boxes import hides
 from ai_session.shells.base import Shell
@@ -97,6 +97,9 @@ def shell_named(wanted: str) -> Shell:
         shell: Shell = plugins.load("shells", plugin_name)
         known += shell.names
         if name in shell.names:
+            return shell
+    with contextlib.suppress(ConfigInvalid):
+        if name in (shell := plugins.load("shells", name)).names:  # of another distribution
             return shell
     raise ShellUnavailable(
         f"no support for shell {wanted[:80]!r}", suggestion=f"use one of: {', '.join(sorted(known))}"

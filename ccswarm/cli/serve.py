@@ -26,6 +26,10 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def serve(
+    dialect: Annotated[
+        list[str] | None,
+        typer.Argument(help="Others by name, of files in ccswarm/servers or of other distributions; --port is theirs."),
+    ] = None,
     tcp: Annotated[bool, typer.Option("--tcp", help="VisionFlow: JSON-RPC, one message a line, port 9500.")] = False,
     a2a: Annotated[bool, typer.Option("--a2a", help="A2A, and AgentVault's profile of it: HTTP, port 41241.")] = False,
     host: Annotated[str, typer.Option(help="Address to listen at; others than this machine's need a token.")] = "",
@@ -62,7 +66,8 @@ def serve(
     from ccswarm.servers.base import Listening, ServerOptions
 
     asked = {"visionflow": (tcp, tcp_port), "a2a": (a2a, a2a_port)}
-    ports = {name: own for name, (wanted, own) in asked.items() if wanted}
+    ports = {name: own for name, (wanted, own) in asked.items() if wanted or name in (dialect or ())}
+    ports |= {name: None for name in dialect or () if name not in asked}
     if not ports:
         raise UsageInvalid("nothing to serve was named", suggestion="ccswarm serve --tcp, or --a2a, or both")
     if port is not None and sum(own is None for own in ports.values()) > 1:
@@ -73,16 +78,18 @@ def serve(
     }
     if workspace and not workspace.is_dir():
         raise UsageInvalid(f"the workspace {workspace} is not a directory", suggestion="make it, or name another one")
-    types = tuple(starters.agents_for("visionflow" if tcp else "a2a"))
+    types = tuple(starters.agents_for("visionflow" if "visionflow" in ports else "a2a"))
     options = ServerOptions(config and config.absolute(), workspace and workspace.resolve(), agent, types=types)
     loaded = load(options.config, executes=True, workspace=options.workspace)
     from ccswarm.config import config as files
     from ccswarm.config import plugins
 
     environ, settings = files.server_environment(), loaded.settings
-    dialects = {name: plugins.load("servers", name) for name in chosen}
-    for dialect in dialects.values():
-        settings = dialect.settings(settings, environ)
+    dialects: dict[str, Dialect] = {name: plugins.load("servers", name) for name in chosen}
+    if strange := [name for name, one in dialects.items() if getattr(one, "serve", None) is None]:
+        raise UsageInvalid(f"{strange[0]} listens nowhere", suggestion="ccswarm serve --tcp, or --a2a, or both")
+    for one in dialects.values():
+        settings = one.settings(settings, environ)
     settings = _with_agents(settings, with_agents(loaded, types).settings)
     asyncio.run(_serve(options, settings, chosen, dialects))
 

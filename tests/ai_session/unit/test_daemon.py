@@ -122,14 +122,13 @@ def test_hello_is_answered_with_version_pid_and_idleness(lasting: Forked) -> Non
         b'{"ai_session":1,"role":"mcp","env":[1]}\n',
         b'{"ai_session":1,"role":"mcp","env":{"A":1}}\n',
         b'{"ai_session":1,"role":"mcp","cwd":null}\n',
-        b'{"ai_session":1,"role":"mcp_sdk"}\n',
         b'{"ai_session":1,"role":"mcp","protocol":1}\n',
         b'{"ai_session":1,"role":"mcp","protocol":["a","b"]}\n',
         b"[" * 5000 + b"\n",
     ],
 )
 def test_first_line_that_is_no_hello_is_refused_in_words(line: bytes) -> None:
-    with pytest.raises(InvalidArguments, match=r"not a handshake|no role"):
+    with pytest.raises(InvalidArguments, match="not a handshake"):
         parse_hello(line)
 
 
