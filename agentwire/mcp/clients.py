@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -94,7 +95,7 @@ def with_entry(place: ConfigLocation, text: str, command: str, args: list[str]) 
     """The text with our entry in it; keys of the person's own in the entry stay."""
     wanted = {**place.extra, "command": command, "args": args}
     if place.path.suffix == ".toml":
-        return _checked(place, text, _toml_with(place, text, wanted), wanted)
+        return _toml_edited(place, text, wanted)
     data = _parse(place, text)
     table = _table(place, data, create=True)
     assert table is not None
@@ -105,7 +106,7 @@ def with_entry(place: ConfigLocation, text: str, command: str, args: list[str]) 
 def without_entry(place: ConfigLocation, text: str) -> str:
     """The text without our entry."""
     if place.path.suffix == ".toml":
-        return _checked(place, text, _toml_without(place, text), None)
+        return _toml_edited(place, text, None)
     data = _parse(place, text)
     table = _table(place, data, create=False)
     if table is None or place.name not in table:
@@ -179,74 +180,34 @@ def _json_text(data: dict[str, Any], before: str) -> str:
     return json.dumps(data, indent=found[1] if found else 2, ensure_ascii=False) + "\n"
 
 
-ANY_HEADER = re.compile(r"^\s*\[")
-
-
-def _heads(place: ConfigLocation, line: str, end: str) -> bool:
-    """Whether the line is the heading of our entry, up to ``end``."""
-    name = re.escape(place.name)
-    return re.match(rf"""\s*\[\s*mcp_servers\s*\.\s*(?:{name}|"{name}"|'{name}')\s*{end}""", line) is not None
-
-
 def _toml_lines(place: ConfigLocation, wanted: Mapping[str, Any]) -> str:
     # JSON's strings and arrays of strings are TOML's too.
     return f"[mcp_servers.{place.name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in wanted.items())
 
 
-def _toml_with(place: ConfigLocation, text: str, wanted: Mapping[str, Any]) -> str:
-    lines = text.splitlines(keepends=True)
-    start = next((number for number, line in enumerate(lines) if _heads(place, line, r"\]\s*(?:#.*)?$")), None)
-    if start is None:
-        gap = "" if not text.strip() else "\n" if text.endswith("\n") else "\n\n"
-        return text + gap + _toml_lines(place, wanted)
-    for key in wanted:
-        _drop_key(lines, start, key)
-    if not lines[start].endswith("\n"):
-        lines[start] += "\n"
-    lines.insert(start + 1, _toml_lines(place, wanted).split("\n", 1)[1])
-    return "".join(lines)
+def _toml_edited(place: ConfigLocation, before: str, wanted: Mapping[str, Any] | None) -> str:
+    """The text with ``wanted`` in our entry, without the entry for None; nothing else in it changes."""
+    import tomlkit  # takes 30 ms, for which most verbs have no use
+    from tomlkit.exceptions import TOMLKitError
 
-
-def _drop_key(lines: list[str], start: int, key: str) -> None:
-    """Remove ``key``'s lines from the table whose heading is at ``start``; its value may span several."""
-    for first in range(start + 1, len(lines)):
-        if ANY_HEADER.match(lines[first]):
-            return
-        if re.match(rf"""\s*["']?{key}["']?\s*=""", lines[first]):
-            for last in range(first + 1, len(lines) + 1):
-                try:
-                    tomllib.loads("".join(lines[first:last]))
-                except ValueError:
-                    continue
-                del lines[first:last]
-                return
-
-
-def _toml_without(place: ConfigLocation, text: str) -> str:
-    kept: list[str] = []
-    inside = False
-    for line in text.splitlines(keepends=True):
-        if ANY_HEADER.match(line):
-            inside = _heads(place, line, r"[.\]]")
-        if not inside:
-            kept.append(line)
-    result = "".join(kept)
-    return result.rstrip("\n") + "\n" if result.strip() and result != text else result
-
-
-def _checked(place: ConfigLocation, before: str, after: str, wanted: Mapping[str, Any] | None) -> str:
-    """``after``, if it says what ``before`` says but for our entry: a text may only look like a table."""
     expected = _parse(place, before)
     table = _table(place, expected, create=wanted is not None)
-    if table is not None:
-        old = table.pop(place.name, {})
-        if wanted is not None:
-            table[place.name] = {**old, **wanted}
-    try:
+    if table is None or (wanted is None and place.name not in table):
+        return before
+    if wanted is None:
+        del table[place.name]
+    else:
+        table[place.name] = {**table.get(place.name, {}), **wanted}
+    with contextlib.suppress(TOMLKitError, ValueError, TypeError, LookupError):
+        document = tomlkit.parse(before)
+        servers = document.setdefault("mcp_servers", tomlkit.table(is_super_table=True))
+        if wanted is None:
+            del servers[place.name]
+        else:
+            servers.setdefault(place.name, tomlkit.table()).update(wanted)
+        after = document.as_string()
         if _without_empty(tomllib.loads(after)) == _without_empty(expected):
             return after
-    except ValueError:
-        pass
     raise ConfigInvalid(
         f"{place.path} is written in a way that cannot be edited without touching the rest",
         suggestion=f"add by hand: {_toml_lines(place, wanted)!r}"

@@ -144,10 +144,10 @@ text = '''
 }
 
 
-def test_codex_toml_is_appended_to_and_nothing_else_changes(tmp_path: Path) -> None:
+def test_codex_gets_one_more_table_and_nothing_else_changes(tmp_path: Path) -> None:
     place = place_of("codex", "user", tmp_path)
     after = mcp_clients.with_entry(place, CODEX, COMMAND, ARGS)
-    assert after.startswith(CODEX)
+    assert after.replace(f'[mcp_servers.ai-session]\ncommand = "{COMMAND}"\nargs = {json.dumps(ARGS)}\n', "") == CODEX
     assert tomllib.loads(after)["mcp_servers"] == {
         "other": {"command": "o"},
         "ai-session": {"command": COMMAND, "args": ARGS},
@@ -172,16 +172,20 @@ def test_codex_entry_of_any_form_is_replaced_in_place(form: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "before", ['mcp_servers = {ai-session = {command = "x"}}\n', 'mcp_servers.ai-session.command = "x"\n']
+    "before", ['mcp_servers = {ai-session = {command = "x"}}\n', 'mcp_servers.ai-session.command = "x"\n# more\n']
 )
-def test_codex_forms_that_cannot_be_edited_are_refused(before: str, tmp_path: Path) -> None:
+def test_codex_entry_without_a_table_is_edited_as_it_is_written(before: str, tmp_path: Path) -> None:
     place = place_of("codex", "user", tmp_path)
-    for edit in (
-        lambda: mcp_clients.with_entry(place, before, COMMAND, ARGS),
-        lambda: mcp_clients.without_entry(place, before),
-    ):
-        with pytest.raises(ConfigInvalid, match="cannot be edited"):
-            edit()
+    after = mcp_clients.with_entry(place, before, COMMAND, ARGS)
+    assert mcp_clients.entry(place, after) == {"command": COMMAND, "args": ARGS}
+    assert after.partition("ai-session")[0] == before.partition("ai-session")[0]
+    assert not mcp_clients.entry(place, mcp_clients.without_entry(place, after))
+
+
+def test_codex_forms_that_cannot_be_edited_are_refused(tmp_path: Path) -> None:
+    place = place_of("codex", "user", tmp_path)
+    with pytest.raises(ConfigInvalid, match="cannot be edited"):
+        mcp_clients.with_entry(place, "mcp_servers = {}\n", COMMAND, ARGS)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
