@@ -218,7 +218,7 @@ def _read_file(path: Path | None, environ: Mapping[str, str]) -> tuple[Path, dic
             raise ConfigInvalid(f"{file} does not exist", suggestion="ai-session config init writes one") from None
         return file, {}
     except UnicodeDecodeError:
-        raise ConfigInvalid(f"{file} is no text in UTF-8", suggestion="save it anew, as UTF-8") from None
+        raise ConfigInvalid(f"{file} is not text in UTF-8", suggestion="save it anew, as UTF-8") from None
     except (OSError, ValueError) as error:
         raise ConfigInvalid(f"{file}: {error}", suggestion="fix the file, or move it away") from None
     values: dict[str, Any] = {}

@@ -44,7 +44,7 @@ CHUNK_BYTES = 1 << 20
 DIGEST = "sha256-"
 FILE_ONLY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 STREAMS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
-"""What a person's shell hands over by these is no file that somebody else could write."""
+"""What a person's shell hands over by these is not a file that somebody else could write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class Source(NamedTuple):
 
 def look(path: Path) -> Content:
     """What is there now. The bytes are read once, from a file that is no link any more. Raises ConfigInvalid where it
-    cannot be read, or is no file."""
+    cannot be read, or is not a file."""
     absolute = Path(os.path.abspath(path))
     if str(absolute).startswith(STREAMS):
         return Content.of(absolute, absolute, _all(absolute, path, os.O_RDONLY), path)
@@ -209,7 +209,7 @@ def _all(file: Path, path: Path, flags: int) -> bytes | None:
 
 @contextmanager
 def _opened(file: Path, path: Path, flags: int) -> Generator[BinaryIO | None]:
-    """None where nothing is there. Raises ConfigInvalid where it is no file."""
+    """None where nothing is there. Raises ConfigInvalid where it is not a file."""
     try:
         descriptor = os.open(file, flags | os.O_CLOEXEC)
     except OSError as error:

@@ -82,7 +82,7 @@ def test_a_file_as_editors_of_windows_write_it_is_read_and_one_in_utf_16_is_name
     file.write_bytes(b"\xef\xbb\xbf[session]\r\nrows = 30\r\n")
     assert config.load(file, environ={"HOME": str(tmp_path)}).session.rows == 30
     file.write_bytes("[session]\n".encode("utf-16"))
-    with pytest.raises(ConfigInvalid, match="is no text in UTF-8"):
+    with pytest.raises(ConfigInvalid, match="is not text in UTF-8"):
         config.load(file, environ={"HOME": str(tmp_path)})
 
 

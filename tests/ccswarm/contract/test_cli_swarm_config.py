@@ -60,7 +60,7 @@ def test_a_file_as_editors_of_windows_write_it_is_read_and_what_is_none_is_named
     desk.file.write_bytes(b"\xef\xbb\xbf" + agent("ada").replace("\n", "\r\n").encode())
     assert desk.json("config", "check")["agents"] == ["ada"]
     for text, told in (
-        ("[swarm]\n".encode("utf-16"), "ccswarm.toml is no text in UTF-8"),
+        ("[swarm]\n".encode("utf-16"), "ccswarm.toml is not text in UTF-8"),
         (b"[mcpServers.x]\ncommand = 'x'\n", "mcpServers is not known: a server is a table [[mcp.servers]]"),
     ):
         desk.file.write_bytes(text)

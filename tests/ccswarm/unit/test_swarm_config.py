@@ -119,7 +119,7 @@ def test_a_file_that_cannot_be_read_is_named(here: Path, environ: dict[str, str]
     with pytest.raises(ConfigInvalid, match=r"^ccswarm\.toml cannot be read: "):
         config.load(environ=environ)
     (here / "bytes.toml").write_bytes(b"a = '\xff'")
-    with pytest.raises(ConfigInvalid, match=r"^bytes\.toml is no text in UTF-8"):
+    with pytest.raises(ConfigInvalid, match=r"^bytes\.toml is not text in UTF-8"):
         config.load(Path("bytes.toml"))
 
 
