@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ccswarm.journal import files
 from ccswarm.runs.events import MOST_EXECUTIONS, RunEvent, format_event, task_of
-from ccswarm.runs.status import RUN, status_of
+from ccswarm.runs.status import RUN, approvals_of, status_of
 
 if TYPE_CHECKING:
     from ccswarm.engines.base import Execution, Step, Store
@@ -42,7 +42,7 @@ async def _attempt(
         if facts["event"] not in SHOWN_ANYWAY:
             happened = RunEvent(run, execution.id, facts)
             words = {"kind": "event", "said": format_event(happened).removeprefix(f"{happened.task}: ")}
-            entries.append({"at": float(facts.get("at") or 0), **words, **dict(facts)})
+            entries.append({**facts, "at": float(facts.get("at") or 0), **words})
     entries.sort(key=lambda entry: entry["at"])
     asked: Mapping[str, Any] = _table(_table(execution.payload).get("task"))
     thoughts = [entry for entry in entries if entry["kind"] == "thought"]
@@ -50,7 +50,7 @@ async def _attempt(
         "task": task_of(run, execution.id),
         "attempt": int(execution.id.rpartition(".")[2].partition("~")[2] or 1),
         "agent": execution.agent or str(_table(execution.payload).get("agent", "")),
-        "status": status_of(execution).value,
+        "status": status_of(execution, bool(approvals_of(execution))).value,
         "asked": str(asked.get("text", "")),
         "usage": {name: sum(one[name] for one in thoughts) for name in USED},
         "entries": entries,

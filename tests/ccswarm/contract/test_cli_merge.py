@@ -40,7 +40,8 @@ class Project(RunDesk):
 @pytest.fixture
 def asked(home: Path) -> Project:
     """One at which the work of t waits for a word, by a run that was left."""
-    desk = Project(home, CONFIG + task("t", WRITE, more='agent = "ada"'))
+    gates = 'gates = [{ tool = "files.write", args = { file = "gate.txt", text = "" } }]'
+    desk = Project(home, CONFIG + task("t", WRITE, more=f'agent = "ada"\n{gates}'))
     said = desk.run("run", "--no-wait", code=3)
     assert "asks: merge 1 file, +2 −1 of run_" in said.out
     return desk
@@ -51,6 +52,10 @@ def test_work_is_seen_and_accepted(asked: Project) -> None:
     run = question["task_id"].removesuffix(".t")
     assert f"merge 1 file, +2 −1 of {run[:12]}.t? (ada did it in {run}.t)" in asked.run("approvals").out
     assert f"asks: merge 1 file, +2 −1 of {run[:12]}.t?" in asked.run("status", "last").out
+
+    lines = asked.run("transcript").out.splitlines()
+    assert lines[0] == "== t (ada): waiting approval"
+    assert [line.split(" ", 1)[1] for line in lines if line.endswith("gates held")] == ["gates held"]
 
     shown = asked.run("diff", "last")
     assert shown.err == "t: 1 file, +2 −1, under way\n"
