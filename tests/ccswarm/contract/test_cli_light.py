@@ -28,6 +28,7 @@ LOOKS = (
     ("transcript",),
     ("result", "last", "one"),
     ("approvals", "--json"),
+    ("diff",),
 )
 COMPUTING_SECONDS = 0.15
 HEAVY = {"asyncio", "typer", "rich", "pydantic", "dbos", "sqlalchemy", "ccswarm.config.settings", "ccswarm.cli.main"}
