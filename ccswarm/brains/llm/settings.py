@@ -152,7 +152,8 @@ class Model(Section):
     @property
     def key_name(self) -> str:
         """Whose value is sent; empty: none is."""
-        return self.key or ("" if self.foreign and not self._variable else VENDORS[self.kind].key)
+        written = self.key.removeprefix(ENV).removeprefix("$").removeprefix("{").removesuffix("}")
+        return written or ("" if self.foreign and not self._variable else VENDORS[self.kind].key)
 
     @property
     def unsafe(self) -> str:

@@ -145,7 +145,8 @@ def test_a_key_that_is_not_there_is_named() -> None:
     assert "OPENAI_API_KEY is neither a variable nor in the keyring" in said
     assert "export OPENAI_API_KEY=" in said
     assert ("keyring set" in said) == bool(find_spec("keyring")), "advice that can be followed"
-    assert problems({"model": "openai:big", "key": KEY}) == ()
+    for key in (KEY, f"${KEY}", f"${{{KEY}}}", f"env:{KEY}"):
+        assert problems({"model": "openai:big", "key": key}) == ()
     assert problems({"model": "openai:big", "base_url": "http://127.0.0.1:1/v1"}) == ()
     with pytest.raises(PlanInvalid, match="ANTHROPIC_API_KEY"):
         PLUGIN.begin(replace(ASSIGNMENT, settings={"model": "anthropic:big"}), MEANS)
