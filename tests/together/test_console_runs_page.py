@@ -128,6 +128,8 @@ def test_a_whole_job_by_the_console_alone(browser: Browser, house: Path) -> None
         assert rows[1].startswith("attempt 1 by bob: failed")
         page.evaluate("location.hash += '?task=api&view=transcript'")
         page.wait("document.querySelector('.typed')?.textContent.includes('read -r line')")
+        page.size(390, 844)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it fits a telephone"
         assert (shop.project / f"{HOSTILE}.txt").read_text().startswith("First of all.\n")
         page.press("4")
         page.shows("Each record follows the one before")
@@ -136,6 +138,7 @@ def test_a_whole_job_by_the_console_alone(browser: Browser, house: Path) -> None
     os.close(held)
 
 
+@pytest.mark.torture
 def test_work_is_returned_with_a_comment_and_a_run_cancelled(browser: Browser, house: Path) -> None:
     shop = Shop(house)
     with console(house) as here, shop.running():
@@ -161,6 +164,7 @@ def test_work_is_returned_with_a_comment_and_a_run_cancelled(browser: Browser, h
         page.close()
 
 
+@pytest.mark.torture
 def test_questions_of_runs_and_of_ai_session_stand_in_one_list_once(browser: Browser, asking_house: Path) -> None:
     asked = "deploy now; true"
     shop = Shop(asking_house, work("api", "ada", asked), 'approval = "all"')
@@ -189,7 +193,9 @@ def test_questions_of_runs_and_of_ai_session_stand_in_one_list_once(browser: Bro
         page.close()
 
 
+@pytest.mark.clients
 def test_every_page_fits_a_telephone_and_is_for_everybody(browser: Browser, house: Path) -> None:
+    """By axe-core, which comes from npm with the packages of clients."""
     shop = Shop(house, PLAN)
     with console(house) as here, shop.running():
         page = signed_in(browser, here, 390, 844)
