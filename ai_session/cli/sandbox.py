@@ -7,7 +7,6 @@ meanwhile the command hears nothing, and its end is recorded as lost.
 from __future__ import annotations
 
 import fcntl
-import fnmatch
 import os
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -23,6 +22,7 @@ from ai_session.cli.output import EXIT_EXEC_FAILED, report
 from ai_session.client.connection import ControlClient, connect
 from ai_session.errors import AiSessionError, DaemonUnavailable, InvalidArguments, SandboxUnavailable
 from ai_session.models import SandboxLevel, SandboxProfile
+from ai_session.system.variable_names import like
 
 if TYPE_CHECKING:
     import asyncio
@@ -166,7 +166,8 @@ async def _run(client: ControlClient, settings: BoxesOfSessions, chosen: Sandbox
 
     environ = config.environment()
     runtime = config.runtime_directory(config.home_directory(), os.getuid())
-    env = {key: value for key, value in environ.items() if _passes(key, settings.env_allow)}
+    passes = like(tuple(settings.env_allow))
+    env = {key: value for key, value in environ.items() if passes(key)}
     env = {"LANG": "C.UTF-8", **env, **settings.env, "HOME": chosen.home}
     box = Sandbox(
         runtime_directory=runtime,
@@ -329,10 +330,6 @@ async def _open_gate(
             raise SandboxUnavailable("the box did not start", suggestion="run: ai-session doctor")
     else:
         gate.result()
-
-
-def _passes(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import json
 import os
 import pwd
@@ -17,6 +16,7 @@ from ai_session.errors import ConfigInvalid, ShellUnavailable
 from ai_session.models import TRUSTED, SandboxLevel, SandboxProfile, SessionSpec
 from ai_session.sandbox.boxes import hides
 from ai_session.shells.base import Shell
+from ai_session.system.variable_names import like
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,8 @@ class SessionDefaults:
         with contextlib.suppress(KeyError):
             user = pwd.getpwuid(os.getuid())
             env |= {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name}
-        env |= {k: v for k, v in client.items() if any(fnmatch.fnmatchcase(k, p) for p in allow or self.env_allow)}
+        passes = like(tuple(allow or self.env_allow))
+        env |= {name: value for name, value in client.items() if passes(name)}
         if not any(env.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG")):
             env["LANG"] = "C.UTF-8"
         return {**env, **self.env, **extra}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import logging
 import os
 import re
@@ -17,6 +16,7 @@ from ai_session.errors import LimitReached
 from ai_session.gate.redaction.redactor import MIN_KNOWN_CHARS, Redactor
 from ai_session.system.shares import share
 from ai_session.system.turns import Steps, finished
+from ai_session.system.variable_names import like
 
 KEY_BYTES = 32
 MAX_SEEN = 64
@@ -102,10 +102,11 @@ class Masking:
             self._redactor = Redactor([(name, value) for value, name in values.items()], self._patterns, self._key)
 
     def _secrets(self, environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        named = like(self._names)
         for name, value in environment.items():
             if not isinstance(value, str) or len(value) < MIN_KNOWN_CHARS or len(set(value)) < LEAST_DISTINCT:
                 continue
-            if any(fnmatch.fnmatchcase(spelt, wanted) for wanted in self._names for spelt in (name, name.upper())):
+            if named(name) or named(name.upper()):
                 yield from ((name, part) for part in _parts(value))
             line = f"{name}={value}\n".encode(errors="surrogatepass")
             for span in self._shapes.spans(line):
