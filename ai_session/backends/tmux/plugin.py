@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -68,7 +68,6 @@ class TmuxBackend:
         self.server = TmuxServer(runtime_directory, self._noticed, hold=hold)
         self._terminals: set[TmuxTerminal] = set()
         self._growth: FileGrowth | None = None
-        self._objects: tuple[int, libtmux.Server] | None = None
         self._known_programs: tuple[Sequence[str], str] | None = None
         self._abandoned: set[asyncio.Future[None]] = set()
 
@@ -90,7 +89,7 @@ class TmuxBackend:
         with tempfile.TemporaryDirectory(prefix="ais-", dir="/tmp") as directory:
             server = TmuxServer(directory)
             try:
-                await asyncio.gather(server.client(start=True), self._programs())
+                await server.client(start=True)
                 version = server.version
             finally:
                 await server.stop()
@@ -205,8 +204,9 @@ class TmuxBackend:
         return True
 
     def _list(self) -> tuple[list[str], list[tuple[str, str]]]:
-        """Panes first: one that ends meanwhile stands in both lists instead of in none."""
-        tmux = self._tmux(self.server.pid)
+        """Panes first: one that ends meanwhile stands in both lists instead of in none. For worker threads, since
+        libtmux is synchronous."""
+        tmux = controlled_server()(self.server)
         panes = tmux.cmd("list-panes", "-a", "-F", PANES).stdout
         names = [line.split(" ")[0] for line in tmux.cmd("show-options", "-g").stdout if line.startswith(EXIT_OPTION)]
         dead = [(name.removeprefix(EXIT_OPTION), tmux.cmd("show-options", "-gv", name).stdout[0]) for name in names]
@@ -241,22 +241,12 @@ class TmuxBackend:
         for terminal in list(self._terminals):
             terminal.touch()
 
-    def _tmux(self, pid: int) -> libtmux.Server:
-        """A server that ran last in libtmux's object model; for worker threads, since libtmux is synchronous."""
-        if self._objects is None or self._objects[0] != pid:
-            self._objects = pid, controlled_server()(self.server, pid)
-        return self._objects[1]
-
-    def _hang_up(self, session: str) -> Callable[[], None]:
+    def _hang_up(self, session: str) -> Callable[[], Awaitable[None]]:
         server = self.server.pid
 
-        def kill() -> None:
-            from libtmux import Session
-            from libtmux.exc import LibTmuxException
-
-            # Refused when it has just ended by itself.
-            with contextlib.suppress(LibTmuxException):
-                Session(server=self._tmux(server), session_id=session).kill()
+        async def kill() -> None:
+            with contextlib.suppress(TmuxRefused):  # it has just ended by itself
+                await self.server.ask(join(["kill-session", "-t", session]), pid=server)
 
         return kill
 
@@ -265,8 +255,9 @@ PLUGIN = TmuxBackend
 
 
 @cache
-def controlled_server() -> Callable[[TmuxServer, int], libtmux.Server]:
-    """libtmux costs 70 ms to import, so it is imported by the first worker thread that needs it."""
+def controlled_server() -> Callable[[TmuxServer], libtmux.Server]:
+    """The running server in libtmux's object model. It costs 70 ms to import, so that is done in a worker thread, where
+    an earlier daemon has left terminals."""
     import libtmux
     from libtmux.common import tmux_cmd
 
@@ -277,10 +268,10 @@ def controlled_server() -> Callable[[TmuxServer, int], libtmux.Server]:
     class ControlledServer(libtmux.Server):
         """Runs every command through the control client: 0.1 ms instead of a process of 2 ms."""
 
-        def __init__(self, server: TmuxServer, pid: int) -> None:
+        def __init__(self, server: TmuxServer) -> None:
             super().__init__(socket_path=server.socket)
             self._control = server
-            self._pid = pid
+            self._pid = server.pid
 
         def cmd(self, cmd: str, *args: Any, target: str | int | None = None) -> tmux_cmd:
             words = [cmd, *([] if target is None else ["-t", str(target)]), *map(str, args)]

@@ -12,7 +12,7 @@ import contextlib
 import os
 import signal
 import termios
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from ai_session.backends.tmux.control import Blocks, TmuxRefused, join, quote
@@ -58,7 +58,7 @@ SCREEN = "#{pane_height} #{pane_width} #{cursor_y} #{cursor_x} #{cursor_flag} #{
 
 
 class TmuxTerminal:
-    """See ``Terminal``. ``forget`` is called when it is no longer watched; ``hang_up`` runs in a worker thread."""
+    """See ``Terminal``. ``forget`` is called when it is no longer watched."""
 
     writes_log = True
 
@@ -75,7 +75,7 @@ class TmuxTerminal:
         self.pid = 0
         self.tty = ""
         self.pane = ""
-        self.hang_up: Callable[[], object] | None = None
+        self.hang_up: Callable[[], Awaitable[None]] | None = None
         self.ended: ExitStatus | None = None
         self.losing = self._lost = False
         self._server = server
@@ -263,7 +263,7 @@ class TmuxTerminal:
         self.ended = self.ended or ExitStatus(signal=1)
         with contextlib.suppress(OperatorError):
             if hang_up is not None:
-                await asyncio.to_thread(hang_up)
+                await hang_up()
             await self._server.ask(join(["set-option", "-gqu", EXIT_OPTION + self.session_id]))
 
     def touch(self) -> None:
