@@ -15,6 +15,7 @@ import pytest
 from ai_session.models import ToolCall, ToolResult
 from tests.ai_session.contract.test_session_changes_watchers import Gate, Peer
 from tests.bounds import BOUND_SECONDS
+from tests.conftest import UNBOXED_VARIABLES
 
 NEEDED = {"annotated_types", "h11", "pydantic", "pydantic_core", "re2", "typing_extensions", "typing_inspection"}
 
@@ -72,7 +73,7 @@ def test_the_first_session_loads_no_more_than_it_needs_and_does_without_the_sdk(
     runtime = tmp_path / "runtime"
     runtime.mkdir(mode=0o700)
     (workspace := tmp_path / "ws").mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    environment = {**os.environ, **UNBOXED_VARIABLES, "PYTHONPATH": str(Path(__file__).parents[3])}
     line = [sys.executable, "-P", "-c", OPEN, str(runtime)]
     done = subprocess.run(line, cwd=workspace, env=environment, capture_output=True, text=True, timeout=BOUND_SECONDS)
     assert done.returncode == 0, done.stderr
