@@ -82,7 +82,9 @@ def test_27_what_is_read_is_what_the_tool_says(house: House, modern: bool) -> No
     call = house.client.call
     for reference in ("build", house.ids["build"]):
         info = json.loads(house.read(f"session://{reference}/info", modern=modern)["text"])
-        assert info == call("get_session_info", session_id="build")["structuredContent"]
+        told = call("get_session_info", session_id="build")["structuredContent"]
+        assert [facts.pop("used_at") > 0 for facts in (info, told)] == [True, True]  # who looks uses it
+        assert info == told
         screen = house.read(f"session://{reference}/screen", modern=modern)
         assert screen["text"] == call("read_screen", session_id="build")["structuredContent"]["screen"]
         assert screen["_meta"]["ai-session/resource"]["rows"] > 1
