@@ -59,7 +59,7 @@ def init(
     from ccswarm.config import config
 
     if not file.exists() and (option := _option_meant(str(file))):
-        raise UsageInvalid(f"{file} is no file to write", suggestion=f"ccswarm init {option}")
+        raise UsageInvalid(f"{file} is not a file to write", suggestion=f"ccswarm init {option}")
     target = file / STARTER if file.is_dir() else file
     there = target.exists() and not force
     chosen: starters.With | None = who.value if who else None  # type: ignore[assignment]
