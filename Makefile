@@ -1,4 +1,4 @@
-.PHONY: help demo test check clients torture bench docs picture bundle clean
+.PHONY: help demo test check clients torture matrix bench docs picture bundle clean
 
 help:
 	@echo "make demo     drive the server as an MCP client does, then let a swarm survey this project"
@@ -6,6 +6,7 @@ help:
 	@echo "make check    the same with the fast tests only"
 	@echo "make clients  Claude Code, Codex and Gemini CLI drive the servers, and agents (1 GB of packages)"
 	@echo "make torture  minutes of kills, floods and endurance"
+	@echo "make matrix   the fast tests under Python 3.11 to 3.14, lowest and highest dependencies"
 	@echo "make bench    measure against floors taken in the same run"
 	@echo "make docs     the site, into build/site; reference and man pages from the code"
 	@echo "make picture  docs/assets/session.svg anew, from a real session, and the console's pages"
@@ -32,6 +33,10 @@ clients:
 torture:
 	@scripts/bootstrap torture
 	@.venv/bin/pytest -m torture --timeout 1200
+
+matrix:
+	@scripts/bootstrap dev
+	@.venv/bin/python scripts/matrix.py
 
 bench:
 	@scripts/bootstrap dev
