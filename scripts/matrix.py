@@ -18,6 +18,9 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 FAST = ("tests/agentwire", "tests/ai_session/unit", "tests/ccswarm/unit")
+PYTEST = ("-q", "-n", "4", "-p", "no:libtmux")
+"""Without the fixtures of libtmux, which pytest no longer loads in its lowest version."""
+
 LOWEST = re.compile(r"([\w-]+)(?:\[[^]]*\])?>=([\w.]+)")
 
 
@@ -64,7 +67,7 @@ def main(arguments: list[str]) -> int:
             except subprocess.CalledProcessError as error:
                 results[name] = f"cannot be installed (exit code {error.returncode})"
                 continue
-            tests = [folder / "bin/python", "-m", "pytest", "-q", "-n", "4", *(arguments or FAST)]
+            tests = [folder / "bin/python", "-m", "pytest", *PYTEST, *(arguments or FAST)]
             code = subprocess.run(tests, check=False, cwd=ROOT).returncode
             results[name] = "passed" if code == 0 else f"failed (exit code {code})"
         if program is None:
