@@ -1,4 +1,4 @@
-"""The verb top: what waits for a person, all sessions and a live terminal, on one screen that stays open."""
+"""The verb top: what waits for a person, runs, all sessions and a live terminal, on one screen that stays open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ai_session.client.connection import connect
 
 
 def top(as_json: Json = False) -> None:
-    """Watch what waits for your answer and all sessions, in this terminal.
+    """Watch what waits for your answer, runs and all sessions, in this terminal.
 
     The session that is chosen is shown as it runs; Enter attaches to it, q ends. Questions are answered with the keys
     that they name. Piped, or with --json, it is told once how everything stands.
@@ -21,9 +21,10 @@ def top(as_json: Json = False) -> None:
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         tell_once(as_json)
         return
+    from ai_session.cli.console import runs
     from ai_session.cli.top.app import Top
 
-    app = Top()
+    app = Top(runs())
     app.run()
     if app.ended is not None:
         report(app.ended, as_json=False)

@@ -18,8 +18,10 @@ from textual.widgets import DataTable, Static
 
 from agentwire.visible import visible
 from ai_session.cli.question_panel import CHOICES, KEYS, NOT_YET, OTHERS, QUIET_SECONDS, UNSIGNED
+from ai_session.cli.top import runs as runs_text
 from ai_session.cli.top.feed import Event, Feed
 from ai_session.cli.top.pane import Pane
+from ai_session.console.runs import Runs
 from ai_session.errors import AiSessionError
 
 MAX_ROWS = 500
@@ -58,8 +60,13 @@ class Top(App[None]):
         Binding("pageup", "read_on(-1)", priority=True),
     ]
 
-    def __init__(self) -> None:
+    def __init__(self, runs: Runs) -> None:
         super().__init__()
+        self._runs_program = runs
+        self._runs: dict[str, Facts] = {}
+        self._asked_in_runs: dict[str, Facts] = {}
+        self._whole = True
+        self._paged = ""
         self.ended: AiSessionError | None = None
         self._feed = Feed()
         self._table: DataTable[Text] = DataTable(id="list", cursor_type="row", show_header=False)
@@ -91,7 +98,13 @@ class Top(App[None]):
         self._table.focus()
         self._list()
         self._listen()
+        self._runs_program.hear(self._hear_of_runs)
+        self._learn_runs()
         self.set_interval(SECONDS_SHOWN, self._list)
+
+    async def on_unmount(self) -> None:
+        """The program that tells of runs ends, too."""
+        await self._runs_program.close()
 
     async def on_event(self, event: events.Event) -> None:
         """Notes how long no key was pressed before this one: what is typed for something else must not answer."""
@@ -197,11 +210,26 @@ class Top(App[None]):
             self._commands[session_id] = ran["commands"][0]
             self._list()
 
+    def _hear_of_runs(self, _: Facts) -> None:
+        self._learn_runs()
+
+    @work(exclusive=True, group="runs")
+    async def _learn_runs(self) -> None:
+        listed, asked = [await self._runs_program.ask(what, {}) for what in ("list", "questions")]
+        self._runs = {one["run"]: one for one in runs_text.listed(listed.get("result", {}).get("runs", []))}
+        self._asked_in_runs = {one["id"]: one for one in asked.get("result", {}).get("questions", [])}
+        self._list()
+        if self._chosen in self._runs:
+            self._look()
+
     def _list(self) -> None:
         """Draw the list anew. What is chosen stays chosen, whatever comes before it."""
         waiting = [one for name, one in self._questions.items() if name not in self._later]
+        in_runs = [one for name, one in self._asked_in_runs.items() if name not in self._later and one["answers"]]
         sessions = sorted(self._sessions.values(), key=lambda one: one["name"])
         rows = {one["question_id"]: self._question_row(one) for one in waiting}
+        rows |= {one["id"]: runs_text.question_row(one) for one in in_runs}
+        rows |= {name: runs_text.run_row(one) for name, one in self._runs.items()}
         rows |= {one["session_id"]: self._session_row(one) for one in sessions[:MAX_ROWS]}
         if self._chosen not in rows:
             self._choose(next(iter(rows), ""))
@@ -212,11 +240,13 @@ class Top(App[None]):
                 table.add_row(*cells, key=key)
             if self._chosen in rows:
                 table.move_cursor(row=table.get_row_index(self._chosen))
-        asks = f"{len(waiting)} waiting for your answer" if waiting else "nothing waits for your answer"
+        open_ones = len(waiting) + len(in_runs)
+        asks = f"{open_ones} waiting for your answer" if open_ones else "nothing waits for your answer"
         count = f"{len(sessions)} session{'' if len(sessions) == 1 else 's'}"
-        self.query_one("#head", Static).update(
-            Text.assemble(f"ai-session  {count}, ", (asks, "yellow" if waiting else ""))
-        )
+        if going := sum(one["status"] not in runs_text.OVER for one in self._runs.values()):
+            count += f", {going} run{'' if going == 1 else 's'}"
+        head = Text.assemble(f"ai-session  {count}, ", (asks, "yellow" if open_ones else ""))
+        self.query_one("#head", Static).update(head)
         self._show_hints()
 
     def _question_row(self, question: Facts) -> tuple[Text, ...]:
@@ -265,18 +295,26 @@ class Top(App[None]):
     @work(exclusive=True, group="look")
     async def _look(self) -> None:
         """Show what is chosen."""
-        pane, scroll = self.query_one(Pane), self.query_one("#question", VerticalScroll)
-        question = self._questions.get(self._chosen)
-        pane.display, scroll.display = question is None, question is not None
-        name, self._stream = self.query_one("#name", Static), None
+        self._stream = None
         for stream in self._streams:
             self._feed.tell("close_stream", stream=stream)
         self._streams.clear()
         self._show_hints()
-        if question is not None:
-            name.update(Text(f" {visible(question['client'] or 'a client')} asks, in {visible(question['directory'])}"))
-            self.query_one("#text", Static).update(Text(visible(question["message"].expandtabs(), lines=True)))
-            scroll.scroll_home(animate=False)
+        page = await self._page()
+        pane, scroll, name = (
+            self.query_one(Pane),
+            self.query_one("#question", VerticalScroll),
+            self.query_one("#name", Static),
+        )
+        pane.display, scroll.display = page is None, page is not None
+        if page is not None:
+            title, text = page
+            name.update(Text(f" {visible(title)}"))
+            self.query_one("#text", Static).update(text)
+            if self._paged != self._chosen:
+                scroll.scroll_home(animate=False)
+            self._paged = self._chosen
+            self._show_hints()
             return
         pane.clear("" if self._sessions else EMPTY)
         session = self._sessions.get(self._chosen)
@@ -291,12 +329,37 @@ class Top(App[None]):
         self._stream = begun["stream"]
         self._streams.add(begun["stream"])
 
+    async def _page(self) -> tuple[str, Text] | None:
+        """Title and text of a question or a run; None where a session is chosen."""
+        if question := self._questions.get(self._chosen):
+            title = f"{question['client'] or 'a client'} asks, in {question['directory']}"
+            return title, Text(visible(question["message"].expandtabs(), lines=True))
+        if asked := self._asked_in_runs.get(self._chosen):
+            text, self._whole = runs_text.asked(asked), True
+            if asked["merges"]:
+                self._whole = False
+                text, self._whole = await self._changes(asked)
+            return f"{asked['agent']} in {asked['task'] or asked['run']}", Text(visible(text.expandtabs(), lines=True))
+        if run := self._runs.get(self._chosen):
+            found = await self._runs_program.ask("run", {"run": self._chosen})
+            text = runs_text.page(found["result"]) if "result" in found else Text(visible(found["error"]["message"]))
+            return f"{run['name'] or run['run']}  {run['workspace']}", text
+        return None
+
+    async def _changes(self, asked: Facts) -> tuple[str, bool]:
+        found = await self._runs_program.ask("diff", {"run": asked["run"], "task": asked["task"]})
+        if "result" not in found:
+            return found["error"]["message"], False
+        return runs_text.changes(found["result"])
+
     def _show_hints(self) -> None:
         hints = HINTS
-        if question := self._questions.get(self._chosen):
+        question = self._questions.get(self._chosen) or self._asked_in_runs.get(self._chosen)
+        if question is not None:
             quiet = time.monotonic() - max(self._last_key, self._shown_at) >= QUIET_SECONDS
-            hints = self._choices(question) if quiet else NOT_YET
-        self.query_one("#hints", Static).update(Text(self._remark or hints))
+            in_run = runs_text.choices(question, whole=self._whole) if "answers" in question else ""
+            hints = (in_run or self._choices(question)) if quiet else NOT_YET
+        self.query_one("#hints", Static).update(Text(self._remark or visible(hints)))
 
     def _choices(self, question: Facts) -> str:
         if question.get("answer", "unsigned") != "unsigned":
@@ -306,18 +369,21 @@ class Top(App[None]):
 
     async def action_answer(self, key: str) -> None:
         """A key that answers the chosen question."""
-        question = self._questions.get(self._chosen)
+        question = self._questions.get(self._chosen) or self._asked_in_runs.get(self._chosen)
         word = KEYS["\x1b" if key == "escape" else key]
         if question is None:
             return
         if word.get("later"):
             self._later.add(self._chosen)
-            self._list()
-            return
-        if word["allowed"] and not self._may_allow(question, word["scope"]):
+        elif word["allowed"] and not self._may_allow(question, word["scope"]):
             self.bell()
-            self._show_hints()
-            return
+        elif "answers" in question:
+            await self._answer_in_run(question, allowed=word["allowed"])
+        else:
+            await self._answer(question, word)
+        self._list()
+
+    async def _answer(self, question: Facts, word: Facts) -> None:
         answer = "approve" if word["allowed"] else "reject"
         scope = {"scope": word["scope"]} if word["allowed"] else {}
         try:
@@ -325,7 +391,20 @@ class Top(App[None]):
             self._questions.pop(question["question_id"], None)
         except AiSessionError as error:
             self._say(error)
-        self._list()
+
+    async def _answer_in_run(self, question: Facts, *, allowed: bool) -> None:
+        if "once" not in question["answers"]:
+            return
+        if allowed and question["merges"]:
+            done = await self._runs_program.ask("accept", {"run": question["run"], "task": question["task"]})
+        else:
+            word = {"question": question["id"], "approved": allowed, "scope": "once"}
+            done = await self._runs_program.ask("answer", word)
+        if "error" in done:
+            self._remark = visible(f"{done['error']['message']}; {done['error'].get('suggestion', '')}")
+        else:
+            self._asked_in_runs.pop(question["id"], None)
+            self._remark = visible(done["result"].get("next", ""))
 
     def _may_allow(self, question: Facts, scope: str) -> bool:
         scroll = self.query_one("#question", VerticalScroll)
@@ -333,6 +412,8 @@ class Top(App[None]):
             self._remark = NOT_YET
         elif scroll.scroll_y < scroll.max_scroll_y:
             self._remark = NOT_WHOLE
+        elif "answers" in question:
+            return self._whole and scope in question["answers"]
         else:
             return question.get("answer", "unsigned") == "unsigned" and scope in question["scopes"]
         return False

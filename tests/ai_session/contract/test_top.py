@@ -1,72 +1,15 @@
-"""The verb top as a person sees it on a terminal of 24 lines and 80 columns."""
+"""The verb top: sessions listed, shown and attached to, questions answered, the next daemon followed."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import pexpect
-
-from ai_session.terminal.screen import Screen
-from tests import forked
 from tests.ai_session.contract.asking import client, error_of, greet
 from tests.ai_session.contract.command_line import CommandLine
-from tests.ai_session.contract.wire import living_in
-from tests.bounds import BOUND_SECONDS
-from tests.forked import Person
-
-SLICE_SECONDS = 0.1
-
-
-class Shown:
-    """What is on the terminal of a verb that runs."""
-
-    def __init__(self, person: Person) -> None:
-        self.person, self.raw = person, b""
-        self._screen = Screen(24, 80)
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        return self._screen.snapshot().lines
-
-    def until(self, holds: Callable[[tuple[str, ...]], bool]) -> None:
-        """Returns when the screen is so."""
-        deadline = time.monotonic() + BOUND_SECONDS
-        while not holds(self.lines):
-            assert time.monotonic() < deadline, "\n".join(self.lines)
-            try:
-                data = self.person.read_nonblocking(1 << 16, SLICE_SECONDS)
-            except pexpect.TIMEOUT:
-                continue
-            except pexpect.EOF:
-                raise AssertionError("\n".join(self.lines)) from None
-            self.raw += data
-            self._screen.feed(data)
-            if reply := self._screen.replies():
-                self.person.send(reply)
-
-    def shows(self, *texts: str) -> None:
-        """Returns when each is somewhere on the screen."""
-        self.until(lambda lines: all(any(text in line for line in lines) for text in texts))
-
-    def lacks(self, text: str) -> None:
-        """Returns when it is nowhere on the screen."""
-        self.until(lambda lines: not any(text in line for line in lines))
-
-
-@contextmanager
-def top(home: Path) -> Iterator[Shown]:
-    env = {**living_in(home), "PYTHONPATH": str(forked.ROOT)}
-    person = Person("ai_session", ["top"], cwd=home, env=env, size=(24, 80))
-    try:
-        yield Shown(person)
-    finally:
-        person.close()
+from tests.ai_session.contract.top_world import top
 
 
 def test_sessions_are_listed_shown_live_and_attached_to(home: Path) -> None:
