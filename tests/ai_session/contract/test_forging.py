@@ -15,7 +15,7 @@ from tests.conftest import client_environment, end_leftovers, environment, new_h
 FORGE = r"""
 import os, re, sys
 directory = os.path.dirname(sys.argv[1])
-nonce = re.search(r"7777;([0-9a-f]{16})", open(directory + "/integration").read())[1]
+nonce = re.search(r"7777;([0-9A-F]{16})", open(directory + "/integration").read())[1]
 sequence = re.search(r";C;(\d+)", open(sys.argv[1]).read())[1]
 with open("/dev/tty", "w") as terminal:
     print("shown", file=terminal)
