@@ -163,6 +163,7 @@ def test_off_is_not_there(home: Path) -> None:
     with client(home, **variables) as one:
         call(one, "create_session", name="s", backend="pty")
         call(one, "execute_command", session_id="s", command="true")
+        one.ask("resources/list")  # for which the SDK is imported
     found = {line.rpartition("|")[2].strip() for line in (runtime(home) / "daemon.log").read_text().splitlines()}
     assert {"ai_session.gate.gate", "ai_session.gate.telemetry.base", "mcp.server.lowlevel.server"} <= found
     assert not {
