@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,24 @@ import pytest
 from tests import forked
 from tests.ai_session.contract.top_world import top
 from tests.ai_session.contract.wire import living_in, stop_daemons
+from tests.conftest import UNBOXED, client_environment, environment, new_home
 from tests.together.runs_world import Shop, work
 
+WRITE = work("write", "ada", r"seq 100 >numbers.txt; printf '\33[2J'", 'text = "Write numbers"')
 
-@pytest.mark.parametrize("package", ["ai_session", "ccswarm"])
-def test_a_run_is_watched_and_its_work_accepted(home: Path, package: str) -> None:
-    forked.daemon(living_in(home))
-    shop = Shop(home, work("write", "ada", "seq 100 >numbers.txt; printf '\\33[2J'", 'text = "Write numbers"'))
-    with top(home, package=package) as shown, shop.running() as run:
+
+@pytest.fixture
+def house(world: Path) -> Iterator[Path]:
+    home = new_home(world, UNBOXED)
+    with environment(client_environment(home)):
+        forked.daemon(living_in(home))
+        yield home
+        stop_daemons(home)
+
+
+def test_a_run_is_watched_and_its_work_accepted(house: Path) -> None:
+    shop = Shop(house, WRITE)
+    with top(house) as shown, shop.running():
         shown.shows("release-24", "1 waiting for your answer", "is done")
         shown.person.send(b"\x1b[A" * 5)
         shown.shows("numbers.txt +100 -0", "y accept")
@@ -28,6 +39,11 @@ def test_a_run_is_watched_and_its_work_accepted(home: Path, package: str) -> Non
         shown.shows("y accept")
         shown.person.send(b"y")
         shown.shows("nothing waits", "succeeded")
-        assert run.wait() == 0
         assert (shop.project / "numbers.txt").read_text().splitlines()[-1] == "100"
-    stop_daemons(home)
+
+
+def test_ccswarm_opens_it_too(house: Path) -> None:
+    with top(house, package="ccswarm") as shown:
+        shown.shows("No sessions. Open one: ai-session new", "nothing waits")
+        shown.person.send(b"q")
+        assert shown.person.wait() == 0

@@ -430,7 +430,7 @@ class Top(App[None]):
     def action_read_on(self, pages: int) -> None:
         """More of a long question."""
         scroll = self.query_one("#question", VerticalScroll)
-        scroll.scroll_relative(y=pages * max(1, scroll.size.height - 1), animate=False)
+        scroll.scroll_relative(y=pages * max(1, scroll.size.height - 1), animate=False, immediate=True)
 
     def _say(self, error: AiSessionError) -> None:
         self._remark = visible(f"{error}; {error.suggestion}" if error.suggestion else str(error))

@@ -68,11 +68,17 @@ def page(run: Facts) -> Text:
     for one in run["tasks"]:
         status: str = one["status"]
         text.append(f"{SIGNS.get(status, '○')} {visible(one['task']):{wide}}  ")
-        text.append(f"{status.replace('_', ' '):16}", TONES.get(status, ""))
+        text.append(f"{status.replace('_', ' '):18}", TONES.get(status, ""))
         text.append(f"{visible(one['agent'])}  {visible(str(one['summary'] or one['text']).partition(chr(10))[0])}\n")
     for one in run["budgets"]:
-        text.append(f"{visible(one['name'])}: {one['used']}{' of ' + str(one['most']) if one['most'] else ''}\n", "dim")
+        most = f" of {number(one['most'])}" if one["most"] else ""
+        text.append(f"{visible(one['name'])}: {number(one['used'])}{most}\n", "dim")
     return text
+
+
+def number(value: float) -> str:
+    """Two digits behind the point, where they say something."""
+    return f"{value:,.2f}".rstrip("0").rstrip(".")
 
 
 def asked(question: Facts) -> str:

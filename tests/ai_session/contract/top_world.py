@@ -31,7 +31,7 @@ class Shown:
 
     def until(self, holds: Callable[[tuple[str, ...]], bool]) -> None:
         """Returns when the screen is so."""
-        deadline = time.monotonic() + 12
+        deadline = time.monotonic() + BOUND_SECONDS
         while not holds(self.lines):
             assert time.monotonic() < deadline, "\n".join(self.lines)
             try:

@@ -1,0 +1,25 @@
+"""The verb top: runs, what waits for a person and all terminals on one screen, which ai-session draws."""
+
+from __future__ import annotations
+
+import os
+import sys
+from shutil import which
+
+from agentwire.system import program_path
+from ccswarm.errors import ServerUnavailable
+
+
+def top() -> None:
+    """Watch runs, what waits for your answer and all terminals, in this terminal.
+
+    This is `ai-session top`, which asks this program of its runs.
+    """
+    program = which("ai-session", path=os.path.dirname(sys.executable)) or which(
+        "ai-session", path=program_path.environment(os.environ)["PATH"]
+    )
+    if program is None:
+        raise ServerUnavailable(
+            "ai-session, which draws it, is not installed here", suggestion="ccswarm ps"
+        )
+    os.execv(program, [program, "top"])
