@@ -19,7 +19,5 @@ def top() -> None:
         "ai-session", path=program_path.environment(os.environ)["PATH"]
     )
     if program is None:
-        raise ServerUnavailable(
-            "ai-session, which draws it, is not installed here", suggestion="ccswarm ps"
-        )
+        raise ServerUnavailable("ai-session, which draws it, is not installed here", suggestion="ccswarm ps")
     os.execv(program, [program, "top"])
