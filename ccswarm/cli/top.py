@@ -6,18 +6,21 @@ import os
 import sys
 from shutil import which
 
+from agentwire.cli.options import Json
 from agentwire.system import program_path
+from ccswarm.config import config as files
 from ccswarm.errors import ServerUnavailable
 
 
-def top() -> None:
+def top(as_json: Json = False) -> None:
     """Watch runs, what waits for your answer and all terminals, in this terminal.
 
-    This is `ai-session top`, which asks this program of its runs.
+    This is `ai-session top`, which asks this program of its runs. Piped, or with --json, it tells once how everything
+    stands.
     """
     program = which("ai-session", path=os.path.dirname(sys.executable)) or which(
-        "ai-session", path=program_path.environment(os.environ)["PATH"]
+        "ai-session", path=program_path.environment(files.server_environment())["PATH"]
     )
     if program is None:
         raise ServerUnavailable("ai-session, which draws it, is not installed here", suggestion="ccswarm ps")
-    os.execv(program, [program, "top"])
+    os.execv(program, [program, "top", *(["--json"] if as_json else [])])

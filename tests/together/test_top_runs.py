@@ -39,6 +39,8 @@ def test_a_run_is_watched_and_its_work_accepted(house: Path) -> None:
         shown.shows("y accept")
         shown.person.send(b"y")
         shown.shows("nothing waits", "succeeded")
+        code, out, _ = forked.run("ai_session", ["top"], cwd=house, env=living_in(house))
+        assert (code, out.decode().split("\t")[:2]) == (0, ["release-24", "succeeded"])
         assert (shop.project / "numbers.txt").read_text().splitlines()[-1] == "100"
 
 

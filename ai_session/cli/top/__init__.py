@@ -32,18 +32,35 @@ def top(as_json: Json = False) -> None:
 
 
 def tell_once(as_json: bool) -> None:
-    """Questions and sessions as they are now."""
+    """Questions, runs and sessions as they are now."""
+    import asyncio
+
+    found = asyncio.run(runs_now())
     with connect() as client:
         questions: list[dict[str, Any]] = client.request("approvals")["questions"]
         sessions = client.call("list_sessions").structured["sessions"]
     if as_json:
-        show_json({"questions": questions, "sessions": sessions})
+        show_json({"questions": questions, "sessions": sessions, "runs": found})
         return
     rows = [
         {"name": one["question_id"], "state": "asks", "about": visible(one["message"].strip().partition("\n")[0])}
         for one in questions
     ]
+    rows += [{"name": visible(one["name"]), "state": one["status"], "about": visible(one["tasks"])} for one in found]
     for one in sessions:
         running = one.get("running", {}).get("command", "").partition("\n")[0]
         rows.append({"name": one["name"], "state": one["state"], "about": running or one["working_directory"]})
     show_rows(rows, ("name", "state", "about"))
+
+
+async def runs_now() -> list[dict[str, Any]]:
+    """Those that go on and the newest of the others; none where no program tells of them."""
+    from ai_session.cli.console import runs
+    from ai_session.cli.top.runs import listed
+
+    program = runs()
+    try:
+        answer = await program.ask("list", {})
+    finally:
+        await program.close()
+    return listed(answer.get("result", {}).get("runs", []))

@@ -32,7 +32,7 @@ TONES = {
 }
 
 
-def listed(runs: list[Facts]) -> list[Facts]:
+def listed(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those that go on, and the newest of the others."""
     over = [one["run"] for one in runs if one["status"] in OVER][:MOST_OVER]
     return [one for one in runs if one["status"] not in OVER or one["run"] in over]
