@@ -143,3 +143,18 @@ def test_no_retired_name_comes_back() -> None:
         if isinstance(node, defined) and node.name in RETIRED_NAMES
     ]
     assert not found
+
+
+def test_docstrings_refer_to_what_there_is() -> None:
+    sources = [
+        path.read_text()
+        for package in ("agentwire", "ai_session", "ccswarm")
+        for path in (ROOT / package).rglob("*.py")
+    ]
+    defined = {
+        name for text in sources for name in re.findall(r"^\s*(?:async )?(?:class|def) (\w+)", text, re.MULTILINE)
+    }
+    defined |= {name for text in sources for name in re.findall(r"^(\w+)\s*[:=]", text, re.MULTILINE)}
+    referred = {name for text in sources for name in re.findall(r'"""(?:See|As) ``([\w.]+)``', text)}
+    ours = {name for name in referred if name.rpartition(".")[2] not in defined}
+    assert ours == {"asyncio.to_thread", "setrlimit"}, "the standard library"
