@@ -56,10 +56,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "cancel": Verb(lambda: import_module("ccswarm.cli.stop").cancel, "End a run and all its tasks."),
         "status": Verb(lambda: import_module("ccswarm.cli.runs").status, "Show how far a run is."),
         "ps": Verb(lambda: import_module("ccswarm.cli.runs").ps, "Show what is running now, and the workers."),
-        "top": Verb(
-            lambda: import_module("ccswarm.cli.top").top,
-            "Watch runs, what waits for your answer and all terminals, in this terminal.",
-        ),
+        "top": Verb(lambda: import_module("ccswarm.cli.top").top, "Watch runs, questions and terminals on one screen."),
         "logs": Verb(lambda: import_module("ccswarm.cli.logs").logs, "Show what happened in a run."),
         "transcript": Verb(
             lambda: import_module("ccswarm.cli.transcript").transcript, "Show what agents thought and did."

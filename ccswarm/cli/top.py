@@ -13,7 +13,7 @@ from ccswarm.errors import ServerUnavailable
 
 
 def top(as_json: Json = False) -> None:
-    """Watch runs, what waits for your answer and all terminals, in this terminal.
+    """Watch runs, questions and terminals on one screen.
 
     This is `ai-session top`, which asks this program of its runs. Piped, or with --json, it tells once how everything
     stands.

@@ -18,7 +18,9 @@ def top(as_json: Json = False) -> None:
     The session that is chosen is shown as it runs; Enter attaches to it, q ends. Questions are answered with the keys
     that they name. Piped, or with --json, it is told once how everything stands.
     """
-    if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    from ai_session.config import config
+
+    if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()) or config.environment().get("TERM") == "dumb":
         tell_once(as_json)
         return
     from ai_session.cli.console import runs
@@ -35,10 +37,10 @@ def tell_once(as_json: bool) -> None:
     """Questions, runs and sessions as they are now."""
     import asyncio
 
-    found = asyncio.run(runs_now())
     with connect() as client:
         questions: list[dict[str, Any]] = client.request("approvals")["questions"]
         sessions = client.call("list_sessions").structured["sessions"]
+    found = asyncio.run(runs_now())
     if as_json:
         show_json({"questions": questions, "sessions": sessions, "runs": found})
         return

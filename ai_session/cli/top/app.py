@@ -28,6 +28,9 @@ MAX_ROWS = 500
 SECONDS_SHOWN = 1.0
 """How often times on the screen go on."""
 
+ANSI = "ansi-dark"
+"""The theme with the colours of the terminal, which earlier versions of the library lack; it needs colours."""
+
 WORDS = {"waiting_input": "waits for input", "exited": "ended"}
 SIGNS = {"waiting_input": "⌨", "running": "●", "starting": "●", "stopped": "‖", "exited": "×", "lost": "×"}
 TONES = {"waiting_input": "yellow", "stopped": "yellow", "lost": "red", "exited": "dim"}
@@ -93,6 +96,8 @@ class Top(App[None]):
 
     def on_mount(self) -> None:
         """Begin to listen."""
+        if not self.no_color and ANSI in self.available_themes:
+            self.theme = ANSI
         self._table.add_column("", width=1)
         self._table.add_columns("name", "state", "about")
         self._table.focus()

@@ -52,6 +52,7 @@ class Pane(Widget):
             line = lines[shown.cursor_row]
             line.pad_right(max(0, shown.cursor_col + 1 - len(line)))
             line.stylize("reverse", shown.cursor_col, shown.cursor_col + 1)
-        text = Text("\n", no_wrap=True, overflow="crop", end="").join(lines[-max(1, self.size.height) :])
-        text.no_wrap, text.overflow = True, "crop"
-        return text
+        visible = lines[-max(1, self.size.height) :]
+        for line in visible:
+            line.truncate(max(1, self.size.width))
+        return Text("\n").join(visible)
