@@ -175,6 +175,15 @@ class Hearing(Protocol):
 
 
 @runtime_checkable
+class GivingUp(Protocol):
+    """A Thinking that may go on when it has given up some of what goes on."""
+
+    def given_up(self, step_id: str) -> bool:
+        """Whether nothing more is done for that call: no person is asked about it, and nobody is handed its work."""
+        ...
+
+
+@runtime_checkable
 class SupportsPartialResult(Protocol):
     """A Thinking that can say what was done although it did not come to its end."""
 

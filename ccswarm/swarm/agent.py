@@ -18,6 +18,7 @@ from typing import Any
 from ccswarm.brains.base import (
     CallTool,
     Finish,
+    GivingUp,
     Hearing,
     Holding,
     Showing,
@@ -202,6 +203,8 @@ class Agent:
         """Questions about several calls that a person answered with yes."""
         self._asked_there: dict[str, _AskedThere] = {}
         """By step: what its server asks a person."""
+        self._given_up: set[str] = set()
+        """Calls for which nothing more is done."""
         self._usage = Usage()
         self._shown: Mapping[str, Json] = {}
         self._listening: dict[asyncio.Task[Any], float] = {}
@@ -248,6 +251,8 @@ class Agent:
                     return Ending(step.status, step.summary, step.result)
                 if short := await self._begin(step):
                     return exhausted(short, f"before {step.id}")
+            if isinstance(thinking, GivingUp):
+                await self._give_up(thinking)
             if not self._going:
                 return Ending("failed", "the brain neither did anything nor finished")
             done = await self._until_done(stop, thinking)
@@ -258,6 +263,18 @@ class Agent:
                 going = self._going.pop(task)
                 if short := await self._end(task, going, ended):
                     return exhausted(short, f"with {going.step.id}")
+
+    async def _give_up(self, thinking: GivingUp) -> None:
+        """Nothing more is done for what the brain has given up: its questions are taken back."""
+        those = [going for going in self._going.values() if thinking.given_up(going.step.id)]
+        self._given_up.update(going.step.id for going in those)
+        there = [self._asked_there.pop(going.step.id) for going in those if going.step.id in self._asked_there]
+        numbers = {going.approval for going in those if going.kind == "approval"} | {one.number for one in there}
+        if unanswered := [self._asked.pop(number) for number in sorted(numbers) if number in self._asked]:
+            for one in unanswered:
+                facts = {"id": one["id"], "approved": False, "reason": "it no longer counts for the task"}
+                await tell(self._flow, "approval.answered", **facts)
+            await self._publish()
 
     def _listen(self, seconds: float) -> None:
         self._listening = {asyncio.create_task(self._flow.receive(SAY, seconds)): seconds}
@@ -365,6 +382,8 @@ class Agent:
             amounts = {name: used.get(name) or 0 for name in ("tokens", "dollars")}
             self._usage += Usage(tokens=int(amounts["tokens"]), dollars=amounts["dollars"])
             return await self._spend(self._work.agent, amounts, anyway=True)
+        elif going.kind in ("approval", "consent") and step.id in self._given_up:
+            return None
         elif going.kind == "approval":
             await self._answered(step, going.approval, task.result(), ended)
         elif going.kind == "consent":
@@ -378,7 +397,9 @@ class Agent:
         else:
             outcome = CallOutcome.from_json(task.result())
             self._note_terminals(step, outcome)
-            if outcome.code == "approval_needed" and not going.approval:
+            if step.id in self._given_up:
+                ended[step.id] = outcome
+            elif outcome.code == "approval_needed" and not going.approval:
                 await self._ask(step)
             elif outcome.code == CONSENT and not step.as_host and await self._wait_there(step, going, outcome):
                 return None

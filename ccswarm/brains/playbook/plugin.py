@@ -209,7 +209,8 @@ class Playbook:
             if progress.going or progress.begun < len(progress.calls):
                 return
             failed = [call for call in progress.calls if call.state == "failed"]
-            progress.state = "failed" if failed else "done"
+            left_out = plan.always and progress.calls and all(call.state == "passed" for call in progress.calls)
+            progress.state = "failed" if failed else "passed" if left_out else "done"
             progress.problem = "; ".join(f"{call.id}: {call.problem}" for call in failed[:NAMED])
             if others := [call.id for call in failed[NAMED:]]:
                 progress.problem += f"; and so {', '.join(others)}"
@@ -223,6 +224,10 @@ class Playbook:
             dependent.missing -= 1
             if not dependent.missing:
                 yield dependent
+
+    def given_up(self, step_id: str) -> bool:
+        """See GivingUp: after a gate that failed."""
+        return bool(self._gate) and step_id in self._going and not self._going[step_id][0].plan.always
 
     def so_far(self) -> Json:
         """See Partial: the results of the steps that are over."""
