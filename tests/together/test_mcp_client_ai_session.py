@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from ccswarm.clients.mcp.plugin import McpToolClient
-from ccswarm.config.settings import ServerSettings
+from ccswarm.config.settings import AgentSettings, ServerSettings
+from ccswarm.journal.writer import Journal
+from ccswarm.toolbox.toolbox import Toolbox
 from tests.ai_session.contract.command_line import CommandLine
 from tests.conftest import UNBOXED_VARIABLES
 
@@ -48,8 +50,14 @@ async def client(request: pytest.FixtureRequest, daemon: CommandLine) -> AsyncIt
     await client.close()
 
 
-async def test_a_command_in_a_session(client: McpToolClient) -> None:
+async def test_a_command_in_a_session(client: McpToolClient, tmp_path: Path) -> None:
     tools = {tool.name: tool for tool in await client.list_tools()}
+    careful = AgentSettings(name="careful", grants=("shell.*",), approval="destructive")
+    toolbox = Toolbox({"shell": client}, {"careful": careful}, Journal(tmp_path / "journal", "w1"))
+    asked = {name for name, tool in tools.items() if toolbox.needs_approval("careful", tool)}
+    looking = {"list_sessions", "get_session_info", "read_output", "read_screen"}
+    assert looking == {name for name, tool in tools.items() if tool.read_only}
+    assert asked == set(tools) - looking
     assert tools["execute_command"].keyed
     assert tools["list_sessions"].read_only
     assert not client.notes

@@ -243,9 +243,9 @@ def answer_of(outcome: CallOutcome) -> str:
         note = f"({outcome.message})\n" if outcome.message else ""
         return note + (body or "(no output)")
     why = f"{outcome.status.value}" + (f" ({outcome.code})" if outcome.code not in ("", outcome.status.value) else "")
-    said = [f"{why}: {outcome.message}" if outcome.message else why]
+    said = [f"{why}: {outcome.message}" if outcome.message and outcome.message not in body else why]
     if outcome.status in UNKNOWN:
         said.append("Nobody knows whether this call had its effect. Look at what came of it before you make it again.")
-    said += [outcome.suggestion] if outcome.suggestion else []
+    said += [outcome.suggestion] if outcome.suggestion and outcome.suggestion not in body else []
     said += [body] if body else []
     return "\n".join(said)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import getpass
 import json
 import signal
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,7 @@ def test_in_a_pipe_each_event_is_a_line_and_the_tasks_follow(desk: RunDesk) -> N
 
 
 def test_with_json_each_event_is_a_document_and_the_last_is_the_result(desk: RunDesk) -> None:
+    desk.rewrite((BASE + TWO).replace('name = "bob"', 'name = "bob"\nprompt = "Be brief, Bob."'))
     said = desk.run("run", "--json", "--name", "mine")
     *events, result = [json.loads(line) for line in said.out.splitlines()]
     assert [event["event"] for event in events] == [
@@ -54,6 +57,8 @@ def test_with_json_each_event_is_a_document_and_the_last_is_the_result(desk: Run
     assert result["tasks"]["two"]["result"]["steps"]["say"]["params"]["arguments"]["text"] == "say"
     assert result["usage"]["calls"] == 2
     assert said.err == ""
+    with closing(sqlite3.connect(desk.state / "engine.db")) as store:
+        assert sum(row.count("Be brief, Bob.") for row in store.iterdump()) == 1, "agents are kept once for a run"
 
 
 def test_a_plan_is_carried_out_over_the_configuration_in_the_workspace_named(desk: RunDesk, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -122,6 +124,9 @@ def test_how_a_call_ended_is_told() -> None:
     assert answer_of(CallOutcome(CallStatus.OK, "out", message="not kept: image")) == "(not kept: image)\nout"
     refused = CallOutcome(CallStatus.DENIED, code="not_granted", message="it may not", suggestion="use another")
     assert answer_of(refused) == "denied (not_granted): it may not\nuse another"
+    once = CallOutcome(CallStatus.TOOL_ERROR, "error gone: no such\nnext: look", None, "gone", "no such", "look")
+    assert answer_of(once) == "tool_error (gone)\nerror gone: no such\nnext: look", "nothing is told twice"
+    assert answer_of(replace(once, text="bare")) == "tool_error (gone): no such\nlook\nbare"
     for status in (CallStatus.LOST, CallStatus.TIMEOUT):
         said = answer_of(CallOutcome(status, message="its server ended"))
         assert "Nobody knows whether this call had its effect" in said
