@@ -71,6 +71,12 @@ def merge(
             )
         ours = PrivateRepository(scratch / "ours", repository, head, writing=True)
         index.copy_to(ours.path)
+        if git.private(ours, "rev-list", "-n1", clone.base, "--not", head):
+            raise Conflict(
+                f"the work began with {clone.base[:12]}, which is not in what is checked out in "
+                f"{repository.top} any more, {named(onto)}",
+                suggestion=f"where that may come back with it, {by_hand}",
+            )
         tree = _merged_tree(git, ours, scratch, head, work, by_hand)
         wanted = changes(git.private(ours, *CHANGES, head, tree))
         if own := [

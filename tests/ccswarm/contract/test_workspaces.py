@@ -382,6 +382,26 @@ async def test_work_is_merged_into_what_was_checked_out_when_it_began_and_nothin
     assert place.git("status", "--porcelain") == ""
 
 
+async def test_what_a_person_took_out_meanwhile_does_not_come_back_with_work(place: World) -> None:
+    place.write(place.repository / "unwanted.txt", "unwanted\n")
+    unwanted = place.commit(place.repository, "unwanted")
+    clone, idle = await place.work("ada", "b.txt", "b\n"), await place.workspaces.clone("run_1", "bob")
+    place.git("reset", "-q", "--hard", "HEAD~1")
+    for beside in ("", "beside"):
+        if beside:
+            place.write(place.repository / "beside.txt", "beside\n")
+            place.commit(place.repository, beside)
+        before = place.git("rev-parse", "main")
+        with pytest.raises(Conflict, match=f"with {unwanted[:12]}, .* any more, the branch main$") as caught:
+            await place.workspaces.merge(clone, "ada's work")
+        assert (place.git("rev-parse", "main"), place.git("status", "--porcelain")) == (before, "")
+    assert (await place.workspaces.merge(idle, "nothing")).commits == 0
+    assert not (place.repository / "unwanted.txt").exists()
+    place.git(*caught.value.suggestion.partition(": git ")[2].split(), "--no-edit")
+    assert (await place.workspaces.merge(clone, "ada's work")).commits == 0, "the person let it come back"
+    assert (place.repository / "b.txt").exists()
+
+
 async def test_a_clone_is_not_made_of_what_lacks_the_work_it_needs(place: World) -> None:
     place.git("branch", "old")
     ada = await place.work("ada", "b.txt", "b\n")
