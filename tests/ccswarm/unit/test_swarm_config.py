@@ -133,6 +133,8 @@ def test_what_is_not_toml_is_named_with_its_line(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("[swrm]", "swrm is not known (did you mean swarm?)"),
+        ('[[agentz]]\nname = "a"', "agentz is not known (did you mean agents?)"),
+        ('[[agents]]\nname = "a"\nworkspace = "/gone"', "[agents.a] workspace should be 'clone' or 'shared'"),
         ('[swarm]\ntopologie = "ring"', "[swarm] topologie is not known (did you mean topology?)"),
         ("[swarm.budget]\ncall = 3", "[swarm.budget] call is not known (did you mean calls?)"),
         ('[swarm]\ntopology = "cube"', "[swarm] topology should be 'hierarchical', 'mesh', 'ring' or 'star'"),
@@ -165,6 +167,7 @@ def test_mistakes_are_named_with_their_place(text: str, said: str) -> None:
 
 
 def test_every_mistake_is_named_at_once() -> None:
+    assert refused("color = 1").endswith("c.toml: color is not known"), "what is not near is not proposed"
     message = refused(
         '[mcp]\nservers = [{ name = "s", comand = "x" }, { name = "s", url = "https://u" }]\n'
         '[swarm]\nstrategy = "all"\n[[agents]]\nname = "a"\nbrian = "llm"\n'
