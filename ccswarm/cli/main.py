@@ -123,7 +123,7 @@ SENTENCE = re.compile(r"No such command '(\S*\s.*)'\.", re.DOTALL)
 """A task where a verb is expected."""
 NO_CHOICE = re.compile(r"for '--with': '(.+?)' is not one of")
 WORDS_LEFT = "Got unexpected extra argument"
-SHOWN = "ccswarm run shows its run as it happens, ccswarm logs RUN --follow any other"
+SHOWN = "ccswarm top shows all runs, ccswarm run its own as it happens, ccswarm logs RUN --follow any other"
 MODEL = "ccswarm init --with anthropic, or openai, gemini, local; settings = { model = … } names the model"
 SETTINGS = "ccswarm config path names the file to edit, ccswarm config reference all that it can say"
 INSTEAD = {
@@ -136,7 +136,7 @@ INSTEAD = {
     **dict.fromkeys(("retry", "restart", "continue"), "ccswarm resume RUN"),
     "task": 'ccswarm run "…" does one, ccswarm tasks lists them',
     "tail": "ccswarm logs RUN --follow",
-    "watch": "ccswarm logs RUN --follow, or ccswarm status RUN",
+    "watch": "ccswarm top, or ccswarm logs RUN --follow",
     "cost": "ccswarm runs show RUN",
     "replay": "ccswarm runs replay RUN",
     "review": "gates and [tasks.review] in ccswarm.toml: ai-session docs playbooks",
@@ -169,7 +169,7 @@ INSTEAD = {
     "template": "ccswarm init --with claude, or openai, local, none",
     **dict.fromkeys(("tui", "ui", "web", "dashboard", "console", "monitor"), SHOWN),
     **dict.fromkeys(("list", "ls", "history"), "ccswarm runs list"),
-    **dict.fromkeys(("show", "inspect", "report"), "ccswarm runs show RUN"),
+    **dict.fromkeys(("show", "view", "inspect", "report"), "ccswarm runs show RUN"),
     **dict.fromkeys(("run -p", "run --prompt", "run --task", "run -m", "run --message"), 'ccswarm run "…"'),
     **dict.fromkeys(("run --dir", "run --cwd", "run -C", "run --directory"), "ccswarm run --workspace DIRECTORY"),
     **dict.fromkeys(("run --plan", "run -f", "run --file"), "ccswarm run FILE"),

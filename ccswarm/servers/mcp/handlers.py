@@ -175,7 +175,8 @@ async def list_resources(ctx: Context, params: PaginatedRequestParams | None) ->
 
 
 async def list_templates(ctx: Context, params: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
-    """One for each part of a run."""
+    """One for each part of a run, on one page. Raises MCPError for a cursor that nobody was given."""
+    _only_page(params)
     return ListResourceTemplatesResult(
         resource_templates=[
             ResourceTemplate(uri_template=f"run://{{run}}/{part}", name=part, description=about, mime_type=mime)

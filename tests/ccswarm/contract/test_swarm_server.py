@@ -252,6 +252,15 @@ def test_agents_are_told_without_their_prompts_and_secrets(home: Path) -> None:
         assert facts["workspace"] == str(home / "project")
 
 
+def test_it_is_said_who_takes_a_task_in_words(home: Path) -> None:
+    desk = RunDesk(home, BASE)
+    (home / "project").mkdir()
+    with serving(desk.home, "--workspace", "project") as client:
+        assert client.tool("list_agents")["next"] == "start_run with a plan: no agent here takes words"
+        desk.rewrite(BASE + '[[agents]]\nname = "wanda"\nsettings = { words = "playbooks" }\n')
+        assert client.tool("list_agents")["next"] == "start_run with a task in words, or a plan"
+
+
 def test_a_home_is_no_workspace_unless_somebody_says_so(home: Path) -> None:
     desk = RunDesk(home, BASE + TWO)
     with serving(desk.home) as client:
@@ -321,7 +330,8 @@ def test_resources_are_listed_page_by_page(client: ServerClient) -> None:
     ):
         error = client.answer(client.begin("resources/read", {"uri": uri}))["error"]
         assert (error["code"], error["data"]["uri"]) == (-32602, uri)
-    assert client.answer(client.begin("resources/list", {"cursor": "x"}))["error"]["code"] == -32602
+    for method in ("resources/list", "resources/templates/list"):
+        assert client.answer(client.begin(method, {"cursor": "x"}))["error"]["code"] == -32602, method
     listed = json.loads(client.ask("resources/read", {"uri": "run://list"})["contents"][0]["text"])
     assert [one["run"] for one in listed] == runs
 

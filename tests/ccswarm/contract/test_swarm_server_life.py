@@ -85,6 +85,8 @@ BAD_LINES: list[tuple[bytes, list[tuple[object, int]]]] = [
     (b'{"jsonrpc":"2.0","id":77,"method":"x","params":' + b'{"a":' * 3000 + b"1" + b"}" * 3000 + b"}", [(77, -32600)]),
     (b'{"jsonrpc":"2.0","id":78,"method":"ping","params":{"x":"\\ud800"}}', [(78, -32700)]),
     (b'\xff\xfe{"jsonrpc":"2.0","id":79,"method":"ping"}', [(None, -32700)]),
+    (b'{"jsonrpc":"2.0","id":1e999,"method":"ping"}', [(None, -32700)]),
+    (b'{"jsonrpc":"2.0","id":79,"method":"ping","params":{"x":1e999}}', [(79, -32700)]),
     (b'{"jsonrpc":"2.0","id":80,"method":"no/such"}', [(80, -32601)]),
     (b'{"jsonrpc":"2.0","id":81,"method":"tools/call","params":{"name":7}}', [(81, -32602)]),
     (b'{"jsonrpc":"2.0","id":82,"method":"tools/call","params":{"name":"run_status","arguments":[]}}', [(82, -32602)]),

@@ -191,6 +191,8 @@ def test_bad_lines_are_answered_and_cost_nothing_else(wire: Wire) -> None:
         (b"\xff\xfe", None, -32700),
         (b'{"jsonrpc":"2.0","id":7,"method":"server_info",', 7, -32700),
         (b'{"jsonrpc":"2.0","id":8,"method":"server_info","params":{"a":NaN}}', 8, -32700),
+        (b'{"jsonrpc":"2.0","id":8,"method":"server_info","params":{"a":1e999}}', 8, -32700),
+        (b'{"jsonrpc":"2.0","id":1e999,"method":"server_info"}', None, -32700),
         (b'{"jsonrpc":"2.0","id":"9","method":"server_info","params":[]}', "9", -32600),
         (b'{"jsonrpc":"1.0","id":"9","method":"server_info"}', "9", -32600),
         (b'{"jsonrpc":"2.0","id":"9","method":5}', "9", -32600),

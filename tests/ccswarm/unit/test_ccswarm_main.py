@@ -91,6 +91,7 @@ def test_a_verb_that_is_called_otherwise_here_is_named() -> None:
     verbs = {word for told in main.INSTEAD.values() for word in re.findall(r"\bccswarm ([a-z][a-z-]*)", told)}
     assert verbs <= set(main.VERBS)
     assert not set(main.INSTEAD) & set(main.VERBS)
+    assert main.INSTEAD["view"] == "ccswarm runs show RUN"
 
 
 @pytest.mark.parametrize(

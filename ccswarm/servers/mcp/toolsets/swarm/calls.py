@@ -206,8 +206,8 @@ async def list_agents(desk: Workbench, given: Given) -> Answer:
         + (f", capable of {', '.join(one['capabilities'])}" if one["capabilities"] else "")
         for one in agents
     ]
-    thinking = any(one["brain"] != "playbook" for one in agents)
-    then = "start_run with a task in words, or a plan" if thinking else "start_run with a plan: no agent here thinks"
+    words = any(one.takes_words for one in settings.agents)
+    then = "start_run with a task in words, or a plan" if words else "start_run with a plan: no agent here takes words"
     facts: Facts = {
         "agents": agents,
         "servers": [server.name for server in settings.mcp.servers],
