@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ASSETS = ROOT / "docs/assets"
 MOST_BYTES = 170_000
 SIZES = {"wide": (1180, 740), "narrow": (390, 844)}
-PAGES = ("needs", "terminals", "session", "runs", "run", "compare", "audit")
+PAGES = ("needs", "terminals", "session", "replay", "runs", "run", "compare", "audit")
 NAMES = [f"{page}-{size}-{theme}" for page in PAGES for size in SIZES for theme in ("dark", "light")]
 """All of them, as docs/reference/console.md shows them."""
 
@@ -107,6 +107,12 @@ def pictures(page: Page, folder: Path, suffix: str) -> None:
     page.click(".views .btn:nth-child(2)")
     page.wait("document.querySelector('.xterm-rows')?.textContent.includes('64 passed')")
     page.picture(folder / f"terminal-{suffix}.png")
+    page.press("v")
+    page.wait("document.querySelectorAll('.ran').length > 3 && document.querySelector('.ran.bad')")
+    page.evaluate("document.querySelector('.outline li:last-child button').click()")
+    page.evaluate("document.querySelector('.screen').scrollIntoView({block: 'nearest'})")
+    page.wait("document.querySelector('.xterm-rows')?.textContent.includes('ProgrammingError')")
+    page.picture(folder / f"replay-{suffix}.png")
     page.click(".views .btn:nth-child(1)")
     page.evaluate("location.hash = '#/runs'")
     page.wait("document.querySelectorAll('.runs a').length === 2 && document.querySelector('.runs .tag.warn')")

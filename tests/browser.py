@@ -32,7 +32,14 @@ addEventListener('securitypolicyviolation', e => violations.push(`${e.violatedDi
 """
 """In each page before its own scripts: what a content security policy forbade there."""
 
-KEYS = {"Enter": ("Enter", 13, "\r"), "Escape": ("Escape", 27, ""), "F6": ("F6", 117, ""), "Tab": ("Tab", 9, "")}
+KEYS = {
+    "Enter": ("Enter", 13, "\r"),
+    "Escape": ("Escape", 27, ""),
+    "F6": ("F6", 117, ""),
+    "Tab": ("Tab", 9, ""),
+    "End": ("End", 35, ""),
+    "Home": ("Home", 36, ""),
+}
 Facts = dict[str, Any]
 
 

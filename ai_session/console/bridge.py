@@ -12,6 +12,7 @@ import contextlib
 import json
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -20,7 +21,9 @@ from agentwire.visible import visible
 from ai_session.client import relay
 from ai_session.client.connection import dial_started
 from ai_session.client.dialing import dialled
+from ai_session.console import replays
 from ai_session.console.logins import Tab
+from ai_session.console.replays import Replays
 from ai_session.console.runs import DECISIONS, LOOKS, Runs
 
 METHODS = frozenset((
@@ -41,6 +44,9 @@ PARAMS: Mapping[str, frozenset[str]] = {
 
 OF_RUNS = "runs."
 """How the methods begin that the program of the runs answers; what decides something needs the scope to approve."""
+
+OF_REPLAYS = "replay."
+"""How those begin that the console answers from a recording."""
 
 MAX_LINE_BYTES = 64 << 20
 SIGNED_OUT, DAEMON_LEFT, NOT_SPOKEN = 4401, 1012, 1008
@@ -64,6 +70,7 @@ class Bridge:
         self._may_decide = "approve" in scopes
         self._asking: set[asyncio.Task[None]] = set()
         self._hello = f',"scopes":{json.dumps(scopes)}'
+        self._replays = Replays(self._record)
 
     async def run(self) -> int:
         """The status with which the WebSocket is to be closed; the tab is told before where no daemon answers."""
@@ -88,6 +95,7 @@ class Bridge:
         finally:
             self._tab.ends.discard(ended.set)
             deaf()
+            self._replays.close()
             for way in (*ways, *self._asking):
                 way.cancel()
             outcomes: list[Any] = await asyncio.gather(*ways, *self._asking, return_exceptions=True)
@@ -102,6 +110,26 @@ class Bridge:
             return await dialled(partial(dial_started, "control", self._hello), MAX_LINE_BYTES)
         except relay.Unreachable as error:
             raise Unreachable({"code": error.code, "message": error.message, "suggestion": error.suggestion}) from None
+
+    async def _record(self, session: str) -> tuple[Path, float, list[str]]:
+        """A recording that the daemon makes, asked for over a connection of its own."""
+        try:
+            reader, writer = await self._dialled()
+        except Unreachable as error:
+            raise replays.Refused(**error.facts) from None
+        try:
+            writer.write(json.dumps({"id": 1, "method": "record", "params": {"session": session}}).encode() + b"\n")
+            told: dict[str, Any] = {}
+            while "id" not in told:
+                told = json.loads(await reader.readline())
+        except (OSError, ValueError):
+            raise replays.Refused("connection_lost", "the connection to the daemon was lost", "try again") from None
+        finally:
+            writer.close()
+        if error := told.get("error"):
+            raise replays.Refused(error["code"], error["message"], error.get("suggestion", ""))
+        made = told["result"]
+        return Path(made["path"]), made["began"], made["commands"]
 
     async def _down(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
@@ -119,7 +147,7 @@ class Bridge:
                 return
             raw: bytes = message.get("bytes") or (message.get("text") or "").encode()
             head, _, data = raw.partition(b"\n")
-            if about := request_of_runs(head):
+            if about := asked_here(head):
                 self._ask(*about)
                 continue
             request = request_of(head, len(data))
@@ -134,31 +162,43 @@ class Bridge:
         asking.add_done_callback(self._asking.discard)
 
     async def _answer(self, number: int, method: str, params: dict[str, Any]) -> None:
-        if method in DECISIONS and not self._may_decide:
-            told: dict[str, Any] = {"error": {"code": "not_granted", "message": "this console only looks"}}
+        data, name = b"", method.partition(".")[2]
+        if method.startswith(OF_REPLAYS):
+            try:
+                facts, data = await self._replays.ask(name, params)
+                told: dict[str, Any] = {"result": facts}
+            except replays.Refused as error:
+                told = {"error": error.facts}
+        elif name in DECISIONS and not self._may_decide:
+            told = {"error": {"code": "not_granted", "message": "this console only looks"}}
         else:
-            told = await self._runs.ask(method, params)
+            told = await self._runs.ask(name, params)
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # the tab has gone
-            await self._send({"id": number, **told})
+            await self._send({"id": number, **told}, data)
 
     async def _tell(self, events: asyncio.Queue[dict[str, Any]]) -> None:
         while True:
             await self._send(await events.get())
 
-    async def _send(self, facts: dict[str, Any]) -> None:
-        await self._socket.send_text(json.dumps(_shown(facts), ensure_ascii=False))
+    async def _send(self, facts: dict[str, Any], data: bytes = b"") -> None:
+        text = json.dumps(_shown(facts), ensure_ascii=False)
+        if data:
+            await self._socket.send_bytes(text.encode() + b"\n" + data)
+        else:
+            await self._socket.send_text(text)
 
 
-def request_of_runs(head: bytes) -> tuple[int, str, dict[str, Any]] | None:
-    """Number, method and parameters of what a tab asks of the program of the runs; None for anything else."""
+def asked_here(head: bytes) -> tuple[int, str, dict[str, Any]] | None:
+    """Number, method and parameters of what the console answers itself, or the program of the runs; None for anything
+    else."""
     try:
         asked: Any = json.loads(head)
         number, method, params = asked["id"], str(asked["method"]), asked.get("params", {})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    name = method.removeprefix(OF_RUNS)
-    known = name != method and name in LOOKS | DECISIONS
-    return (number, name, params) if known and isinstance(number, int) and isinstance(params, dict) else None  # pyright: ignore[reportUnknownVariableType]
+    kind, _, name = method.partition(".")
+    known = name in {OF_RUNS: LOOKS | DECISIONS, OF_REPLAYS: replays.METHODS.keys()}.get(f"{kind}.", ())
+    return (number, method, params) if known and isinstance(number, int) and isinstance(params, dict) else None  # pyright: ignore[reportUnknownVariableType]
 
 
 def request_of(head: bytes, size: int) -> dict[str, Any] | None:

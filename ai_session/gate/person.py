@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from ai_session.gate.consent.person_signature import PublicKey
     from ai_session.gate.consent.store import Grant
+    from ai_session.terminal.recording import Source
 
 BOXED = "sandbox"
 
@@ -131,13 +132,17 @@ class PersonActions:
             trace.facts["session"] = session.spec.session_id
             self.parts.sessions.change(session, shared_with=shared_with(names))
 
-    async def recording(self, principal: Principal, reference: str) -> Path:
-        """A new file with the session as asciicast, for a person, who removes it. Raises SessionNotFound, Denied."""
+    async def recording(self, principal: Principal, reference: str) -> tuple[Path, Source]:
+        """A new file with the session as asciicast, for a person, who removes it, and what it was made of.
+
+        Raises SessionNotFound, Denied.
+        """
         async with self.parts.recorded(principal, "record", Effect.READ, {"session_id": reference}):
             session = self._visible(principal).get(reference)
             source = await session.work(recording_source(session))
             folder = self.parts.sessions.runtime_directory / "recordings"
-            return await asyncio.to_thread(write_recording, source, self.parts.masking.spans, folder)
+            path = await asyncio.to_thread(write_recording, source, self.parts.masking.spans, folder)
+            return path, source
 
     async def approvals(self, principal: Principal) -> tuple[list[tuple[Question, Way]], list[Grant]]:
         """The open questions, each with how a yes of this person would be taken, and what was allowed for longer than

@@ -32,6 +32,9 @@ OVERLAP_BYTES = 1 << 14
 POINTS = 2000
 """Gone through in one step."""
 
+EVENT_CHARS = 1 << 16
+"""Longer output is written as several events of one time, so that no line is long."""
+
 MARKER_CHARS = 200
 """So much of a command stands as its marker."""
 
@@ -50,6 +53,17 @@ class Source:
     ticks: Sequence[Tick]
     commands: Sequence[CommandRecord] = ()
     exit_code: int | None = None
+
+    @property
+    def began(self) -> float:
+        """When the first byte that is kept arrived (UTC seconds); 0 where nothing tells."""
+        return next((tick.at for tick in self.ticks if tick.offset > self.first), 0.0)
+
+    @property
+    def marked(self) -> list[CommandRecord]:
+        """Commands whose output is kept, in the order of their markers."""
+        kept = (record for record in self.commands if self.first <= record.start_offset < self.end)
+        return sorted(kept, key=lambda record: record.start_offset)
 
 
 def export(source: Source, spans: Spans, *, window_bytes: int = MASK_BYTES) -> Iterator[str]:
@@ -73,18 +87,19 @@ def _lines(source: Source, spans: Spans, window_bytes: int) -> Iterator[str | No
     sizes = [tick for tick in source.ticks if tick.rows]
     before = [tick for tick in sizes if tick.offset <= source.first]
     rows, cols = (before[-1].rows, before[-1].cols) if before else (source.rows, source.cols)
-    began = next((tick.at for tick in source.ticks if tick.offset > source.first), 0.0)
     header: dict[str, Any] = {"version": 3, "term": {"cols": cols, "rows": rows, "type": "xterm-256color"}}
-    header |= {"timestamp": int(began), "title": finished(Hiding(spans).cut(source.name, 0, len(source.name)))}
+    header |= {"timestamp": int(source.began), "title": finished(Hiding(spans).cut(source.name, 0, len(source.name)))}
     yield json.dumps(header) + "\n"
-    then = began
-    for event in _events(source, spans, began, window_bytes):
+    then = source.began
+    for event in _events(source, spans, window_bytes):
         if event is None:
             yield None
             continue
         at, code, text = event
-        yield json.dumps([max(0.0, round(at - then, 6)), code, text], ensure_ascii=False) + "\n"
-        then = max(then, at)
+        for start in range(0, len(text) or 1, EVENT_CHARS):
+            part = text[start : start + EVENT_CHARS]
+            yield json.dumps([max(0.0, round(at - then, 6)), code, part], ensure_ascii=False) + "\n"
+            then = max(then, at)
 
 
 def write_recording(source: Source, spans: Spans, folder: Path) -> Path:
@@ -99,7 +114,7 @@ def write_recording(source: Source, spans: Spans, folder: Path) -> Path:
 _Event = tuple[float, str, str]
 
 
-def _events(source: Source, spans: Spans, began: float, window_bytes: int) -> Iterator[_Event | None]:
+def _events(source: Source, spans: Spans, window_bytes: int) -> Iterator[_Event | None]:
     """Output cut at every tick, resize and command, in the order of the log."""
     points: list[tuple[int, int, float, str, str]] = []
     for tick in source.ticks:
@@ -108,13 +123,12 @@ def _events(source: Source, spans: Spans, began: float, window_bytes: int) -> It
             points.append((tick.offset, 0, tick.at, "r" if shape else "o", shape))
     points += [
         (record.start_offset, 1, 0.0, "m", finished(Hiding(spans).cut(record.command, 0, MARKER_CHARS)))
-        for record in source.commands
-        if source.first <= record.start_offset < source.end
+        for record in source.marked
     ]
     points.sort(key=lambda point: (point[0], point[1]))
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     output = _Output(_clean(source, spans, window_bytes))
-    at = began
+    at = source.began
     for offset, _, told, code, text in points:
         at = max(at, told)
         if shown := decoder.decode((yield from output.until(offset))):

@@ -208,6 +208,7 @@ def test_every_page_fits_a_telephone_and_is_for_everybody(browser: Browser, hous
         ready = {
             "#/terminals": ".term",
             session: ".blocks",
+            f"{session}?from=none": ".slide",
             "#/needs": ".card.quiet .diff",
             "#/runs": ".runs a",
             f"#/run/{run}": ".card.quiet .diff",

@@ -13,7 +13,7 @@ import { Compare, Run, Runs } from './runs.js';
 const PAGES = [['needs', 'Needs you', 'needs'], ['terminals', 'Terminals', 'grid'], ['runs', 'Runs', 'steps'], ['audit', 'Audit', 'log']];
 const PARTS = { run: 'runs', compare: 'runs', session: 'terminals' };
 const KEYS = [['1 2 3 4', 'go to Needs you, Terminals, Runs, Audit'], ['j k', 'next, previous'], ['Enter', 'open'], ['/', 'search what was printed'],
-  ['t', 'take over, or give back'], ['r', 'commands, or the terminal itself'], ['y s a p f n l', 'answer a question: once, this session, always, all that begins like it, this folder; deny; later'], ['c', 'give work back with a comment'],
+  ['t', 'take over, or give back'], ['r', 'commands, or the terminal itself'], ['v', 'replay'], ['Space + - ← → Home End', 'in a replay: play or pause; faster, slower; 5 seconds back, on; its beginning, its end'], ['y s a p f n l', 'answer a question: once, this session, always, all that begins like it, this folder; deny; later'], ['c', 'give work back with a comment'],
   ['Ctrl+Shift+F6', 'leave the terminal while you type in it'], ['d', 'dark, light, as the system'], ['?', 'these keys']];
 
 const where = signal(place()), theme = signal(localStorage.theme ?? ''), dialog = signal(''), tabs = signal([]);

@@ -43,7 +43,7 @@ export function joined(records) {
 
 // What only showed a person something, as this page does all the time.
 const LOOKS = new Set(['list_sessions', 'get_session_info', 'read_output', 'query_commands', 'query_output', 'query_recordings', 'query_audit', 'approvals', 'policy', 'person', 'watch', 'watch_changes']);
-const looked = one => ['session.detach', 'audit.checkpoint'].includes(one.event) || one.actor?.kind === 'person' && one.outcome !== 'error' && one.decision?.verdict !== 'deny' && (LOOKS.has(one.tool) || one.tool === 'attach' && one.args?.read_only === true);
+export const looked = one => ['session.detach', 'audit.checkpoint'].includes(one.event) || one.actor?.kind === 'person' && one.outcome !== 'error' && one.decision?.verdict !== 'deny' && (LOOKS.has(one.tool) || one.tool === 'attach' && one.args?.read_only === true);
 
 const rows = (records, kind) => joined(records).filter(one => kind !== DONE || !looked(one) && (one.event !== 'tool.end' || one.actor));
 
@@ -54,7 +54,7 @@ const told = one => {
 };
 
 // What became of a call, in a word; colour only where it is an exception.
-function judged({ event, decision, outcome }) {
+export function judged({ event, decision, outcome }) {
   if (!event.startsWith('tool.')) return { word: '' };
   if (decision?.verdict === 'ask' && outcome === 'denied') return { word: 'asked', tone: 'warn' };
   if (decision?.verdict === 'deny' || outcome === 'denied') return { word: 'denied', tone: 'bad' };

@@ -10,7 +10,7 @@ export const ADVANCE = 0.6; // of JetBrains Mono: a character's width by its siz
 export function emulator(options) {
   const term = new Terminal({
     allowProposedApi: true, fontFamily: '"JetBrains Mono", monospace', cursorBlink: false, lineHeight: 1.2,
-    minimumContrastRatio: 4.5, theme: theme(), linkHandler: { activate: (_, link) => follow(link), allowNonHttpProtocols: false }, ...options,
+    minimumContrastRatio: 4.5, theme: theme(), linkHandler: { activate: (_, link) => offer(link), allowNonHttpProtocols: false }, ...options,
   });
   term.loadAddon(new UnicodeGraphemesAddon());
   term.unicode.activeVersion = '15-graphemes';
@@ -32,7 +32,7 @@ function mute(parser) {
 }
 
 // A link of a terminal's output may say one thing and lead to another, so the address is shown first.
-function follow(link) {
+function offer(link) {
   const url = address(link);
   if (url && confirm(`Open this address?\n\n${url.href}`)) open(url.href, '_blank', 'noopener,noreferrer');
 }
@@ -55,6 +55,30 @@ export function theme() {
   for (const name of NAMES) found[name] = found[bright(name)] = colour(`t-${name}`);
   probe.remove();
   return style && found;
+}
+
+// As large as its place allows without a change of its rows and columns. A row's height is known only once it was drawn.
+const LEAST_SIZE = 7, MOST_SIZE = 14;
+export function fit(term, place, still = () => true) {
+  const shrink = () => {
+    const screen = place.querySelector('.xterm-screen');
+    if (!still() || !screen || screen.offsetHeight <= place.clientHeight || term.options.fontSize <= LEAST_SIZE) return;
+    term.options.fontSize -= 0.5;
+    requestAnimationFrame(shrink);
+  };
+  if (!place.clientWidth) return;
+  term.options.fontSize = Math.min(Math.max(Math.floor(2 * (place.clientWidth - 16) / (term.cols * ADVANCE)) / 2, LEAST_SIZE), MOST_SIZE);
+  requestAnimationFrame(shrink);
+}
+
+// Calls fitted whenever the place has another size, and keeps the theme's colours, until what it returns is called.
+export function follow(term, place, fitted) {
+  const observer = new ResizeObserver(fitted), scheme = matchMedia('(prefers-color-scheme: dark)'), recolour = () => { term.options.theme = theme(); };
+  const chosen = new MutationObserver(recolour);
+  observer.observe(place);
+  scheme.addEventListener('change', recolour);
+  chosen.observe(document.documentElement, { attributeFilter: ['data-theme'] });
+  return () => { observer.disconnect(); chosen.disconnect(); scheme.removeEventListener('change', recolour); };
 }
 
 // The last rows of a screen that show something, each as pieces of one style.

@@ -3,9 +3,11 @@ import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { signal } from '@preact/signals';
 import { html, Icon, Theirs, home, sessionLink, size, span, time } from './parts.js';
 import * as model from './model.js';
+import { Replay } from './replay.js';
 import { Thumbnail } from './terminals.js';
 
-const TAIL_LINES = 12, MOST_CHARS = 200000, TYPE_SIZE = 13, LEAST_SIZE = 7, MOST_SIZE = 14, NEAR_BYTES = 128 * 1024, MOST_TRIES = 8, END_PIXELS = 24;
+const TAIL_LINES = 12, MOST_CHARS = 200000, TYPE_SIZE = 13, NEAR_BYTES = 128 * 1024, MOST_TRIES = 8, END_PIXELS = 24;
+const VIEWS = [['commands', 'Commands'], ['terminal', 'Terminal'], ['replay', 'Replay']];
 const view = signal('commands'), who = signal(new Map());
 const wire = () => window.wire;
 const ME = 'the console';
@@ -17,14 +19,15 @@ export function Session({ id, query }) {
     load(id).then(setMore).catch(model.problem);
     learn().catch(() => {});
   }, [id, !session]);
-  useKeys({ r: () => { view.value = view.value === 'commands' ? 'terminal' : 'commands'; }, t: () => mine ? giveBack(id) : takeOver(id) }, [id, mine]);
+  useEffect(() => { if (query.get('from')) view.value = 'replay'; else if (view.value === 'replay' && (query.get('at') ?? query.get('command'))) view.value = 'commands'; }, [query]);
+  useKeys({ r: () => { view.value = view.value === 'commands' ? 'terminal' : 'commands'; }, v: () => { view.value = 'replay'; }, t: () => mine ? giveBack(id) : takeOver(id) }, [id, mine]);
   if (!session) return html`<section><div class="panel empty"><p>${model.link.value === 'live' && model.sessions.value.size ? 'This session is not open any more.' : 'Nothing is known of this session.'}</p><p><a href="#/terminals">All terminals</a></p></div></section>`;
   const { icon, tone, word, seconds } = model.standing(session);
   return html`<section class="session" aria-labelledby="h-page"><div class="head"><${Icon} name=${icon} tone=${tone} /><h1 id="h-page" class="cut"><${Theirs}>${session.name}</${Theirs}></h1>
       <span class=${`tag ${tone}`}>${word}${seconds === undefined || word.startsWith('exit') ? '' : ` ${span(seconds)}`}</span><span class="soft small-hide cut"><code><${Theirs}>${home(session.working_directory)}</${Theirs}></code>, ${session.shell}${session.cols ? `, ${session.cols} × ${session.rows}` : ''}</span><span class="grow"></span>
-      <div class="views" role="group" aria-label="View">${[['commands', 'Commands'], ['terminal', 'Terminal']].map(([name, title]) => html`<button class="btn" type="button" aria-pressed=${view.value === name} onClick=${() => { view.value = name; }}>${title}</button>`)}<kbd class="small-hide">r</kbd></div></div>
+      <div class="views" role="group" aria-label="View">${VIEWS.map(([name, title]) => html`<button class="btn" type="button" aria-pressed=${view.value === name} onClick=${() => { view.value = name; }}>${title}</button>`)}<kbd class="small-hide">r</kbd></div></div>
     <${Lease} session=${session} mine=${mine} />
-    ${view.value === 'terminal' ? html`<${Live} key=${id} session=${session} mine=${mine} />`
+    ${view.value === 'replay' ? html`<${Replay} key=${id} session=${session} from=${query.get('from')} />` : view.value === 'terminal' ? html`<${Live} key=${id} session=${session} mine=${mine} />`
       : html`<div class="two"><${Blocks} session=${session} query=${query} more=${more} setMore=${setMore} /><${Outline} session=${session} /></div>`}</section>`;
 }
 
@@ -125,7 +128,7 @@ function Block({ one, target }) {
   useLayoutEffect(() => { if (target && output) (place.current.querySelector('mark') ?? place.current).scrollIntoView({ block: 'center' }); }, [target, output]);
   const folded = output && !output.whole && output.more;
   return html`<article ref=${place} id=${one.command_id} data-item tabindex="-1" class=${running ? 'b-busy' : failed ? 'b-bad' : ''} aria-current=${target ? 'true' : undefined}>
-    <div class="row"><h2 class="grow"><${Theirs}>${one.command}</${Theirs}></h2><span class="faint small-hide"><bdi>${who.value.get(one.command_id) ?? ''}</bdi></span><time class="faint num">${time(one.started_at)}</time>
+    <div class="row"><h2 class="grow"><${Theirs}>${one.command}</${Theirs}></h2><span class="faint small-hide"><bdi>${who.value.get(one.command_id) ?? ''}</bdi></span><a class="faint num from" href=${sessionLink(one.session_id, `?from=${one.command_id}`)} aria-label=${`Replay from ${time(one.started_at)}`}><time>${time(one.started_at)}</time></a>
       <span class=${`num ${running ? 'busy' : 'faint'}`}>${span(running ? model.now.value / 1000 - one.started_at : one.duration_seconds)}</span><span class=${`tag ${failed ? 'bad' : TONES[one.status] ?? ''}`}>${running ? 'running' : one.status === 'finished' ? `exit ${one.exit_code}` : one.status}</span></div>
     ${running ? html`<${Thumbnail} id=${one.session_id} rows=${16} cols=${240} />` : output?.text && html`${folded && html`<button class="more" type="button" onClick=${() => all(true)}>Show what comes before</button>`}<pre><${Marked} text=${output.text} line=${target?.line} /></pre>`}</article>`;
 }
@@ -166,13 +169,6 @@ function Live({ session, mine }) {
 function start(lib, { session_id, rows = 24, cols = 80 }, place) {
   let mine = false, started = false;
   const term = lib.emulator({ rows, cols, scrollback: 5000, disableStdin: true, fontSize: TYPE_SIZE, screenReaderMode: localStorage.screenReader === 'on' });
-  // A row's height is known only once it was drawn.
-  const shrink = () => {
-    const screen = place.querySelector('.xterm-screen');
-    if (mine || !screen || screen.offsetHeight <= place.clientHeight || term.options.fontSize <= LEAST_SIZE) return;
-    term.options.fontSize -= 0.5;
-    requestAnimationFrame(shrink);
-  };
   const fit = () => {
     const { clientWidth: width, clientHeight: height } = place;
     const screen = place.querySelector('.xterm-screen');
@@ -183,8 +179,7 @@ function start(lib, { session_id, rows = 24, cols = 80 }, place) {
       const wanted = { cols: Math.max(20, Math.floor((width - 16) / (TYPE_SIZE * lib.ADVANCE))), rows: Math.max(5, Math.floor(height / Math.ceil(TYPE_SIZE * tall))) };
       window.wire.ask('resize', { session_id, ...wanted }).catch(() => {});
     } else {
-      term.options.fontSize = Math.min(Math.max(Math.floor(2 * (width - 16) / (term.cols * lib.ADVANCE)) / 2, LEAST_SIZE), MOST_SIZE);
-      requestAnimationFrame(shrink);
+      lib.fit(term, place, () => !mine);
     }
   };
   term.open(place);
@@ -201,15 +196,11 @@ function start(lib, { session_id, rows = 24, cols = 80 }, place) {
     if (facts.event === 'ended') term.write(`\r\n\x1b[0;2m${facts.text}\x1b[0m\r\n`);
     if (bytes) term.write(bytes, done); else done();
   });
-  const observer = new ResizeObserver(fit), scheme = matchMedia('(prefers-color-scheme: dark)'), recolour = () => { term.options.theme = lib.theme(); };
-  const chosen = new MutationObserver(recolour);
-  observer.observe(place);
-  scheme.addEventListener('change', recolour);
-  chosen.observe(document.documentElement, { attributeFilter: ['data-theme'] });
+  const leave = lib.follow(term, place, fit);
   place.terminal = term;
   return {
     own(now) { mine = now; term.options.disableStdin = !now; fit(); if (now) term.focus(); else term.blur(); },
-    close() { observer.disconnect(); chosen.disconnect(); scheme.removeEventListener('change', recolour); stream.close(); term.dispose(); },
+    close() { leave(); stream.close(); term.dispose(); },
   };
 }
 

@@ -44,7 +44,7 @@ export class Wire {
     this.waiting.delete(facts.id);
     if (facts.error && !asked) this.note = facts.error.message;
     if (facts.error) asked?.reject(new Refused(facts.error));
-    else asked?.resolve(facts.result);
+    else asked?.resolve(bytes ? { ...facts.result, bytes } : facts.result);
   }
 
   greeted(hello) {

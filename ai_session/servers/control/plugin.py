@@ -6,7 +6,7 @@ side and are answered as they end. Methods:
 
     call       {name, arguments, profile}            → {text, structured, is_error, call_id, meta}
     rename     {session, name}                       → {}
-    record     {session}                             → {path}, a recording that the client removes
+    record     {session}                             → {path, began, commands}, a recording that the client removes
     approvals  {wait}                                → {questions, grants}; each question says how a yes is taken
     approve    {question_id, scope, reason, signature} → {question_id, about}
     reject     {question_id, reason, signature}      → {question_id, about}
@@ -402,8 +402,10 @@ async def share(connection: Connection, params: Mapping[str, Any]) -> Mapping[st
 
 
 async def record(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A recording."""
-    return {"path": str(await (await person_of(connection)).recording(connection.principal, text(params, "session")))}
+    """A recording, when it begins, and whose markers it has."""
+    person = await person_of(connection)
+    path, source = await person.recording(connection.principal, text(params, "session"))
+    return {"path": str(path), "began": source.began, "commands": [one.command_id for one in source.marked]}
 
 
 async def approvals(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -160,7 +160,7 @@ def test_texts_come_with_nothing_hidden_in_them(house: Path, here: Console) -> N
         agent.call("close_session", session_id="plain")
 
 
-def test_a_read_only_console_types_and_answers_nothing(house: Path) -> None:
+def test_a_read_only_console_shows_and_replays_but_types_and_answers_nothing(house: Path) -> None:
     with console(house, "--read-only") as only, Person(house) as agent, Tab(only) as tab:
         agent.call("create_session", name="quiet", shell="bash", backend="pty")
         tab.say(only.token())
@@ -168,6 +168,19 @@ def test_a_read_only_console_types_and_answers_nothing(house: Path) -> None:
         assert tab.ask("stream", session="quiet")["result"]["name"] == "quiet"
         for method, params in (("take_over", {"session": "quiet", "who": "me"}), ("approve", {"question_id": "x"})):
             assert tab.ask(method, **params)["error"]["code"] == "insufficient_scope"
+
+        def replayed(method: str, **params: object) -> str:
+            return tab.ask(f"replay.{method}", **params).get("error", {}).get("code", "done")
+
+        assert [replayed("screen", at=0), replayed("open", session="nowhere")] == ["no_recording", "session_not_found"]
+        assert replayed("open", session="quiet") == "done"
+        assert not list(house.rglob("*.cast")), "a recording is nobody else's to read"
+        good = [replayed("screen", at=1e9), replayed("piece", number=0), replayed("places", clocks=[0, 1e9])]
+        assert good == ["done", "done", "done"]
+        strange = (("screen", {"at": "1"}), ("screen", {"at": 10**400}), ("screen", {"command": "cmd_x"}))
+        beyond = (("piece", {"number": -1}), ("piece", {"number": 9}), ("piece", {}), ("places", {"clocks": [True]}))
+        for method, params in (*strange, *beyond, ("places", {"clocks": [0] * 3000}), ("open", {"session": 3})):
+            assert replayed(method, **params) == "invalid_arguments", (method, params)
         agent.call("close_session", session_id="quiet")
 
 

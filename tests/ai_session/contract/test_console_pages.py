@@ -187,6 +187,54 @@ def test_a_lost_connection_goes_on_at_the_next_byte(browser: Browser, here: Cons
         page.press("r")
 
 
+AT = "document.querySelector('.slide')?.getAttribute('aria-valuetext')"
+SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "Zz9Yy8"
+
+
+def test_a_session_is_played_again_as_it_was_seen(browser: Browser, here: Console, agent: Person) -> None:
+    """With its commands marked, its secrets masked, and nothing done of what programs print."""
+    made = opened(agent, "played", "echo fir''st", "ls /nowhere; false", HOSTILE.replace("\n", "; "), f"echo {SECRET}")
+    run(agent, "played", "clear; echo la''st")
+    with signed_in(browser, here) as page:
+        page.evaluate("window.typed = []; window.wire.type = (...given) => typed.push(given)")
+        page.evaluate(f"location.hash = '#/session/{made}'")
+        page.shows("You are watching.")
+        page.press("v")
+        page.wait("document.querySelectorAll('.slide .ran').length === 5")
+        assert page.evaluate("[...document.querySelectorAll('.ran')].map(e => e.classList.contains('bad'))") == [
+            *(False, True, False, False, False)
+        ]
+        assert page.evaluate("document.querySelectorAll('.noted').length") >= 5
+        page.wait(f"({LINES}).startsWith('last')")
+        page.click(".outline li:nth-child(5) button")
+        page.wait(f"({LINES}).includes('[REDACTED:github')")
+        shown = page.evaluate(LINES)
+        assert "first" in shown
+        assert "coloured" in shown
+        assert SECRET[4:] not in page.evaluate("document.body.innerText") + shown
+        page.press("End")
+        page.wait(f"({LINES}).startsWith('last')")
+        page.press("Home")
+        page.wait(f"({AT}).includes(', 0 s of ') && !({LINES}).startsWith('last')")
+        page.press("-", "+", "+", "+", " ")
+        page.wait(f"document.querySelector('[aria-label=Play]') && ({LINES}).startsWith('last')")
+        assert page.evaluate("document.querySelector('.scrub .btn.num').textContent") == "8×"
+        shown, of_all = page.evaluate("document.querySelector('.told .faint').textContent.match(/[\\d,]+/g)")
+        assert shown == of_all, "all that was printed was played"
+        x, y, left = page.wait(
+            "(r => [r.x + r.width / 2, r.y + r.height / 2, r.x + 1])"
+            "(document.querySelector('.slide').getBoundingClientRect())"
+        )
+        for kind, to in (("mousePressed", x), ("mouseMoved", left), ("mouseReleased", left)):
+            page.ask("Input.dispatchMouseEvent", type=kind, x=to, y=y, button="left", buttons=1, clickCount=1)
+        page.wait(f"!({LINES}).startsWith('last') && document.activeElement.matches('.slide')")
+        page.evaluate("document.querySelector('.views .btn').click()")
+        page.click("article:nth-of-type(3) .from")
+        page.wait(f"({LINES}).includes('nowhere') && !({LINES}).includes('REDACTED')")
+        assert page.evaluate("[window.typed, document.title, window.pwned]") == [[], "ai-session", None]
+        page.press("r")
+
+
 class Elsewhere(http.server.BaseHTTPRequestHandler):
     """A page of another port."""
 
@@ -264,9 +312,11 @@ def test_a_link_signs_in_once_and_a_tab_can_be_signed_out(browser: Browser, here
 def test_pages_fit_a_telephone_in_both_themes(browser: Browser, here: Console, agent: Person) -> None:
     made = opened(agent, "narrow", "echo " + "wide" * 60, "ls /")
     with signed_in(browser, here, 390, 844, dark=True) as page:
-        for place in ("terminals", "needs", "audit", f"session/{made}"):
+        ids = agent.call("query_commands", session_id=made)["structured"]["commands"]
+        replay = f"session/{made}?from={ids[0]['command_id']}"
+        for place in ("terminals", "needs", "audit", f"session/{made}", replay):
             page.evaluate(f"location.hash = '#/{place}'")
-            page.wait("document.querySelector('main h1')")
+            page.wait("document.querySelector('main h1')" if place != replay else "document.querySelector('.ran')")
             for theme in ("dark", "light"):
                 page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
                 wide = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
