@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from agentwire.cli.output import remark, show_json, show_rows
-from ccswarm.cli.output import Json
+from agentwire.cli.output import leave, remark, show_json, show_rows
+from ccswarm.cli.output import EXIT_ERROR, Json, report
 from ccswarm.cli.parameters import MOST_RUNS, Config, looking
+from ccswarm.errors import WorkspaceUnusable
 
 
 def clean(
@@ -22,7 +23,8 @@ def clean(
     as_json: Json = False,
 ) -> None:
     """Remove clones and refs of work that failed or was not merged, and is older than engine.clone_days. Those of runs
-    that are not over stay, whatever their age; those of merged work are removed when it is merged.
+    that are not over stay, whatever their age, and so do those in which a program still works; those of merged work are
+    removed when it is merged.
 
     Exit codes: 0 done, 1 something cannot be removed.
     """
@@ -34,14 +36,23 @@ def clean(
     root = files.state_directory() / kept.FOLDER
     found = [one for one in kept.kept(root, unfinished) if one.days >= oldest]
     facts = [{"run": one.run, "path": str(one.path), "bytes": one.bytes, "refs": len(one.refs)} for one in found]
+    problems: dict[str, WorkspaceUnusable] = {}
     if not dry_run:
         for one in found:
-            kept.remove(one, files.server_environment())
+            try:
+                kept.remove(one, files.server_environment())
+            except WorkspaceUnusable as problem:
+                problems[one.run] = problem
+    removed = [] if dry_run else [one for one in facts if one["run"] not in problems]
     if as_json:
-        show_json({"removed": [] if dry_run else facts, "left": facts if dry_run else []})
-        return
-    show_rows(facts, ("run", "bytes", "refs", "path"))
-    if not facts:
+        show_json({"removed": removed, "left": [one for one in facts if one not in removed]})
+    else:
+        show_rows(facts if dry_run else removed, ("run", "bytes", "refs", "path"))
+    for problem in problems.values():
+        report(problem, as_json=False)
+    if problems:
+        leave(EXIT_ERROR)
+    if not facts and not as_json:
         remark(f"nothing of a run that is over is {oldest:g} days old or older")
 
 

@@ -6,7 +6,7 @@ import asyncio
 from importlib import import_module
 from pathlib import Path
 
-from agentwire.cli.output import say, show_json
+from agentwire.cli.output import remark, say, show_json
 from ccswarm.cli.output import Json
 from ccswarm.cli.parameters import Config, RunName, looking
 from ccswarm.runs.status import short
@@ -26,7 +26,10 @@ def cancel(run: RunName, config: Config = None, as_json: Json = False) -> None:
 
     Exit codes: 0 it is cancelled, 2 there is no such run, or it is over.
     """
-    _tell(asyncio.run(stop(run, config, "cancel")), "cancelled", as_json)
+    found = asyncio.run(stop(run, config, "cancel"))
+    _tell(found, "cancelled", as_json)
+    if not as_json:
+        remark(f"Its worker ends its terminals. Where that is gone: ai-session kill --run {found}")
 
 
 async def stop(text: str, config: Path | None, how: str) -> str:

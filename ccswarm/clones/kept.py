@@ -122,7 +122,14 @@ def _shed(one: KeptClones, environ: Mapping[str, str]) -> bool:
 
 
 def remove(one: KeptClones, environ: Mapping[str, str]) -> None:
-    """Remove the clones and refs of a run; a repository that is gone has none. Raises WorkspaceUnusable."""
+    """Remove the clones and refs of a run; a repository that is gone has none. Raises WorkspaceUnusable, also where a
+    program still works in a clone."""
+    if (found := _at_work(one.path)) is not None:
+        pid, name = found
+        raise WorkspaceUnusable(
+            f"{name} (process {pid}) still works in {one.path}",
+            suggestion=f"ai-session kill --run {one.run} where it runs in a terminal, or: kill {pid}",
+        )
     git = Git(environ)
     for repository, ref in one.refs:
         if repository.is_dir():
@@ -130,6 +137,15 @@ def remove(one: KeptClones, environ: Mapping[str, str]) -> None:
                 for ending in REFS:
                     git.person(repository, "update-ref", "-d", ref + ending)
     remove_tree(one.path)
+
+
+def _at_work(directory: Path) -> tuple[int, str] | None:
+    """A process whose working directory lies there, and its name; None where the system does not tell."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if Path(os.readlink(process / "cwd")).is_relative_to(directory):
+                return int(process.name), (process / "comm").read_text().strip()
+    return None
 
 
 def _sizes(directory: int, depth: int = 0) -> Iterator[int]:

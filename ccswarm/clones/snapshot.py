@@ -163,7 +163,13 @@ class Snapshot:
         """The directory, where it has to be looked into."""
         kept = self._committed.get(directory)
         if kept and kept.mode == GITLINK:
-            self._refuse_repositories(directory, self._tree.list(directory).git)
+            listing = self._tree.list(directory)
+            self._refuse_repositories(directory, listing.git)
+            if listing.entries or listing.directories:
+                raise WorkRefused(
+                    f"{directory!r} is a submodule, and files that are written into it belong to another repository",
+                    suggestion=f"move what is in {directory!r} elsewhere; submodules are changed by a person",
+                )
             return []
         return [directory] if directory in self._folders or directory not in ignored else []
 

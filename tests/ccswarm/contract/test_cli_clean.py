@@ -48,6 +48,13 @@ def test_clones_and_refs_of_work_that_failed_are_removed(home: Path) -> None:
         f"refs/ccswarm/{second}/t.1"
     )
 
+    with subprocess.Popen(["sleep", "1000"], cwd=place.with_name(second)) as left:
+        refused = desk.run("clean", "--days", "0", code=1)
+        assert f"sleep (process {left.pid}) still works in" in refused.err
+        assert f"ai-session kill --run {second}" in refused.err
+        assert place.with_name(second).exists()
+        assert git(project, "for-each-ref", "refs/ccswarm") != ""
+        left.kill()
     assert len(desk.json("clean", "--days", "0")["removed"]) == 1
     assert not place.with_name(second).exists()
     assert git(project, "for-each-ref", "refs/ccswarm") == ""

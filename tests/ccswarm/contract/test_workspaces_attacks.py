@@ -130,6 +130,7 @@ async def test_the_persons_submodules_stay_as_they_are(place: World) -> None:
     assert (await place.workspaces.merge(clone, "its work")).commits == 1
     assert place.git("ls-files", "-s", "lib").startswith("160000")
     place.write(clone.path / "lib/f", "written where the submodule would be\n")
+    assert "'lib' is a submodule" in await refusal(place, clone)
     shutil.copytree(place.directory / "library/.git", clone.path / "lib/.git")
     assert "lib" in await refusal(place, clone)
     assert nothing_ran(place)
