@@ -212,7 +212,7 @@ def _merged_tree(git: Git, ours: PrivateRepository, scratch: Path, head: str, wo
     if code == 0:
         return tree
     if code == 1:
-        raise Conflict(f"both changed {few(both)}", suggestion=by_hand)
+        raise Conflict(f"both changed {few(dict.fromkeys(both))}", suggestion=by_hand)  # git 2.39 names each by stage
     if "usage: git merge-tree" in said:
         said = "git 2.38 or newer is needed"
     raise Conflict(f"git merge-tree: {said}", suggestion=by_hand)
