@@ -206,7 +206,7 @@ def test_a_session_is_played_again_as_it_was_seen(browser: Browser, here: Consol
         ]
         assert page.evaluate("document.querySelectorAll('.noted').length") >= 5
         page.wait(f"({LINES}).startsWith('last')")
-        page.click(".outline li:nth-child(5) button")
+        page.evaluate("document.querySelector('.outline li:nth-child(5) button').click()")
         page.wait(f"({LINES}).includes('[REDACTED:github')")
         shown = page.evaluate(LINES)
         assert "first" in shown
@@ -229,7 +229,8 @@ def test_a_session_is_played_again_as_it_was_seen(browser: Browser, here: Consol
             page.ask("Input.dispatchMouseEvent", type=kind, x=to, y=y, button="left", buttons=1, clickCount=1)
         page.wait(f"!({LINES}).startsWith('last') && document.activeElement.matches('.slide')")
         page.evaluate("document.querySelector('.views .btn').click()")
-        page.click("article:nth-of-type(3) .from")
+        page.wait("document.querySelector('article:nth-of-type(3) .from')")
+        page.evaluate("document.querySelector('article:nth-of-type(3) .from').click()")  # blocks move while they load
         page.wait(f"({LINES}).includes('nowhere') && !({LINES}).includes('REDACTED')")
         assert page.evaluate("[window.typed, document.title, window.pwned]") == [[], "ai-session", None]
         page.press("r")
