@@ -77,16 +77,19 @@ fi | cut -c 1-160 | awk 'NR <= 50 { print } END { print NR + 0 " places" }'
 """
 SEARCH = r"""
 echo "No model is asked, and no playbook is about this. Files that contain its words:"
-looked=
+looked= found=
 while IFS= read -r word; do
     [ -n "$word" ] || continue
     looked=1
     if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then git grep -nIiF -e "$word"
     else grep -rnIiF -e "$word" .
     fi </dev/null | cut -c 1-160 | awk -v word="$word" '
-        NR <= 5 { lines = lines "  " $0 "\n" } END { printf "%s: %d places\n%s", word, NR, lines }'
+        NR <= 5 { lines = lines "  " $0 "\n" } END { printf "%s: %d places\n%s", word, NR, lines; exit !NR }' && found=1
 done
 [ -n "$looked" ] || echo "none was looked for: no word of it has three letters and says what is meant"
+[ -n "$found" ] && exit
+echo "Nothing was done. ccswarm init --with claude, or another, adds an agent that thinks."
+exit 1
 """
 SEARCHED = "search"
 """What is done where no playbook is about the words."""

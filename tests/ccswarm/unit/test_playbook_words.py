@@ -70,9 +70,11 @@ def test_the_library_says_what_is_true(tmp_path: Path) -> None:
     assert said("todo") == 'shop.py:1:print("hello")  # TODO sell\n1 places\n'
     assert "2 files in all" in said("size")
     assert "hello: 2 places\n" in said("search", "hello\n$(touch planted)\n-e\n")
-    assert said("search", choose("rm -rf /").given).splitlines()[1:] == [
-        "none was looked for: no word of it has three letters and says what is meant"
-    ]
+    nothing_done = "Nothing was done. ccswarm init --with claude, or another, adds an agent that thinks."
+    assert said("search", choose("rm -rf /").given, code=1).splitlines()[1:] == [
+        "none was looked for: no word of it has three letters and says what is meant", nothing_done,
+    ]  # fmt: skip
+    assert said("search", "sky\n", code=1).splitlines()[1:] == ["sky: 0 places", nothing_done]
     (tmp_path / "shop.py").write_text("raise SystemExit(3)\n")
     failed = subprocess.run(["sh", "-c", commands["tests"]], cwd=tmp_path, capture_output=True, check=False)
     assert failed.returncode != 0
