@@ -27,6 +27,7 @@ from typing import IO, TypeVar
 T = TypeVar("T")
 
 PR_SET_PDEATHSIG = 1
+NAMES = {resource.RLIMIT_CPU: "cpu", resource.RLIMIT_DATA: "data"}
 SECONDS_TO_END = 5
 """Of computing time, after the first signal that it is used up."""
 
@@ -130,9 +131,9 @@ def run(
     go_on()
     ended_at, ended = os.pipe()
     try:
-        tied = _tied()
+        bounded = _bounded(bounds)
         process = subprocess.Popen(
-            [*tied, *_found(words, environ)],
+            [*bounded, *_found(words, environ)],
             cwd=directory,
             env=environ,
             stdin=stdin,
@@ -140,14 +141,12 @@ def run(
             stderr=said,
             pass_fds=(ended,),
             start_new_session=True,
-            preexec_fn=None if tied else _prepared(bounds),
+            preexec_fn=None if bounded else _prepared(bounds),
         )
         os.close(ended)
         ended = -1
         with process:
             try:
-                if tied:
-                    _limit(process.pid, bounds)
                 answer = _answer(process, ended_at, bounds)
             except BaseException:
                 with suppress(ProcessLookupError):
@@ -196,28 +195,23 @@ def _found(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     return [program, *words[1:]]
 
 
+def _bounded(bounds: Bounds) -> list[str]:
+    """Before a program's words: it ends with the thread that started it, and has those limits from its first
+    instruction on; empty where the system lacks the tools. Without them both are set between fork and exec, and a fork
+    of a large process costs four times what git does."""
+    limits = (f"--{NAMES[kind]}={soft}:{hard}" for kind, (soft, hard) in _limits(bounds))
+    tools = _tools()
+    return [tools[0], "--pdeathsig", "KILL", "--", tools[1], *limits, "--"] if tools else []
+
+
 @cache
-def _tied() -> tuple[str, ...]:
-    """Before a program's words: it ends with the thread that started it; empty where the system lacks the tool, which
-    is util-linux's: busybox has another of that name. Without it that and the limits are set between fork and exec, and
-    a fork of a large process costs four times what git does."""
-    setpriv = shutil.which("setpriv", path=os.defpath)
-    if not (sys.platform == "linux" and setpriv):
-        return ()
-    tied, quiet = (setpriv, "--pdeathsig", "KILL", "--"), subprocess.DEVNULL
-    with subprocess.Popen((*tied, setpriv, "--version"), stdout=quiet, stderr=quiet) as trial:
-        try:
-            resource.prlimit(trial.pid, resource.RLIMIT_CPU)
-        except OSError:
-            return ()  # where others' limits are nobody's
-    return () if trial.returncode else tied
-
-
-def _limit(pid: int, bounds: Bounds) -> None:
-    """Of a child that has just begun. What it has used by then counts."""
-    for kind, pair in _limits(bounds):
-        with suppress(ProcessLookupError):
-            resource.prlimit(pid, kind, pair)
+def _tools() -> tuple[str, str] | None:
+    """Those of util-linux; busybox has others of these names."""
+    setpriv, prlimit = (shutil.which(name, path=os.defpath) for name in ("setpriv", "prlimit"))
+    if not (sys.platform == "linux" and setpriv and prlimit):
+        return None
+    trial = (setpriv, "--pdeathsig", "KILL", "--", prlimit, "--cpu=1:1", "--", prlimit, "--version")
+    return None if subprocess.run(trial, capture_output=True, check=False).returncode else (setpriv, prlimit)
 
 
 def _limits(bounds: Bounds) -> list[tuple[int, tuple[int, int]]]:
