@@ -68,6 +68,8 @@ LINE_BYTES = 1 << 12
 """For the words of a program in /proc; what waits for programs knows them by their words."""
 MESSAGE_BYTES = 1 << 17
 NUMBER = struct.Struct("i")
+PATH = os.environ["PATH"]
+"""As it was before any test: a process that names the home of one is ended with it."""
 
 
 @cache
@@ -77,7 +79,7 @@ def parent(package: str) -> socket.socket:
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-m", __spec__.name, package, str(theirs.fileno()), " " * LINE_BYTES],
-            pass_fds=[theirs.fileno()], cwd=ROOT, env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+            pass_fds=[theirs.fileno()], cwd=ROOT, env={"PATH": PATH, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
 
     def end() -> None:

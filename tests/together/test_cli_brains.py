@@ -140,6 +140,7 @@ async def test_work_that_a_gate_gives_back_is_done_in_the_same_conversation(hous
         opened,
         finish("too early"),
         Reply("Bye."),
+        opened,  # its terminals were closed before the gate looked
         command("echo 42 > made.txt"),
         finish("made it"),
         Reply("Bye."),

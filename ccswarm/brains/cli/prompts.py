@@ -34,7 +34,7 @@ FEEDBACK = """Your work was checked and is not accepted yet:
 
 {feedback}
 
-Fix it, then call `finish` again."""
+Any terminal that you had opened is closed, and what ran in it has ended. Fix the work, then call `finish` again."""
 
 REMIND = """You ended without calling `finish`, so nobody knows how the task went. If there is work left, do it; then \
 call `finish` with a status and a summary."""

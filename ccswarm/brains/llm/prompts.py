@@ -64,7 +64,8 @@ tools is.
 
 {feedback}
 
-Fix what is wrong, then call {finish} again."""
+Any terminal that you had opened is closed, and what ran in it has ended. Fix what is wrong, then call {finish} \
+again."""
 
 SUM_UP = """This conversation gets too long: all but its newest part will be left out from now on. Write down what you \
 need to go on without it, in words alone and without calling a tool:
