@@ -23,22 +23,22 @@ class Guest:
     def __init__(self, assignment: Assignment, worker_context: WorkerContext) -> None:
         self._assignment = assignment
         self._worker_context = worker_context
-        self._desk: ToolBridge | None = None
+        self._bridge: ToolBridge | None = None
         self._requests: Requests | None = None
 
     async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
         """See Thinking."""
-        if self._desk is None or self._requests is None:
+        if self._bridge is None or self._requests is None:
             given = self._assignment
-            self._desk = ToolBridge(place(self._worker_context.state_directory, flow.id), given.agent, given.tools)
-            await self._desk.open()
+            self._bridge = ToolBridge(place(self._worker_context.state_directory, flow.id), given.agent, given.tools)
+            await self._bridge.open()
             await flow.emit({"event": "desk.opened", "at": round(time.time(), 3), "agent": given.agent})
-            self._requests = Requests(self._desk, "")
+            self._requests = Requests(self._bridge, "")
             self._requests.begin()
             return [Think(self._requests.waiting, self._requests.wait), Think("gone", self._gone)]
         calls, came = self._requests.handle(ended)
         if finished := self._requests.finished:
-            await self._desk.settled()
+            await self._bridge.settled()
             return [Finish(finished["status"], finished["summary"], finished["result"])]
         if self._requests.broken:
             return [Finish("failed", self._requests.broken)]
@@ -49,13 +49,13 @@ class Guest:
 
     async def over(self) -> Sequence[CallTool]:
         """See Lasting."""
-        if self._desk:
-            await self._desk.close(over=True)
+        if self._bridge:
+            await self._bridge.close(over=True)
         return ()
 
     async def _gone(self, _: str) -> Mapping[str, Json]:
-        assert self._desk
-        await self._desk.gone(FIRST_SECONDS, LATER_SECONDS)
+        assert self._bridge
+        await self._bridge.gone(FIRST_SECONDS, LATER_SECONDS)
         return {}
 
 

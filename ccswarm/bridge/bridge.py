@@ -1,8 +1,8 @@
 """Where the program of one task asks for tools: a private socket, at which each request waits for what comes of it.
 
-The desk lives in the worker that executes the task. The program starts ``ccswarm mcp-server --agent NAME``, which
+The bridge lives in the worker that executes the task. The program starts ``ccswarm mcp-server --agent NAME``, which
 relays its MCP here; the token it shows belongs to one start of one task's program and to nobody else. What is asked is
-handed out once, to the task's brain, and whoever opens the desk again after a crash is told by the brain what was
+handed out once, to the task's brain, and whoever opens the bridge again after a crash is told by the brain what was
 handed out before: a request that is sent again then gets its answer, and is not made twice.
 """
 
@@ -306,7 +306,7 @@ class ToolBridge:
             if peers.is_own(writer.get_extra_info("socket")):
                 await self._serve(reader, writer)
         except (ConnectionError, ValueError, TimeoutError, asyncio.CancelledError):
-            pass  # it has gone, or is none of ours, or the desk is closed
+            pass  # it has gone, or is none of ours, or the bridge is closed
         finally:
             del self._peers[task]
             writer.close()

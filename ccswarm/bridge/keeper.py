@@ -1,6 +1,6 @@
-"""Keeps the program of a task: started in a terminal, it asks the desk what to run, runs it, and says what came of it.
+"""Keeps the program of a task: started in a terminal, it asks the bridge what to run, runs it, and reports the result.
 
-Standard library only. What the program prints goes to the desk, and to the terminal in words, where a person may watch.
+Standard library only. What the program prints goes to the bridge, and as text to the terminal, where a person may watch.
 The worker may be killed meanwhile: the next one hears everything again. When the task is over, or nobody goes on with
 it, the program is ended with all it has started.
 """
@@ -29,11 +29,11 @@ KEPT_BYTES = 8 << 20
 ERROR_CHARS = 4000
 SHOWN_CHARS = 300
 UNREACHABLE = 74
-"""Exit code where the desk cannot be reached from here."""
+"""Exit code where the bridge cannot be reached from here."""
 
 
 def main(environ: Mapping[str, str]) -> NoReturn:
-    """Exits as the program did; with 127 when it cannot be started, 74 when there is no desk to be reached."""
+    """Exits as the program did; with 127 when it cannot be started, 74 when there is no bridge to be reached."""
     try:
         sys.exit(Keeper(environ).run())
     except Over as error:
@@ -61,7 +61,7 @@ class Keeper:
         self._ended, self._end = os.pipe()
 
     def run(self) -> int:
-        """The exit code. Raises Over when the desk is not there at the beginning."""
+        """The exit code. Raises Over when the bridge is not there at the beginning."""
         launch = self._launch()
         code = self._start(launch)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -146,7 +146,7 @@ class Keeper:
         return {pipe.fileno(): pipe for pipe in (self._child.stdout, self._child.stderr) if pipe and not pipe.closed}
 
     def _print(self, pipe: IO[bytes]) -> bool:
-        """What the program printed, to the terminal and the desk; whether there was anything."""
+        """What the program printed, to the terminal and the bridge; whether there was anything."""
         assert self._child
         chunk = os.read(pipe.fileno(), READ_BYTES)
         if not chunk:
@@ -225,7 +225,7 @@ class Keeper:
 
     def _told(self, *_: object) -> None:
         if self._last is not None:
-            os._exit(1)  # only the desk is waited for
+            os._exit(1)  # only the bridge is waited for
         self._stop()
 
     def _signal(self, number: int) -> None:

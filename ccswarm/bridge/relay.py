@@ -1,8 +1,8 @@
-"""stdio ↔ the desk of a task: all that ``ccswarm mcp-server --agent NAME`` is where the task's own program starts it.
+"""stdio ↔ the bridge of a task: all that ``ccswarm mcp-server --agent NAME`` is where the task's own program starts it.
 
-Standard library only: every program starts one of these and waits for it. A worker that is killed takes its desk with
+Standard library only: every program starts one of these and waits for it. A worker that is killed takes its bridge with
 it, and the next one opens it again at the same place: until then requests are held, and sent again with the handshake
-they belong to. The desk knows each by this connection's name and its id, so none counts twice.
+they belong to. The bridge knows each by this connection's name and its id, so none counts twice.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 VARIABLE = "CCSWARM_GUEST"
-"""``START.DIGEST@SOCKET``: how a program of a task finds its desk, and shows that it is of that task."""
+"""``START.DIGEST@SOCKET``: how a program of a task finds its bridge, and shows that it is of that task."""
 
 PATIENCE_SECONDS = 180.0
-"""How long nobody may be at the desk: a worker that is lost is replaced within half a minute, but a run that is
+"""How long nobody may be at the bridge: a worker that is lost is replaced within half a minute, but a run that is
 cancelled or paused never tells."""
 
 LOOK_SECONDS = 0.2
@@ -43,7 +43,7 @@ def main(environ: Mapping[str, str]) -> NoReturn:
 
 
 def dial(guest: str, **hello: Any) -> tuple[socket.socket, dict[str, Any], bytes] | None:
-    """A connection to the desk, its answer to the hello, and what came behind that; None while nobody is there.
+    """A connection to the bridge, its answer to the hello, and what came behind that; None while nobody is there.
     Raises Over."""
     token, _, path = guest.partition("@")
     link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -77,7 +77,7 @@ def dial(guest: str, **hello: Any) -> tuple[socket.socket, dict[str, Any], bytes
 
 
 class Relay:
-    """From ``source`` to the desk and back to ``target``, both descriptors. ``guest`` is what VARIABLE says."""
+    """From ``source`` to the bridge and back to ``target``, both descriptors. ``guest`` is what VARIABLE says."""
 
     def __init__(self, guest: str, source: int, target: int) -> None:
         self._guest = guest
@@ -88,7 +88,7 @@ class Relay:
         self._waiting: dict[Any, bytes] = {}
         """Requests without an answer, in their order."""
         self._opening: list[tuple[Any, bytes]] = []
-        """The handshake, which a new desk has to hear again."""
+        """The handshake, which a new bridge has to hear again."""
         self._read, self._heard = b"", b""
 
     def run(self) -> None:
@@ -102,7 +102,7 @@ class Relay:
                 ready.register(self._link, select.POLLIN)
             fds = {fd for fd, _ in ready.poll(None if self._link else LOOK_SECONDS * 1000)}
             if self._link and self._link.fileno() in fds:
-                self._from_desk()
+                self._from_bridge()
             if self._source in fds and not self._from_program():
                 if self._link:
                     self._link.close()
@@ -144,7 +144,7 @@ class Relay:
             self._send(line)
         return bool(chunk)
 
-    def _from_desk(self) -> None:
+    def _from_bridge(self) -> None:
         assert self._link
         try:
             chunk = self._link.recv(READ_BYTES)

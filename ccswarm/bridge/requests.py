@@ -1,4 +1,4 @@
-"""What a program asks at its desk, as a brain's steps: to wait for the next request is a thought, a call is a call."""
+"""A program's requests to its bridge as a brain's steps: waiting for the next request is a thought, a call is a call."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Requests:
     """Of one visit. ``wait`` is the thought to be had next, under the name ``waiting``; ``more`` is recorded with each
     request. ``finished`` is what the program finished with, ``broken`` why nobody can ask any more."""
 
-    def __init__(self, desk: ToolBridge, prefix: str, more: Callable[[], Mapping[str, Json]] = dict) -> None:
-        self._desk = desk
+    def __init__(self, bridge: ToolBridge, prefix: str, more: Callable[[], Mapping[str, Json]] = dict) -> None:
+        self._bridge = bridge
         self._prefix = prefix
         self._more = more
         self._number = 0
@@ -62,7 +62,7 @@ class Requests:
         another one. What is not from here is let be."""
         for name, outcome in ended.items():
             if request := self._calls.pop(name, None):
-                self._desk.answer(request["id"], _with(outcome, self.unheard()))
+                self._bridge.answer(request["id"], _with(outcome, self.unheard()))
         outcome = ended.get(self.waiting)
         if outcome is None:
             return [], None
@@ -70,11 +70,11 @@ class Requests:
             self.broken = outcome.message or str(outcome.status)
             return [], None
         request = outcome.structured or {}
-        self._desk.taken(request)
+        self._bridge.taken(request)
         step = f"{self._prefix}call {self._number}"
         self.begin()
         if request["tool"] == FINISH:
-            self._desk.answer(request["id"], self._finish(request["arguments"]))
+            self._bridge.answer(request["id"], self._finish(request["arguments"]))
             return [], request
         self._calls[step] = request
         return [Call(step, request["tool"], request["arguments"])], request
@@ -95,10 +95,10 @@ class Requests:
     async def wait(self, _: str) -> Mapping[str, Json]:
         """What was asked, and ``more``."""
         try:
-            return {**await self._desk.next(), **self._more()}
+            return {**await self._bridge.next(), **self._more()}
         except asyncio.CancelledError:
-            # Handed on to another worker, or the task is over, and then the desk is closed already.
-            await self._desk.close(over=False)
+            # Handed on to another worker, or the task is over, and then the bridge is closed already.
+            await self._bridge.close(over=False)
             raise
 
 

@@ -17,7 +17,7 @@ export function Needs() {
   const oldest = Math.min(...all.map(each => each.asked_at));
   return html`<section aria-labelledby="h-page"><div class="head"><h1 id="h-page">Needs you</h1>${all.length ? html`<span class="faint num">oldest ${since(oldest, model.now.value)}</span>` : ''}<span class="grow"></span>
       ${put ? html`<button class="btn bare" type="button" onClick=${() => { model.later.value = new Set(); }}>Show ${put} put off</button>` : ''}</div>
-    ${one ? html`<div class="desk"><ul class="panel asks">${all.map(each => html`<${Ask} key=${each.question_id} one=${each} current=${each === one} />`)}</ul><${one.run ? RunQuestion : Card} key=${one.question_id} one=${one} at=${all.indexOf(one) + 1} of=${all.length} /></div>`
+    ${one ? html`<div class="columns"><ul class="panel asks">${all.map(each => html`<${Ask} key=${each.question_id} one=${each} current=${each === one} />`)}</ul><${one.run ? RunQuestion : Card} key=${one.question_id} one=${one} at=${all.indexOf(one) + 1} of=${all.length} /></div>`
       : html`<div class="panel empty"><p>Nothing waits for your answer.</p><p class="soft">When an agent asks for something that its policy or its run leaves to you, it stands here, and in the title of this tab.</p></div>`}
     ${answered.value.length ? html`<div class="panel"><header><h2>Answered here</h2></header><ul class="rows">${answered.value.map(each => html`<li><span class=${`tag ${each.allowed ? '' : 'bad'}`}>${each.word}</span><code class="grow cut"><${Theirs}>${each.about}</${Theirs}></code></li>`)}</ul></div>` : ''}</section>`;
 }

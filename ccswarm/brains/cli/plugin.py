@@ -76,7 +76,7 @@ class Program:
         self.totals: Mapping[str, float] = before.totals if before else {}
         self._ended: Mapping[str, Any] | None = None
         self._place: BridgeDirectory | None = None
-        self._desk: ToolBridge | None = None
+        self._bridge: ToolBridge | None = None
         self._requests: Requests | None = None
         self._words: list[str] = []
         """Of people, all that were said."""
@@ -96,7 +96,7 @@ class Program:
 
     async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
         """See Thinking."""
-        if self._requests is None or self._desk is None:
+        if self._requests is None or self._bridge is None:
             return await self._begin(flow)
         before = self._requests.finished
         calls, came = self._requests.handle(ended)
@@ -118,8 +118,8 @@ class Program:
 
     async def over(self) -> Sequence[CallTool]:
         """See Lasting: the program is told, and its terminal closed."""
-        if self._desk and self._place:
-            await self._desk.close(over=True)
+        if self._bridge and self._place:
+            await self._bridge.close(over=True)
             await asyncio.to_thread(_tidy, self._place.directory, self._last_visit)
         return [self._close()] if self._open else ()
 
@@ -131,11 +131,11 @@ class Program:
     async def _begin(self, flow: Flow) -> list[Step]:
         self._place = place(self._worker_context.state_directory, flow.id)
         seconds = ANSWER_SECONDS if self._settings.command else PATIENT_SECONDS
-        self._desk = ToolBridge(self._place, self._given.agent, self._given.tools, answer_seconds=seconds)
-        self._requests = Requests(self._desk, self._prefix, lambda: self._reading.since())
+        self._bridge = ToolBridge(self._place, self._given.agent, self._given.tools, answer_seconds=seconds)
+        self._requests = Requests(self._bridge, self._prefix, lambda: self._reading.since())
         self._requests.begin()
         prompt = prompts.FEEDBACK.format(feedback=self._given.feedback) if self.session else self._whole()
-        await self._desk.open(self._start_name(1))
+        await self._bridge.open(self._start_name(1))
         return [*await self._start(flow, prompt), self._ask(self._requests)]
 
     def _ask(self, requests: Requests) -> Think:
@@ -150,7 +150,7 @@ class Program:
     async def _start(self, flow: Flow, prompt: str) -> list[Step]:
         """Whoever does this again waits for the program that is there."""
         assert self._place
-        assert self._desk
+        assert self._bridge
         self._started += 1
         if self._requests and self._started > 1:  # who was killed may have been told nothing of it
             self._requests.unheard()
@@ -184,16 +184,16 @@ class Program:
             "input": str(directory / programs.PROMPT),
             "prepare": launch.prepare,
         }
-        self._desk.launch(start, facts, self._hear, ready)
+        self._bridge.launch(start, facts, self._hear, ready)
         self._open = f"{self._given.agent}-" + hashlib.sha256(f"{flow.id}\0{start}".encode()).hexdigest()[:12]
         given = {"name": self._open, "working_directory": str(directory), "env": variables}
         return [CallTool(self._name("opened"), f"{self._given.shell}.create_session", given, as_host=True)]
 
     def _hear(self, line: str) -> None:
         self._reading.hear(line)
-        if self._reading.toolless and self._desk and not self._reading.error:
+        if self._reading.toolless and self._bridge and not self._reading.error:
             self._reading.error = "it started without its tools: its MCP server failed"
-            self._desk.dismiss()
+            self._bridge.dismiss()
 
     def _own_variables(self) -> dict[str, str]:
         given = self._settings.environment
@@ -237,14 +237,14 @@ class Program:
         found = outcome.structured or {}
         self._run = {"exit_code": found.get("exit_code"), "text": found.get("output") or outcome.message}
         known = outcome.status not in (CallStatus.LOST, CallStatus.TIMEOUT, CallStatus.CANCELLED)
-        if self._desk and known and found.get("status") != "running":
-            self._desk.no_program()
+        if self._bridge and known and found.get("status") != "running":
+            self._bridge.no_program()
         return []
 
     async def _program_ended(self, flow: Flow, outcome: CallOutcome) -> list[Step]:
-        assert self._desk
+        assert self._bridge
         assert self._requests
-        self._desk.dismiss()
+        self._bridge.dismiss()
         if not outcome.ok:
             return [Finish("failed", f"{self._settings.program}: {outcome.message}")]
         facts = self._ended = outcome.structured or {}
@@ -298,12 +298,12 @@ class Program:
         return Finish(finished["status"], finished["summary"], finished["result"])
 
     async def _linger(self, _: str) -> Mapping[str, Json]:
-        assert self._desk
-        return {"late": await self._desk.lingers(LINGER_SECONDS)}
+        assert self._bridge
+        return {"late": await self._bridge.lingers(LINGER_SECONDS)}
 
     async def _wait_for_end(self, _: str) -> Mapping[str, Json]:
-        assert self._desk
-        ended = await self._desk.program(COME_SECONDS)
+        assert self._bridge
+        ended = await self._bridge.program(COME_SECONDS)
         return {**ended, **self._reading.facts()}
 
 

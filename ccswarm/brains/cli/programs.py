@@ -17,7 +17,7 @@ from ccswarm.system.confined_files import put
 
 SERVER = "ccswarm"
 CALL_SECONDS = 3600
-"""How long a program waits for one call: longer than the desk takes, and a worker that replaces a lost one."""
+"""How long a program waits for one call: longer than the bridge takes, and a worker that replaces a lost one."""
 
 PROMPT, CONFIG = "prompt.txt", "mcp.json"
 MOST_CHAT_BYTES = 64 << 20

@@ -59,7 +59,7 @@ class A2a:
         app = serve_context.app
         tasks = Tasks(app.state_directory / "a2a", app.settings.engine.retention_days)
         tasks.open()
-        desk = DialectContext(serve_context, tasks)
+        context = DialectContext(serve_context, tasks)
 
         def ready() -> None:
             serve_context.tell(f"A2A is served at {host} port {port}")
@@ -69,7 +69,7 @@ class A2a:
             serve_context.tell(caller_of_tools(app.settings, serve_context.options.agent))
 
         try:
-            routes = [*a2a_vault.routes(desk), *a2a_standard.routes(desk)]
+            routes = [*a2a_vault.routes(context), *a2a_standard.routes(context)]
             guard = Guard(
                 Starlette(routes=routes),
                 site=site_of(listening.host, app.settings.a2a.allowed_hosts),
@@ -78,11 +78,11 @@ class A2a:
                 requests=listening.requests,
             )
             server = Server(
-                guard, listener, stop, admission=admission, most=listening.connections, ready=ready, leave=desk.close
+                guard, listener, stop, admission=admission, most=listening.connections, ready=ready, leave=context.close
             )
             await server.run_until_stopped()
         finally:
-            await desk.close()
+            await context.close()
 
 
 def site_of(host: str, more: Sequence[str]) -> Site:

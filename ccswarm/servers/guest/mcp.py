@@ -1,4 +1,4 @@
-"""A desk's tools as an MCP server of the official SDK: the agent's own, ``finish`` and ``await_call``."""
+"""A bridge's tools as an MCP server of the official SDK: the agent's own, ``finish`` and ``await_call``."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ OWN_TOOLS = (
 @dataclass(frozen=True, slots=True)
 class Guest:
     """Whose requests a connection carries. ``answered`` are those whose answers are on their way: the request of the
-    desk that each is the last of, by the number of the connection's own."""
+    bridge that each is the last of, by the number of the connection's own."""
 
-    desk: ToolBridge
+    bridge: ToolBridge
     name: str
     answered: dict[str, str] = field(default_factory=dict[str, str])
 
 
-async def converse(desk: ToolBridge, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def converse(bridge: ToolBridge, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Serve one connection, lines of JSON-RPC both ways, until it ends. ``name`` is its own for as long as it goes on,
-    at whichever desk of the task."""
-    guest = Guest(desk, name)
+    at whichever bridge of the task."""
+    guest = Guest(bridge, name)
     inward_send, inward = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outward, outward_receive = anyio.create_memory_object_stream[SessionMessage](0)
 
@@ -92,7 +92,7 @@ async def converse(desk: ToolBridge, name: str, reader: asyncio.StreamReader, wr
                     writer.write(one.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
                     await writer.drain()
                     if number := guest.answered.pop(str(getattr(one.message, "id", "")), ""):
-                        await desk.delivered(number)
+                        await bridge.delivered(number)
 
     server = _server(guest)
     async with anyio.create_task_group() as group:
@@ -110,21 +110,21 @@ def _parsed(line: bytes) -> SessionMessage | Exception:
 
 def _server(guest: Guest) -> Server[Any]:
     async def list_tools(_: ServerRequestContext[Any], __: PaginatedRequestParams | None) -> ListToolsResult:
-        shown = [_described(name, tool) for name, tool in guest.desk.tools.items()]
+        shown = [_described(name, tool) for name, tool in guest.bridge.tools.items()]
         return ListToolsResult(tools=[*shown, *OWN_TOOLS])
 
     async def call_tool(ctx: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
         number, arguments = f"{guest.name}-{ctx.request_id}", params.arguments or {}
         if params.name == AWAIT_CALL:
             number = str(arguments.get("call_id"))
-            answer = guest.desk.asked(number)
+            answer = guest.bridge.asked(number)
             if answer is None:
                 return _result(f"no call {number[:80]!r} is under way: its answer was given already", failed=True)
         else:
-            answer = await guest.desk.ask(number, params.name, arguments)
-        beats = asyncio.create_task(_beat(ctx, guest.desk.beat_seconds))
+            answer = await guest.bridge.ask(number, params.name, arguments)
+        beats = asyncio.create_task(_beat(ctx, guest.bridge.beat_seconds))
         try:
-            async with asyncio.timeout(guest.desk.answer_seconds):
+            async with asyncio.timeout(guest.bridge.answer_seconds):
                 outcome = await asyncio.shield(answer)
         except TimeoutError:
             return _result(
@@ -139,7 +139,7 @@ def _server(guest: Guest) -> Server[Any]:
     server: Server[Any] = Server(
         "ccswarm",
         version=__version__,
-        title=f"ccswarm: agent {guest.desk.agent}",
+        title=f"ccswarm: agent {guest.bridge.agent}",
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,

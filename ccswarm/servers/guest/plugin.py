@@ -33,12 +33,12 @@ class GuestServer:
     name = "guest"
 
     async def converse(
-        self, desk: ToolBridge, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, tool_bridge: ToolBridge, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Serve MCP to one connection at a desk, until it ends. ``name`` is the connection's own."""
+        """Serve MCP to one connection at a bridge, until it ends. ``name`` is the connection's own."""
         from ccswarm.servers.guest import mcp as guest_mcp
 
-        await guest_mcp.converse(desk, name, reader, writer)
+        await guest_mcp.converse(tool_bridge, name, reader, writer)
 
     def main(self, options: ServerOptions) -> int:
         """Be the agent for the client at standard input and output, in a run of its own that is executed here and over
@@ -99,7 +99,7 @@ def _plan(agent: str, settings: Settings) -> Settings:
 
 
 async def _opened(opened: App, execution: str, run_id: str) -> str:
-    """What CCSWARM_GUEST would say, once somebody is at the desk of the task."""
+    """What CCSWARM_GUEST would say, once somebody is at the bridge of the task."""
     async for event in opened.engine.events(run_id):
         if event.get("event") == "task.started":
             break

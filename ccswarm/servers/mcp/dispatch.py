@@ -59,10 +59,10 @@ class Conversation:
         self._heartbeat_seconds = heartbeat_seconds
         self._requests: dict[asyncio.Task[None], Message] = {}
         self._handshake: ServerRunner[Client] | None = None
-        self._desk = Workbench(options)
-        self._watchers = Watchers(self._desk, self._updated)
+        self._workbench = Workbench(options)
+        self._watchers = Watchers(self._workbench, self._updated)
         self._subscribed: set[str] = set()
-        self._client = Client(self._desk, self._watchers, self._subscribed, self._listed)
+        self._client = Client(self._workbench, self._watchers, self._subscribed, self._listed)
 
     def receive(self, message: Message, *, answered: bool = False) -> None:
         """Begin one request, or heed a notification. ``answered``: only what it changes is wanted, not its answer."""
@@ -87,7 +87,7 @@ class Conversation:
         for task in list(self._requests):
             task.cancel()
         self._watchers.close()
-        await self._desk.close()
+        await self._workbench.close()
 
     async def _updated(self, uri: str) -> None:
         await BUS.publish(ResourceUpdated(uri))

@@ -64,7 +64,7 @@ class Client:
     """Whose requests these are; what the SDK hands its handlers as ``lifespan_context``. ``subscribed`` are addresses
     by `resources/subscribe`; ``listed`` is told when the list of runs has changed, with its address."""
 
-    desk: Workbench
+    workbench: Workbench
     watchers: resources.Watchers
     subscribed: set[str]
     listed: Callable[[str], Awaitable[None]]
@@ -104,7 +104,7 @@ async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResu
     if params.name in toolset.BY_NAME:
         return await _orchestre(client, params.name, params.arguments or {})
     try:
-        answer = await call(client.desk, params.name, params.arguments or {})
+        answer = await call(client.workbench, params.name, params.arguments or {})
     except UnknownTool as problem:
         names = ", ".join((*BY_NAME, *toolset.BY_NAME))
         raise MCPError(INVALID_PARAMS, f"{problem.message}; there is: {names}") from None
@@ -122,7 +122,7 @@ async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResu
 
 async def _orchestre(client: Client, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
     try:
-        told = await toolset.call(client.desk, name, arguments)
+        told = await toolset.call(client.workbench, name, arguments)
     except toolset.MissingFields as missing:
         raise MCPError(INVALID_PARAMS, "Invalid params", {"details": missing.details}) from None
     content = [TextContent(type="text", text=scrub(told.text))]
@@ -164,7 +164,7 @@ def _only_page(params: PaginatedRequestParams | None) -> None:
 async def list_resources(ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
     """The newest runs first."""
     try:
-        found, following = await resources.page(ctx.lifespan_context.desk, (params and params.cursor) or "")
+        found, following = await resources.page(ctx.lifespan_context.workbench, (params and params.cursor) or "")
     except SwarmError as problem:
         raise MCPError(
             INVALID_PARAMS if isinstance(problem, CallerError) else INTERNAL_ERROR,
@@ -189,7 +189,7 @@ async def read_resource(ctx: Context, params: ReadResourceRequestParams) -> Read
     """One run's part, whole."""
     uri = str(params.uri)
     try:
-        text, mime = await resources.read(ctx.lifespan_context.desk, uri)
+        text, mime = await resources.read(ctx.lifespan_context.workbench, uri)
     except SwarmError as problem:
         code = INVALID_PARAMS if isinstance(problem, CallerError) else INTERNAL_ERROR
         raise MCPError(code, f"{problem.message}; {problem.suggestion}", {"uri": uri}) from None

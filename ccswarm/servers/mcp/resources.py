@@ -49,10 +49,10 @@ class Resource:
     mime: str
 
 
-async def page(desk: Workbench, cursor: str) -> tuple[list[Resource], str]:
+async def page(workbench: Workbench, cursor: str) -> tuple[list[Resource], str]:
     """One page of resources, and the cursor of the next; empty after the last. Raises InvalidArguments."""
-    with desk.used():
-        found = await listed((await desk.looking()).engine, MOST_LISTED)
+    with workbench.used():
+        found = await listed((await workbench.looking()).engine, MOST_LISTED)
     ids = [run.id for run in found]
     if cursor and cursor not in ids:
         raise InvalidArguments("no such cursor", suggestion="begin without one")
@@ -65,21 +65,23 @@ async def page(desk: Workbench, cursor: str) -> tuple[list[Resource], str]:
     return resources, shown[-1] if shown and start + RUNS_ON_A_PAGE < len(ids) else ""
 
 
-async def read(desk: Workbench, uri: str) -> tuple[str, str]:
+async def read(workbench: Workbench, uri: str) -> tuple[str, str]:
     """Its text and type. Raises RunNotFound, also for what is no address of a resource."""
-    with desk.used():
-        return await _read(desk, uri)
+    with workbench.used():
+        return await _read(workbench, uri)
 
 
-async def _read(desk: Workbench, uri: str) -> tuple[str, str]:
+async def _read(workbench: Workbench, uri: str) -> tuple[str, str]:
     if uri == LIST:
-        return json.dumps((await list_runs(desk, {"limit": 100})).facts["runs"], ensure_ascii=False), "application/json"
+        return json.dumps(
+            (await list_runs(workbench, {"limit": 100})).facts["runs"], ensure_ascii=False
+        ), "application/json"
     found = ADDRESS.match(uri)
     if not found:
         raise RunNotFound(
             f"{uri[:200]!r} is not a resource", suggestion="run://list, run://RUN/result, events or journal"
         )
-    app = await desk.looking()
+    app = await workbench.looking()
     run_id, part = await run_id_of(app.engine, found[1]), found[2]
     if part == "result":
         text = result_of(await facts_of(app.engine, run_id))
@@ -111,8 +113,8 @@ def _lines(documents: Iterable[dict[str, Any]]) -> str:
 class Watchers:
     """Follows those runs that somebody subscribed to, and tells of each change once."""
 
-    def __init__(self, desk: Workbench, tell: Tell) -> None:
-        self._desk, self._tell = desk, tell
+    def __init__(self, workbench: Workbench, tell: Tell) -> None:
+        self._workbench, self._tell = workbench, tell
         self._wanted: Counter[str] = Counter()
         self._following: dict[str, asyncio.Task[None]] = {}
 
@@ -155,8 +157,8 @@ class Watchers:
             task.cancel()
 
     async def _follow(self, name: str) -> None:
-        with suppress(SwarmError), self._desk.used():  # a run that is not there never changes
-            app = await self._desk.looking()
+        with suppress(SwarmError), self._workbench.used():  # a run that is not there never changes
+            app = await self._workbench.looking()
             feed = EventStream(app.engine, await run_id_of(app.engine, name))
             await feed.past()
             async with feed.coming() as queue:

@@ -37,22 +37,22 @@ class Waits(Exception):
 class Calls:
     """Makes calls for one agent. Raises UsageInvalid where the one that was named is none of the configuration."""
 
-    def __init__(self, desk: DialectContext) -> None:
-        self._desk = desk
-        self._app = desk.serve_context.app
+    def __init__(self, context: DialectContext) -> None:
+        self._context = context
+        self._app = context.serve_context.app
         self._settings = self._app.settings
-        self._agent, self._why = self._chosen(desk.serve_context.options.agent or self._settings.a2a.agent)
+        self._agent, self._why = self._chosen(context.serve_context.options.agent or self._settings.a2a.agent)
         self._made = 0
 
     def resume(self) -> None:
         """What was not over when the server ended: what was not begun, or waits for a person, goes on; of the rest
         nobody knows whether it had its effect."""
-        for task in self._desk.tasks.listed(PROFILE, lambda one: not one.state.over):
+        for task in self._context.tasks.listed(PROFILE, lambda one: not one.state.over):
             if task.state is State.WORKING:
                 message = "the server ended while the call was under way"
                 self._tell(task, failure(PROXY, STOPPED, message, UNKNOWN_EFFECT))
             else:
-                self._desk.carry(task.id, self.carry(task))
+                self._context.carry(task.id, self.carry(task))
 
     def check(self) -> None:
         """Raises Fault where nobody can make a call."""
@@ -81,9 +81,9 @@ class Calls:
 
     async def cancel(self, task: Task) -> bool:
         """Whether it was not over; then the call under way is cancelled, its server told, and nobody asked any more."""
-        if not self._desk.tasks.turn(task, State.CANCELED, "Cancelled by request."):
+        if not self._context.tasks.turn(task, State.CANCELED, "Cancelled by request."):
             return False
-        await self._desk.drop(task.id)
+        await self._context.drop(task.id)
         for question in task.runs:
             with suppress(RunNotFound):
                 await self._app.engine.cancel(question)
@@ -93,8 +93,8 @@ class Calls:
         if task.state.over:
             return
         done = content["success"]
-        self._desk.tasks.say(task, said(content))
-        self._desk.tasks.turn(task, State.COMPLETED if done else State.FAILED, None if done else line_of(content))
+        self._context.tasks.say(task, said(content))
+        self._context.tasks.turn(task, State.COMPLETED if done else State.FAILED, None if done else line_of(content))
 
     async def _made_of(self, task: Task, wanted: Wanted) -> Mapping[str, Any]:
         meant = found(self._settings, wanted.target, wanted.tool)
@@ -118,7 +118,7 @@ class Calls:
         assert self._agent
         assert self._app.task_worker
         toolbox = self._app.task_worker.toolbox({self._agent.name: self._agent}, self._directory)
-        self._desk.tasks.turn(task, State.WORKING)
+        self._context.tasks.turn(task, State.WORKING)
         return await toolbox.call(request, budget=self._budget, approved=lambda one: bool(one.approval))
 
     async def _answer(self, task: Task, request: CallRequest) -> Mapping[str, Any]:
@@ -127,9 +127,9 @@ class Calls:
             await self._recover(task)
         question = await self._app.swarm.ask(task.id, request)
         task.runs = [task.id]
-        self._desk.tasks.keep(task)
+        self._context.tasks.keep(task)
         waiting = asyncio.create_task(self._answered(task, question))
-        closing = asyncio.create_task(self._desk.closing.wait())
+        closing = asyncio.create_task(self._context.closing.wait())
         try:
             await asyncio.wait([waiting, closing], return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done():
@@ -147,7 +147,7 @@ class Calls:
         words = f"a person has to agree: ccswarm approve {question}, or ccswarm reject {question}"
         async for event in self._app.engine.events(task.id):
             if event["event"] == "approval.asked":
-                self._desk.tasks.turn(task, State.INPUT_REQUIRED, words)
+                self._context.tasks.turn(task, State.INPUT_REQUIRED, words)
         return await self._app.engine.wait(task.id)
 
     async def _recover(self, task: Task) -> None:
@@ -160,7 +160,7 @@ class Calls:
     @cached_property
     def _directory(self) -> str:
         """Where servers that name no directory are started. Raises UsageInvalid, ConfigInvalid."""
-        options = self._desk.serve_context.options
+        options = self._context.serve_context.options
         return str(options.root(options.last()))
 
     async def _budget(self, request: CallRequest) -> str:

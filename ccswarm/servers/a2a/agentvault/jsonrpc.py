@@ -46,25 +46,25 @@ STREAM = "text/event-stream"
 log = logging.getLogger(__name__)
 
 
-def routes(desk: DialectContext) -> list[Route]:
+def routes(context: DialectContext) -> list[Route]:
     """What it answers; tasks that were not over when the server ended are looked after from here on."""
-    proxy = Proxy(desk)
+    proxy = Proxy(context)
     return [Route(CARD, proxy.card), *(Route(path, proxy.asked, methods=["POST"]) for path in PATHS)]
 
 
 class Proxy:
     """The endpoints."""
 
-    def __init__(self, desk: DialectContext) -> None:
-        self._desk = desk
-        self._calls = Calls(desk)
+    def __init__(self, context: DialectContext) -> None:
+        self._context = context
+        self._calls = Calls(context)
         self._calls.resume()
 
     async def card(self, request: Request) -> Response:
         """Who is here."""
-        settings = self._desk.serve_context.app.settings if is_known(request) else None
+        settings = self._context.serve_context.app.settings if is_known(request) else None
         return answered(
-            card_of(settings, self._desk.url(request, PATHS[0]), secured=needs_token(request)), headers=PRIVATE
+            card_of(settings, self._context.url(request, PATHS[0]), secured=needs_token(request)), headers=PRIVATE
         )
 
     async def asked(self, request: Request) -> Response:
@@ -110,16 +110,16 @@ class Proxy:
             )
         wanted_of(message)
         self._calls.check()
-        if self._desk.closing.is_set():
+        if self._context.closing.is_set():
             raise Fault(AGENT_ERROR, "Agent error: the server ends")
         number = f"mcp-proxy-{secrets.token_hex(16)}"
-        task = self._desk.tasks.begin(PROFILE, number, context=caller_of(request), messages=[message])
-        self._desk.carry(number, self._calls.carry(task))
+        task = self._context.tasks.begin(PROFILE, number, context=caller_of(request), messages=[message])
+        self._context.carry(number, self._calls.carry(task))
         return task
 
     def _found(self, request: Request, params: Facts) -> Task:
         number = task_id_of(params)
-        task = self._desk.tasks.find(PROFILE, number)
+        task = self._context.tasks.find(PROFILE, number)
         if task is None or task.context != caller_of(request):
             raise Fault(TASK_NOT_FOUND, f"Task not found: {number[:100]}")
         return task
@@ -135,7 +135,7 @@ class Proxy:
 
     async def _events(self, task: Task) -> AsyncGenerator[tuple[str, Any]]:
         """How it is, then what happens until it is over; of one that is, what was said in it, and how it ended."""
-        with self._desk.tasks.following(task) as run_events:
+        with self._context.tasks.following(task) as run_events:
             for message in task.messages[1:]:
                 about = {"taskId": task.id, "message": message, "timestamp": time_of(task.updated)}
                 yield "task_message", about

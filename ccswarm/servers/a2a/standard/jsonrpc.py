@@ -31,23 +31,23 @@ CARD_SECONDS = 60
 log = logging.getLogger(__name__)
 
 
-def routes(desk: DialectContext) -> list[Route]:
+def routes(context: DialectContext) -> list[Route]:
     """What it answers; tasks that were not over when the server ended are looked after from here on."""
-    resume(desk)
+    resume(context)
 
     async def card(request: Request) -> Response:
-        return _card(desk, request)
+        return _card(context, request)
 
     async def rpc(request: Request) -> Response:
-        return await _rpc(desk, request)
+        return await _rpc(context, request)
 
     cards = [Route(path, card) for path in OPEN]
-    return [Route(PATH, rpc, methods=["POST"]), *cards, *rest.routes(desk)]
+    return [Route(PATH, rpc, methods=["POST"]), *cards, *rest.routes(context)]
 
 
-def _card(desk: DialectContext, request: Request) -> Response:
+def _card(context: DialectContext, request: Request) -> Response:
     try:
-        card = full_card(desk, request) if is_known(request) else public_card(desk.url(request))
+        card = full_card(context, request) if is_known(request) else public_card(context.url(request))
     except SwarmError as error:
         log.error("there is no card: %s", error.message)
         return answered({"error": "the configuration cannot be used"}, 500)
@@ -57,7 +57,7 @@ def _card(desk: DialectContext, request: Request) -> Response:
     return answered(card, headers=headers)
 
 
-async def _rpc(desk: DialectContext, request: Request) -> Response:
+async def _rpc(context: DialectContext, request: Request) -> Response:
     """One request. Answers are HTTP's 200 whatever they say, but where the request could not be read."""
     number: str | int | None = None
     try:
@@ -68,10 +68,10 @@ async def _rpc(desk: DialectContext, request: Request) -> Response:
         if method not in METHODS:
             raise Fault(METHOD_NOT_FOUND, repr(method[:80]))
         version, operation = METHODS[method]
-        asked = Asked(desk, caller_of(request), version, operation, extended_card(desk, request))
+        asked = Asked(context, caller_of(request), version, operation, extended_card(context, request))
         if operation in ("stream", "subscribe"):
             task, history = await asked.task(params)
-            return streamed(stream(desk, task, version, history, lambda event: _response(number, result=event)))
+            return streamed(stream(context, task, version, history, lambda event: _response(number, result=event)))
         return answered(_response(number, result=await asked.result(params)))
     except Unreadable as error:
         fault = Fault(PARSE_ERROR if error.status == 400 else INVALID_REQUEST, error.why)

@@ -44,15 +44,15 @@ WAIT_SECONDS = 50.0
 log = logging.getLogger(__name__)
 
 
-def full_card(desk: DialectContext, request: Request) -> Object:
+def full_card(context: DialectContext, request: Request) -> Object:
     """What whoever asks may know of the swarm, as a person used its configuration last. Raises SwarmError."""
-    settings = desk.serve_context.options.last().settings
-    return card_of(settings, desk.url(request), secured=needs_token(request))
+    settings = context.serve_context.options.last().settings
+    return card_of(settings, context.url(request), secured=needs_token(request))
 
 
-def extended_card(desk: DialectContext, request: Request) -> Callable[[], Object] | None:
+def extended_card(context: DialectContext, request: Request) -> Callable[[], Object] | None:
     """None for those to whom the other card says all."""
-    return partial(full_card, desk, request) if needs_token(request) else None
+    return partial(full_card, context, request) if needs_token(request) else None
 
 
 def fault_of(error: Exception) -> Fault:
@@ -70,14 +70,14 @@ class Asked:
 
     def __init__(
         self,
-        desk: DialectContext,
+        context: DialectContext,
         owner: str,
         version: Version,
         operation: Operation,
         card: Callable[[], Object] | None = None,
     ) -> None:
         self._card = card
-        self._work, self._tasks = Work(desk, owner), desk.tasks
+        self._work, self._tasks = Work(context, owner), context.tasks
         self._version: Version = version
         self._operation: Operation = operation
 
@@ -158,10 +158,10 @@ def _after(tasks: list[Task], token: str) -> list[Task]:
 
 
 async def stream(
-    desk: DialectContext, task: Task, version: Version, history: int | None, told: Callable[[Object], Object]
+    context: DialectContext, task: Task, version: Version, history: int | None, told: Callable[[Object], Object]
 ) -> AsyncGenerator[tuple[str, Object]]:
     """How it is, then what happens to it until it is over, or the server ends; each as ``told`` makes it."""
-    with desk.tasks.following(task) as run_events:
+    with context.tasks.following(task) as run_events:
         yield "", told(wrapped("stream", task_json(task, version, history), version))
         if task.state.over:
             yield "", told(status_event(task, version))

@@ -33,9 +33,9 @@ Questions = dict[str, tuple[str, Mapping[str, Any]]]
 class Follower:
     """One task's. Everything it records comes from the run."""
 
-    def __init__(self, desk: DialectContext, task: Task) -> None:
-        self._desk, self._tasks, self._task = desk, desk.tasks, task
-        self._engine = desk.serve_context.app.engine
+    def __init__(self, context: DialectContext, task: Task) -> None:
+        self._context, self._tasks, self._task = context, context.tasks, task
+        self._engine = context.serve_context.app.engine
         self._run = task.runs[-1]
         self._questions: Questions = {}
 
@@ -58,7 +58,7 @@ class Follower:
                     leaving.cancel()
         except RunNotFound:
             pass
-        if not self._desk.closing.is_set():
+        if not self._context.closing.is_set():
             await self.look()
 
     async def look(self) -> None:
@@ -69,7 +69,7 @@ class Follower:
         try:
             facts = await facts_of(self._engine, self._run)
         except RunNotFound:
-            if self._desk.carried(task.id):  # else it is just being queued
+            if self._context.carried(task.id):  # else it is just being queued
                 self._turn(State.FAILED, "its run is not kept", f"{task.id}-gone")
             return
         status = RunStatus(facts["status"])
@@ -98,7 +98,7 @@ class Follower:
             await self._engine.recover(run.worker)
 
     async def _leave(self, queue: asyncio.Queue[RunEvent | None]) -> None:
-        await self._desk.closing.wait()
+        await self._context.closing.wait()
         queue.put_nowait(None)
 
     def _take(self, run_event: RunEvent) -> None:

@@ -32,26 +32,26 @@ NUMBERS, TRUTHS = ("historyLength", "pageSize"), ("includeArtifacts",)
 """Of what stands in an address, what is no text."""
 
 
-def routes(desk: DialectContext) -> list[Route]:
+def routes(context: DialectContext) -> list[Route]:
     """One for each operation."""
 
     def endpoint(operation: Operation) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            return await _answer(desk, request, operation)
+            return await _answer(context, request, operation)
 
         return answer
 
     return [Route(path, endpoint(operation), methods=list(methods)) for path, methods, operation in PATHS]
 
 
-async def _answer(desk: DialectContext, request: Request, operation: Operation) -> Response:
+async def _answer(context: DialectContext, request: Request, operation: Operation) -> Response:
     try:
         check_version(request.headers.get(VERSION) or request.query_params.get(VERSION) or "", ("1.0",))
         params = {**await _params(request, operation), **request.path_params}
-        asked = Asked(desk, caller_of(request), "1.0", operation, extended_card(desk, request))
+        asked = Asked(context, caller_of(request), "1.0", operation, extended_card(context, request))
         if operation in ("stream", "subscribe"):
             task, history = await asked.task(params)
-            return streamed(stream(desk, task, "1.0", history, lambda event: event))
+            return streamed(stream(context, task, "1.0", history, lambda event: event))
         return _json_response(await asked.result(params))
     except Unreadable as error:
         fault = Fault(PARSE_ERROR if error.status == 400 else INVALID_REQUEST, error.why)

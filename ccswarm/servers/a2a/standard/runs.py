@@ -39,8 +39,8 @@ INTERRUPTED = (State.INPUT_REQUIRED, State.AUTH_REQUIRED)
 class Work:
     """What those ask of the swarm who show one token, called ``owner``: nobody else finds their tasks."""
 
-    def __init__(self, desk: DialectContext, owner: str) -> None:
-        self._desk, self._tasks, self._app, self._owner = desk, desk.tasks, desk.serve_context.app, owner
+    def __init__(self, context: DialectContext, owner: str) -> None:
+        self._context, self._tasks, self._app, self._owner = context, context.tasks, context.serve_context.app, owner
 
     def find(self, task_id: str) -> Task:
         """Raises Fault."""
@@ -61,10 +61,10 @@ class Work:
         number = "run_" + hashlib.sha256(whole.encode()).hexdigest()[:32]
         if task := self._known(number):
             return task
-        loaded = await self._desk.serve_context.options.loaded()
+        loaded = await self._context.serve_context.options.loaded()
         plan, named, own = plan_in(sent), chosen(sent), loaded.settings
         settings = planned(plan, named, own) if plan else in_words(sent, named, own, referred)
-        directory = str(self._desk.serve_context.options.root(loaded))
+        directory = str(self._context.serve_context.options.root(loaded))
         files = loaded.sources
         await self._check(settings, directory, files, plan)
         if task := self._known(number):
@@ -77,7 +77,7 @@ class Work:
         except SwarmError as error:
             self._tasks.turn(task, State.FAILED, said(task, f"{number}-failed", error.message))
             return task
-        self._desk.carry(number, Follower(self._desk, task).follow(again=False))
+        self._context.carry(number, Follower(self._context, task).follow(again=False))
         return task
 
     def _known(self, number: str) -> Task | None:
@@ -110,7 +110,7 @@ class Work:
             return  # the run finds out what is wrong
 
     def _record(self, number: str, message: Object) -> Task:
-        if self._desk.closing.is_set():
+        if self._context.closing.is_set():
             raise Fault(INTERNAL_ERROR, "the server is ending")
         context = message.get("contextId") or str(uuid4())
         shown = {**message, "contextId": context, "taskId": number}
@@ -127,7 +127,7 @@ class Work:
     async def look(self, task: Task) -> None:
         """It is recorded how its run is now."""
         if not task.state.over:
-            await Follower(self._desk, task).look()
+            await Follower(self._context, task).look()
 
     async def cancel(self, task: Task) -> None:
         """Its run ends; what it has done by then is kept. Raises Fault where it is over, or was quicker."""
@@ -152,10 +152,10 @@ class Work:
         await engine.wait(run)
 
 
-def resume(desk: DialectContext) -> None:
+def resume(context: DialectContext) -> None:
     """Tasks that were not over when the server ended are followed again."""
-    for task in desk.tasks.listed(PROFILE, lambda one: not one.state.over):
-        desk.carry(task.id, Follower(desk, task).follow(again=True))
+    for task in context.tasks.listed(PROFILE, lambda one: not one.state.over):
+        context.carry(task.id, Follower(context, task).follow(again=True))
 
 
 async def until(tasks: Tasks, task: Task, seconds: float) -> None:

@@ -19,8 +19,8 @@ class Context(dict[str, Any]):
     """Of one connection, in memory: it ends with the connection, and nothing of it is written anywhere."""
 
 
-async def set_context(desk: Workbench, given: Given) -> Given:
-    context, key, value = desk.own(Context), given["key"], given["value"]
+async def set_context(workbench: Workbench, given: Given) -> Given:
+    context, key, value = workbench.own(Context), given["key"], given["value"]
     if value is None:
         there = context.pop(key, None) is not None
         return {"key": key, "removed": there, "keys": sorted(context)}
@@ -43,8 +43,8 @@ async def set_context(desk: Workbench, given: Given) -> Given:
     return {"key": key, "keys": sorted(context)}
 
 
-async def get_context(desk: Workbench, given: Given) -> Given:
-    context = desk.own(Context)
+async def get_context(workbench: Workbench, given: Given) -> Given:
+    context = workbench.own(Context)
     if "key" not in given:
         return {"context": dict(context)}
     if given["key"] not in context:

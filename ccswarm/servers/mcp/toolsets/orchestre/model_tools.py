@@ -72,17 +72,17 @@ NEW = (
 )
 
 
-async def analyze_project(desk: Workbench, given: Given) -> Given:
+async def analyze_project(workbench: Workbench, given: Given) -> Given:
     """See the page."""
-    loaded, brief = await desk.loaded(), brief_of(given)
-    facts = await look(_project(desk, given, loaded))
+    loaded, brief = await workbench.loaded(), brief_of(given)
+    facts = await look(_project(workbench, given, loaded))
     fresh = is_new(brief) and not given.get("projectPath")
     analysis = analysis_of(brief, None if fresh else facts, time.time())
     if brief.existing_code:
         facts["existingCode"] = {"characters": len(brief.existing_code), "lines": brief.existing_code.count("\n") + 1}
     done: Facts = {"analysis": analysis, "repository": facts, "method": RULES, "notes": [NEW] if fresh else []}
     PARTIAL.get()(f"by rules: {analysis['summary']}")
-    said = await _one(desk, loaded, done["notes"], "analyze", lambda: question(
+    said = await _one(workbench, loaded, done["notes"], "analyze", lambda: question(
         TO_ANALYSE, ANALYSIS, given=dict(given), repository=facts, analysis_by_rules=analysis,
     ))  # fmt: skip
     if said is None:
@@ -95,16 +95,16 @@ async def analyze_project(desk: Workbench, given: Given) -> Given:
     return {**done, "analysis": dict(answer), "method": MODEL, "byRules": {"complexity": by_rules}, **_asked([said])}
 
 
-async def generate_plan(desk: Workbench, given: Given) -> Given:
+async def generate_plan(workbench: Workbench, given: Given) -> Given:
     """See the page."""
-    loaded, brief = await desk.loaded(), brief_of(given)
+    loaded, brief = await workbench.loaded(), brief_of(given)
     template = str(given.get("template") or "")
     if template and template not in ABOUT:
         raise Refusal(
             "Template not found", "TEMPLATE_NOT_FOUND", "Choose one of the available templates",
             {"availableTemplates": sorted(ABOUT)},
         )  # fmt: skip
-    facts = await look(_project(desk, given, loaded))
+    facts = await look(_project(workbench, given, loaded))
     fresh = is_new(brief) and not given.get("projectPath")
     analysis = given_analysis(given) or analysis_of(brief, None if fresh else facts, time.time())
     able = able_agents(loaded.settings)
@@ -114,7 +114,7 @@ async def generate_plan(desk: Workbench, given: Given) -> Given:
     PARTIAL.get()(f"by rules: {plan['overview']} {', '.join(one['name'] for one in plan['phases'])}")
     agents = {agent.name: {"type": agent.type, "capabilities": list(agent.capabilities)} for agent in able}
     wished = {name: one for name, one in given.items() if name != "analysis"}
-    said = await _one(desk, loaded, done["notes"], "plan", lambda: question(
+    said = await _one(workbench, loaded, done["notes"], "plan", lambda: question(
         TO_PLAN, PLAN, given=wished, analysis=analysis, agents=agents, plan_by_rules=plan,
     ))  # fmt: skip
     if said is not None:
@@ -128,7 +128,7 @@ async def generate_plan(desk: Workbench, given: Given) -> Given:
             done |= {"plan": plan, "method": MODEL}
     assign(plan, able)
     plan["resources"]["agents"] = [{"name": name, **one} for name, one in agents.items()]
-    return {**done, **await _runnable(desk, loaded, plan, brief.requirements, facts, done["notes"])}
+    return {**done, **await _runnable(workbench, loaded, plan, brief.requirements, facts, done["notes"])}
 
 
 def given_analysis(given: Given) -> Mapping[str, Any]:
@@ -152,7 +152,7 @@ def given_analysis(given: Given) -> Mapping[str, Any]:
 
 
 async def _runnable(
-    desk: Workbench, loaded: Loaded, plan: Mapping[str, Any], requirements: str, facts: Facts, notes: list[str]
+    workbench: Workbench, loaded: Loaded, plan: Mapping[str, Any], requirements: str, facts: Facts, notes: list[str]
 ) -> Facts:
     """The plan for the swarm, and what check_plan says of it."""
     if not able_agents(loaded.settings):
@@ -169,26 +169,26 @@ async def _runnable(
                 f"not where {', '.join(without)} does the task: gates act for that agent, which may not run commands"
             )
     text = toml_of(plan, requirements, loaded.settings, facts)
-    problems = await _problems(desk, loaded, text)
+    problems = await _problems(workbench, loaded, text)
     return {"ccswarmPlan": text, "check": {"valid": not problems, "problems": problems}}
 
 
-async def _problems(desk: Workbench, loaded: Loaded, text: str) -> list[str]:
+async def _problems(workbench: Workbench, loaded: Loaded, text: str) -> list[str]:
     """What check_plan would say of a plan."""
     try:
-        settings = desk.meant({"plan": text}, loaded)
+        settings = workbench.meant({"plan": text}, loaded)
         if problems := plan_problems(settings, None):
             return problems
-        tools = await called(settings, desk.directory(".", loaded))
+        tools = await called(settings, workbench.directory(".", loaded))
         return [*plan_problems(settings, tools), *await asyncio.to_thread(apps.brain_problems, settings)]
     except (ConfigInvalid, PlanInvalid, ServerUnavailable) as error:
         return [error.message]
 
 
-async def multi_llm_review(desk: Workbench, given: Given) -> Given:
+async def multi_llm_review(workbench: Workbench, given: Given) -> Given:
     """See the page."""
-    loaded = await desk.loaded()
-    sources = await asyncio.to_thread(sources_of, desk, loaded, given)
+    loaded = await workbench.loaded()
+    sources = await asyncio.to_thread(sources_of, workbench, loaded, given)
     those, wrong = await asyncio.to_thread(thinkers, loaded.settings)
     if not those:
         raise Refusal(
@@ -199,7 +199,7 @@ async def multi_llm_review(desk: Workbench, given: Given) -> Given:
     focus = [str(one) for one in items(given.get("focus"))] or ([str(given["focus"])] if given.get("focus") else [])
     told = TO_REVIEW.format(focus=f", above all for: {', '.join(focus)}" if focus else "")
     text = question(told, SHAPE, **{one.name: one.numbered for one in sources})
-    said = await asked(desk, loaded, those, "review", text)
+    said = await asked(workbench, loaded, those, "review", text)
     answers = {_label(one): findings_of(_label(one), one.answer) for one in said if not one.why}
     usable = {name: found for name, found in answers.items() if found is not None}
     models = [_reviewed(one, answers.get(_label(one))) for one in said]
@@ -234,14 +234,14 @@ def _reviewed(said: ModelReply, found: Any) -> Facts:
     return {**facts, "why": "", "findings": [one.shown() for one in found], "summary": summary}
 
 
-async def research(desk: Workbench, given: Given) -> Given:
+async def research(workbench: Workbench, given: Given) -> Given:
     """See the page."""
-    loaded, topic = await desk.loaded(), str(given["topic"])
-    there = await asyncio.to_thread(searched, Tree(desk.root(loaded).resolve()), topic)
+    loaded, topic = await workbench.loaded(), str(given["topic"])
+    there = await asyncio.to_thread(searched, Tree(workbench.root(loaded).resolve()), topic)
     done: Facts = {"topic": topic, "findings": [], "workspace": there, "method": "search", "notes": []}
     hits = [{"path": one["path"], "lines": one["lines"]} for one in there["hits"]]
     PARTIAL.get()(f"{there['filesWithHits']} files have words of it: {', '.join(one['path'] for one in hits)}")
-    said = await _one(desk, loaded, done["notes"], "research", lambda: question(
+    said = await _one(workbench, loaded, done["notes"], "research", lambda: question(
         TO_RESEARCH, RESEARCHED, topic=topic, context=given.get("context") or "", hits_in_the_workspace=hits,
     ), tools=True)  # fmt: skip
     if said is None:
@@ -274,7 +274,7 @@ def _finding(given: Mapping[str, Any]) -> Facts:
 
 
 async def _one(
-    desk: Workbench, loaded: Loaded, notes: list[str], task: str, text: Any, *, tools: bool = False
+    workbench: Workbench, loaded: Loaded, notes: list[str], task: str, text: Any, *, tools: bool = False
 ) -> ModelReply | None:
     """The answer of the first model there is; None where there is none, or none came, which ``notes`` say."""
     those, wrong = await asyncio.to_thread(thinkers, loaded.settings)
@@ -283,7 +283,7 @@ async def _one(
         return None
     first: Thinker = those[0]
     try:
-        (said,) = await asked(desk, loaded, [first], task, text(), tools=tools)
+        (said,) = await asked(workbench, loaded, [first], task, text(), tools=tools)
     except SwarmError as error:
         notes.append(f"{first.model} could not be asked: {error.message}")
         return None
@@ -297,10 +297,10 @@ def _asked(said: list[ModelReply]) -> Facts:
     return {"models": [one.thinker.model for one in said], "run": said[0].run, "usage": usage_of(said)}
 
 
-def _project(desk: Workbench, given: Given, loaded: Loaded) -> Path:
+def _project(workbench: Workbench, given: Given, loaded: Loaded) -> Path:
     """The directory that is meant, inside the workspace. Raises Refusal."""
     path = str(given.get("projectPath") or ".")
-    found = within(desk, loaded, path)
+    found = within(workbench, loaded, path)
     if not found.is_dir():
         raise Refusal(
             f"{path[:200]!r} is not a directory",

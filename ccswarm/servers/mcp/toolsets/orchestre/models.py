@@ -79,19 +79,19 @@ def thinkers(settings: Settings) -> tuple[list[Thinker], list[str]]:
 
 
 async def asked(
-    desk: Workbench, loaded: Loaded, thinkers: Sequence[Thinker], task: str, text: str, *, tools: bool = False
+    workbench: Workbench, loaded: Loaded, thinkers: Sequence[Thinker], task: str, text: str, *, tools: bool = False
 ) -> list[ModelReply]:
     """The same question to each, side by side, in one run named after ``task``; in their order. Without ``tools`` they
     are granted none; with them, what they have. The run is cancelled where nobody waits for it any more. Raises
     SwarmError where it cannot begin."""
     settings = _plan(loaded.settings, thinkers, task, text, tools)
     service.refuse(plan_problems(settings, None))
-    app = await desk.working(loaded.settings)
+    app = await workbench.working(loaded.settings)
     run = apps.new_run_id()
     # For whoever goes on with the run: it is not the configuration's own plan.
     files = [*loaded.sources, service.kept(app, run, _text(settings, tools=tools))] if loaded.path else []
-    await service.submit(app, settings, desk.directory(".", loaded), files, run, origin=Origin.SERVER)
-    desk.begun.add(run)
+    await service.submit(app, settings, workbench.directory(".", loaded), files, run, origin=Origin.SERVER)
+    workbench.begun.add(run)
     telling = asyncio.create_task(_tell(app, run))
     try:
         await _over(app, run)

@@ -39,8 +39,8 @@ WAIT_SECONDS = 45.0
 TASK, LIST = "write", "list"
 
 
-async def initialize_project(desk: Workbench, given: Given) -> Given:
-    loaded = await desk.loaded()
+async def initialize_project(workbench: Workbench, given: Given) -> Given:
+    loaded = await workbench.loaded()
     name, template = str(given["projectName"]), str(given["template"])
     if template not in ABOUT:
         raise Refusal(
@@ -50,15 +50,15 @@ async def initialize_project(desk: Workbench, given: Given) -> Given:
             {"availableTemplates": list(ABOUT)},
         )
     files = files_of(template, name, given.get("requirements", ""))
-    place = _place(desk, loaded, given["projectPath"], name)
+    place = _place(workbench, loaded, given["projectPath"], name)
     _free(place, files)
     base = place
     while not base.is_dir():
         base = base.parent
     folder = Path(os.path.relpath(place, base))
     text, settings = _planned(loaded.settings, name, template, folder, files)
-    run, _ = await desk.begin({"plan": text}, settings, str(base), loaded, origin=Origin.SERVER)
-    told = await _followed(desk, run)
+    run, _ = await workbench.begin({"plan": text}, settings, str(base), loaded, origin=Origin.SERVER)
+    told = await _followed(workbench, run)
     project: Facts = {"projectName": name, "template": template, "projectPath": str(place), "run": run}
     if not told["over"]:
         return {
@@ -67,7 +67,7 @@ async def initialize_project(desk: Workbench, given: Given) -> Given:
             "project": project,
             "nextSteps": [told["next"]],
         }
-    written = await _written(desk, run)
+    written = await _written(workbench, run)
     sizes = {path: written.get(str(folder / path)) for path in files}
     if missing := [path for path, content in files.items() if sizes[path] != len(content.encode())]:
         raise Refusal(
@@ -82,15 +82,15 @@ async def initialize_project(desk: Workbench, given: Given) -> Given:
     }
 
 
-def _place(desk: Workbench, loaded: Loaded, path: str, name: str) -> Path:
+def _place(workbench: Workbench, loaded: Loaded, path: str, name: str) -> Path:
     """The project's folder: ``path`` where it ends with the project's name, else the one of that name in it."""
     if not path.startswith("/"):
         raise Refusal(f"projectPath {path[:200]!r} is not absolute", "INVALID_PATH", "Give it from / on")
     place = Path(path) if Path(path).name == name else Path(path) / name
     try:
-        return desk.within(str(place), loaded)
+        return workbench.within(str(place), loaded)
     except UsageInvalid:
-        root = desk.root(loaded)
+        root = workbench.root(loaded)
         raise Refusal(
             f"projectPath {path[:200]!r} is not in the workspace {root}",
             "PATH_NOT_ALLOWED",
@@ -191,20 +191,20 @@ def _literal(text: str) -> str:
     return text.replace("${", "$${")
 
 
-async def _followed(desk: Workbench, run: str) -> Facts:
+async def _followed(workbench: Workbench, run: str) -> Facts:
     """What run_events says of the run when it is over, waits for a person, or has taken its time."""
     deadline, cursor = time.monotonic() + WAIT_SECONDS, ""
     while True:
         left = max(0.0, deadline - time.monotonic())
-        told = (await calls.run_events(desk, {"run": run, "cursor": cursor, "wait_seconds": left})).facts
+        told = (await calls.run_events(workbench, {"run": run, "cursor": cursor, "wait_seconds": left})).facts
         if told["over"] or told["approvals"] or told["status"] in ("paused", "interrupted") or not left:
             return told
         cursor = told["cursor"]
 
 
-async def _written(desk: Workbench, run: str) -> dict[str, int]:
+async def _written(workbench: Workbench, run: str) -> dict[str, int]:
     """How many bytes each file has, by the run's own list."""
-    facts = await facts_of((await desk.looking()).engine, run)
+    facts = await facts_of((await workbench.looking()).engine, run)
     result: Any = facts["tasks"].get(TASK, {}).get("result")
     try:
         output = str(result["steps"][LIST]["output"])

@@ -42,14 +42,14 @@ class Source:
         return {"name": self.name, "bytes": self.size, "cut": self.cut}
 
 
-def sources_of(desk: Workbench, loaded: Loaded, given: Mapping[str, Any]) -> list[Source]:
+def sources_of(workbench: Workbench, loaded: Loaded, given: Mapping[str, Any]) -> list[Source]:
     """What the arguments name. Blocks; for a thread. Raises Refusal."""
     found: list[Source] = []
     for one in items(given.get("files")):
         file = table(one)
         path = str(file.get("path") or file.get("name") or ("" if file else one))
         content = file.get("content")
-        found.append(_given(path or "file", str(content)) if content is not None else _read(desk, loaded, path))
+        found.append(_given(path or "file", str(content)) if content is not None else _read(workbench, loaded, path))
     texts = {name: given[name] for name in ("code", "content", "plan") if given.get(name)}
     found += [_given(name, one if isinstance(one, str) else json.dumps(one, indent=1)) for name, one in texts.items()]
     if not found:
@@ -61,11 +61,11 @@ def sources_of(desk: Workbench, loaded: Loaded, given: Mapping[str, Any]) -> lis
     return found
 
 
-def within(desk: Workbench, loaded: Loaded, path: str) -> Path:
+def within(workbench: Workbench, loaded: Loaded, path: str) -> Path:
     """A path in the workspace, with links followed. Raises Refusal where it leads out of it."""
-    root = desk.root(loaded)
+    root = workbench.root(loaded)
     try:
-        return desk.within(path, loaded)
+        return workbench.within(path, loaded)
     except UsageInvalid as error:
         raise Refusal(error.message, "PATH_NOT_ALLOWED", f"Give a path in {root}") from None
 
@@ -75,9 +75,9 @@ def _given(name: str, text: str) -> Source:
     return Source(name[:200], data[:MOST_BYTES].decode(errors="ignore"), len(data))
 
 
-def _read(desk: Workbench, loaded: Loaded, path: str) -> Source:
-    file = within(desk, loaded, path)
-    inside = file.relative_to(desk.root(loaded).resolve())
+def _read(workbench: Workbench, loaded: Loaded, path: str) -> Source:
+    file = within(workbench, loaded, path)
+    inside = file.relative_to(workbench.root(loaded).resolve())
     if secret(file.name) or any(part in VERSIONED for part in inside.parts):
         raise Refusal(f"{path[:200]!r} may hold secrets and is not shown to models", "FILE_REFUSED", "leave it out")
     found = begin(file, MOST_BYTES)

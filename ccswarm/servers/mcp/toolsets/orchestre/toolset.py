@@ -74,7 +74,7 @@ class Limits:
         calls.append(now)
 
 
-async def call(desk: Workbench, name: str, arguments: Given) -> ToolAnswer:
+async def call(workbench: Workbench, name: str, arguments: Given) -> ToolAnswer:
     """One call of a tool in ``BY_NAME``; what goes wrong in it is an answer too. Raises MissingFields."""
     tool = BY_NAME[name]
     kinds = tool.input_schema["properties"]
@@ -90,9 +90,9 @@ async def call(desk: Workbench, name: str, arguments: Given) -> ToolAnswer:
     try:
         given = checked(tool, given)
         if name not in FREE:
-            desk.own(Limits).count(name)
-        with desk.used():
-            answer = await tool.run(desk, given)
+            workbench.own(Limits).count(name)
+        with workbench.used():
+            answer = await tool.run(workbench, given)
     except Refusal as refusal:
         return _failed(redacted, refusal.error, refusal.code, refusal.suggestion, refusal.more)
     except SwarmError as problem:

@@ -1,4 +1,4 @@
-"""The tools' work: each takes a desk and arguments that fit its schema, and answers or raises SwarmError."""
+"""The tools' work: each takes a workbench and arguments that fit its schema, and answers or raises SwarmError."""
 
 from __future__ import annotations
 
@@ -54,48 +54,52 @@ INSTEAD = {
 Given = Mapping[str, Any]
 
 
-async def call(desk: Workbench, name: str, arguments: Given) -> Answer:
+async def call(workbench: Workbench, name: str, arguments: Given) -> Answer:
     """One call. Raises SwarmError: UnknownTool, InvalidArguments with every problem, and what the tool raises."""
     if name not in BY_NAME:
         raise UnknownTool(f"there is no tool {name[:80]!r}", suggestion=f"there is: {', '.join(BY_NAME)}")
     if problem := BY_NAME[name].arguments.problem(arguments):
         raise InvalidArguments(problem, suggestion=f"see the input schema of {name}")
     try:
-        with desk.used():
-            return await WORK[name](desk, arguments)
+        with workbench.used():
+            return await WORK[name](workbench, arguments)
     except SwarmError as error:
         words = next((ours for theirs, ours in INSTEAD.items() if error.suggestion.startswith(theirs)), None)
         error.suggestion = words or error.suggestion
         raise
 
 
-async def start_run(desk: Workbench, given: Given) -> Answer:
-    loaded = await desk.loaded()
-    settings = service.named(desk.meant(given, loaded), given.get("name", ""))
-    directory = desk.directory(given.get("workspace", "."), loaded)
-    run, notes = await desk.begin(given, settings, directory, loaded, origin=desk.origin(given))
-    return await _changed(desk, run, "is started", notes)
+async def start_run(workbench: Workbench, given: Given) -> Answer:
+    loaded = await workbench.loaded()
+    settings = service.named(workbench.meant(given, loaded), given.get("name", ""))
+    directory = workbench.directory(given.get("workspace", "."), loaded)
+    run, notes = await workbench.begin(given, settings, directory, loaded, origin=workbench.origin(given))
+    return await _changed(workbench, run, "is started", notes)
 
 
-async def resume_run(desk: Workbench, given: Given) -> Answer:
-    app = await desk.looking()
+async def resume_run(workbench: Workbench, given: Given) -> Answer:
+    app = await workbench.looking()
     meant = await run_id_of(app.engine, given["run"])
-    run = await desk.go_on(meant)
+    run = await workbench.go_on(meant)
     notes = [] if run == meant else [f"{meant} is over; {run} does again what did not succeed in it"]
-    return await _changed(desk, run, "continues", notes)
+    return await _changed(workbench, run, "continues", notes)
 
 
-async def pause_run(desk: Workbench, given: Given) -> Answer:
-    return await _changed(desk, (await service.stop(await desk.looking(), given["run"], "pause")).id, "is paused")
+async def pause_run(workbench: Workbench, given: Given) -> Answer:
+    return await _changed(
+        workbench, (await service.stop(await workbench.looking(), given["run"], "pause")).id, "is paused"
+    )
 
 
-async def cancel_run(desk: Workbench, given: Given) -> Answer:
-    return await _changed(desk, (await service.stop(await desk.looking(), given["run"], "cancel")).id, "is cancelled")
+async def cancel_run(workbench: Workbench, given: Given) -> Answer:
+    return await _changed(
+        workbench, (await service.stop(await workbench.looking(), given["run"], "cancel")).id, "is cancelled"
+    )
 
 
-async def _changed(desk: Workbench, run: str, what: str, notes: Sequence[str] = ()) -> Answer:
-    app = await desk.looking()
-    carriers = await carriers_of(desk, app)
+async def _changed(workbench: Workbench, run: str, what: str, notes: Sequence[str] = ()) -> Answer:
+    app = await workbench.looking()
+    carriers = await carriers_of(workbench, app)
     status = carriers.status(await app.engine.status(run))
     facts: Facts = {
         "run": run,
@@ -106,27 +110,27 @@ async def _changed(desk: Workbench, run: str, what: str, notes: Sequence[str] = 
     return answered((f"{run} {what}: {status}", *notes), facts)
 
 
-async def run_status(desk: Workbench, given: Given) -> Answer:
-    app = await desk.looking()
+async def run_status(workbench: Workbench, given: Given) -> Answer:
+    app = await workbench.looking()
     run_id = await run_id_of(app.engine, given["run"])
     facts = await facts_of(app.engine, run_id)
-    return status_answer(facts, await app.engine.status(run_id), await carriers_of(desk, app))
+    return status_answer(facts, await app.engine.status(run_id), await carriers_of(workbench, app))
 
 
-async def list_runs(desk: Workbench, given: Given) -> Answer:
-    app = await desk.looking()
+async def list_runs(workbench: Workbench, given: Given) -> Answer:
+    app = await workbench.looking()
     found = await listed(app.engine, given.get("limit", 20))
     tasks: Sequence[Execution] = []
     if any(not run.status.over for run in found):
         tasks = await tasks_going(app.engine)
-    return runs_answer(found, tasks, await carriers_of(desk, app))
+    return runs_answer(found, tasks, await carriers_of(workbench, app))
 
 
-async def run_events(desk: Workbench, given: Given) -> Answer:
-    app = await desk.looking()
+async def run_events(workbench: Workbench, given: Given) -> Answer:
+    app = await workbench.looking()
     run_id = await run_id_of(app.engine, given["run"])
     position = Position(run_id, given.get("cursor", ""))
-    carriers = await carriers_of(desk, app)
+    carriers = await carriers_of(workbench, app)
     before = await app.engine.status(run_id)
     feed = EventStream(app.engine, run_id, position.counts)
     found, last = await feed.past(), before.status.over
@@ -184,8 +188,8 @@ def event_of(one: RunEvent) -> Facts:
     return {**shortened(one.to_json()), "told": format_event(one)}
 
 
-async def list_approvals(desk: Workbench, given: Given) -> Answer:
-    app = await desk.looking()
+async def list_approvals(workbench: Workbench, given: Given) -> Answer:
+    app = await workbench.looking()
     run = await run_id_of(app.engine, given["run"]) if "run" in given else ""
     asked = [one for one in await app.swarm.approvals() if one["task_id"].startswith(f"{run}." if run else "")]
     approvals = approvals_in(asked)
@@ -194,9 +198,9 @@ async def list_approvals(desk: Workbench, given: Given) -> Answer:
     return answered(lines or ["Nothing waits for a person."], {"approvals": approvals, "next": then})
 
 
-async def list_agents(desk: Workbench, given: Given) -> Answer:
+async def list_agents(workbench: Workbench, given: Given) -> Answer:
     del given
-    loaded = await desk.loaded()
+    loaded = await workbench.loaded()
     settings = loaded.settings
     shown = {"name", "type", "capabilities", "brain", "grants", "approval", "workspace"}
     agents = [one.model_dump(mode="json", include=shown) for one in settings.agents]
@@ -212,7 +216,7 @@ async def list_agents(desk: Workbench, given: Given) -> Answer:
         "agents": agents,
         "servers": [server.name for server in settings.mcp.servers],
         "tasks": [task.id for task in settings.tasks],
-        "workspace": str(desk.root(loaded)),
+        "workspace": str(workbench.root(loaded)),
         "topology": settings.swarm.topology,
         "next": then if agents else "the person writes a configuration: ccswarm init",
     }
@@ -221,17 +225,17 @@ async def list_agents(desk: Workbench, given: Given) -> Answer:
     return answered((*lines, *rest) if lines else ("There are no agents.", *rest), facts)
 
 
-async def check_plan(desk: Workbench, given: Given) -> Answer:
-    loaded = await desk.loaded()
+async def check_plan(workbench: Workbench, given: Given) -> Answer:
+    loaded = await workbench.loaded()
     problems: list[str] = []
     told_: Facts = {"stages": [], "tasks": []}
     try:
-        settings = desk.meant(given, loaded)
+        settings = workbench.meant(given, loaded)
         problems = plan_problems(settings, None)
         with suppress(PlanInvalid):  # its needs, which are among the problems
             told_ = describe(settings)
         if not problems and not given.get("offline", False):
-            problems = plan_problems(settings, await called(settings, desk.directory(".", loaded)))
+            problems = plan_problems(settings, await called(settings, workbench.directory(".", loaded)))
             problems += await asyncio.to_thread(apps.brain_problems, settings)
     except (ConfigInvalid, PlanInvalid) as error:
         problems = [*problems, *re.sub(r"^(the plan|/\S+\.toml): ", "", error.message).split("; ")]
@@ -266,8 +270,8 @@ def _placed(problem: str) -> Facts:
     return {"place": place, "problem": rest}
 
 
-async def read_result(desk: Workbench, given: Given) -> Answer:
-    app = await desk.looking()
+async def read_result(workbench: Workbench, given: Given) -> Answer:
+    app = await workbench.looking()
     run_id = await run_id_of(app.engine, given["run"])
     facts, task = await facts_of(app.engine, run_id), given.get("task", "")
     if task and task not in facts["tasks"]:
@@ -277,9 +281,9 @@ async def read_result(desk: Workbench, given: Given) -> Answer:
     return page_answer(run_id, task, status, result_of(facts, task), given.get("offset", 0))
 
 
-async def carriers_of(desk: Workbench, app: App) -> Carriers:
+async def carriers_of(workbench: Workbench, app: App) -> Carriers:
     """Who is there to carry runs out."""
-    return Carriers(frozenset(await desk.workers(app)), desk.worker)
+    return Carriers(frozenset(await workbench.workers(app)), workbench.worker)
 
 
 WORK: dict[str, Callable[[Workbench, Given], Awaitable[Answer]]] = {
