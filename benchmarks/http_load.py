@@ -111,9 +111,9 @@ async def calls(
     for _ in range(count):
         began = time.perf_counter()
         writer.write(head + body)
-        told = (await reader.readuntil(b"\r\n\r\n")).lower()
-        assert b" 200 " in told.split(b"\r\n")[0], told
-        answer = await reader.readexactly(int(told.partition(b"content-length:")[2].split(b"\r\n")[0]))
+        headers = (await reader.readuntil(b"\r\n\r\n")).lower()
+        assert b" 200 " in headers.split(b"\r\n")[0], headers
+        answer = await reader.readexactly(int(headers.partition(b"content-length:")[2].split(b"\r\n")[0]))
         assert b'"result"' in answer, answer
         waits.append(time.perf_counter() - began)
 

@@ -100,10 +100,10 @@ async def run(report: Report, directory: Path) -> None:
         proxy, listening = SessionProxy(NetworkRules([NAME], [port], ["127.0.0.1"]), resolve=here), listener()
         proxy.serve(listening)
         try:
-            told = await asyncio.to_thread(output, [*program, str(port), str(listening.getsockname()[1])])
+            printed = await asyncio.to_thread(output, [*program, str(port), str(listening.getsockname()[1])])
         finally:
             await proxy.aclose()
-    seconds: dict[str, list[tuple[float, float]]] = json.loads(told)
+    seconds: dict[str, list[tuple[float, float]]] = json.loads(printed)
     report.title("network: TLS through a box's proxy (floor: a direct connection)")
     # A hop through another process is most of a request on the loopback, and little of one through a network.
     direct, proxied = (statistics.median(column) * 1e3 for column in zip(*seconds["request"], strict=True))

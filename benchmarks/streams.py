@@ -113,10 +113,10 @@ def torn(report: Report, directory: Path) -> None:
             with Person(directory) as person:
                 stream = person.done("stream", session="torn", offset=at, exact=True, window_bytes=WINDOW_BYTES)
                 while LAST not in taken[-LAST_BYTES:]:
-                    told = person.event("output", stream["stream"])
-                    assert told.facts["offset"] == at, "neither a gap nor a piece twice"
-                    at = told.facts["next"]
-                    taken += told.data
+                    event = person.event("output", stream["stream"])
+                    assert event.facts["offset"] == at, "neither a gap nor a piece twice"
+                    at = event.facts["next"]
+                    taken += event.data
                     if tears < TEARS:
                         break
             tears += 1

@@ -147,7 +147,7 @@ def since(wall: float, cpu: float, mb: float) -> dict[str, float]:
     return {"seconds": time.perf_counter() - wall, "cpu": time.process_time() - cpu, "mb": resident_mb() - mb}
 
 
-def told(what: str, *words: object) -> list[dict[str, Any]]:
+def measure(what: str, *words: object) -> list[dict[str, Any]]:
     """What a process of its own says of ``what``. Where nothing is measured, one stands for all: it loads for long."""
     known = _said.get(what)
     if known is None or MEASURES:
@@ -180,9 +180,9 @@ def measured(report: Report, directory: Path) -> None:
 
 def rows(report: Report, directory: Path, kind: str, url: str) -> None:
     """What agents of one kind of model cost."""
-    (floor,) = told("bare", REQUESTS, kind, url)
-    _, one = told("swarm", fresh(directory), 1, TURNS, kind, url)
-    loaded, many = told("swarm", fresh(directory), AGENTS, TURNS, kind, url)
+    (floor,) = measure("bare", REQUESTS, kind, url)
+    _, one = measure("swarm", fresh(directory), 1, TURNS, kind, url)
+    loaded, many = measure("swarm", fresh(directory), AGENTS, TURNS, kind, url)
     turns = AGENTS * TURNS
     report.row(f"{kind}: libraries loaded", loaded["seconds"], "s", note=f"{loaded['mb']:.0f} MB, once in a worker")
     report.row(
@@ -202,7 +202,7 @@ def rows(report: Report, directory: Path, kind: str, url: str) -> None:
 
 def endurance(report: Report, directory: Path, url: str) -> None:
     """One agent for very long."""
-    _, long = told("swarm", fresh(directory), 1, MANY_TURNS, "openai", url)
+    _, long = measure("swarm", fresh(directory), 1, MANY_TURNS, "openai", url)
     samples: Sequence[float] = long["each"]
     half, end = samples[len(samples) // 2], samples[-1]
     growth = (end - half) * 1024 / (len(samples) / 2)

@@ -163,8 +163,8 @@ def brain_problems(settings: Settings) -> list[str]:
             found.append(f"agent {agent.name}: {error.message}; {error.suggestion}")
             continue
         priced = any(budget.dollars for budget in (*money, agent.budget))
-        told = brain.problems(agent, config.secret, priced=priced)
-        found += [f"agent {agent.name}: {problem}" for problem in told]
+        problems = brain.problems(agent, config.secret, priced=priced)
+        found += [f"agent {agent.name}: {problem}" for problem in problems]
     return found
 
 

@@ -27,16 +27,16 @@ def terminal_tools(session: ai_session.Session, *, timeout: float = 60.0) -> lis
 
     def run_command(command: Annotated[str, "As typed at the prompt of a shell; it may have several lines."]) -> str:
         """Run a command in the terminal. Directory, variables and functions stay from one command to the next."""
-        running[:] = [_told(lambda: session.start(command))]
+        running[:] = [_explained(lambda: session.start(command))]
         return wait_for_command()
 
     def wait_for_command() -> str:
         """Wait on for the command that still runs, and return what it has printed."""
-        return _shown(_told(lambda: _last(running).wait(timeout)))
+        return _shown(_explained(lambda: _last(running).wait(timeout)))
 
     def read_screen() -> str:
         """What the terminal shows now, as of a full-screen program."""
-        return _told(session.screen).text
+        return _explained(session.screen).text
 
     def send_input(
         text: Annotated[str, "Typed as it is; no Enter is added."] = "",
@@ -44,14 +44,14 @@ def terminal_tools(session: ai_session.Session, *, timeout: float = 60.0) -> lis
     ) -> str:
         """Type into the program that runs in the terminal."""
         if text:
-            _told(lambda: session.send(text))
+            _explained(lambda: session.send(text))
         if keys:
-            _told(lambda: session.keys(*keys))
+            _explained(lambda: session.keys(*keys))
         return wait_for_command() if running else read_screen()
 
     def interrupt_command() -> str:
         """End the command that runs, and return what it has printed."""
-        return _shown(_told(_last(running).interrupt))
+        return _shown(_explained(_last(running).interrupt))
 
     functions = (run_command, wait_for_command, read_screen, send_input, interrupt_command)
     return [StructuredTool.from_function(function, handle_tool_error=True) for function in functions]
@@ -63,7 +63,7 @@ def _last(running: list[ai_session.Command]) -> ai_session.Command:
     return running[0]
 
 
-def _told(call: Callable[[], T]) -> T:
+def _explained(call: Callable[[], T]) -> T:
     try:
         return call()
     except ai_session.AiSessionError as error:

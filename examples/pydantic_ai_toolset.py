@@ -67,18 +67,18 @@ class TerminalToolset(FunctionToolset[Any]):
         Args:
             command: As typed at the prompt of a shell; it may have several lines.
         """
-        self._running = await _told(self._open.start(command))
+        self._running = await _explained(self._open.start(command))
         return await self.wait_for_command()
 
     async def wait_for_command(self) -> str:
         """Wait on for the command that still runs, and return what it has printed."""
         if not self._running:
             raise ModelRetry("no command runs: use run_command")
-        return _shown(await _told(self._running.wait(self._seconds)))
+        return _shown(await _explained(self._running.wait(self._seconds)))
 
     async def read_screen(self) -> str:
         """What the terminal shows now, as of a full-screen program."""
-        return (await _told(self._open.screen())).text
+        return (await _explained(self._open.screen())).text
 
     async def send_input(self, text: str = "", keys: list[str] | None = None) -> str:
         """Type into the program that runs in the terminal.
@@ -88,16 +88,16 @@ class TerminalToolset(FunctionToolset[Any]):
             keys: Pressed after that: Enter, C-c, Escape, Up, F1 …
         """
         if text:
-            await _told(self._open.send(text))
+            await _explained(self._open.send(text))
         if keys:
-            await _told(self._open.keys(*keys))
+            await _explained(self._open.keys(*keys))
         return await self.wait_for_command() if self._running else await self.read_screen()
 
     async def interrupt_command(self) -> str:
         """End the command that runs, and return what it has printed."""
         if not self._running:
             raise ModelRetry("no command runs: use run_command")
-        return _shown(await _told(self._running.interrupt()))
+        return _shown(await _explained(self._running.interrupt()))
 
     @property
     def _open(self) -> ai_session.aio.Session:
@@ -106,7 +106,7 @@ class TerminalToolset(FunctionToolset[Any]):
         return self._session
 
 
-async def _told(call: Awaitable[T]) -> T:
+async def _explained(call: Awaitable[T]) -> T:
     """What the policy refuses, or a person has to agree to, is told to the model."""
     try:
         return await call

@@ -83,4 +83,4 @@ def _paragraphs(text: str) -> tuple[str, ...]:
 
 def _records(params: list[Any], kind: str, context: Any) -> tuple[tuple[str, str], ...]:
     found = (param.get_help_record(context) for param in params if param.param_type_name == kind)
-    return tuple((" ".join(names.split()), " ".join(told.split())) for names, told in filter(None, found))
+    return tuple((" ".join(names.split()), " ".join(text.split())) for names, text in filter(None, found))

@@ -48,8 +48,8 @@ def _codes(package: str, classes: ModuleType, output: Any) -> Iterator[str]:
         error: Any = found
         if issubclass(found, Exception) and found.__subclasses__() == [] and "code" in vars(found):
             means = " ".join((error.__doc__ or "").split()).replace("``", "`")
-            told = "<br>".join(map(_plain, said[name][:MOST_SUGGESTIONS]))
-            yield f"| `{error.code}` | {means} ({FAULTS[error.fault]}) | {int(exits.get(error.code, 1))} | {told} |"
+            suggestions = "<br>".join(map(_plain, said[name][:MOST_SUGGESTIONS]))
+            yield f"| `{error.code}` | {means} ({FAULTS[error.fault]}) | {exits.get(error.code, 1):d} | {suggestions} |"
     yield ""
 
 

@@ -44,8 +44,8 @@ async def answers() -> dict[str, Any]:
         conversation.receive({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
     await done.wait()
     results = {answer["id"]: answer["result"] for answer in sent}
-    told = [(method, "_meta" in params, results[number]) for number, (method, params) in enumerate(asked)]
-    (_, _, initialize), *others = told
+    exchanges = [(method, "_meta" in params, results[number]) for number, (method, params) in enumerate(asked)]
+    (_, _, initialize), *others = exchanges
     return {
         "initialize": {name: value for name, value in initialize.items() if name != "protocolVersion"},
         "handshake": {method: result for method, modern, result in others if not modern},

@@ -30,15 +30,15 @@ def man_page(program: Program) -> str:
     lines += [".SH DESCRIPTION"]
     lines += text(*verb.text, f"{name} VERB --help explains a verb; most print one JSON document with --json.")
     lines += [".SH OPTIONS"]
-    for names, told in verb.options:
-        lines += tagged(names, told)
+    for names, described in verb.options:
+        lines += tagged(names, described)
     lines += [".SH VERBS"]
     for leaf in verb.leaves():
         lines += verb_lines(leaf)
     lines += [".SH EXIT STATUS", *text(program.exit_codes.removeprefix("Exit codes: "))]
     lines += [".SH FILES"]
-    for path, told in FILES[name]:
-        lines += [".TP", f".I {plain(path)}", plain(told)]
+    for path, described in FILES[name]:
+        lines += [".TP", f".I {plain(path)}", plain(described)]
     lines += [".SH SEE ALSO", f".BR {plain(OTHERS[name])} (1)"]
     return "\n".join(lines) + "\n"
 
@@ -46,8 +46,8 @@ def man_page(program: Program) -> str:
 def verb_lines(verb: Verb) -> Iterator[str]:
     yield f".SS {plain(verb.usage)}"
     yield from text(*verb.text)
-    for names, told in (*verb.arguments, *verb.options):
-        yield from tagged(names, told)
+    for names, described in (*verb.arguments, *verb.options):
+        yield from tagged(names, described)
 
 
 def text(*paragraphs: str) -> list[str]:
@@ -55,8 +55,8 @@ def text(*paragraphs: str) -> list[str]:
     return [line for paragraph in paragraphs for line in (".PP", plain(paragraph))][1:]
 
 
-def tagged(names: str, told: str) -> list[str]:
-    return [".TP", f".B {plain(names)}", plain(told) or r"\&"]
+def tagged(names: str, described: str) -> list[str]:
+    return [".TP", f".B {plain(names)}", plain(described) or r"\&"]
 
 
 def plain(words: str) -> str:

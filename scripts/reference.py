@@ -49,7 +49,7 @@ def verb_lines(verb: Verb) -> Iterator[str]:
         yield from (prose(paragraph), "")
     rows = [*verb.arguments, *verb.options]
     if rows:
-        yield from ("| | |", "|---|---|", *(f"| {code(names)} | {cell(told)} |" for names, told in rows), "")
+        yield from ("| | |", "|---|---|", *(f"| {code(names)} | {cell(text)} |" for names, text in rows), "")
 
 
 def prose(text: str) -> str:

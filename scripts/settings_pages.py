@@ -70,8 +70,8 @@ def _table(fields: Mapping[str, FieldInfo]) -> Iterator[str]:
     yield "|---|---|---|---|"
     for name, info in fields.items():
         if not (inner := _models(info.annotation)) or info.description:
-            told = (info.description or " ".join((inner[0].__doc__ or "").split())).replace("|", "\\|")
-            yield f"| `{name}` | {_kind(info)} | {_default(info)} | {_plain(told)} |"
+            description = (info.description or " ".join((inner[0].__doc__ or "").split())).replace("|", "\\|")
+            yield f"| `{name}` | {_kind(info)} | {_default(info)} | {_plain(description)} |"
 
 
 def _kind(info: FieldInfo) -> str:

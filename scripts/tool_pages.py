@@ -55,8 +55,8 @@ def _schema(heading: str, schema: Facts) -> list[str]:
     rows = [f"| {heading} | Type | |", "|---|---|---|"]
     for name, value in properties.items():
         always = "" if name in required else ("optional" if heading == "Argument" else "where it applies")
-        told = ". ".join(part for part in (_text(value.get("description", "")).rstrip("."), always) if part)
-        rows.append(f"| `{name}` | {_kind(value)} | {told.replace('|', chr(92) + '|')} |")
+        description = ". ".join(part for part in (_text(value.get("description", "")).rstrip("."), always) if part)
+        rows.append(f"| `{name}` | {_kind(value)} | {description.replace('|', chr(92) + '|')} |")
     return [*rows, ""]
 
 

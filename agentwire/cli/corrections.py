@@ -42,18 +42,18 @@ def _verb(
     word: str, words: Sequence[str], path: Sequence[str], error: Any, instead: Mapping[str, str]
 ) -> tuple[str, str]:
     group = path[1:]
-    told = f"there is no verb {' '.join([*group, word])!r} here"
+    problem = f"there is no verb {' '.join([*group, word])!r} here"
     elsewhere = {name.split()[-1]: line for name, line in instead.items() if name.split()[:-1] == group}
     verbs: list[str] = list(error.ctx.command.commands) if getattr(error, "ctx", None) else []
     asked = next(iter(words[len(group) + 1 :]), "")
     if word == "help" and asked in verbs:
-        return told, _line(path, [asked, "--help"])
+        return problem, _line(path, [asked, "--help"])
     if word in elsewhere:
-        return told, elsewhere[word]
+        return problem, elsewhere[word]
     near = nearest(word, [*verbs, *(name for name in elsewhere if not name.startswith("-"))])
     if near in verbs:
-        return told, _line([path[0]], _replaced(words, word, near))
-    return told, elsewhere.get(near) or f"{' '.join(path)} --help"
+        return problem, _line([path[0]], _replaced(words, word, near))
+    return problem, elsewhere.get(near) or f"{' '.join(path)} --help"
 
 
 def _option(

@@ -80,7 +80,7 @@ class Notifier:
         self._masked, self._unusable = masked, unusable
         self._path = environ.get("PATH", os.defpath)
         self._env = {"PATH": self._path, **{name: environ[name] for name in PASSED_ON if name in environ}}
-        self._told = deque[float]()
+        self._sent_at = deque[float]()
         self._left_out = 0
         self._broken: set[str] = set()
         self._sending: set[asyncio.Task[None]] = set()
@@ -96,12 +96,12 @@ class Notifier:
         if not self:
             return
         now = time.monotonic()
-        while self._told and now - self._told[0] > MINUTE:
-            self._told.popleft()
-        if len(self._told) >= self._settings.per_minute:
+        while self._sent_at and now - self._sent_at[0] > MINUTE:
+            self._sent_at.popleft()
+        if len(self._sent_at) >= self._settings.per_minute:
             self._left_out += 1
             return
-        self._told.append(now)
+        self._sent_at.append(now)
         if self._left_out:
             more = f"{notice.text} ({self._left_out} more notices were left out.)"
             notice, self._left_out = Notice(notice.event, notice.title, more, notice.facts), 0

@@ -61,12 +61,14 @@ def console(
         if sys.stdin.isatty():
             asyncio.get_running_loop().add_reader(0, on_line, offer)
 
-    def told(tab: Tab) -> None:
+    def on_sign_in(tab: Tab) -> None:
         if not as_json:
             remark(f"Tab {tab.number} has signed in: {tab.browser}.")
 
     asyncio.run(
-        server.serve(listener, read_only=read_only, link_seconds=link_seconds, runs=runs(), ready=ready, told=told)
+        server.serve(
+            listener, read_only=read_only, link_seconds=link_seconds, runs=runs(), ready=ready, on_sign_in=on_sign_in
+        )
     )
 
 

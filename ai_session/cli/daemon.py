@@ -99,9 +99,9 @@ def end(client: ControlClient, *, sessions_too: bool) -> None:
     process = None
     with suppress(AttributeError, ProcessLookupError):
         process = os.pidfd_open(client.hello["pid"])
-    told = client.request("stop", sessions=sessions_too)
-    if "problem" in told:
-        remark(f"warning: that it ended here may be missing in the audit log: {told['problem']}")
+    answer = client.request("stop", sessions=sessions_too)
+    if "problem" in answer:
+        remark(f"warning: that it ended here may be missing in the audit log: {answer['problem']}")
     client.wait_closed()
     if process is not None:
         ready = select.poll()

@@ -225,9 +225,9 @@ def kill(
             return [row for row in found if not idle or _is_idle(row, seconds)]
 
         found = [] if names else fitting()
-        told = ", ".join(row["name"] for row in found)
+        listed = ", ".join(row["name"] for row in found)
         if found and not yes:
-            if not confirm(f"End {len(found)} sessions: {told}?"):
+            if not confirm(f"End {len(found)} sessions: {listed}?"):
                 leave(1)
             still = {row["session_id"] for row in fitting()}
             found = [row for row in found if row["session_id"] in still]

@@ -48,7 +48,7 @@ class ControlClient:
         self._socket = connection
         self._held = bytearray()
         self._id = 0
-        self.hello = self._told(self._message())
+        self.hello = self._checked(self._message())
         """The daemon's first line: version, pid."""
 
     def outlive(self) -> None:
@@ -72,7 +72,7 @@ class ControlClient:
         message = self._message()
         while message.get("id") not in (self._id, None):
             message = self._message()
-        return self._told(message)["result"]
+        return self._checked(message)["result"]
 
     def tell(self, method: str, /, **params: Any) -> None:
         """As ``request``, for what nobody waits for the result of. Raises DaemonUnavailable."""
@@ -169,7 +169,7 @@ class ControlClient:
         del self._held[: end + 1]
         return message
 
-    def _told(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _checked(self, message: dict[str, Any]) -> dict[str, Any]:
         if "error" in message:
             raise error_named(message["error"])
         return message

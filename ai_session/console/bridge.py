@@ -119,16 +119,16 @@ class Bridge:
             raise replays.Refused(**error.facts) from None
         try:
             writer.write(json.dumps({"id": 1, "method": "record", "params": {"session": session}}).encode() + b"\n")
-            told: dict[str, Any] = {}
-            while "id" not in told:
-                told = json.loads(await reader.readline())
+            reply: dict[str, Any] = {}
+            while "id" not in reply:
+                reply = json.loads(await reader.readline())
         except (OSError, ValueError):
             raise replays.Refused("connection_lost", "the connection to the daemon was lost", "try again") from None
         finally:
             writer.close()
-        if error := told.get("error"):
+        if error := reply.get("error"):
             raise replays.Refused(error["code"], error["message"], error.get("suggestion", ""))
-        made = told["result"]
+        made = reply["result"]
         return Path(made["path"]), made["began"], made["commands"]
 
     async def _down(self, reader: asyncio.StreamReader) -> None:
@@ -166,15 +166,15 @@ class Bridge:
         if method.startswith(OF_REPLAYS):
             try:
                 facts, data = await self._replays.ask(name, params)
-                told: dict[str, Any] = {"result": facts}
+                reply: dict[str, Any] = {"result": facts}
             except replays.Refused as error:
-                told = {"error": error.facts}
+                reply = {"error": error.facts}
         elif name in DECISIONS and not self._may_decide:
-            told = {"error": {"code": "not_granted", "message": "this console only looks"}}
+            reply = {"error": {"code": "not_granted", "message": "this console only looks"}}
         else:
-            told = await self._runs.ask(name, params)
+            reply = await self._runs.ask(name, params)
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # the tab has gone
-            await self._send({"id": number, **told}, data)
+            await self._send({"id": number, **reply}, data)
 
     async def _tell(self, events: asyncio.Queue[dict[str, Any]]) -> None:
         while True:

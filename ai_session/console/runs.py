@@ -34,10 +34,10 @@ class Runs:
         self._starting = asyncio.Lock()
         self._child: _Child | None = None
 
-    def hear(self, told: Callable[[Facts], None]) -> Callable[[], None]:
-        """``told`` is called with each event of the program until what is returned is called."""
-        self._hearers.add(told)
-        return lambda: self._hearers.discard(told)
+    def hear(self, listener: Callable[[Facts], None]) -> Callable[[], None]:
+        """Calls ``listener`` with each event of the program, until the function it returns is called."""
+        self._hearers.add(listener)
+        return lambda: self._hearers.discard(listener)
 
     async def ask(self, method: str, params: Facts) -> Facts:
         """The answer, with ``result`` or ``error``."""
@@ -71,8 +71,8 @@ class Runs:
         return await _Child(process, self._tell).greeted()
 
     def _tell(self, event: Facts) -> None:
-        for told in [*self._hearers]:
-            told(event)
+        for listener in [*self._hearers]:
+            listener(event)
 
 
 class Unavailable(Exception):
@@ -142,12 +142,12 @@ class _Child:
         await asyncio.gather(self._blaming, *([self._listening] if self._listening else []))
 
     async def _listen(self) -> None:
-        while told := await self._next():
-            answer = self._waiting.get(told.get("id", 0))
-            if "event" in told:
-                self._tell({"event": "runs", "what": str(told["event"])})
+        while message := await self._next():
+            answer = self._waiting.get(message.get("id", 0))
+            if "event" in message:
+                self._tell({"event": "runs", "what": str(message["event"])})
             elif answer and not answer.done():
-                answer.set_result({name: told[name] for name in ("result", "error") if name in told})
+                answer.set_result({name: message[name] for name in ("result", "error") if name in message})
         self.over = True
         for answer in self._waiting.values():
             if not answer.done():
@@ -158,10 +158,10 @@ class _Child:
         """Its next line; None where there is none, or one that makes no sense."""
         try:
             line = await self._out.readline()
-            told: Any = json.loads(line) if line else None
+            message: Any = json.loads(line) if line else None
         except (ValueError, OSError, RecursionError):
-            told = None
-        return told if isinstance(told, dict) else None  # pyright: ignore[reportUnknownVariableType]
+            message = None
+        return message if isinstance(message, dict) else None  # pyright: ignore[reportUnknownVariableType]
 
     async def _blame(self) -> None:
         while data := await self._err.read(1 << 12):

@@ -85,15 +85,15 @@ async def serve(
     link_seconds: float,
     runs: Runs,
     ready: Callable[[Callable[[], str]], None],
-    told: Callable[[Tab], None],
+    on_sign_in: Callable[[Tab], None],
 ) -> None:
     """Serve until SIGINT or SIGTERM; then ``runs`` ends, too. ``ready`` gets what makes links, each for one tab;
-    ``told`` hears of each tab."""
+    ``on_sign_in`` is called with each tab that has signed in."""
     logins = Logins(link_seconds)
     host = f"{HOST}:{listener.getsockname()[1]}"
     scopes = ("look",) if read_only else ("look", "type", "approve")
     config = uvicorn.Config(
-        application(Console(logins, scopes, told, runs), host),
+        application(Console(logins, scopes, on_sign_in, runs), host),
         http=OwnProtocol,
         ws="wsproto",
         ws_max_size=MAX_MESSAGE_BYTES,

@@ -96,9 +96,9 @@ class ChangeFeed:
             if at <= number:
                 break
             newer.append((key, at))
-        told = newer[::-1][:MOST_AT_ONCE]
-        last = told[-1][1] if told else number
-        changes = [facts for (kind, name), _ in told if (facts := self._facts(kind, name)) is not None]
+        page = newer[::-1][:MOST_AT_ONCE]
+        last = page[-1][1] if page else number
+        changes = [facts for (kind, name), _ in page if (facts := self._facts(kind, name)) is not None]
         return last, News(self.cursor(last), changes)
 
     def cursor(self, number: int) -> str:

@@ -68,8 +68,8 @@ class Hooks:
             return decision
         known = facts()
         for program in self._programs:
-            told = {"verdict": decision.verdict, "rule": decision.rule, "reason": decision.reason}
-            answer = await self._ask(program, json.dumps({"version": 1, **known, "decision": told}).encode())
+            decided = {"verdict": decision.verdict, "rule": decision.rule, "reason": decision.reason}
+            answer = await self._ask(program, json.dumps({"version": 1, **known, "decision": decided}).encode())
             if answer.decision != "allow" and not (answer.decision == "ask" and principal.kind == "person"):
                 reason = answer.reason[:MAX_REASON_CHARS] or "It gives no reason."
                 decision = stricter(decision, Decision(answer.decision, program.rule, reason))

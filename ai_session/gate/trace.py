@@ -43,7 +43,7 @@ class Trace:
     def failed(self, error: BaseException) -> None:
         """How a call that was refused, went wrong or was given up is told; what is lost stays lost."""
         if isinstance(error, AiSessionError):
-            self.outcome = next((told for kind, told in OUTCOMES if isinstance(error, kind)), "tool_error")
+            self.outcome = next((outcome for kind, outcome in OUTCOMES if isinstance(error, kind)), "tool_error")
             self.code = error.code
         elif isinstance(error, OSError):
             self.outcome, self.code = "tool_error", refusal(error)[0]

@@ -35,9 +35,9 @@ class RemoteChanges:
         self,
         link: Callable[[], Awaitable[Link]],
         wanted: Mapping[str, Any],
-        told: Callable[[Message | None], Message],
+        check: Callable[[Message | None], Message],
     ) -> None:
-        self._link_now, self._wanted, self._told = link, wanted, told
+        self._link_now, self._wanted, self._check = link, wanted, check
         self._link: Link | None = None
         self._number = 0
         self._pending: dict[tuple[str, str], Change] = {}
@@ -63,7 +63,7 @@ class RemoteChanges:
         """What the daemon says; None: it says no more."""
         if self._begun and not self._begun.done():
             try:
-                self._told(message)
+                self._check(message)
             except Exception as problem:
                 self._begun.set_exception(problem)
             else:
@@ -91,7 +91,7 @@ class RemoteChanges:
                 self._lost = True
                 raise
             self._pending |= self._seen | {("list", ""): Change("list"), ("tools", ""): Change("tools")}
-        told = frozenset(() if self._closed else self._pending.values())
+        batch = frozenset(() if self._closed else self._pending.values())
         for key, change in self._pending.items():
             self._seen.pop(key, None)
             self._seen[key] = replace(change, commands=frozenset())
@@ -100,7 +100,7 @@ class RemoteChanges:
         self._pending.clear()
         if not self._closed:
             self._news.clear()
-        return told
+        return batch
 
     def close(self) -> None:
         """Hear no more; a waiting ``next`` returns nothing. Idempotent."""

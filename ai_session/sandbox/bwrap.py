@@ -118,10 +118,10 @@ def find() -> Bubblewrap | None:
     prlimit = next((place for place in PRLIMIT if os.access(place, os.X_OK)), "")
     if not path or not prlimit:
         return None
-    told = _said(path, "--help")
+    help_text = _said(path, "--help")
     version = re.search(r"\d+(?:\.\d+)+", _said(path, "--version"))
     starter = next((words for words in STARTERS if os.access(words[0], os.X_OK)), PLAIN_STARTER)
-    options = set(re.findall(r"--[a-z-]+", told))
+    options = set(re.findall(r"--[a-z-]+", help_text))
     if starter == PLAIN_STARTER:
         options -= {WRITABLE, READABLE}
     return Bubblewrap(path, version[0] if version else "", frozenset(options), prlimit, starter)

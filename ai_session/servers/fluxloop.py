@@ -141,8 +141,8 @@ def parse(line: bytes) -> Message:
         raise Fault("invalid_payload", "the message is nested too deeply", None, recovered_id(line)) from None
     except ValueError as problem:
         why = "not UTF-8" if isinstance(problem, UnicodeError) else str(problem).partition(":")[0]
-        told = f"not one message of JSON on a line: {why}"
-        raise Fault("invalid_payload", told, None, recovered_id(line)) from None
+        detail = f"not one message of JSON on a line: {why}"
+        raise Fault("invalid_payload", detail, None, recovered_id(line)) from None
     if not isinstance(message, dict):
         raise Fault("invalid_payload", "a message is a JSON object")
     found = cast("Message", message)
@@ -168,8 +168,8 @@ def tool_of(message: Message) -> str:
     if kind == "handshake":
         return "handshake"
     if kind != "request":
-        told = repr(kind[:40]) if isinstance(kind, str) else "not text"
-        raise Fault("invalid_payload", f"type must be handshake or request, and is {told}")
+        received = repr(kind[:40]) if isinstance(kind, str) else "not text"
+        raise Fault("invalid_payload", f"type must be handshake or request, and is {received}")
     tool = message.get("tool")
     if not isinstance(tool, str):
         raise Fault("invalid_payload", "a request names its tool", {"availableTools": list(TOOLS)})

@@ -90,11 +90,11 @@ class Changes:
                     await self._closed.wait()
             await self._news.wait()
         self._due = loop.time() + self._gap_seconds
-        told = frozenset(() if self._closed.is_set() else self._pending.values())
+        batch = frozenset(() if self._closed.is_set() else self._pending.values())
         self._pending.clear()
         if not self._closed.is_set():
             self._news.clear()
-        return told
+        return batch
 
     @property
     def near(self) -> bool:

@@ -99,10 +99,10 @@ class Cursor:
         self._resting = False
         session, log = self._session, self._session.log
         try:
-            return Piece(self._told("closed"), last=True) if log.closed else self._next()
+            return Piece(self._event("closed"), last=True) if log.closed else self._next()
         except (OSError, OutputExpired):
             if session.log.closed:
-                return Piece(self._told("closed"), last=True)
+                return Piece(self._event("closed"), last=True)
             self._stale = self._stale or not self._exact  # let go of meanwhile
             return REDRAW_SECONDS
 
@@ -122,12 +122,12 @@ class Cursor:
         session, log = self._session, self._session.log
         if (size := (session.spec.rows, session.spec.cols)) != self._size:
             self._size = size
-            return Piece(self._told("size", rows=size[0], cols=size[1]))
+            return Piece(self._event("size", rows=size[0], cols=size[1]))
         if self._drawn is not None or self._drawing is not None:
             return self._screen()
         if self._exact and not self._stale:
             if self._sent < log.first:
-                gap = Piece(self._told("gap", next=log.first))
+                gap = Piece(self._event("gap", next=log.first))
                 self._acknowledged += log.first - self._sent
                 self._sent = log.first
                 return gap
@@ -156,7 +156,7 @@ class Cursor:
             self._resting = self._sent + held < log.end
             return None
         data = strip_marks(chunk[: len(chunk) - held], session.spec.nonce)
-        piece = Piece(self._told("output", next=self._sent + len(chunk) - held), data)
+        piece = Piece(self._event("output", next=self._sent + len(chunk) - held), data)
         self._sent += len(chunk) - held
         return piece
 
@@ -194,7 +194,7 @@ class Cursor:
         self._sent = drawn.offset
         # Until it is acknowledged, a screen counts as so many bytes that were sent.
         self._acknowledged = drawn.offset - max(1, len(drawn.data))
-        return Piece(self._told("screen", next=drawn.offset, rows=rows, cols=cols), drawn.data)
+        return Piece(self._event("screen", next=drawn.offset, rows=rows, cols=cols), drawn.data)
 
     def _end(self) -> Piece | None:
         ended = self._session.exit
@@ -202,10 +202,10 @@ class Cursor:
             return None
         self._ended = ended
         if ended is None:
-            return Piece(self._told("restarted"))
-        return Piece(self._told("ended", **asdict(ended), text=str(ended)))
+            return Piece(self._event("restarted"))
+        return Piece(self._event("ended", **asdict(ended), text=str(ended)))
 
-    def _told(self, event: str, **facts: Any) -> dict[str, Any]:
+    def _event(self, event: str, **facts: Any) -> dict[str, Any]:
         return {"event": event, "offset": self._sent, **facts}
 
     def _heard(self) -> None:

@@ -600,7 +600,7 @@ class Session:
             await self._at_prompt()
             few = self._allow_files(None)
             await self._display.settled()  # else the answer to what the prompt asked would be input of the command
-            await self._end_told()
+            await self._end_known()
             self._check_alive()
             self.check_typist()
             self.log.require_room()
@@ -666,7 +666,7 @@ class Session:
         while self.exit is None and self.ending is not None and await self.changed(deadline - loop.time()):
             pass
 
-    async def _end_told(self) -> None:
+    async def _end_known(self) -> None:
         """A terminal that has ended, or whose shell has, takes no output either: that is no lack of room."""
         if not self.log.losing or (terminal := self.terminal) is None:
             return

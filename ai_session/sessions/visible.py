@@ -59,8 +59,8 @@ class VisibleSessions:
             return session
         named = self._named(reference)
         if named:
-            told = ", ".join(f"{s.spec.session_id} of {s.spec.owner or 'the user'}" for s in named[:10])
-            raise SessionNotFound(f"{len(named)} sessions are named {reference!r}: {told}", suggestion="use the id")
+            matches = ", ".join(f"{s.spec.session_id} of {s.spec.owner or 'the user'}" for s in named[:10])
+            raise SessionNotFound(f"{len(named)} sessions are named {reference!r}: {matches}", suggestion="use the id")
         if why := self._manager.why_closed(reference, self._reach):
             raise SessionNotFound(
                 f"session {reference[:80]!r} was closed: {why}", suggestion="create_session opens another"

@@ -1,6 +1,6 @@
 """Takes secrets out of what is read in pieces, wherever the pieces are cut, and moves nothing: offsets stay true.
 
-A secret becomes one character that nobody prints and NULs, which clean text drops; ``told`` makes a label of the
+A secret becomes one character that nobody prints and NULs, which clean text drops; ``labelled`` makes a label of the
 character. So pages that follow each other show the label once, and one that begins inside the secret shows nothing.
 """
 
@@ -70,7 +70,7 @@ class Hiding:
                 self._found = [(0, torn, b""), *(span for span in self._found if span[0] >= torn)]
         return (yield from self._hidden(self._data, self._found, start - self._begin, end - self._begin))
 
-    def told(self, text: str) -> str:
+    def labelled(self, text: str) -> str:
         """Clean text of pieces, with labels."""
         return _MARK.sub(self._label, text) if self._labels else text
 
@@ -85,7 +85,7 @@ class Hiding:
         growing = growing and first + len(near) == len(text)
         found = yield from places(data, self._spans, growing, from_byte + length)
         piece = yield from self._hidden(data, found, from_byte, from_byte + length)
-        return self.told(piece.replace(b"\0", b"").decode(errors="surrogatepass"))
+        return self.labelled(piece.replace(b"\0", b"").decode(errors="surrogatepass"))
 
     def _hidden(self, data: bytes, found: Sequence[tuple[int, int, bytes]], start: int, end: int) -> Steps[bytes]:
         shown = bytearray(data[start:end])

@@ -129,8 +129,8 @@ def _events(source: Source, spans: Spans, window_bytes: int) -> Iterator[_Event 
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     output = _Output(_clean(source, spans, window_bytes))
     at = source.began
-    for offset, _, told, code, text in points:
-        at = max(at, told)
+    for offset, _, recorded_at, code, text in points:
+        at = max(at, recorded_at)
         if shown := decoder.decode((yield from output.until(offset))):
             yield at, "o", shown
         if code != "o":

@@ -331,7 +331,7 @@ class Transcript:
             raw = re.sub(re.escape(self._mark) + rb"[^\x07\x1b]*\x07", b"", raw)
             yield
         text = yield from cleaning(raw)
-        return self._hiding.told(text) if self._hiding else text
+        return self._hiding.labelled(text) if self._hiding else text
 
     def _shown(self, start: int, end: int) -> Steps[bytes]:
         """As ``_raw``, with secrets hidden."""

@@ -139,8 +139,8 @@ async def _run(context: Context, arguments: RunPython, session: Session) -> Tool
             sizes[f"{name}_bytes"] = size
         if encoded is not None:
             exact[f"{name}_base64"] = encoded
-    told = result(facts, out[0], notes=notes, extra=sizes, stderr=err[0])
-    return replace(told, structured={**told.structured, **exact})
+    answer = result(facts, out[0], notes=notes, extra=sizes, stderr=err[0])
+    return replace(answer, structured={**answer.structured, **exact})
 
 
 def _read(path: Path, spans: Spans | None, *, end: bool = False) -> Steps[tuple[str, int, bool, str | None]]:

@@ -96,19 +96,19 @@ class Run:
 
         Each has ``event``, ``task``, ``at`` and ``facts``.
         """
-        told = SimpleQueue[RunEvent | None]()
+        received = SimpleQueue[RunEvent | None]()
 
         async def read() -> None:
             try:
                 async with aclosing(self._run.events(follow=follow)) as events:
                     async for event in events:
-                        told.put(event)
+                        received.put(event)
             finally:
-                told.put(None)
+                received.put(None)
 
         with start_blocking_portal() as portal:  # whatever ends the block earlier ends the reading
             reading = portal.start_task_soon(read)
-            while event := told.get():
+            while event := received.get():
                 yield event
             reading.result()
 

@@ -52,8 +52,8 @@ class RunInfo:
         """From what the store knows."""
         names = [one.name for one in fields(TaskInfo) if one.name not in ("task", "status")]
         tasks = {
-            name: TaskInfo(task=name, status=RunStatus(told["status"]), **{key: told[key] for key in names})
-            for name, told in facts["tasks"].items()
+            name: TaskInfo(task=name, status=RunStatus(task["status"]), **{key: task[key] for key in names})
+            for name, task in facts["tasks"].items()
         }
         return cls(
             run_id=facts["run"],

@@ -1,6 +1,6 @@
-"""Keeps the program of a task: started in a terminal, it asks the bridge what to run, runs it, and reports the result.
+"""Keeps the program of a task: started in a terminal, it asks the bridge what to run, runs it and reports back.
 
-Standard library only. What the program prints goes to the bridge, and as text to the terminal, where a person may watch.
+Standard library only. Output goes to the bridge, and as text to the terminal, where a person may watch.
 The worker may be killed meanwhile: the next one hears everything again. When the task is over, or nobody goes on with
 it, the program is ended with all it has started.
 """
@@ -65,7 +65,7 @@ class Keeper:
         launch = self._launch()
         code = self._start(launch)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, self._told)
+            signal.signal(number, self._on_signal)
         while not (self._over and self._last is not None):
             if self._link is None:
                 self._connect()
@@ -163,12 +163,12 @@ class Keeper:
 
     def _line(self, line: bytes) -> None:
         self._say(in_words(line).encode(), 1)
-        told = json.dumps({"out": line.decode(errors="replace")}).encode()
-        self._lines.append(told)
-        self._kept += len(told)
+        message = json.dumps({"out": line.decode(errors="replace")}).encode()
+        self._lines.append(message)
+        self._kept += len(message)
         while self._kept > KEPT_BYTES and len(self._lines) > 1:
             self._kept -= len(self._lines.pop(0))
-        self._send(told)
+        self._send(message)
 
     def _finish(self) -> None:
         """The program has ended; what it started may still hold its pipes, so only what is in them is read."""
@@ -223,7 +223,7 @@ class Keeper:
             self._killed_at = time.monotonic()
             self._signal(signal.SIGTERM)
 
-    def _told(self, *_: object) -> None:
+    def _on_signal(self, *_: object) -> None:
         if self._last is not None:
             os._exit(1)  # only the bridge is waited for
         self._stop()
@@ -257,10 +257,10 @@ def in_words(line: bytes) -> str:
     text = line.decode(errors="replace")
     try:
         event: dict[str, Any] = json.loads(text)
-        told = list(_format_event(event))
+        texts = list(_format_event(event))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        told = [text]
-    return "".join(f"{_plain(one)}\n" for one in told if one)
+        texts = [text]
+    return "".join(f"{_plain(one)}\n" for one in texts if one)
 
 
 def _format_event(event: dict[str, Any]) -> Iterator[str]:

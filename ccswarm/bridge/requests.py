@@ -1,4 +1,4 @@
-"""A program's requests to its bridge as a brain's steps: waiting for the next request is a thought, a call is a call."""
+"""A program's requests to its bridge as a brain's steps: waiting for a request is a thought, a call is a call."""
 
 from __future__ import annotations
 

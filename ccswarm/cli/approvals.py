@@ -134,9 +134,9 @@ def give_back(
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A person's; ``told`` is how it is said of it."""
+    """A person's answer; ``done`` is how the verb reports it."""
 
-    told: str
+    done: str
     reason: str
     approved: bool = False
     again: bool = False
@@ -166,7 +166,7 @@ def _answer(find: Find, word: Word, config: Path | None, as_json: bool) -> None:
         more = {"again": True} if word.again else {"scope": word.scope} if word.scope else {}
         show_json({**done, "approved": word.approved, **more, "workers": workers})
         return
-    remark(printable(f"{word.told} {done['tool']} for {done['agent']} in {done['task_id']}"))
+    remark(printable(f"{word.done} {done['tool']} for {done['agent']} in {done['task_id']}"))
     if word.scope:
         remark(printable(REMEMBERED[word.scope].format(**done)))
     if not workers:

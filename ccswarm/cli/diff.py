@@ -80,8 +80,8 @@ async def drawn(store: Store, run_id: str, task: str, most: int) -> list[Text]:
         if isinstance(result, SwarmError):
             lines.append(Text(printable(f"{work.task}: {result.message}")))
             continue
-        told = result.text.decode(errors="backslashreplace").split("\n")[:-1]
-        lines += [Text(printable(line.expandtabs(TAB)), style=style) for line, style in _styled(told)]
+        lines_of_task = result.text.decode(errors="backslashreplace").split("\n")[:-1]
+        lines += [Text(printable(line.expandtabs(TAB)), style=style) for line, style in _styled(lines_of_task)]
     left = len(lines) - most
     rest = [Text(f"… {left} more lines: ccswarm diff {short(run_id)} {task}", style="bold")] if left > 0 else []
     return lines[:most] + rest
@@ -111,7 +111,7 @@ def _show(work: Work, result: Difference | SwarmError, *, stat: bool) -> None:
         remark(printable(f"{work.task}: {result.message}; {result.suggestion}"))
         return
     where = f": {work.place}" if work.place else ""
-    remark(printable(f"{work.task}: {result.told}, {work.state}{where}"))
+    remark(printable(f"{work.task}: {result.summary}, {work.state}{where}"))
     if stat:
         rows = [{"path": one.path, "added": one.added, "removed": one.removed} for one in result.files]
         show_rows([{"task": work.task, **row} for row in rows], ("task", "path", "added", "removed"))

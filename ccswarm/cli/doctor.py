@@ -121,8 +121,8 @@ def configuration(config: Path | None) -> Iterator[Finding]:
         parts = {"server": settings.mcp.servers, "agent": settings.agents, "task": settings.tasks}
         counts = ", ".join(counted(len(all_of), what) for what, all_of in parts.items())
         yield Finding("configuration", "ok", f"{loaded.path}: {counts}")
-    if supplied.told:
-        yield Finding("agents", "ok", supplied.told, 'try it: ccswarm run "list the files"')
+    if supplied.note:
+        yield Finding("agents", "ok", supplied.note, 'try it: ccswarm run "list the files"')
     for problem in plan_problems(settings, None):
         yield Finding("plan", "fail", problem, "fix it: ccswarm plan check")
     for problem in brain_problems(supplied.settings):

@@ -28,8 +28,8 @@ def word(result: Result) -> str:
 def short_why(why: str) -> str:
     """What went wrong on one line: which gate, and the last thing it said."""
     lines = [line.strip() for line in why.splitlines() if line.strip()]
-    told = lines[:1] if len(lines) < 2 else [lines[0].partition(", got ")[0], lines[-1]]
-    return " … ".join(printable(line[:WHY_CHARS]) for line in told)
+    ends = lines[:1] if len(lines) < 2 else [lines[0].partition(", got ")[0], lines[-1]]
+    return " … ".join(printable(line[:WHY_CHARS]) for line in ends)
 
 
 def view_of(suite: str, tries: int, *, as_json: bool) -> View:

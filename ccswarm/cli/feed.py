@@ -72,10 +72,10 @@ class _Feed:
         in_files = await asyncio.to_thread(looked, self._config, _in_files)
         changes = FolderChanges((state, journal), ignored=("-shm",))
         show_json_line({"runs": PROTOCOL, "program": "ccswarm", "version": __version__, "directory": str(Path.cwd())})
-        told = in_files and changes.fd >= 0
+        notified = in_files and changes.fd >= 0
         lines = _lines(asyncio.get_running_loop())
-        telling = asyncio.create_task(self._tell_changes(None if told else OTHERS_SECONDS))
-        if told:
+        telling = asyncio.create_task(self._tell_changes(None if notified else OTHERS_SECONDS))
+        if notified:
             hear = partial(self._hear, changes)
             asyncio.get_running_loop().add_reader(changes.fd, hear)
         answering: set[asyncio.Task[None]] = set()
@@ -88,7 +88,7 @@ class _Feed:
             self._over.set()
             telling.cancel()
             await asyncio.gather(telling, *answering, return_exceptions=True)
-            if told:
+            if notified:
                 asyncio.get_running_loop().remove_reader(changes.fd)
             changes.close()
 
@@ -113,12 +113,12 @@ class _Feed:
             known = DECIDES.get(method) or LOOKS[method]
             async with self._deciding if method in DECIDES else self._at_once:
                 result = await asyncio.to_thread(known, params, self._config)
-            told: dict[str, Any] = {"result": result}
+            reply: dict[str, Any] = {"result": result}
         except SwarmError as error:
-            told = {"error": {"code": error.code, "message": error.message, "suggestion": error.suggestion}}
+            reply = {"error": {"code": error.code, "message": error.message, "suggestion": error.suggestion}}
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            told = {"error": {"code": "usage_invalid", "message": f"no such request: {error!r}", "suggestion": ""}}
-        show_json_line({"id": number, **told})
+            reply = {"error": {"code": "usage_invalid", "message": f"no such request: {error!r}", "suggestion": ""}}
+        show_json_line({"id": number, **reply})
 
 
 def _lines(loop: asyncio.AbstractEventLoop) -> asyncio.Queue[bytes]:

@@ -147,9 +147,9 @@ class LiveView:
         counts: dict[str, int] = {}
         for row in board.rows.values():
             counts[row.shown] = counts.get(row.shown, 0) + 1
-        told = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items())
+        summary = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items())
         head = Text(
-            f"{printable(board.name)}  {board.run[:12]}  {_clock(time.time() - self._began)}  {told}", style="bold"
+            f"{printable(board.name)}  {board.run[:12]}  {_clock(time.time() - self._began)}  {summary}", style="bold"
         )
         parts: list[RenderableType] = [head, self._table()]
         for question in questions[:1]:

@@ -98,7 +98,7 @@ class TerminalUser:
         if self._browser:
             _aside(lambda: webbrowser.open(url))  # some return when they are closed
 
-    def told(self, message: str) -> None:
+    def show(self, message: str) -> None:
         remark(message)
 
     async def pasted(self) -> str:

@@ -276,15 +276,15 @@ def _report_usage(error: Any, as_json: bool) -> int:
     words = sys.argv[1:]
     message: str = error.format_message()
     place = error.ctx.command_path if getattr(error, "ctx", None) else "ccswarm"
-    told, suggestion = message[0].lower() + message[1:], f"{place} --help"
+    problem, suggestion = message[0].lower() + message[1:], f"{place} --help"
     if getattr(error, "option_name", "") in ("--with", "--for"):
         suggestion = f"ccswarm init {error.option_name} … adds agents, and ccswarm run uses them"
     elif better := corrected(error, words, "ccswarm", INSTEAD):
-        told, suggestion = better
+        problem, suggestion = better
     elif found := NO_CHOICE.search(message):
         suggestion = _vendor(found[1]) or suggestion
     suggestion = _as_task(message, place, words, suggestion) or suggestion
-    return report(UsageInvalid(told, suggestion=suggestion), as_json=as_json)
+    return report(UsageInvalid(problem, suggestion=suggestion), as_json=as_json)
 
 
 def _as_task(message: str, place: str, words: list[str], suggestion: str) -> str:

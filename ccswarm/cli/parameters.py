@@ -53,8 +53,8 @@ def with_agents(loaded: Loaded, types: Sequence[str] = ()) -> Loaded:
     from ccswarm.config import config, starters
 
     found = config.supplied(loaded.settings, types or starters.TYPES[:1], config.server_environment())
-    if found.told:
-        remark(printable(found.told))
+    if found.note:
+        remark(printable(found.note))
     return replace(loaded, settings=found.settings)
 
 

@@ -72,14 +72,14 @@ def show(file: PlanFile = None, config: Config = None, as_json: Json = False) ->
     """
     from ccswarm.plan.check import describe
 
-    told = describe(settings_of(file, peek(config)))
+    plan = describe(settings_of(file, peek(config)))
     if as_json:
-        show_json(told)
+        show_json(plan)
         return
-    say(f"{told['swarm']}: {told['topology']}, {told['strategy']}")
-    stages = {name: number for number, names in enumerate(told["stages"], 1) for name in names}
+    say(f"{plan['swarm']}: {plan['topology']}, {plan['strategy']}")
+    stages = {name: number for number, names in enumerate(plan["stages"], 1) for name in names}
     rows: list[dict[str, Any]] = []
-    for task in told["tasks"]:
+    for task in plan["tasks"]:
         head = {"stage": stages[task["id"]], "task": task["id"], "agents": task["agents"]}
         rows += [head | _step(step) for step in task["steps"]] or [head | {"tool": "(as its brain decides)"}]
         rows += [head | {"step": "gate", "tool": gate.get("tool") or gate["command"]} for gate in task.get("gates", ())]

@@ -66,8 +66,8 @@ def end(verb: Callable[[], object], words: Sequence[str]) -> NoReturn:
         import traceback
 
         traceback.print_exc()
-        told = SwarmError(f"{type(error).__name__}: {error}", suggestion="please report it")
-        code = report(told, as_json=as_json(words))
+        failure = SwarmError(f"{type(error).__name__}: {error}", suggestion="please report it")
+        code = report(failure, as_json=as_json(words))
     if raised:
         interrupts.end_by_them()
     try:

@@ -120,7 +120,7 @@ def _execute(settings: Settings, project: Project, start: Start, no_wait: bool, 
                 goes_on, begin = await start(opened)
             feed = EventStream(opened.engine, goes_on)
             before = await feed.past() if goes_on else []
-            interrupts.told()  # what is queued from here on is paused by Ctrl-C, and not only left
+            interrupts.attend()  # what is queued from here on is paused by Ctrl-C, and not only left
             started = await begin
             if started.id != goes_on:
                 feed, before = EventStream(opened.engine, started.id), []
@@ -166,13 +166,13 @@ async def _go_on(opened: App, text: str) -> tuple[str, Awaitable[Execution]]:
     run_id = await run_id_of(opened.engine, text, opened.project)
     begin = await service.go_on(opened, run_id)
 
-    async def told() -> Execution:
+    async def resumed() -> Execution:
         started = await begin
         if started.id != run_id:
             remark(f"{short(run_id)} is over; {short(started.id)} does again what did not succeed in it")
         return started
 
-    return run_id, told()
+    return run_id, resumed()
 
 
 async def _queue(settings: Settings, directory: str, sources: list[str], as_json: bool) -> None:
@@ -205,12 +205,12 @@ def _show_plan(settings: Settings, as_json: bool) -> None:
     from agentwire.cli.output import show_json, show_rows
     from ccswarm.plan.check import describe
 
-    told = describe(settings)
+    plan = describe(settings)
     if as_json:
-        show_json(told)
+        show_json(plan)
         return
-    stages = {name: number for number, names in enumerate(told["stages"], 1) for name in names}
+    stages = {name: number for number, names in enumerate(plan["stages"], 1) for name in names}
     rows = [
-        {"stage": stages[task["id"]], "task": task["id"], **task, "steps": len(task["steps"])} for task in told["tasks"]
+        {"stage": stages[task["id"]], "task": task["id"], **task, "steps": len(task["steps"])} for task in plan["tasks"]
     ]
     show_rows(rows, ("stage", "task", "agents", "needs", "steps", "text"))

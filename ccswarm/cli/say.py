@@ -84,7 +84,7 @@ async def _task(opened: App, run_id: str, path: str) -> Execution:
             f"the agent of {path} receives nothing while it works: no model or program thinks for it",
             suggestion=f"stop it (ccswarm cancel {short(run_id)}), change the task, and run it again",
         )
-    told = f"running: {', '.join(hearing or named)}" if named else "no task of the run is running"
+    hint = f"running: {', '.join(hearing or named)}" if named else "no task of the run is running"
     what = (
         f"no task {path!r} is running"
         if path
@@ -92,7 +92,7 @@ async def _task(opened: App, run_id: str, path: str) -> Execution:
         if hearing
         else "nobody can receive it"
     )
-    raise UsageInvalid(what, suggestion=told)
+    raise UsageInvalid(what, suggestion=hint)
 
 
 def _hears(task: Execution, run: Execution) -> bool:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ccswarm.models import ToolInfo
     from ccswarm.toolbox.discovery import Listing
 
-TOLD_CHARS = 100
+DESCRIPTION_CHARS = 100
 """Of a description, in a table."""
 
 
@@ -54,7 +54,9 @@ def tools(
             {"tools": rows, "servers": [_server(one) | {"trusted": believed.get(one.server, True)} for one in found]}
         )
     else:
-        shown = [{**row, "description": row["description"].strip().partition("\n")[0][:TOLD_CHARS]} for row in rows]
+        shown = [
+            {**row, "description": row["description"].strip().partition("\n")[0][:DESCRIPTION_CHARS]} for row in rows
+        ]
         show_rows([{**row, "tool": row["full_name"]} for row in shown], ("tool", "effect", "description"))
         for one in found:
             for note in (one.problem, *one.notes):
@@ -98,11 +100,11 @@ def tasks(file: PlanFile = None, config: Config = None, as_json: Json = False) -
     """
     from ccswarm.plan.check import describe
 
-    told = describe(settings_of(file, peek(config)))
-    stages = {name: number for number, names in enumerate(told["stages"], 1) for name in names}
+    plan = describe(settings_of(file, peek(config)))
+    stages = {name: number for number, names in enumerate(plan["stages"], 1) for name in names}
     columns = ("stage", "task", "agents", "priority", "needs", "steps", "text")
     rows: list[dict[str, Any]] = []
-    for task in told["tasks"]:
+    for task in plan["tasks"]:
         facts = {"stage": stages[task["id"]], "task": task["id"], "steps": len(task["steps"])}
         rows.append({"needs": [], "text": "", **task, **facts})
     if as_json:

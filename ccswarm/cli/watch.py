@@ -47,7 +47,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """Ctrl-C, and what else asks to end. The first sets ``first``, and cancels who called ``caught`` unless ``told``
+    """Ctrl-C, and what else asks to end. The first sets ``first``, and cancels who called ``caught`` unless ``attend``
     was called; the second ends the process at once, after ``restore``."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Interrupts:
             for number in heeded:
                 loop.remove_signal_handler(number)
 
-    def told(self) -> None:
+    def attend(self) -> None:
         """From now on somebody looks at ``first``."""
         self._cancelled = None
 

@@ -81,7 +81,7 @@ async def _work(settings: Settings, name: str, as_json: bool) -> None:
 def logged(tell: Callable[..., None]) -> Generator[None]:
     """What is executed is shown; warnings of ours, and errors of libraries, go to standard error."""
 
-    class Told(logging.Handler):
+    class ExecutionLog(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if record.name == EXECUTED and record.levelno == logging.INFO:
                 execution, status, summary = map(str, record.args or ("", "", ""))
@@ -93,7 +93,7 @@ def logged(tell: Callable[..., None]) -> Generator[None]:
                 why = f" {type(what).__name__}: {what}" if what else ""
                 remark(printable(f"{record.levelname.lower()}: {record.getMessage()}{why}"))
 
-    handler, executed = Told(logging.INFO), logging.getLogger(EXECUTED)
+    handler, executed = ExecutionLog(logging.INFO), logging.getLogger(EXECUTED)
     logging.getLogger().addHandler(handler)
     executed.setLevel(logging.INFO)
     try:

@@ -76,7 +76,7 @@ class Person(Protocol):
         """Takes them to the address where they agree, or shows it."""
         ...
 
-    def told(self, message: str) -> None:
+    def show(self, message: str) -> None:
         """Says something to them."""
         ...
 

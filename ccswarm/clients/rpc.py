@@ -152,7 +152,7 @@ class RpcToolClient:
         return bytes(body)
 
     def _result(self, method: str, status: int, body: bytes) -> Any:
-        told = {"http_status": status, "response_body": self._scrubber.text(body[:500].decode(errors="replace"))}
+        details = {"http_status": status, "response_body": self._scrubber.text(body[:500].decode(errors="replace"))}
         try:
             answer: Any = self._scrubber.value(json.loads(body, parse_constant=_refuse, parse_float=_finite))
         except (ValueError, RecursionError):
@@ -166,8 +166,8 @@ class RpcToolClient:
             number = code if isinstance(code, int) and not isinstance(code, bool) else UNKNOWN_ERROR
             raise _Fault(number, str(error.get("message") or "the server says no more"), error.get("data"))
         if status == 404:
-            raise _Fault(METHOD_NOT_FOUND, f"there is no method {method} (HTTP 404)", told)
-        raise _Fault(INVALID_RESPONSE, f"HTTP {status} without an answer of JSON-RPC", told)
+            raise _Fault(METHOD_NOT_FOUND, f"there is no method {method} (HTTP 404)", details)
+        raise _Fault(INVALID_RESPONSE, f"HTTP {status} without an answer of JSON-RPC", details)
 
     def _answer(self, result: Any) -> ServerAnswer:
         if not isinstance(result, Mapping):

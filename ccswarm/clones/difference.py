@@ -53,7 +53,7 @@ class Difference:
         return sum(one.removed or 0 for one in self.files)
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """In few words."""
         return f"{len(self.files)} file{'' if len(self.files) == 1 else 's'}, +{self.added} −{self.removed}"
 

@@ -266,10 +266,10 @@ def load_plan(
 
 @dataclass(frozen=True, slots=True)
 class Supplied:
-    """``told`` says who was added and why; empty where nobody was."""
+    """``note`` says who was added and why; empty where nobody was."""
 
     settings: Settings
-    told: str = ""
+    note: str = ""
 
 
 def supplied(settings: Settings, types: Sequence[str], environ: Mapping[str, str]) -> Supplied:
@@ -288,10 +288,10 @@ def supplied(settings: Settings, types: Sequence[str], environ: Mapping[str, str
     added = parse(starters.addition(who, types, environ=environ, state_directory=state, servers=there).text)
     servers = settings.mcp.model_copy(update={"servers": (*settings.mcp.servers, *added.mcp.servers)})
     names = f"there {'is' if len(types) == 1 else 'are'} {', '.join(types)}"
-    told = f"no agent is configured ({why}): {names}, {starters.BUDGET_WORDS[who]}; ccswarm init writes this down"
+    note = f"no agent is configured ({why}): {names}, {starters.BUDGET_WORDS[who]}; ccswarm init writes this down"
     if who in starters.RIGHTS:
-        told += f"\nnote: {starters.RIGHTS[who]}"
-    return Supplied(settings.model_copy(update={"agents": added.agents, "mcp": servers}), told)
+        note += f"\nnote: {starters.RIGHTS[who]}"
+    return Supplied(settings.model_copy(update={"agents": added.agents, "mcp": servers}), note)
 
 
 def peek_plan(path: Path, base: Settings) -> Settings:
@@ -631,8 +631,8 @@ def _by_name(base: Sequence[_Table], over: Sequence[_Table]) -> list[_Table]:
     return list(named.values())
 
 
-def _section(model: type[Section], table: str, told: dict[type[Section], str]) -> Iterator[str]:
-    """The lines of one table, then of those below it; a section that was ``told`` before is not told again."""
+def _section(model: type[Section], table: str, shown: dict[type[Section], str]) -> Iterator[str]:
+    """The lines of one table, then of those below it; a section in ``shown`` is only referred to."""
     below: list[tuple[str, FieldInfo, type[Section]]] = []
     for key, field in model.model_fields.items():
         if inner := section_of(field.annotation):
@@ -648,14 +648,14 @@ def _section(model: type[Section], table: str, told: dict[type[Section], str]) -
         yield from _commented(field.description or inspect.cleandoc(inner.__doc__ or ""))
         many = type(field.default) is tuple
         heading = f"[[{name}]]" if many else f"[{name}]"
-        if inner in told:
+        if inner in shown:
             # An item of a list that says nothing would be wrong.
             yield f"{'# ' if many and table else '#'}{heading}"
-            yield f"# The same settings as in [{told[inner]}]."
+            yield f"# The same settings as in [{shown[inner]}]."
         else:
             yield f"#{heading}"
-            told[inner] = name
-            yield from _section(inner, name, told)
+            shown[inner] = name
+            yield from _section(inner, name, shown)
 
 
 def _commented(text: str) -> Iterator[str]:

@@ -135,10 +135,10 @@ class _File:
 
     def _between(self, place: str, link: Link) -> None:
         """Judge what lies between the last record and this one: only this one's word makes it what a crash left."""
-        told = link.record.facts if link.record.event == RECOVER else None
+        recovery = link.record.facts if link.record.event == RECOVER else None
         left = self._left.removesuffix(b"\n")
-        if told is not None:
-            same = told.get("bytes") == len(left) and told.get("sha256") == hashlib.sha256(left).hexdigest()
+        if recovery is not None:
+            same = recovery.get("bytes") == len(left) and recovery.get("sha256") == hashlib.sha256(left).hexdigest()
             if same and self._torn():
                 self._report.recoveries += 1
             else:

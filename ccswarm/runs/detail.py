@@ -41,11 +41,11 @@ async def detail(store: Store, run_id: str) -> dict[str, Any]:
             attempts.setdefault(path, []).append(_attempt(execution, own, summary, asking(path, going)))
     planned = {str(one["id"]): one for one in plan.get("tasks", ())}
     tasks = [_task(name, one, planned.get(name, {}), attempts.get(name, [])) for name, one in facts["tasks"].items()]
-    told = {
+    basics = {
         name: facts[name] for name in ("run", "continues", "name", "status", "workspace", "worker", "error", "notes")
     }
     times = {name: facts[name] for name in ("created_at", "ended_at")}
-    return {**told, **times, "tasks": tasks, "budgets": await _budgets(store, run, plan)}
+    return {**basics, **times, "tasks": tasks, "budgets": await _budgets(store, run, plan)}
 
 
 def _task(

@@ -158,13 +158,13 @@ async def happened_in(store: Store, run: str, journal: Path) -> list[RunEvent]:
     return await by_time(store, await past(store, run), Calls(journal, run))
 
 
-async def by_time(store: Store, told: Sequence[RunEvent], calls: Calls) -> list[RunEvent]:
+async def by_time(store: Store, events: Sequence[RunEvent], calls: Calls) -> list[RunEvent]:
     """What was told in a run and the calls that the journal has of it, with their times and in the order of these."""
     run = calls.run
     executions = await store.list(prefix=f"{run}.", limit=MOST_EXECUTIONS)
     known = {execution.id: execution for execution in (*executions, await store.status(run))}
     records = [of_record(run, record) for record in calls.new() if record.event in CALLS]
-    return sorted((*timed(told, known), *records), key=lambda run_event: run_event.at)
+    return sorted((*timed(events, known), *records), key=lambda run_event: run_event.at)
 
 
 def timed(run_events: Sequence[RunEvent], executions: Mapping[str, Execution]) -> list[RunEvent]:

@@ -60,9 +60,9 @@ def task_in_words(name: str, text: str, agent: AgentSettings, **more: Any) -> Ta
     try:
         return TaskSettings.model_validate({"id": name, "text": text, "agent": agent.name, "steps": steps, **more})
     except ValidationError as error:
-        told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5])
+        problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5])
         raise ConfigInvalid(
-            f"agent {agent.name}: settings.{told}", suggestion="fix its [[agents.settings.steps]]"
+            f"agent {agent.name}: settings.{problems}", suggestion="fix its [[agents.settings.steps]]"
         ) from None
 
 

@@ -57,12 +57,12 @@ async def works_of(store: Store, run_id: str, task: str) -> tuple[str, list[Work
 
 
 async def _work(store: Store, path: str, execution: Execution) -> Work:
-    status, told = status_of(execution).value, await _last(store, execution.id)
-    if not told:
+    status, event = status_of(execution).value, await _last(store, execution.id)
+    if not event:
         return Work(path, execution.id, status)
-    state: State = "blocked, not merged" if told.get("conflict") else STATES[str(told["event"])]
-    where = str(told.get("branch") or told["ref"])
-    return Work(path, execution.id, status, state, str(told["base"]), str(told["commit"]), where)
+    state: State = "blocked, not merged" if event.get("conflict") else STATES[str(event["event"])]
+    where = str(event.get("branch") or event["ref"])
+    return Work(path, execution.id, status, state, str(event["base"]), str(event["commit"]), where)
 
 
 async def _last(store: Store, execution: str) -> Mapping[str, Any]:

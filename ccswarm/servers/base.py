@@ -210,13 +210,13 @@ def who_takes_words(settings: Settings, types: Sequence[str], purpose: str) -> l
     able = [agent for agent in agents if agent.takes_words]
     missing = [kind for kind in types if not any(agent.type == kind for agent in able)]
     named = ", ".join(f"{agent.name} ({agent.type})" for agent in able) or "none"
-    told = [f"agents that take tasks in words: {named}"]
+    lines = [f"agents that take tasks in words: {named}"]
     if missing:
         option = f" --for {purpose}" if purpose else ""
-        told.append(f"missing: an agent of type {', '.join(missing)}; add it: ccswarm init{option}")
+        lines.append(f"missing: an agent of type {', '.join(missing)}; add it: ccswarm init{option}")
     elif not able:
-        told.append(f"missing: an agent that takes words; add it: ccswarm init --for {purpose}")
-    return told
+        lines.append(f"missing: an agent that takes words; add it: ccswarm init --for {purpose}")
+    return lines
 
 
 def ways_to_show(token: str) -> dict[str, str]:

@@ -137,7 +137,7 @@ class Delivery:
         self.facts = self._tree.unmerged(done.ending, done.commit, agreed=done.agreed)
         return replace(done, ending=ending)
 
-    async def _asked(self, commit: str, told: str, visit: int) -> dict[str, Any] | Ending:
+    async def _asked(self, commit: str, changes: str, visit: int) -> dict[str, Any] | Ending:
         """What a person answered, nothing where nobody did; or how the attempt ended meanwhile."""
         run, _, task = self._number.partition(".")
         name = f"{run[:12]}.{task}"
@@ -145,8 +145,8 @@ class Delivery:
             "id": "ap_" + hashlib.sha256(f"{self._number}\0{MERGE}{visit}\0{commit}".encode()).hexdigest()[:12],
             "agent": self._agent,
             "tool": MERGE,
-            "arguments": {"task": name, "changes": told, "commit": commit},
-            "question": f"merge {told} of {name}?",
+            "arguments": {"task": name, "changes": changes, "commit": commit},
+            "question": f"merge {changes} of {name}?",
         }
         number = str(question["id"])
         await self._time.left()

@@ -91,8 +91,8 @@ class Review:
         self.usage += Usage(**facts.get("usage", {}))
         accepted = facts["status"] == RunStatus.SUCCEEDED
         why = "" if accepted else str(facts["summary"] or facts["status"])
-        told = {"by": name, "visit": self._visit, "accepted": accepted, "summary": str(facts["summary"])}
-        await tell(self._flow, "review.said", **told)
+        vote = {"by": name, "visit": self._visit, "accepted": accepted, "summary": str(facts["summary"])}
+        await tell(self._flow, "review.said", **vote)
         return why
 
     def _given(self, reviewer: str, ending: Ending) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class RunFlow:
         self._not_run: dict[str, None] = {}
         """What of the person's git was not run when work was merged."""
         self._stopping = ""
-        self._told = False
+        self._cancelled = False
         """Stopped by who handed the work on, not by a budget."""
         for name, facts in payload.get("done", {}).items():
             if name in self._tasks:
@@ -84,7 +84,7 @@ class RunFlow:
                     break
                 done = await self._flow.first([*([] if self._stopping else [stop]), *self._going])
                 if stop in done:
-                    self._told = bool(stop.result())
+                    self._cancelled = bool(stop.result())
                     await self._stop(stop.result() or f"the seconds of the run ({seconds:g}) are used up")
                 for task in [task for task in self._going if task in done]:
                     await self._ended(self._going.pop(task), task.result())
@@ -190,7 +190,7 @@ class RunFlow:
         found = set(self._scheduler.statuses.values())
         worst = (RunStatus.EXHAUSTED, RunStatus.BLOCKED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.SKIPPED)
         if self._stopping:
-            return RunStatus.CANCELLED if self._told else RunStatus.EXHAUSTED
+            return RunStatus.CANCELLED if self._cancelled else RunStatus.EXHAUSTED
         status = next((status for status in worst if status in found), RunStatus.SUCCEEDED)
         return RunStatus.FAILED if status is RunStatus.SKIPPED else status
 

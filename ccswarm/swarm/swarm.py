@@ -233,7 +233,7 @@ class Swarm:
         if not whole:
             payload = {**payload, "plan": {**payload["plan"], **await _team(flow, payload)}}
         async with self._places.run(root, whole=whole):
-            result = await self._told(flow.id, root, RunFlow(flow, payload).carry_out())
+            result = await self._traced(flow.id, root, RunFlow(flow, payload).carry_out())
         if whole and self._tidy:
             self._afterwards(self._tidied(self._tidy, flow.id))
         return result
@@ -248,7 +248,7 @@ class Swarm:
         async with self._places.task(payload["workspace"], root):
             task = TaskFlow(flow, payload, self._task_worker, self._telemetry, self._remembered)
             try:
-                return await self._told(flow.id, root, task.carry_out())
+                return await self._traced(flow.id, root, task.carry_out())
             except asyncio.CancelledError:
                 staying = self.staying(payload["workspace"])
                 await staying.__aenter__()  # before the place is tidied, which would end the server that is needed
@@ -282,7 +282,7 @@ class Swarm:
         while self._leaving:
             await asyncio.wait(list(self._leaving))
 
-    async def _told(self, execution_id: str, root: str, work: Coroutine[Any, Any, Json]) -> Json:
+    async def _traced(self, execution_id: str, root: str, work: Coroutine[Any, Any, Json]) -> Json:
         logged = _logged(execution_id, work)
         return await self._telemetry.execution(execution_id, root, logged, self.engine.status)
 

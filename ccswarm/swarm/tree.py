@@ -134,7 +134,7 @@ class Tree:
 
         async def counted(_: str) -> Json:
             difference = await self._workspaces.difference(self.clone.base, commit)
-            return {"files": len(difference.files), "told": difference.told}
+            return {"files": len(difference.files), "told": difference.summary}
 
         return await self._flow.step(f"size {visit}", counted)
 

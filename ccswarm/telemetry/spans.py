@@ -115,7 +115,7 @@ class LiveTelemetry(Telemetry):
             span.end()
 
     def thought(self, request: CallRequest, function: Function) -> Function:
-        async def told(key: str) -> Any:
+        async def traced(key: str) -> Any:
             parent = self._place(request.run_id, request.task_id)
             about = {"gen_ai.agent.name": self._name(request.agent), "ccswarm.run.id": request.run_id}
             with self._tracer.start_as_current_span(
@@ -132,7 +132,7 @@ class LiveTelemetry(Telemetry):
                     log.exception("a thought could not be exported")
             return facts
 
-        return told
+        return traced
 
     async def asked(self, number: str, answer: Awaitable[Json | None]) -> Json | None:
         self._waiting.add(number)

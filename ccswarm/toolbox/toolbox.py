@@ -169,12 +169,12 @@ class Toolbox:
         makes it knows that.
         """
         entry = self._entry()
-        outcome = await self._told(request, entry, budget, approved, on_progress)
+        outcome = await self._traced(request, entry, budget, approved, on_progress)
         for _ in range(1, MOST_SENDS):
             if outcome.status is not CallStatus.LOST or not entry.repeatable:
                 break
             entry = self._entry()
-            again = await self._told(request, entry, None, approved, on_progress)
+            again = await self._traced(request, entry, None, approved, on_progress)
             if not entry.begun:  # what became of the one before is as unknown as it was
                 break
             outcome = again
@@ -183,7 +183,7 @@ class Toolbox:
     def _entry(self) -> _Entry:
         return _Entry(CALL_PREFIX + secrets.token_hex(16), self._clock())
 
-    async def _told(
+    async def _traced(
         self,
         request: CallRequest,
         entry: _Entry,
@@ -244,11 +244,11 @@ class Toolbox:
         # Agents of one run write to each other, and the terminals of an attempt are nobody else's.
         run = request.run_id if tool.server == OWN_SERVER else request.principal or request.run_id
         whose = {} if request.for_user else {AGENT: request.agent, RUN: run}
-        told = {**entry.carried, CLIENT_CALL_ID: entry.call_id, **whose}
+        meta = {**entry.carried, CLIENT_CALL_ID: entry.call_id, **whose}
         answer = await self._clients[tool.server].call(
             tool.name,
             arguments,
-            meta={name: value for name, value in told.items() if value},
+            meta={name: value for name, value in meta.items() if value},
             timeout_seconds=request.timeout_seconds,
             on_progress=on_progress,
         )

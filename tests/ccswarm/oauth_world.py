@@ -232,7 +232,7 @@ class Browser:
             elsewhere = [f"{back.partition('?')[0]}?code=stolen&state=guessed", f"{back.partition('/callback')[0]}/"]
             self.pages += [await http.get(address) for address in [*elsewhere, back]]
 
-    def told(self, message: str) -> None:
+    def show(self, message: str) -> None:
         self.heard.append(message)
 
     async def pasted(self) -> str:

@@ -69,7 +69,7 @@ class Walker:
             answer = await browser.get(url)
             await browser.get(answer.headers["location"])
 
-    def told(self, message: str) -> None:
+    def show(self, message: str) -> None:
         print(message, file=sys.stderr)
 
     async def pasted(self) -> str:

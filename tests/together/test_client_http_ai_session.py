@@ -77,7 +77,7 @@ class Alice:
             assert answer.status_code == 303, answer.text
             assert (await http.get(answer.headers["location"])).status_code == 200
 
-    def told(self, message: str) -> None:
+    def show(self, message: str) -> None:
         raise AssertionError(message)
 
     async def pasted(self) -> str:

@@ -399,10 +399,10 @@ class TmuxTerminal:
         except ServerGone:
             status = ExitStatus(lost=True)
         else:
-            pane, _, told = line.decode("utf-8", "replace").partition(" ")
-            if not told and pane == self.pane:
+            pane, _, status_text = line.decode("utf-8", "replace").partition(" ")
+            if not status_text and pane == self.pane:
                 return False
-            status = exit_status(*told.split(",")[:2]) if told else ExitStatus(lost=True)
+            status = exit_status(*status_text.split(",")[:2]) if status_text else ExitStatus(lost=True)
         if self._sink is None:
             # What a killed server had read is lost, and what would come after that gap is not wanted.
             if not status.lost:

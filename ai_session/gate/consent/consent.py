@@ -105,7 +105,7 @@ class Consent:
         if state:
             approval, answer = self._returned(question, self._seal.open(state, self._clock()), answers or {})
             if approval and answer:
-                return self._told_by_client(approval, answer)
+                return self._accept_form(approval, answer)
         self._admit(question)
         approval = approval or self._open(question)
         if asker is not None and asker.deferred:
@@ -245,7 +245,7 @@ class Consent:
         answer = answers.get(DECISION)
         return approval, answer if isinstance(answer, Answer) else None
 
-    def _told_by_client(self, approval: Approval, answer: Answer) -> Answer:
+    def _accept_form(self, approval: Approval, answer: Answer) -> Answer:
         """What the form of a client says, which counts only while its call is there; no choice of it is no."""
         if answer.allowed and answer.scope not in approval.question.scopes:
             answer = Answer(False, reason="the client's form came back without a choice", by=answer.by)
@@ -296,20 +296,20 @@ class Consent:
             raise needed(question)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._ask_seconds
-        told = self._calls[question.question_id] = loop.create_future()
+        answered = self._calls[question.question_id] = loop.create_future()
         asking = asyncio.ensure_future(asker.ask(question)) if asker else None
         self._changed()
         try:
             while True:
-                both: set[asyncio.Future[Any]] = {told} | ({asking} if asking else set())
+                both: set[asyncio.Future[Any]] = {answered} | ({asking} if asking else set())
                 await asyncio.wait(both, timeout=deadline - loop.time(), return_when=asyncio.FIRST_COMPLETED)
-                if told.done():
-                    return said(question, told.result())
+                if answered.done():
+                    return said(question, answered.result())
                 if asking is None or not asking.done():
                     raise needed(question)
                 answer = None if asking.cancelled() or asking.exception() else asking.result()
                 if answer:
-                    return self._told_by_client(approval, answer)
+                    return self._accept_form(approval, answer)
                 asking = None
                 if not self._somebody_watches(question):
                     raise needed(question)

@@ -13,10 +13,10 @@ from agentwire.visible import visible
 from ai_session.models import Principal, Question
 
 SHOWN_CHARS = 65_536
-TOLD = ("session_id", "command", "text", "keys", "name", "working_directory")
+IN_FIRST_LINE = ("session_id", "command", "text", "keys", "name", "working_directory")
 HARMLESS = ("backend", "rows", "cols", "separate_stderr", "timeout_seconds", "max_output_chars", "command_id", "offset")
 READING = ("tail_lines", "pattern", "wait_for")
-UNSHOWN = frozenset((*TOLD, *HARMLESS, *READING))
+UNSHOWN = frozenset((*IN_FIRST_LINE, *HARMLESS, *READING))
 """Arguments that change nothing a person would decide by, or that the first line tells."""
 
 KEPT_CHARS = 2000

@@ -188,7 +188,7 @@ class _Call:
     def _facts(self) -> dict[str, Any]:
         facts, result = self._trace.facts, self._result
         decision: Mapping[str, Any] = facts.get("decision") or {}
-        told = {
+        attributes = {
             "ai_session.call.id": self._call.call_id,
             "ai_session.principal.kind": self._call.principal.kind,
             "ai_session.outcome": self._outcome(),
@@ -204,7 +204,7 @@ class _Call:
             "process.exit.code": facts.get("exit_code"),
             "ai_session.output.size": size_of(result) if result else None,
         }
-        return {name: value for name, value in told.items() if value not in (None, "")}
+        return {name: value for name, value in attributes.items() if value not in (None, "")}
 
 
 def parent_of(carried: Mapping[str, str], masked: Callable[[str], str]) -> Context:

@@ -49,7 +49,7 @@ def code_content(result: ToolResult) -> list[Table]:
     known = result.structured
     shown: Table = {"type": "code_output", "stdout": known["output"], "stderr": known["stderr"]}
     names = {"stdout_base64": "stdoutBase64", "stderr_base64": "stderrBase64", "exit_code": "exitCode"}
-    shown |= {told: known[name] for name, told in names.items() if name in known}
+    shown |= {key: known[name] for name, key in names.items() if name in known}
     if known["status"] == "timed_out":
         return [{"type": "text", "text": f"Error: Execution timed out: {known['note']}."}, shown]
     return [shown, *([{"type": "text", "text": known["note"]}] if "note" in known else [])]
@@ -118,18 +118,18 @@ def failed(name: str, result: ToolResult, meta: Table) -> Table:
     error: Mapping[str, Any] = result.structured["error"]
     code, message = error["code"], str(error["message"])
     if code == InvalidArguments.code:
-        told = message.removeprefix(f"{call_name(name)}: ")
-        raise Refused(INVALID_PARAMS, f"Invalid params: {told}", {"code": code, "suggestion": error["suggestion"]})
+        problem = message.removeprefix(f"{call_name(name)}: ")
+        raise Refused(INVALID_PARAMS, f"Invalid params: {problem}", {"code": code, "suggestion": error["suggestion"]})
     if code in BROKEN:
         raise Refused(INTERNAL_ERROR, f"Internal error: {message}", {"code": code, "suggestion": error["suggestion"]})
     begins = message[:1] if "_" in message.partition(" ")[0] else message[:1].upper()
     text = f"Error: {begins}{message[1:].rstrip('.')}."
     if error["suggestion"]:
         text += f"\nnext: {error['suggestion']}"
-    told = {"isError": True, "content": [{"type": "text", "text": text}], "_meta": {**meta, ERROR: dict(error)}}
+    tool_error = {"isError": True, "content": [{"type": "text", "text": text}], "_meta": {**meta, ERROR: dict(error)}}
     if code == InsufficientScope.code:
-        raise OutOfScope(error, told)
-    return told
+        raise OutOfScope(error, tool_error)
+    return tool_error
 
 
 def call_name(name: str) -> str:

@@ -85,9 +85,9 @@ def sign_in(hidden: str, client: Client, redirect_uri: str, *, by_code: bool, wr
             '<label>Name <input type="text" name="name" autocomplete="username" autofocus required></label>'
             '<label>Password <input type="password" name="password" autocomplete="current-password" required></label>'
         )
-    told = f'<p class="wrong">{escape(wrong)}</p>' if wrong else ""
+    notice = f'<p class="wrong">{escape(wrong)}</p>' if wrong else ""
     body = (
-        f"<p>{_shown_name(client)} wants to use terminals on this server.</p>{told}"
+        f"<p>{_shown_name(client)} wants to use terminals on this server.</p>{notice}"
         f'<form method="post" action="/authorize">{hidden}{fields}'
         '<button name="action" value="sign-in">Sign in</button>'
         '<button name="action" value="deny" formnovalidate>Cancel</button></form>'
@@ -107,9 +107,9 @@ def consent(
     """Asks what the client may do. ``asked``: what it wants; ``can``: what of it the person may give."""
     able = set(can)
     boxes = "".join(_box(scope, scope in able) for scope in asked)
-    told = f'<p class="wrong">{escape(wrong)}</p>' if wrong else ""
+    notice = f'<p class="wrong">{escape(wrong)}</p>' if wrong else ""
     body = (
-        f"<p>Signed in as <strong>{escape(person)}</strong>.</p><p>{_shown_name(client)} wants to:</p>{told}"
+        f"<p>Signed in as <strong>{escape(person)}</strong>.</p><p>{_shown_name(client)} wants to:</p>{notice}"
         f'<form method="post" action="/authorize">{hidden}{boxes}<p>{_where(redirect_uri)}</p>'
         '<p class="small">The program gave its name itself; nobody has checked it. Take away what you do not want it'
         " to do. <code>ai-session http tokens</code> shows and ends what was allowed.</p>"

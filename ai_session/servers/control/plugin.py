@@ -138,7 +138,7 @@ class Request:
     params: Mapping[str, Any]
     bytes: int = 0
     """So many follow the line."""
-    told: bool = False
+    notification: bool = False
     """Nobody waits for an answer."""
 
 
@@ -196,7 +196,7 @@ class Conversation:
             method, params = text(message, "method"), table(message.get("params"))
             if self._streams is None:
                 return Request(request_id, method, params)
-            return Request(request_id, method, params, _following(message), told="id" not in message)
+            return Request(request_id, method, params, _following(message), notification="id" not in message)
         except _Endless:
             raise
         except (ValueError, RecursionError) as error:
@@ -212,7 +212,7 @@ class Conversation:
         except Exception as error:
             self._refuse(request.id, _unexpected(request.method, error))
         else:
-            if not request.told:
+            if not request.notification:
                 self._send({"id": request.id, "result": {}})
 
     async def _done(self, request: Request) -> Mapping[str, Any]:
@@ -231,7 +231,7 @@ class Conversation:
         except Exception as error:
             self._refuse(request.id, _unexpected(request.method, error))
         else:
-            if not request.told:
+            if not request.notification:
                 self._send({"id": request.id, "result": result})
         with contextlib.suppress(ConnectionError):
             await self._connection.writer.drain()

@@ -169,7 +169,7 @@ class Streams:
         loop = asyncio.get_running_loop()
         while True:
             self._news.clear()
-            told, wait = False, None
+            sent, wait = False, None
             for stream, cursor in sorted(self._cursors.items(), key=lambda item: item[1].lag):
                 piece = cursor.next()
                 if piece is None:
@@ -177,13 +177,13 @@ class Streams:
                 if isinstance(piece, int | float):
                     wait = piece if wait is None else min(wait, piece)
                     continue
-                told = True
+                sent = True
                 if piece.last:
                     del self._cursors[stream]
                     cursor.close()
                 self.tell({**piece.facts, "stream": stream}, piece.data)
                 await self._connection.writer.drain()
-            if told:
+            if sent:
                 await asyncio.sleep(0)
                 continue
             timer = None if wait is None else loop.call_later(wait, self._news.set)

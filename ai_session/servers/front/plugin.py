@@ -149,8 +149,8 @@ class GatewayConnection:
             pass  # its end, which the reader sees as well
         except Exception as error:
             log.error("%s failed", request.method, exc_info=error)
-            told = AiSessionError(f"{request.method} failed: {type(error).__name__}", suggestion="see daemon.log")
-            await self._refuse(request.id, told)
+            failure = AiSessionError(f"{request.method} failed: {type(error).__name__}", suggestion="see daemon.log")
+            await self._refuse(request.id, failure)
 
     async def _call(self, request: Request) -> None:
         call = call_of(table(request.params, "call"), self._who(request))
@@ -172,8 +172,8 @@ class GatewayConnection:
         changes = await gate.watch_changes(self._who(request), agent, run, kinds)
         try:
             await self._send({"id": request.id, "result": {}})
-            while told := await changes.next():
-                await self._send({"id": request.id, "changes": [change.facts() for change in told]})
+            while batch := await changes.next():
+                await self._send({"id": request.id, "changes": [change.facts() for change in batch]})
         finally:
             changes.close()
 

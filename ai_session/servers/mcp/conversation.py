@@ -194,8 +194,8 @@ class Conversation:
         exchange = Exchange(self._send, request_id, token_of(params))
         task = asyncio.current_task()
         try:
-            told = exchange.token is not None and method != LISTEN
-            with Heartbeat(exchange, self._heartbeat_seconds) if told else nullcontext():
+            wants_progress = exchange.token is not None and method != LISTEN
+            with Heartbeat(exchange, self._heartbeat_seconds) if wants_progress else nullcontext():
                 result = await self._result(exchange, method, params)
             if task and not task.cancelling():
                 self._send({"jsonrpc": "2.0", "id": request_id, "result": result})

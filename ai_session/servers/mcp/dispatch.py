@@ -200,8 +200,8 @@ class AnnouncingServer(Server[Any]):
         self, notification_options: NotificationOptions | None = None, *args: Any, **extensions: Any
     ) -> InitializationOptions:
         """As the SDK's, where that knows tools and resources as lists that change."""
-        told = notification_options or NotificationOptions(tools_changed=True, resources_changed=True)
-        return super().create_initialization_options(told, *args, **extensions)
+        announced = notification_options or NotificationOptions(tools_changed=True, resources_changed=True)
+        return super().create_initialization_options(announced, *args, **extensions)
 
 
 def make_server(

@@ -75,8 +75,8 @@ def missing(ctx: Context, uri: str | None, why: str = "") -> Missing:
     if uri is None:
         return Missing(INVALID_PARAMS, why)
     modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-    told = why or f"no resource {uri[:200]!r}"
-    return Missing(INVALID_PARAMS if modern else RESOURCE_NOT_FOUND, scrub(told), {"uri": scrub(uri)})
+    message = why or f"no resource {uri[:200]!r}"
+    return Missing(INVALID_PARAMS if modern else RESOURCE_NOT_FOUND, scrub(message), {"uri": scrub(uri)})
 
 
 def refusal(ctx: Context, error: AiSessionError) -> MCPError:

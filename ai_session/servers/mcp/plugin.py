@@ -222,8 +222,8 @@ class McpServer:
                 self._sdk = await asyncio.to_thread(_import_sdk)
             except ImportError as problem:
                 log.exception("the SDK cannot be imported")
-                told = f"the MCP SDK cannot be imported: {problem}; run: ai-session doctor"
-                raise Unanswerable(INTERNAL_ERROR, told) from None
+                message = f"the MCP SDK cannot be imported: {problem}; run: ai-session doctor"
+                raise Unanswerable(INTERNAL_ERROR, message) from None
         return self._sdk
 
     async def serve(self, connection: Connection) -> None:

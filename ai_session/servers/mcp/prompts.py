@@ -91,8 +91,8 @@ async def diagnose_command(ctx: Context, given: Arguments) -> Made:
     wanted = given.get("command_id")
     row = next((row for row in rows if wanted in (None, "", row["command_id"])), None)
     if row is None:
-        told = f"ran no command {wanted!r}" if wanted else "has run no command yet"
-        raise MCPError(INVALID_PARAMS, f"diagnose_command: session {known.structured['name']!r} {told}")
+        problem = f"ran no command {wanted!r}" if wanted else "has run no command yet"
+        raise MCPError(INVALID_PARAMS, f"diagnose_command: session {known.structured['name']!r} {problem}")
     name = known.structured["name"]
     ended = f"exit code {row['exit_code']}" if "exit_code" in row else f"status {row['status']}"
     took = f" after {row['duration_seconds']:g} s" if "duration_seconds" in row else ""
@@ -156,7 +156,7 @@ async def review_session(ctx: Context, given: Arguments) -> Made:
     known = await asked(ctx, "list_commands", session_id=given["session"])
     commands = {row["command_id"]: row for row in known.structured["commands"]}
     rows: Sequence[dict[str, Any]] = calls.structured["calls"]
-    told = list(_format_calls(rows, commands))
+    call_lines = list(_format_calls(rows, commands))
     recorded = {row.get("command_id") for row in rows}
     unseen = [row for identity, row in commands.items() if identity not in recorded]
     before = f" (the newest {MAX_CALLS})" if len(rows) == MAX_CALLS else ""
@@ -166,7 +166,7 @@ async def review_session(ctx: Context, given: Arguments) -> Made:
 What was done in the terminal session {known.structured["name"]!r} ({known.structured["session_id"]}) is to be reviewed.
 
 Calls on record{before}, oldest first, from the audit log (a person checks it with: ai-session audit verify):
-{newline.join(told) or "none"}
+{newline.join(call_lines) or "none"}
 
 Commands that no call above began:
 {newline.join(older) or "none"}

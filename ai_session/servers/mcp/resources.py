@@ -80,14 +80,14 @@ def _resource(place: ResourceAddress, row: dict[str, Any], command: str = "") ->
     name = str(row.get("name", ""))
     words = [title, *([f"of {name}"] if name else []), *([f": {command.splitlines()[0][:80]}"] if command else [])]
     changed = row.get("changed_at")
-    told = datetime.fromtimestamp(changed, UTC).isoformat(timespec="milliseconds") if changed else None
+    changed_at = datetime.fromtimestamp(changed, UTC).isoformat(timespec="milliseconds") if changed else None
     return Resource(
         uri=place.uri,
         name=f"{name}/{place.part}" if name else place.part,
         title=" ".join(words).replace(" :", ":"),
         description=description,
         mime_type=mime_type,
-        annotations=Annotations(last_modified=told.replace("+00:00", "Z")) if told else None,
+        annotations=Annotations(last_modified=changed_at.replace("+00:00", "Z")) if changed_at else None,
     )
 
 

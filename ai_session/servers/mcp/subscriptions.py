@@ -110,8 +110,8 @@ async def listen(ctx: Context, params: SubscriptionsListenRequestParams) -> Subs
         await ctx.session.send_notification(
             SubscriptionsAcknowledgedNotification(params=acknowledged), related_request_id=ctx.request_id
         )
-        while told := await changes.next():
-            for event in _events(told, heeded, places):
+        while batch := await changes.next():
+            for event in _events(batch, heeded, places):
                 await ctx.session.send_notification(
                     event_to_notification(event, meta), related_request_id=ctx.request_id
                 )
@@ -131,14 +131,14 @@ def _places(uris: Collection[str]) -> dict[str, ResourceAddress]:
 
 
 def _events(
-    told: Collection[Change], heeded: SubscriptionFilter, places: dict[str, ResourceAddress]
+    batch: Collection[Change], heeded: SubscriptionFilter, places: dict[str, ResourceAddress]
 ) -> Iterator[ServerEvent]:
-    kinds = {change.kind for change in told}
+    kinds = {change.kind for change in batch}
     if heeded.tools_list_changed and "tools" in kinds:
         yield ToolsListChanged()
     if heeded.resources_list_changed and "list" in kinds:
         yield ResourcesListChanged()
-    for uri in updated(told, places.items()):
+    for uri in updated(batch, places.items()):
         yield ResourceUpdated(uri)
 
 
@@ -199,14 +199,14 @@ class Subscriber:
 
     async def _tell(self, changes: Watched, places: dict[str, ResourceAddress] | None) -> None:
         try:
-            while told := await changes.next():
-                kinds = {change.kind for change in told}
+            while batch := await changes.next():
+                kinds = {change.kind for change in batch}
                 lists = places is None
                 if lists and "tools" in kinds:
                     await self._session.send_notification(event_to_notification(ToolsListChanged(), {}))
                 if lists and "list" in kinds:
                     await self._session.send_notification(event_to_notification(ResourcesListChanged(), {}))
-                for uri in list(updated(told, (places or {}).items())):
+                for uri in list(updated(batch, (places or {}).items())):
                     await self._session.send_resource_updated(uri)
         except (AiSessionError, *GONE) as problem:
             log.debug("a client is no longer notified of changes: %s", problem)

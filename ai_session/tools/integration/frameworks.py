@@ -63,7 +63,7 @@ ENTRIES = {
     "nestjs": r"(?:.*/)?src/main\.ts",
 }
 MOST, MAX_ANCHORS = 0.99, 20
-TOLD = {
+EVIDENCE_TEXTS = {
     "app": "{path} makes the app: {pattern}",
     "dependency": "{path} names {pattern} among its dependencies",
     "file": "{path} exists",
@@ -103,9 +103,9 @@ def detect(profile: Profile) -> dict[str, Any]:
                 "insertAnchors": [
                     {"filepath": each.path, "pattern": each.pattern} for each in evidence if each.kind == "app"
                 ][:MAX_ANCHORS],
-                "reasons": [TOLD[each.kind].format(path=each.path, pattern=each.pattern) for each in evidence][
-                    :MAX_ANCHORS
-                ],
+                "reasons": [
+                    EVIDENCE_TEXTS[each.kind].format(path=each.path, pattern=each.pattern) for each in evidence
+                ][:MAX_ANCHORS],
             }
             for confidence, one, evidence in found
         ],
@@ -118,7 +118,7 @@ def detect(profile: Profile) -> dict[str, Any]:
 
 def _evidence(one: Framework, profile: Profile) -> list[Evidence]:
     """The profile's own, or, of a profile without, what its names say."""
-    given = [each for each in profile.evidence if each.framework == one.name and each.kind in TOLD]
+    given = [each for each in profile.evidence if each.framework == one.name and each.kind in EVIDENCE_TEXTS]
     if given:
         return given
     named = [Evidence(one.name, "named", "")] if one.name in profile.candidates else []

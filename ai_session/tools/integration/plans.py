@@ -19,7 +19,7 @@ from ai_session.tools.integration.project.tree import MAX_FILE_BYTES, Tree, chec
 from ai_session.tools.integration.recipes import clients, express, fastapi, nestjs, nextjs
 
 PRESENT = "already present"
-MAX_EDITS, MAX_TOLD, MAX_TEXTS = 100, 50, 2 << 20
+MAX_EDITS, MAX_FINDINGS, MAX_TEXTS = 100, 50, 2 << 20
 CHECKS = (
     "shape: every edit has filepath, strategy, anchors and payload",
     "path: below root, no link on the way, not git's, no file of secrets, no settings that a sandbox protects",
@@ -42,9 +42,9 @@ Secret = Callable[[str], bool]
 """Whether a text holds what looks like a secret."""
 
 
-def propose(tree: Tree, framework: Framework, now: Profile, told: Profile, secret: Secret) -> dict[str, Any]:
-    """The plan. ``now`` is the tree's profile, ``told`` the client's, whose entry points are looked at first."""
-    known = [path for path in told.entry_points if tree.kind(path) == "file"]
+def propose(tree: Tree, framework: Framework, now: Profile, sent: Profile, secret: Secret) -> dict[str, Any]:
+    """The plan. ``now`` is the tree's profile, ``sent`` the client's, whose entry points are looked at first."""
+    known = [path for path in sent.entry_points if tree.kind(path) == "file"]
     profile = replace(now, entry_points=tuple(dict.fromkeys((*known, *now.entry_points))))
     recipe = RECIPES.get(framework.name)
     made = recipe(tree, profile) if recipe else clients.propose(tree, framework.name)
@@ -85,8 +85,8 @@ def validate(tree: Tree, plan: Mapping[str, Any], secret: Secret) -> dict[str, A
         judged.warnings.append("rollback.instruction is missing")
     return {
         "valid": not judged.issues,
-        "issues": judged.issues[:MAX_TOLD],
-        "warnings": judged.warnings[:MAX_TOLD],
+        "issues": judged.issues[:MAX_FINDINGS],
+        "warnings": judged.warnings[:MAX_FINDINGS],
         "checks_performed": [*CHECKS, *([BRACKETS] if judged.brackets else [])],
     }
 

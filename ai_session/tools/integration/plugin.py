@@ -64,8 +64,8 @@ class RunIntegrationWorkflow(Arguments):
 def subject_of_root(context: Context, arguments: Any) -> Subject:
     """The directory that is read, judged as that of a new session. Raises DirectoryUnusable, SandboxRefused."""
     principal = context.principal
-    told: object = getattr(arguments, "repository_profile", {}).get("root")
-    wanted = arguments.root or (told if isinstance(told, str) and len(told) <= 4000 else "")
+    profile_root: object = getattr(arguments, "repository_profile", {}).get("root")
+    wanted = arguments.root or (profile_root if isinstance(profile_root, str) and len(profile_root) <= 4000 else "")
     if context.sessions.boxes.profile(context.profile).name == "trusted":
         home = principal.env.get("HOME", "")
         return Subject(place=StartDirectory(unboxed(wanted, principal.working_directory, home), ""))
@@ -140,9 +140,9 @@ async def propose_edit_plan(context: Context, arguments: ProposeEditPlan) -> Too
     from ai_session.tools.integration.plans import propose
     from ai_session.tools.integration.project.profile import read_profile, survey
 
-    chosen, told = framework(arguments.framework), read_profile(arguments.repository_profile)
+    chosen, sent = framework(arguments.framework), read_profile(arguments.repository_profile)
     secret = _secret(context)
-    facts = await _in_tree(context, lambda tree: propose(tree, chosen, survey(tree), told, secret))
+    facts = await _in_tree(context, lambda tree: propose(tree, chosen, survey(tree), sent, secret))
     return _result("\n".join((facts["summary"], *facts["warnings"])), facts)
 
 

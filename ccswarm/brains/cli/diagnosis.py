@@ -92,11 +92,11 @@ def of_end(program: str, facts: Mapping[str, Any]) -> str:
 
 def of_terminal(program: str, outcome: CallOutcome) -> str:
     """What is wrong when it gets no terminal."""
-    told = f"no terminal for {program}: {outcome.code or outcome.status}: {outcome.message or outcome.text}"
+    message = f"no terminal for {program}: {outcome.code or outcome.status}: {outcome.message or outcome.text}"
     if outcome.code == "consent_needed":
         todo = 'let programs have their directories: sandbox.workspaces = ["~/.local/state/ccswarm/guests"]'
-        return f"{told}; {todo} in the configuration of ai-session"
-    return f"{told}; {outcome.suggestion}" if outcome.suggestion else told
+        return f"{message}; {todo} in the configuration of ai-session"
+    return f"{message}; {outcome.suggestion}" if outcome.suggestion else message
 
 
 def of_keeper(program: str, run: Mapping[str, Any]) -> str:

@@ -33,7 +33,7 @@ class Reading:
     events: int = 0
     toolless: bool = False
     totals: dict[str, float] = field(default_factory=dict[str, float])
-    _told: int = 0
+    _reported: int = 0
     _counted: int = 0
     _seen: dict[str, int] = field(default_factory=dict[str, int])
     _said: list[str] = field(default_factory=list[str])
@@ -77,22 +77,22 @@ class Reading:
 
     def since(self) -> dict[str, Json]:
         """What came since the last time, as far as there is any: ``said``, ``session``, ``usage``."""
-        said, used = self._said[self._told :], max(0, self.tokens - self._counted)
+        said, used = self._said[self._reported :], max(0, self.tokens - self._counted)
         self.known(len(self._said), self.tokens)
         facts: dict[str, Any] = {"said": said, "session": self.session, "usage": {"tokens": used} if used else {}}
         return {name: value for name, value in facts.items() if value}
 
     def known(self, said: int, tokens: int) -> None:
         """So much was told of before, perhaps by another worker, who heard the same."""
-        self._told, self._counted = max(self._told, said), max(self._counted, tokens)
+        self._reported, self._counted = max(self._reported, said), max(self._counted, tokens)
 
     def facts(self) -> dict[str, Json]:
         """How it ended: ``result``, ``error``, ``stray``, and what came since."""
         facts = self.since()
         usage: dict[str, Any] = {**cast("dict[str, Any]", facts.get("usage") or {}), "dollars": self.dollars}
         result = None if self.result is None else self.result[:TEXT_CHARS]
-        told = {"result": result, "error": self.error[:TEXT_CHARS], "stray": self.stray, "totals": dict(self.totals)}
-        return {**facts, "usage": usage, **told}
+        ended = {"result": result, "error": self.error[:TEXT_CHARS], "stray": self.stray, "totals": dict(self.totals)}
+        return {**facts, "usage": usage, **ended}
 
     def _message(self, message: Mapping[str, Any]) -> None:
         """One of claude's: its parts come one by one under the same id, each with the usage of all so far."""
@@ -106,7 +106,7 @@ class Reading:
 
     def _piece(self, text: str, more: bool) -> None:
         """Gemini says its words in pieces, which are one saying."""
-        if more and len(self._said) > self._told:
+        if more and len(self._said) > self._reported:
             self._said[-1] = (self._said[-1] + text)[:SAID_CHARS]
         elif text.strip():
             self._said.append(text[:SAID_CHARS])
@@ -123,8 +123,8 @@ class Reading:
         words = facts.get("result")
         text = words if isinstance(words, str) else self._text
         if facts.get("is_error") or facts.get("status") == "error":
-            told = [_words(facts.get("error")), *map(_words, facts.get("errors") or ()), text]
-            self.error = "; ".join(filter(None, told)) or str(facts.get("subtype") or "error")
+            messages = [_words(facts.get("error")), *map(_words, facts.get("errors") or ()), text]
+            self.error = "; ".join(filter(None, messages)) or str(facts.get("subtype") or "error")
         else:
             self.result, self.error = text, ""
 

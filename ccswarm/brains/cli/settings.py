@@ -42,7 +42,9 @@ def settings_of(given: Mapping[str, Any], agent: str) -> CliSettings:
         found = CliSettings.model_validate({name: value for name, value in given.items() if name not in OURS})
     except ValidationError as error:
         said = [(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors()]
-        told = "; ".join(f"settings.{place}: {why}" for place, why in said).replace(": Field required", " is missing")
+        problems = "; ".join(f"settings.{place}: {why}" for place, why in said).replace(
+            ": Field required", " is missing"
+        )
         known = ", ".join(CliSettings.model_fields)
-        raise PlanInvalid(f"agent {agent}: {told}", suggestion=f"settings of brain cli: {known}") from None
+        raise PlanInvalid(f"agent {agent}: {problems}", suggestion=f"settings of brain cli: {known}") from None
     return found

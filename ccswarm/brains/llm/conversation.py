@@ -120,8 +120,8 @@ class Conversation:
     @property
     def chars(self) -> int:
         """About what the conversation comes to as it is shown."""
-        told = len(self.system) + len(self.task) + len(self.notes)
-        return told + sum(map(self._chars, self.turns[self.left_out :]))
+        fixed = len(self.system) + len(self.task) + len(self.notes)
+        return fixed + sum(map(self._chars, self.turns[self.left_out :]))
 
     @property
     def settled(self) -> Made | None:

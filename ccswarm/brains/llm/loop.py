@@ -103,7 +103,7 @@ class LlmThinking:
         self._failing: dict[str, int] = {}
         self._cut_short = False
         self._summed = 0
-        self._told_where = False
+        self._place_reported = False
         self.todo: list[dict[str, str]] = []
         self._said: list[str] = []
         """By people, since the model was asked last."""
@@ -142,8 +142,8 @@ class LlmThinking:
     async def _tell_where(self, flow: Flow, outcome: CallOutcome) -> None:
         """Once, where a variable leads elsewhere than to the model's maker."""
         found = (outcome.structured or {}).get("where")
-        if found and not self._told_where:
-            self._told_where = True
+        if found and not self._place_reported:
+            self._place_reported = True
             await self._tell(flow, "agent.reaches", **cast("dict[str, Json]", found))
 
     def so_far(self) -> Json:

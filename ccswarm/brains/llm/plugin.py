@@ -72,9 +72,9 @@ class LlmBrain:
         else:
             names = [one.name for one in tools if one not in OWN]
             system = prompts.system(assignment, names, FINISH, RECALL, TODO, terminal=bool(terminal))
-            told = prompts.task(assignment)
+            task = prompts.task(assignment)
             bounds = settings.answer_chars, settings.context_chars, settings.keep_outputs
-            conversation = Conversation(system, told, *bounds)
+            conversation = Conversation(system, task, *bounds)
         opened: list[Connections] = []
         ask = partial(_ask, worker_context, assignment, settings, tools, opened)
         thinking = LlmThinking(

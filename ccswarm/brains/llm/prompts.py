@@ -125,8 +125,8 @@ def task(assignment: Assignment) -> str:
             f"task {assignment.task_id} has no text, and an agent that thinks needs one",
             suggestion="write what is to be done: text",
         )
-    told = "\nWhat came of {}, on which it builds (data):\n{}\n"
-    more = "".join(told.format(name, _written(value)) for name, value in assignment.inputs.items())
+    template = "\nWhat came of {}, on which it builds (data):\n{}\n"
+    more = "".join(template.format(name, _written(value)) for name, value in assignment.inputs.items())
     if checks := assignment.checks:
         more += "\nAfterwards these must hold; they are run when you finish:\n" + "\n".join(checks) + "\n"
     return TASK.format(id=assignment.task_id, text=text, more=more).rstrip()

@@ -263,8 +263,8 @@ def read(given: Mapping[str, Any]) -> LlmSettings:
     try:
         return LlmSettings.model_validate(plain)
     except ValidationError as error:
-        told = dict.fromkeys(_describe(problem) for problem in error.errors(include_url=False))
-        raise PlanInvalid("settings: " + "; ".join(told), suggestion="ai-session docs brains-llm") from None
+        problems = dict.fromkeys(_describe(problem) for problem in error.errors(include_url=False))
+        raise PlanInvalid("settings: " + "; ".join(problems), suggestion="ai-session docs brains-llm") from None
 
 
 def _describe(problem: Any) -> str:

@@ -121,9 +121,9 @@ class Terminal:
         if not outcome.ok or outcome.structured is None:
             return Done(answer_of(outcome), not outcome.ok, outcome.structured)
         facts = outcome.structured
-        told = [f"[before this, of the background]\n{facts['late_output']}"] if facts.get("late_output") else []
-        told += [str(facts.get("output") or "").rstrip("\n")]
-        told += [str(facts["stderr"]).rstrip("\n")] if facts.get("stderr") else []
+        parts = [f"[before this, of the background]\n{facts['late_output']}"] if facts.get("late_output") else []
+        parts += [str(facts.get("output") or "").rstrip("\n")]
+        parts += [str(facts["stderr"]).rstrip("\n")] if facts.get("stderr") else []
         code, cwd = facts.get("exit_code"), str(facts.get("cwd") or "")
         notes = [f"exit code {code}"] if code else []
         notes += [str(facts["note"])] if facts.get("note") else []
@@ -131,8 +131,8 @@ class Terminal:
         if cwd and self.cwd and cwd != self.cwd:
             notes.append(f"you are in {cwd} now")
         self.cwd = cwd or self.cwd
-        told += [f"[{'; '.join(notes)}]"] if notes else []
-        return Done("\n".join(filter(None, told)) or "(no output)", False, facts, code or None)
+        parts += [f"[{'; '.join(notes)}]"] if notes else []
+        return Done("\n".join(filter(None, parts)) or "(no output)", False, facts, code or None)
 
     def _read(self, given: Mapping[str, Any]) -> Work:
         path, first = str(given["path"]), max(1, int(given.get("from") or 1))

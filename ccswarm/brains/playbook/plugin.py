@@ -267,8 +267,8 @@ class Playbook:
         passed = [name for name, progress in self._steps.items() if progress.state == "passed"]
         result = self.so_far()
         if failed:
-            told = [*failed, *([f"skipped: {', '.join(skipped)}"] if skipped else [])]
-            return Finish("failed", "; ".join(told), result)
+            summary = [*failed, *([f"skipped: {', '.join(skipped)}"] if skipped else [])]
+            return Finish("failed", "; ".join(summary), result)
         done = len(self._steps) - len(passed)
         counted = f"{done} step{'' if done == 1 else 's'} done"
         return Finish("succeeded", counted + (f", not needed: {', '.join(passed)}" if passed else ""), result)

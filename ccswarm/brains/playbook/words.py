@@ -126,8 +126,8 @@ def read(given: Mapping[str, Any]) -> WordSettings:
     try:
         return WordSettings.model_validate({name: value for name, value in given.items() if name in _NAMES})
     except ValidationError as error:
-        told = "; ".join(f"settings.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5])
-        raise PlanInvalid(told, suggestion="ai-session docs playbooks") from None
+        problems = "; ".join(f"settings.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5])
+        raise PlanInvalid(problems, suggestion="ai-session docs playbooks") from None
 
 
 _NAMES = frozenset(WordSettings.model_fields)

@@ -108,8 +108,8 @@ def _is_rpc(response: httpx2.Response) -> bool:
 def failed(request: httpx2.Request, code: int, error: Exception | str, suggestion: str = "") -> httpx2.Response:
     """What the SDK reads as the server's refusal of this request."""
     message = str(error) or type(error).__name__
-    told: dict[str, Any] = {"code": code, "message": message, "data": {OWN: suggestion}}
-    body = {"jsonrpc": "2.0", "id": None, "error": told}
+    problem: dict[str, Any] = {"code": code, "message": message, "data": {OWN: suggestion}}
+    body = {"jsonrpc": "2.0", "id": None, "error": problem}
     return httpx2.Response(
         502, headers={"content-type": "application/json"}, content=json.dumps(body).encode(), request=request
     )

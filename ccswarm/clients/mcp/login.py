@@ -70,12 +70,12 @@ async def log_out(settings: ServerSettings, env: Mapping[str, str], state_direct
     async with logins.held():
         login = await logins.read()
         await logins.forget()
-    told = False
+    revoked = False
     if login:
         async with plain_client(settings) as http:
             with suppress(Exception):  # whatever keeps it from being told: it is forgotten here
-                told = await Authority(settings, env, http, SecretScrubber()).revoke(login)
-    return login is not None, told
+                revoked = await Authority(settings, env, http, SecretScrubber()).revoke(login)
+    return login is not None, revoked
 
 
 async def kept(settings: ServerSettings, state_directory: Path) -> LoginFacts | None:

@@ -50,7 +50,7 @@ class Redirect:
         while not self._answer.done():
             said = self._take((await self._person.pasted()).strip())
             if said != DONE:
-                self._person.told(said)
+                self._person.show(said)
 
     def _take(self, address: str) -> str:
         """What the browser, or the person, is told of an address."""

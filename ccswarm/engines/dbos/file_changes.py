@@ -28,18 +28,18 @@ class FileChanges:
         self._woken, self._waking = os.pipe()
         self._poll = select.poll()
         self._poll.register(self._woken, select.POLLIN)
-        self._told = _watch(f"{file}-wal")
-        if self._told >= 0:
-            self._poll.register(self._told, select.POLLIN)
+        self._watched = _watch(f"{file}-wal")
+        if self._watched >= 0:
+            self._poll.register(self._watched, select.POLLIN)
 
     def heard(self, seconds: float) -> bool:
         """See Changes."""
         if self._changed():  # before anything was waited for
             return True
-        self._poll.poll(1000 * (seconds if self._told >= 0 else min(seconds, POLL_SECONDS)))
-        if self._told >= 0:
+        self._poll.poll(1000 * (seconds if self._watched >= 0 else min(seconds, POLL_SECONDS)))
+        if self._watched >= 0:
             with suppress(BlockingIOError):
-                os.read(self._told, 1 << 16)
+                os.read(self._watched, 1 << 16)
         return self._changed()
 
     def _changed(self) -> bool:
@@ -64,7 +64,7 @@ class FileChanges:
     def close(self) -> None:
         """See Changes."""
         self._store.close()
-        for fd in (self._woken, self._waking, self._told):
+        for fd in (self._woken, self._waking, self._watched):
             if fd >= 0:
                 os.close(fd)
 

@@ -75,8 +75,8 @@ def seen(row: Row, error: str, why: str, shown: Mapping[str, Any] | None) -> Exe
 
 def step_of(name: str, output: str | None, began: int | None, ended: int | None) -> Step:
     """A step as it is recorded; times are in milliseconds."""
-    told: dict[str, Json] = json.loads(output or "{}")
-    words: list[str] = told.get("error") or []
+    stored: dict[str, Json] = json.loads(output or "{}")
+    words: list[str] = stored.get("error") or []
     return Step(
-        name.removeprefix(STEP), told.get("value"), ": ".join(words[:2]), (began or 0) / 1000, (ended or 0) / 1000
+        name.removeprefix(STEP), stored.get("value"), ": ".join(words[:2]), (began or 0) / 1000, (ended or 0) / 1000
     )

@@ -64,8 +64,8 @@ class A2a:
         def ready() -> None:
             serve_context.tell(f"A2A is served at {host} port {port}")
             serve_context.tell_admission(admission, host, TOKEN_VARIABLE, "a2a")
-            for told in who_takes_words(serve_context.options.last().settings, (), self.name):
-                serve_context.tell(told)
+            for line in who_takes_words(serve_context.options.last().settings, (), self.name):
+                serve_context.tell(line)
             serve_context.tell(caller_of_tools(app.settings, serve_context.options.agent))
 
         try:

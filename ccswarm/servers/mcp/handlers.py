@@ -122,12 +122,12 @@ async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResu
 
 async def _orchestre(client: Client, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
     try:
-        told = await toolset.call(client.workbench, name, arguments)
+        answer = await toolset.call(client.workbench, name, arguments)
     except toolset.MissingFields as missing:
         raise MCPError(INVALID_PARAMS, "Invalid params", {"details": missing.details}) from None
-    content = [TextContent(type="text", text=scrub(told.text))]
-    facts = None if told.facts is None else scrub(told.facts)
-    return CallToolResult(content=list(content), structured_content=facts, is_error=told.facts is None)
+    content = [TextContent(type="text", text=scrub(answer.text))]
+    facts = None if answer.facts is None else scrub(answer.facts)
+    return CallToolResult(content=list(content), structured_content=facts, is_error=answer.facts is None)
 
 
 async def list_prompts(ctx: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:

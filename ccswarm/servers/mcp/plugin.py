@@ -61,10 +61,10 @@ class StdioConnection:
 
         for number in SIGNALS:
             loop.add_signal_handler(number, end)
-        told = asyncio.create_task(ending.wait())
+        signalled = asyncio.create_task(ending.wait())
         serving = asyncio.create_task(self._serve())
         try:
-            await asyncio.wait({told, serving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({signalled, serving}, return_when=asyncio.FIRST_COMPLETED)
             serving.cancel()
             await asyncio.wait({serving})
             if self._conversation:
@@ -75,7 +75,7 @@ class StdioConnection:
             if self._trace:
                 await asyncio.to_thread(self._trace.close, FLUSH_SECONDS)
         finally:
-            told.cancel()
+            signalled.cancel()
 
     async def _serve(self) -> None:
         loading: asyncio.Task[None] | None = None
@@ -159,12 +159,12 @@ class McpServer:
             finally:
                 os._exit(code)
 
-        told = logging.StreamHandler()
+        handler = logging.StreamHandler()
         # dbos warns of every step that is cancelled.
-        told.addFilter(
+        handler.addFilter(
             lambda record: record.name.startswith(("ccswarm", "agentwire")) or record.levelno >= logging.ERROR
         )
-        logging.basicConfig(level=logging.WARNING, format="ccswarm: %(message)s", handlers=[told])
+        logging.basicConfig(level=logging.WARNING, format="ccswarm: %(message)s", handlers=[handler])
         asyncio.run(serve())
         return 0
 

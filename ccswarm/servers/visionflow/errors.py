@@ -30,14 +30,14 @@ MESSAGES = {
 
 
 class Fault(Exception):
-    """Why there is no result: ``field`` is the parameter it is about, ``told`` says what is wrong with it."""
+    """Why there is no result: ``field`` is the parameter it is about, ``detail`` says what is wrong with it."""
 
-    def __init__(self, code: int, field: str = "", told: str = "", message: str = "") -> None:
-        super().__init__(told or message or MESSAGES.get(code, ""))
-        self.code, self.field, self.told = code, field, told
+    def __init__(self, code: int, field: str = "", detail: str = "", message: str = "") -> None:
+        super().__init__(detail or message or MESSAGES.get(code, ""))
+        self.code, self.field, self.detail = code, field, detail
         self.message = message or MESSAGES[code]
 
     def to_json(self) -> dict[str, Any]:
         """The ``error`` of a response."""
-        data = {name: value for name, value in (("field", self.field), ("message", self.told)) if value}
+        data = {name: value for name, value in (("field", self.field), ("message", self.detail)) if value}
         return {"code": self.code, "message": self.message, **({"data": data} if data else {})}

@@ -47,11 +47,11 @@ async def swarm_init(swarms: Swarms, given: Given) -> Facts:
 async def agent_spawn(swarms: Swarms, given: Given) -> Facts:
     kept = swarms.find(given["swarmId"])
     member = await swarms.spawn(kept, given["type"], given["capabilities"] or (), (given["name"] or "").strip())
-    told = {"agentId": member.id, "type": member.type, "status": "active"}
+    facts = {"agentId": member.id, "type": member.type, "status": "active"}
     if lost := [one for one in given["capabilities"] or () if one not in member.capabilities]:
         why = f"{member.template} is configured without them: an agent has no capabilities that a person did not give"
-        return {**told, "capabilities": member.capabilities, "notGiven": lost, "note": why}
-    return told
+        return {**facts, "capabilities": member.capabilities, "notGiven": lost, "note": why}
+    return facts
 
 
 async def task_orchestrate(swarms: Swarms, given: Given) -> Facts:

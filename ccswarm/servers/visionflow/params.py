@@ -41,9 +41,9 @@ class Param:
 
     def problem(self, value: Any) -> str:
         """What is wrong with it; empty where it fits."""
-        wanted, told = TYPES[self.kind]
+        wanted, problem = TYPES[self.kind]
         if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
-            return told
+            return problem
         if self.choices and value not in self.choices:
             return f"Must be one of: {', '.join(self.choices)}"
         if self.kind == "integer" and value < self.least:
@@ -51,7 +51,7 @@ class Param:
         if self.kind == "array":
             items = cast("list[object]", value)
             fit = len(items) <= MOST_ITEMS and all(isinstance(item, str) and len(item) <= MOST_CHARS for item in items)
-            return "" if fit else f"{told}, at most {MOST_ITEMS}"
+            return "" if fit else f"{problem}, at most {MOST_ITEMS}"
         if self.kind != "string":
             return ""
         if self.required and not str(value).strip():

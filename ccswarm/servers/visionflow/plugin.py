@@ -149,8 +149,8 @@ class VisionFlowConnection:
         except Fault as fault:
             return [_error(message["id"], fault)]
         except SwarmError as error:
-            told = f"{error.message}; {error.suggestion}" if error.suggestion else error.message
-            return [_error(message["id"], Fault(INTERNAL_ERROR, "", told))]
+            problem = f"{error.message}; {error.suggestion}" if error.suggestion else error.message
+            return [_error(message["id"], Fault(INTERNAL_ERROR, "", problem))]
         except Exception as error:
             log.exception("%s failed", message["method"][:80])
             return [_error(message["id"], Fault(INTERNAL_ERROR, "", type(error).__name__))]
@@ -274,8 +274,8 @@ class Visionflow:
                 where = server.sockets[0].getsockname()
                 serve_context.tell(f"VisionFlow is served at {where[0]} port {where[1]}")
                 serve_context.tell_admission(admission, host, TOKEN_VARIABLE, self.name)
-                for told in who_takes_words(serve_context.options.last().settings, TYPES, self.name):
-                    serve_context.tell(told)
+                for line in who_takes_words(serve_context.options.last().settings, TYPES, self.name):
+                    serve_context.tell(line)
                 await stop.wait()
                 server.close()
                 for one in talks.values():

@@ -87,8 +87,8 @@ class Swarms:
         if not swarm_id and self._kept:
             return next(reversed(self._kept.values()))
         if swarm_id not in self._kept:
-            told = f"There is no swarm {swarm_id[:80]!r}" if swarm_id else "There is no swarm: swarm_init makes one"
-            raise Fault(SWARM_NOT_FOUND, "swarmId", told)
+            problem = f"There is no swarm {swarm_id[:80]!r}" if swarm_id else "There is no swarm: swarm_init makes one"
+            raise Fault(SWARM_NOT_FOUND, "swarmId", problem)
         return self._kept[swarm_id]
 
     def find_task(self, task_id: str) -> tuple[StoredSwarm, Assigned]:

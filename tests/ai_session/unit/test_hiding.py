@@ -75,7 +75,7 @@ def test_what_is_left_of_a_secret_where_output_is_kept_no_further_back_is_hidden
     for first in range(1, len(secret)):
         hiding = Hiding(spans)
         piece = finished(hiding.piece(lambda a, b: data[a:b], first, len(data), first, len(data), False))
-        assert hiding.told(clean(piece)) == "\na line\n"
+        assert hiding.labelled(clean(piece)) == "\na line\n"
 
 
 @pytest.mark.parametrize("dress", [str, coloured])
@@ -236,7 +236,7 @@ def test_a_secret_further_away_than_the_context_is_left_alone() -> None:
 
 def test_characters_used_as_marks_stay_where_nothing_is_hidden() -> None:
     text = "\U00100000 and \U0010fffd"
-    assert Hiding(spans).told(text) == text
+    assert Hiding(spans).labelled(text) == text
 
 
 def test_text_is_cut_without_halves() -> None:

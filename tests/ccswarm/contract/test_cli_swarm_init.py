@@ -120,7 +120,7 @@ def test_a_key_or_a_program_is_enough_and_neither_is_too(desk: Desk, monkeypatch
     def supplied() -> tuple[str, str]:
         found = config.supplied(Settings(), ["coder"], config.server_environment())
         (agent,) = found.settings.agents
-        return agent.brain, found.told
+        return agent.brain, found.note
 
     assert supplied()[0] == "playbook"
     assert "no agent is configured (there is no key, and neither claude nor codex is installed)" in supplied()[1]

@@ -197,7 +197,7 @@ async def test_nobody_comes(here: World) -> None:
         def go_to(self, url: str) -> None:
             assert query(url)["state"]
 
-        def told(self, message: str) -> None:
+        def show(self, message: str) -> None:
             raise AssertionError(message)
 
         async def pasted(self) -> str:

@@ -28,7 +28,7 @@ class Nobody:
     def go_to(self, url: str) -> None:
         assert STATE in url
 
-    def told(self, message: str) -> None:
+    def show(self, message: str) -> None:
         raise AssertionError(message)
 
     async def pasted(self) -> str:

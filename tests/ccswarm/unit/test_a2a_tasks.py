@@ -110,7 +110,7 @@ async def test_followers_hear_all_of_it_in_order_until_it_is_over(tmp_path: Path
     with tasks.following(task) as first, tasks.following(task) as second:
         tasks.turn(task, State.WORKING, "why")
         tasks.say(task, "hello")
-        tasks.give(task, {"id": "a"}, told={"append": True})
+        tasks.give(task, {"id": "a"}, event={"append": True})
         tasks.turn(task, State.COMPLETED)
         heard = [one async for one in first]
         assert [(one.kind, one.content, one.state) for one in heard] == [

@@ -186,13 +186,13 @@ class Tasks:
         task.messages.append(message)
         self._tell(task, "message", message)
 
-    def give(self, task: Task, artifact: Json, *, place: int | None = None, told: Json = None) -> None:
-        """An artifact more, or the one at ``place`` anew. Followers are told ``told``, where that is something."""
+    def give(self, task: Task, artifact: Json, *, place: int | None = None, event: Json = None) -> None:
+        """Adds an artifact, or replaces the one at ``place``. Followers receive ``event`` instead of it if given."""
         if place is None:
             task.artifacts.append(artifact)
         else:
             task.artifacts[place] = artifact
-        self._tell(task, "artifact", artifact if told is None else told)
+        self._tell(task, "artifact", artifact if event is None else event)
 
     def keep(self, task: Task) -> None:
         """What was changed of it besides (``runs``, ``metadata``) is on record. Raises OSError."""

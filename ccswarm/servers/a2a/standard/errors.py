@@ -47,11 +47,11 @@ Violation = tuple[str, str]
 
 
 class Fault(Exception):
-    """A request that gets an error. ``told`` says what is the matter; ``facts`` are texts for programs."""
+    """A request that gets an error. ``detail`` says what is wrong; ``facts`` are texts for programs."""
 
-    def __init__(self, code: int, told: str = "", violations: Sequence[Violation] = (), **facts: str) -> None:
-        super().__init__(told)
-        self.code, self.told, self.violations, self.facts = code, told, violations, facts
+    def __init__(self, code: int, detail: str = "", violations: Sequence[Violation] = (), **facts: str) -> None:
+        super().__init__(detail)
+        self.code, self.detail, self.violations, self.facts = code, detail, violations, facts
 
     def to_json(self) -> dict[str, Any]:
         """The error of a response of JSON-RPC."""
@@ -72,8 +72,8 @@ class Fault(Exception):
         return {"error": {"code": self.status, "status": name, "message": self._message(), **more}}
 
     def _message(self) -> str:
-        told = self.told or "; ".join(f"{field}: {what}" if field else what for field, what in self.violations)
-        return f"{MESSAGES[self.code]}: {told}" if told else MESSAGES[self.code]
+        detail = self.detail or "; ".join(f"{field}: {what}" if field else what for field, what in self.violations)
+        return f"{MESSAGES[self.code]}: {detail}" if detail else MESSAGES[self.code]
 
     def _details(self) -> list[dict[str, Any]]:
         data: list[dict[str, Any]] = []

@@ -158,13 +158,13 @@ def _after(tasks: list[Task], token: str) -> list[Task]:
 
 
 async def stream(
-    context: DialectContext, task: Task, version: Version, history: int | None, told: Callable[[Object], Object]
+    context: DialectContext, task: Task, version: Version, history: int | None, wrap: Callable[[Object], Object]
 ) -> AsyncGenerator[tuple[str, Object]]:
-    """How it is, then what happens to it until it is over, or the server ends; each as ``told`` makes it."""
+    """How it is, then what happens to it until it is over, or the server ends; each passed through ``wrap``."""
     with context.tasks.following(task) as run_events:
-        yield "", told(wrapped("stream", task_json(task, version, history), version))
+        yield "", wrap(wrapped("stream", task_json(task, version, history), version))
         if task.state.over:
-            yield "", told(status_event(task, version))
+            yield "", wrap(status_event(task, version))
         async for run_event in run_events:
             if event := event_json(task, run_event, version):
-                yield "", told(event)
+                yield "", wrap(event)

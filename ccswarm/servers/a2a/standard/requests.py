@@ -33,8 +33,8 @@ def plan_in(sent: Sent) -> str:
     found: list[str] = []
     for place, part in enumerate(sent.message.parts):
         if part.url is not None:
-            told = "nothing is fetched that a message only names: send its contents"
-            raise Fault(CONTENT_TYPE, told, [(f"message.parts[{place}]", told)])
+            problem = "nothing is fetched that a message only names: send its contents"
+            raise Fault(CONTENT_TYPE, problem, [(f"message.parts[{place}]", problem)])
         if part.raw is not None:
             found.append(_file(part, place))
         elif "plan" in (data := _object(part.data)):
@@ -54,8 +54,8 @@ def plan_in(sent: Sent) -> str:
 def _file(part: Part, place: int) -> str:
     kind = part.media_type.partition(";")[0].strip().lower()
     if kind not in PLAN_TYPES and not FILE.search(part.filename):
-        told = f"{kind or part.filename or 'the file'} is not understood; there are {', '.join(INPUTS)}"
-        raise Fault(CONTENT_TYPE, told, [(f"message.parts[{place}]", "a file has to be a plan: TOML or JSON")])
+        problem = f"{kind or part.filename or 'the file'} is not understood; there are {', '.join(INPUTS)}"
+        raise Fault(CONTENT_TYPE, problem, [(f"message.parts[{place}]", "a file has to be a plan: TOML or JSON")])
     try:
         # Both alphabets, with or without padding, as the protocol's JSON has it.
         text = (part.raw or "").translate(str.maketrans("-_", "+/")).rstrip("=")

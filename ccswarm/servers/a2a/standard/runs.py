@@ -95,8 +95,8 @@ class Work:
             if message.context_id not in ("", task.context):
                 raise Fault(INVALID_PARAMS, violations=[("message.contextId", "is not that of the task")])
             words = "the task is over" if task.state.over else "a task that is under way takes no further messages"
-            told = f"{words}: begin another one with its contextId, and name it in referenceTaskIds"
-            raise Fault(UNSUPPORTED, told, taskId=task.id)
+            problem = f"{words}: begin another one with its contextId, and name it in referenceTaskIds"
+            raise Fault(UNSUPPORTED, problem, taskId=task.id)
         return [self.find(number) for number in message.reference_task_ids]
 
     async def _check(self, settings: Settings, directory: str, files: list[str], plan: str) -> None:

@@ -100,7 +100,7 @@ class Workbench:
         self.begun: set[str] = set()
         """Runs that were started or gone on with here."""
         self._own: dict[type[Any], Any] = {}
-        self._told = False
+        self._warned = False
 
     def own(self, kind: type[Own]) -> Own:
         """The one thing of that kind that this client has, made when it is first asked for."""
@@ -120,10 +120,10 @@ class Workbench:
     async def loaded(self) -> Loaded:
         """For what begins something. Raises ConfigInvalid, ConfigChanged."""
         loaded = await self._options.loaded()
-        if not self._told:
-            self._told = True
-            for told in who_takes_words(loaded.settings, (), "orchestre"):
-                log.warning("%s", told)
+        if not self._warned:
+            self._warned = True
+            for line in who_takes_words(loaded.settings, (), "orchestre"):
+                log.warning("%s", line)
         return loaded
 
     def last(self) -> Loaded:

@@ -243,8 +243,8 @@ def _summary(found: Judged, score: float | None, facts: Mapping[str, Any] | None
         parts.append(f"there are {facts['lines']} lines of {', '.join(most)} with {tests} tests")
     elif facts:
         parts.append("the directory has no code yet")
-    told = "how much work it is, is unknown" if days is None else f"{days} days of work for one, as the rules count"
-    parts.append(told)
+    estimate = "how much work it is, is unknown" if days is None else f"{days} days of work for one, as the rules count"
+    parts.append(estimate)
     return "; ".join(parts) + "."
 
 

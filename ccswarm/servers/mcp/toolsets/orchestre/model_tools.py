@@ -197,8 +197,8 @@ async def multi_llm_review(workbench: Workbench, given: Given) -> Given:
             'configure agents with brain = "llm", each with another settings.model: ai-session docs brains-llm',
         )
     focus = [str(one) for one in items(given.get("focus"))] or ([str(given["focus"])] if given.get("focus") else [])
-    told = TO_REVIEW.format(focus=f", above all for: {', '.join(focus)}" if focus else "")
-    text = question(told, SHAPE, **{one.name: one.numbered for one in sources})
+    instruction = TO_REVIEW.format(focus=f", above all for: {', '.join(focus)}" if focus else "")
+    text = question(instruction, SHAPE, **{one.name: one.numbered for one in sources})
     said = await asked(workbench, loaded, those, "review", text)
     answers = {_label(one): findings_of(_label(one), one.answer) for one in said if not one.why}
     usable = {name: found for name, found in answers.items() if found is not None}

@@ -184,18 +184,18 @@ def _phases(
         if works:
             for work in works:
                 work.needs = list(before)
-            told = [work.title for work in works]
-            phases.append(Phase(name, told, works, ["Working code, with tests"], _risks_of(analysis, works)))
+            titles = [work.title for work in works]
+            phases.append(Phase(name, titles, works, ["Working code, with tests"], _risks_of(analysis, works)))
             before = works
     if hardening := _hardening(analysis, before):
         phases.append(hardening)
         before = hardening.works
     last = Work("Try everything together", "Go through every requirement as its user would, and note what fails.",
                 "check", 1, "high", list(before))  # fmt: skip
-    told = Work("Write down how it is used and run", "Documentation for those who use it and those who run it.",
+    guide = Work("Write down how it is used and run", "Documentation for those who use it and those who run it.",
                 "tell", 1, "medium", [last])  # fmt: skip
     goals = ["Everything works together", "Somebody else can use and run it"]
-    phases.append(Phase("Delivery", goals, [last, told], ["Notes of the trial", "Documentation"]))
+    phases.append(Phase("Delivery", goals, [last, guide], ["Notes of the trial", "Documentation"]))
     return phases
 
 

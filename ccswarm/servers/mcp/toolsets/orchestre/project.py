@@ -58,20 +58,20 @@ async def initialize_project(workbench: Workbench, given: Given) -> Given:
     folder = Path(os.path.relpath(place, base))
     text, settings = _planned(loaded.settings, name, template, folder, files)
     run, _ = await workbench.begin({"plan": text}, settings, str(base), loaded, origin=Origin.SERVER)
-    told = await _followed(workbench, run)
+    progress = await _followed(workbench, run)
     project: Facts = {"projectName": name, "template": template, "projectPath": str(place), "run": run}
-    if not told["over"]:
+    if not progress["over"]:
         return {
             "status": "in_progress",
-            "message": f"The files are being written by run {run}, which is {told['status']}",
+            "message": f"The files are being written by run {run}, which is {progress['status']}",
             "project": project,
-            "nextSteps": [told["next"]],
+            "nextSteps": [progress["next"]],
         }
     written = await _written(workbench, run)
     sizes = {path: written.get(str(folder / path)) for path in files}
     if missing := [path for path, content in files.items() if sizes[path] != len(content.encode())]:
         raise Refusal(
-            f"The project was not written: run {run} {told['status']}",
+            f"The project was not written: run {run} {progress['status']}",
             "PROJECT_NOT_CREATED",
             f"read_result {run} tells why",
             {"run": run, "missing": missing, "files": sorted(set(files) - set(missing))},
@@ -196,10 +196,10 @@ async def _followed(workbench: Workbench, run: str) -> Facts:
     deadline, cursor = time.monotonic() + WAIT_SECONDS, ""
     while True:
         left = max(0.0, deadline - time.monotonic())
-        told = (await calls.run_events(workbench, {"run": run, "cursor": cursor, "wait_seconds": left})).facts
-        if told["over"] or told["approvals"] or told["status"] in ("paused", "interrupted") or not left:
-            return told
-        cursor = told["cursor"]
+        progress = (await calls.run_events(workbench, {"run": run, "cursor": cursor, "wait_seconds": left})).facts
+        if progress["over"] or progress["approvals"] or progress["status"] in ("paused", "interrupted") or not left:
+            return progress
+        cursor = progress["cursor"]
 
 
 async def _written(workbench: Workbench, run: str) -> dict[str, int]:

@@ -26,13 +26,13 @@ NEXT = {
 
 def files_of(template: str, name: str, requirements: str = "") -> dict[str, str]:
     """Each file's text by its path in the project, sorted."""
-    told = f"\n## Requirements\n\n{requirements}" if requirements else ""
+    section = f"\n## Requirements\n\n{requirements}" if requirements else ""
     root, found = FOLDER / template, dict[str, str]()
     for file in root.rglob("*"):
         if file.is_file():
             place = file.relative_to(root)
             hidden = place.with_name("." + place.name.removeprefix(HIDDEN))
             shown = hidden if place.name.startswith(HIDDEN) else place
-            text = file.read_text(encoding="utf-8").replace(NAME_MARK, name).replace(f"{REQUIREMENTS_MARK}\n", told)
+            text = file.read_text(encoding="utf-8").replace(NAME_MARK, name).replace(f"{REQUIREMENTS_MARK}\n", section)
             found[shown.as_posix()] = text if text.endswith("\n") else f"{text}\n"
     return dict(sorted(found.items()))

@@ -128,9 +128,9 @@ def checked(tool: OrchestreTool, given: Given) -> Facts:
     empty = [name for name in required if fitting[name] == ""]
     # An empty text is told once, not as too short as well.
     problems = tool.arguments.problem({name: value for name, value in fitting.items() if name not in empty}).split("; ")
-    told = {f"$: {name!r} is a required property" for name in empty}
+    absent = {f"$: {name!r} is a required property" for name in empty}
     words = [f"{_words(name).capitalize()} {'are' if name.endswith('s') else 'is'} required" for name in empty]
-    words += [re.sub(r"^\$\.?(?=\w)", "", one) for one in problems if one and one not in told]
+    words += [re.sub(r"^\$\.?(?=\w)", "", one) for one in problems if one and one not in absent]
     if empty:
         raise Refusal("; ".join(words), f"MISSING_{_words(empty[0]).upper().replace(' ', '_')}", _provide(tool, empty))
     if words:

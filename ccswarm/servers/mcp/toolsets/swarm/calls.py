@@ -228,12 +228,12 @@ async def list_agents(workbench: Workbench, given: Given) -> Answer:
 async def check_plan(workbench: Workbench, given: Given) -> Answer:
     loaded = await workbench.loaded()
     problems: list[str] = []
-    told_: Facts = {"stages": [], "tasks": []}
+    described: Facts = {"stages": [], "tasks": []}
     try:
         settings = workbench.meant(given, loaded)
         problems = plan_problems(settings, None)
         with suppress(PlanInvalid):  # its needs, which are among the problems
-            told_ = describe(settings)
+            described = describe(settings)
         if not problems and not given.get("offline", False):
             problems = plan_problems(settings, await called(settings, workbench.directory(".", loaded)))
             problems += await asyncio.to_thread(apps.brain_problems, settings)
@@ -250,13 +250,13 @@ async def check_plan(workbench: Workbench, given: Given) -> Answer:
             "needs": list(task.get("needs", ())),
             "steps": [f"{step['id']}: {step['tool']}" for step in task["steps"]],
         }
-        for task in told_["tasks"]
+        for task in described["tasks"]
     ]
     then = "fix these places" if problems else "start_run with the same arguments"
     facts: Facts = {
         "valid": not problems,
         "problems": placed,
-        "stages": told_["stages"],
+        "stages": described["stages"],
         "tasks": tasks,
         "next": then,
     }
