@@ -49,6 +49,14 @@ def test_wheel_holds_every_file_of_the_packages_and_no_other(wheel: Path) -> Non
     assert names - pages - manual == {name for package in (LEAF, *PACKAGES) for name in sources(package)}
 
 
+def test_the_container_is_given_all_that_the_wheel_is_built_from() -> None:
+    lines = re.findall(r"^COPY (?!--)(.*) \S+$", (ROOT / "Containerfile").read_text(), re.MULTILINE)
+    given = {ROOT / name for line in lines for name in line.split()}
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    for name in (*wheel["packages"], *wheel["force-include"], *wheel["shared-data"]):
+        assert {ROOT / name, *(ROOT / name).parents} & given, f"Containerfile: COPY {name}"
+
+
 def test_wheel_holds_the_documentation_as_it_is(wheel: Path) -> None:
     """For `faq`, which answers from it, and shows no pictures."""
     archive = zipfile.ZipFile(wheel)
