@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.children import output
 from benchmarks.report import Report
 from benchmarks.size import sized
-from benchmarks.swarm_scale import NoHands, peak_mb
+from benchmarks.swarm_scale import NoTools, peak_mb
 from ccswarm.app import new_run_id
 from ccswarm.config.plugins import load
 from ccswarm.config.settings import EngineSettings, Settings
@@ -36,7 +36,7 @@ CALL = (
 )
 
 
-class OneTool(NoHands):
+class OneTool(NoTools):
     """Answers 2 kB at once, and notes the memory at each call."""
 
     def __init__(self, log: Path) -> None:

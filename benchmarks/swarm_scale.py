@@ -34,7 +34,7 @@ MOST_MB, LOST_SECONDS = 250, sized(2.0, 0.5)
 CHILD = "import asyncio, sys; from benchmarks.swarm_scale import child; asyncio.run(child(*sys.argv[1:]))"
 
 
-class NoHands(TaskWorker):
+class NoTools(TaskWorker):
     """Tools that do nothing; each call is a line of ``log``."""
 
     def __init__(self, log: Path) -> None:
@@ -98,7 +98,7 @@ async def child(directory: str, run_id: str, agents: str, steps: str) -> None:
     home = Path(directory)
     settings = EngineSettings(lost_after_seconds=LOST_SECONDS, heartbeat_seconds=0.5, poll_seconds=0.05)
     engine = load("engines", "dbos").open(settings, home)
-    swarm, stop = Swarm(engine, NoHands(home / "log")), asyncio.Event()
+    swarm, stop = Swarm(engine, NoTools(home / "log")), asyncio.Event()
     await engine.open()
     worker = asyncio.create_task(engine.run_worker(f"w{os.getpid()}", stop, limits=Limits(per_agent=0)))
     start = time.perf_counter()

@@ -27,7 +27,7 @@ from ccswarm.swarm.sweeping import Tell, sweep
 from ccswarm.swarm.worker_tools import AgentTools
 from ccswarm.telemetry.base import Telemetry
 from ccswarm.telemetry.factory import open_telemetry
-from ccswarm.telemetry.notices import make_notifier, telling
+from ccswarm.telemetry.notices import make_notifier, with_notices
 
 JOURNALS = "journal"
 
@@ -62,7 +62,7 @@ def _engine(settings: Settings, state_directory: Path) -> Engine:
 
 def _telemetry(settings: Settings, environ: Mapping[str, str]) -> Telemetry:
     masks = Masks(environ)
-    return telling(open_telemetry(settings.telemetry, masks), make_notifier(environ, masks))
+    return with_notices(open_telemetry(settings.telemetry, masks), make_notifier(environ, masks))
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ import sys
 
 from tests.ccswarm.model_servers import Asked, Behaviour, ModelServer, Reply, asides, follow
 
-MENDED = {"path": "shop.py", "old": "3 * 4", "new": "3 + 4"}
+FIXED = {"path": "shop.py", "old": "3 * 4", "new": "3 + 4"}
 SESSION = {"session_id": "shop"}
 COMMAND = "sed -i 's/3 [*] 4/3 + 4/' shop.py && make test"
 FINISHED = {"status": "succeeded", "summary": "shop.py multiplied where it should add; the tests pass."}
@@ -19,7 +19,7 @@ def decide(asked: Asked) -> Behaviour:
         Reply("I run the tests.", [("bash", {"command": "make test"}), ("read", {"path": "shop.py"})])
         if own
         else Reply("I run the tests.", [("ai-session__create_session", {"name": "shop"})]),
-        Reply("I mend it.", [("edit", MENDED), ("bash", {"command": "make test"})])
+        Reply("I mend it.", [("edit", FIXED), ("bash", {"command": "make test"})])
         if own
         else Reply("I mend it.", [("ai-session__execute_command", {**SESSION, "command": COMMAND})]),
         Reply(calls=[("finish", FINISHED)]),

@@ -81,8 +81,8 @@ def runs() -> Runs:
     name, *given = config.load().console.runs or ("",)
     if not name:
         return Runs(())
-    beside = Path(sys.executable).parent / name  # an absolute path stays what it is
-    path = str(beside) if beside.is_file() or "/" in name else shutil.which(name, path=config.outside_path())
+    sibling = Path(sys.executable).parent / name  # an absolute path stays what it is
+    path = str(sibling) if sibling.is_file() or "/" in name else shutil.which(name, path=config.outside_path())
     return Runs((path, *given)) if path else Runs((), f"{name} is not installed here")
 
 

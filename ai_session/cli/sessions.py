@@ -87,9 +87,9 @@ def new(
         say(f"ai-session attach {facts['name']}")
 
 
-def free_name(client: ControlClient, wish: str) -> str:
-    """``wish`` as a session's name, numbered when it is taken."""
-    plain = name_from(wish)
+def free_name(client: ControlClient, wanted: str) -> str:
+    """``wanted`` as a session's name, numbered when it is taken."""
+    plain = name_from(wanted)
     taken = {row["name"] for row in sessions(client)}
     number, name = 1, plain
     while name in taken:

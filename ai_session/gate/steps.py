@@ -76,11 +76,11 @@ class CallSteps:
 
     async def find_subject(self) -> None:
         """Which session, command or file it is about. Raises what the tool raises for one that there is not."""
-        call, parts, reach = self.call, self.parts, visibility_of_call(self.call)
-        self.owner = reach.owner
+        call, parts, visibility = self.call, self.parts, visibility_of_call(self.call)
+        self.owner = visibility.owner
         self.context = Context(
             call.principal,
-            VisibleSessions(parts.sessions, reach),
+            VisibleSessions(parts.sessions, visibility),
             parts.workspaces,
             parts.limits,
             call.profile,

@@ -47,28 +47,28 @@ class ConnectionLimiter:
         """How many connections there are."""
         return len(self._all)
 
-    def enter(self, visitor: LimitedProtocol) -> bool:
+    def enter(self, connection: LimitedProtocol) -> bool:
         """Whether it may stay; the longest silent one has to go for it."""
         while len(self._all) >= self._limit:
             silent = next(iter(self._silent), None)
             if silent is None:
                 return False
             silent.throw_out()
-        self._all.add(visitor)
-        self._silent[visitor] = None
+        self._all.add(connection)
+        self._silent[connection] = None
         return True
 
-    def leave(self, visitor: LimitedProtocol) -> None:
+    def leave(self, connection: LimitedProtocol) -> None:
         """It has gone."""
-        self._all.discard(visitor)
-        self._silent.pop(visitor, None)
+        self._all.discard(connection)
+        self._silent.pop(connection, None)
 
-    def note(self, visitor: LimitedProtocol, *, silent: bool) -> None:
+    def note(self, connection: LimitedProtocol, *, silent: bool) -> None:
         """Whether it waits for us, or we for it."""
         if not silent:
-            self._silent.pop(visitor, None)
-        elif visitor in self._all and visitor not in self._silent:
-            self._silent[visitor] = None
+            self._silent.pop(connection, None)
+        elif connection in self._all and connection not in self._silent:
+            self._silent[connection] = None
 
 
 class LimitedProtocol(StrictProtocol):
@@ -78,7 +78,7 @@ class LimitedProtocol(StrictProtocol):
         self, limiter: ConnectionLimiter, config: Config, state: ServerState, app_state: dict[str, Any]
     ) -> None:
         super().__init__(config, state, app_state)
-        self._door = limiter
+        self._limiter = limiter
         self._owed: Owed = ""
         self._begun = False
         self._limit: asyncio.TimerHandle | None = None
@@ -86,7 +86,7 @@ class LimitedProtocol(StrictProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """As asyncio's."""
         super().connection_made(transport)
-        if self._door.enter(self):
+        if self._limiter.enter(self):
             self._expect("head")
         else:
             transport.write(FULL)
@@ -94,7 +94,7 @@ class LimitedProtocol(StrictProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """As asyncio's."""
-        self._door.leave(self)
+        self._limiter.leave(self)
         self._expect("")
         super().connection_lost(exc)
 
@@ -114,7 +114,7 @@ class LimitedProtocol(StrictProtocol):
 
     def throw_out(self) -> None:
         """End it without a word, for somebody else."""
-        self._door.leave(self)
+        self._limiter.leave(self)
         self.transport.abort()
 
     def _look(self) -> None:
@@ -132,13 +132,13 @@ class LimitedProtocol(StrictProtocol):
             self._expect("")
 
     def _expect(self, owed: Owed, *, silent: bool = False) -> None:
-        self._door.note(self, silent=bool(owed) or silent)
+        self._limiter.note(self, silent=bool(owed) or silent)
         if owed == self._owed:
             return
         self._owed = owed
         if self._limit:
             self._limit.cancel()
-        self._limit = self.loop.call_later(self._door.seconds[owed], self._too_late) if owed else None
+        self._limit = self.loop.call_later(self._limiter.seconds[owed], self._too_late) if owed else None
 
     def _too_late(self) -> None:
         cycle: Any = self.cycle

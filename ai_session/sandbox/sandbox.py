@@ -319,7 +319,7 @@ class Sandbox:
                     suggestion="choose the directory of one project",
                 )
         for path in profile.readable:
-            if reason := self._open_door(path):
+            if reason := self._why_unsafe(path):
                 raise SandboxRefused(f"{path!r} cannot be shown in a box: {reason}", suggestion="name a part of it")
 
     def _unfit(self, path: str, home: str) -> str:
@@ -327,9 +327,9 @@ class Sandbox:
             return "it holds the home directory"
         if path in (*SYSTEM, *EVERYBODYS) or any(_holds(top, path) for top in ("/proc", "/sys", "/dev", "/run")):
             return "it belongs to the system or to everybody"
-        return self._open_door(path)
+        return self._why_unsafe(path)
 
-    def _open_door(self, path: str) -> str:
+    def _why_unsafe(self, path: str) -> str:
         if not os.path.isabs(path) or os.path.realpath(path) != path.rstrip("/"):
             return "it is reached through a symbolic link, or not an absolute path"
         if _holds(path, str(self._runtime)) or _holds(str(self._runtime), path):
@@ -405,7 +405,7 @@ class Sandbox:
             plan.scratch(os.path.realpath(profile.home), min(bwrap.HOME_BYTES, profile.tmp_bytes), "0700")
         for name in profile.home_readable:
             path = os.path.normpath(os.path.join(profile.home, name))
-            if os.access(path, os.R_OK) and not self._open_door(path):
+            if os.access(path, os.R_OK) and not self._why_unsafe(path):
                 plan.show(path, write=False)
         for path in profile.readable:
             if os.access(path, os.R_OK):

@@ -181,8 +181,8 @@ def arguments_of(message: Message) -> Message:
     params = message.get("params")
     if params is not None and not isinstance(params, dict):
         raise Fault("invalid_payload", "params must be an object")
-    beside = {name: value for name, value in message.items() if name not in ENVELOPE}
-    return beside | cast("Message", params or {})
+    fields = {name: value for name, value in message.items() if name not in ENVELOPE}
+    return fields | cast("Message", params or {})
 
 
 def not_found(tool: str) -> Fault:

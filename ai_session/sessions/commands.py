@@ -57,8 +57,8 @@ class RunningCommand:
 
     ``quiet_end``: where its output had ended before the shell was asked what became of it.
     ``dropped``: the half-typed line that stood at the prompt before. ``never_ran``: its shell ended before it began.
-    ``newest_pid`` was given out last before it began; ``beside`` still ran then, of commands before; ``late`` is what
-    those printed after the last prompt.
+    ``newest_pid``: the newest process id when it began. ``concurrent``: what earlier commands had left running then;
+    ``late``: what those printed after the last prompt.
     ``adopted`` from an earlier daemon: its text may be cut, and what it read is not known.
     ``typed``: lines that were typed at the prompt; ``prompt`` is the mark of the prompt that followed, if one did.
     ``cramped``: the shell was allowed more files. ``asks``: how many questions what became of it were typed.
@@ -73,7 +73,7 @@ class RunningCommand:
     dropped: str = ""
     never_ran: bool = False
     newest_pid: int = 0
-    beside: tuple[LeftRunning, ...] = ()
+    concurrent: tuple[LeftRunning, ...] = ()
     late: str = ""
     adopted: bool = False
     typed: bool = False

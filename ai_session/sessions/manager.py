@@ -378,9 +378,11 @@ class SessionManager:
         if is_of_run(session.spec.owner) and not session.in_use and now - session.used_at >= days * DAY_SECONDS:
             await self.close(session, f"nobody used it for {days:g} days (session.owned_idle_days)")
 
-    def why_closed(self, reference: str, reach: Visibility) -> str:
+    def why_closed(self, reference: str, visibility: Visibility) -> str:
         """Why the session with this id or name was closed, where nobody who sees it had asked for that; else empty."""
-        fits = (why for spec, why in self._closed if reference in (spec.session_id, spec.name) and reach.covers(spec))
+        fits = (
+            why for spec, why in self._closed if reference in (spec.session_id, spec.name) and visibility.covers(spec)
+        )
         return next(fits, "")
 
     async def close(self, session: Session, reason: str = "") -> None:

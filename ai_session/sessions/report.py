@@ -158,7 +158,7 @@ def note_ending(session: Session, record: CommandRecord, notes: list[str]) -> No
 
 def note_others(session: Session, record: CommandRecord, notes: list[str]) -> None:
     """Says whose output may stand among the command's own: a terminal does not tell one program's from another's."""
-    others = session.beside(record)
+    others = session.concurrent(record)
     if others and (session.log.end if record.end_offset is None else record.end_offset) > record.start_offset:
         names = ", ".join(dict.fromkeys(map(str, others[-MOST_OTHERS:])))
         where = "printed late_output" if late_output(session, record) else "may print among this output"

@@ -688,7 +688,7 @@ class Session:
             running.late = clean(strip_marks(printed, self.spec.nonce)).strip("\n")
         earlier = self.left_running
         self.left_running = tuple(left for left in self._printing(earlier) if left.name)
-        running.beside = earlier if running.late else self.left_running
+        running.concurrent = earlier if running.late else self.left_running
         running.newest_pid = processes.newest()
 
     def _printing(self, left_running: Iterable[LeftRunning]) -> Iterator[LeftRunning]:
@@ -697,12 +697,12 @@ class Session:
         for left in left_running:
             yield replace(left, name=processes.printing(left.pid, left.started, tty))
 
-    def beside(self, record: CommandRecord) -> list[LeftRunning]:
+    def concurrent(self, record: CommandRecord) -> list[LeftRunning]:
         """What earlier commands had left running when this one, the latest, began, and may have printed since."""
         latest = self.latest
         if latest is None or latest.record.command_id != record.command_id:
             return []
-        now = zip(latest.beside, self._printing(latest.beside), strict=True)
+        now = zip(latest.concurrent, self._printing(latest.concurrent), strict=True)
         # One that lives and does not print had just been begun then, and had not yet found its output.
         return [
             new if new.name else known

@@ -18,9 +18,9 @@ from ai_session.system.turns import Result, Steps
 class VisibleSessions:
     """What tools know of the sessions: nothing of others' comes through here, not even that they exist."""
 
-    def __init__(self, manager: SessionManager, reach: Visibility) -> None:
+    def __init__(self, manager: SessionManager, visibility: Visibility) -> None:
         self._manager = manager
-        self._reach = reach
+        self._visibility = visibility
 
     @property
     def boxes(self) -> Boxes:
@@ -34,23 +34,23 @@ class VisibleSessions:
 
     def all(self) -> list[Session]:
         """Every session this caller sees, oldest first."""
-        return [session for session in self._manager.all() if self._reach.covers(session.spec)]
+        return [session for session in self._manager.all() if self._visibility.covers(session.spec)]
 
     def find(self, reference: str) -> Session | None:
         """The session with this id or name; a caller's own before others' of that name."""
-        found = self._manager.find(reference) or self._manager.named(self._reach.owner, reference)
+        found = self._manager.find(reference) or self._manager.named(self._visibility.owner, reference)
         if found is None:
             named = self._named(reference)
             found = named[0] if len(named) == 1 else None
-        if found is None or not self._reach.covers(found.spec):
+        if found is None or not self._visibility.covers(found.spec):
             return None
-        if not self._reach.everything:
+        if not self._visibility.everything:
             found.touch()  # a person who looks at all of them uses none
         return found
 
     def own(self, name: str) -> Session | None:
         """The session that this caller opened by that name."""
-        return self._manager.named(self._reach.owner, name)
+        return self._manager.named(self._visibility.owner, name)
 
     def get(self, reference: str) -> Session:
         """As ``find``; raises SessionNotFound naming those that exist."""
@@ -61,7 +61,7 @@ class VisibleSessions:
         if named:
             matches = ", ".join(f"{s.spec.session_id} of {s.spec.owner or 'the user'}" for s in named[:10])
             raise SessionNotFound(f"{len(named)} sessions are named {reference!r}: {matches}", suggestion="use the id")
-        if why := self._manager.why_closed(reference, self._reach):
+        if why := self._manager.why_closed(reference, self._visibility):
             raise SessionNotFound(
                 f"session {reference[:80]!r} was closed: {why}", suggestion="create_session opens another"
             )
@@ -73,11 +73,13 @@ class VisibleSessions:
 
     async def work(self, steps: Steps[Result]) -> Result:
         """Does what takes long by this caller's turns."""
-        return await self._manager.turns.run(self._reach.owner, steps)
+        return await self._manager.turns.run(self._visibility.owner, steps)
 
     async def create(self, request: NewSession) -> Session:
         """As SessionManager.create, for this caller."""
-        return await self._manager.create(replace(request, owner=self._reach.owner, person=self._reach.person))
+        return await self._manager.create(
+            replace(request, owner=self._visibility.owner, person=self._visibility.person)
+        )
 
     async def resize(self, session: Session, rows: int, cols: int) -> None:
         """As SessionManager.resize."""

@@ -222,9 +222,9 @@ def _entrants(loaded: Loaded, agents: list[str], brains: list[str]) -> list[Entr
     found: list[Entrant] = []
     for name in dict.fromkeys(agents):
         agent = configured[name].model_copy(update={"workspace": "shared"})
-        hands_on = any(fnmatchcase(DELEGATE, grant) for grant in agent.grants)
+        delegates = any(fnmatchcase(DELEGATE, grant) for grant in agent.grants)
         others = tuple(one for one in configured.values() if one.name != name)
-        found.append(Entrant(name, agent, others if hands_on else ()))
+        found.append(Entrant(name, agent, others if delegates else ()))
     shell = loaded.settings.swarm.shell
     bare = dict.fromkeys(brains or ([] if agents else ["playbook"]))
     found += [Entrant(brain if brain not in agents else f"brain-{brain}", _bare(brain, shell)) for brain in bare]

@@ -74,7 +74,7 @@ class _Feed:
         show_json_line({"runs": PROTOCOL, "program": "ccswarm", "version": __version__, "directory": str(Path.cwd())})
         notified = in_files and changes.fd >= 0
         lines = _lines(asyncio.get_running_loop())
-        telling = asyncio.create_task(self._tell_changes(None if notified else OTHERS_SECONDS))
+        announcing = asyncio.create_task(self._tell_changes(None if notified else OTHERS_SECONDS))
         if notified:
             hear = partial(self._hear, changes)
             asyncio.get_running_loop().add_reader(changes.fd, hear)
@@ -86,8 +86,8 @@ class _Feed:
                 one.add_done_callback(answering.discard)
         finally:
             self._over.set()
-            telling.cancel()
-            await asyncio.gather(telling, *answering, return_exceptions=True)
+            announcing.cancel()
+            await asyncio.gather(announcing, *answering, return_exceptions=True)
             if notified:
                 asyncio.get_running_loop().remove_reader(changes.fd)
             changes.close()

@@ -167,14 +167,14 @@ def _save(target: Path, text: str) -> None:
     from ccswarm.config import config
     from ccswarm.config.trust import ConfigTrust, Content
 
-    beside = target.with_name(f".{target.name}.new")
+    temporary = target.with_name(f".{target.name}.new")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        beside.unlink(missing_ok=True)
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        temporary.unlink(missing_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         with open(descriptor, "w") as file:
             file.write(text)
-        beside.replace(target)
+        temporary.replace(target)
     except OSError as error:
         what = f"{target} cannot be written: {error.strerror}"
         raise ConfigInvalid(what, suggestion=next_step(error, "name another file")) from None

@@ -127,8 +127,8 @@ async def _serve(
     with logged(executed):
         async with app.working(settings, config.state_directory(), environ, swept=lambda _: None) as opened:
             token = AccessToken(opened.state_directory, "ccswarm_")
-            grounds = ServeContext(options, opened, environ, tell, token, sys.stderr.isatty())
-            coming = [dialects[name].serve(grounds, at, stop) for name, at in chosen.items()]
+            context = ServeContext(options, opened, environ, tell, token, sys.stderr.isatty())
+            coming = [dialects[name].serve(context, at, stop) for name, at in chosen.items()]
             served = [asyncio.create_task(one) for one in coming]
             try:
                 await asyncio.gather(*served)

@@ -25,7 +25,7 @@ from pydantic.fields import FieldInfo
 from ccswarm.config import starters
 from ccswarm.config.files import find, own, state_directory
 from ccswarm.config.programs import read_text
-from ccswarm.config.settings import AgentSettings, NotifySettings, Section, ServerSettings, Settings, reach_problems
+from ccswarm.config.settings import AgentSettings, NotifySettings, Section, ServerSettings, Settings, endpoint_problems
 from ccswarm.config.trust import (
     Change,
     ConfigTrust,
@@ -597,7 +597,7 @@ def _not_startable(data: _Table) -> Iterator[str]:
         if bool(words) == bool(url):
             yield f"{place} needs either a command or a url"
         elif url:
-            yield from (f"{place} {problem}" for problem in reach_problems(server))
+            yield from (f"{place} {problem}" for problem in endpoint_problems(server))
         elif server.get("protocol", "mcp") != "mcp":
             yield f"{place} protocol {server['protocol']} is spoken at a url"
 

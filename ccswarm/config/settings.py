@@ -380,7 +380,7 @@ def in_clear(url: str) -> bool:
         return parts.scheme != "https" and host != "localhost"
 
 
-def reach_problems(server: Mapping[str, Any]) -> Iterator[str]:
+def endpoint_problems(server: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with how a server at a url is reached, as the file says it."""
     url = str(server.get("url", ""))
     if not url.startswith(("http://", "https://")):

@@ -397,12 +397,12 @@ class ConfigTrust:
 
     def _write(self, record: Record) -> None:
         file = self._file(Path(record.path))
-        beside = file.with_suffix(f".{os.getpid()}")
+        temporary = file.with_suffix(f".{os.getpid()}")
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as out:
+            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as out:
                 json.dump(asdict(record), out)
-            beside.replace(file)
+            temporary.replace(file)
         except OSError as error:
             raise OperatorError(
                 f"it cannot be recorded that {record.path} is used: {error.strerror}",

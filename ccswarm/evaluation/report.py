@@ -85,9 +85,9 @@ def document(about: Mapping[str, Any], results: Sequence[Result], *, complete: b
 def write(path: Path, report: Mapping[str, Any]) -> None:
     """All of it or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    beside.replace(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    temporary.replace(path)
 
 
 def read(path: Path) -> list[Result]:

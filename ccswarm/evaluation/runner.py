@@ -95,19 +95,26 @@ def _own(server: ServerSettings) -> ServerSettings:
 
 
 class Evaluation:
-    """``root`` is an empty directory for places, state and what is kept; ``beside`` is where the suite's fixtures are.
+    """``root``: an empty directory for workdirs, state and what is kept. ``suite_directory`` holds the fixtures.
 
     ``tell`` hears case.started and case.ended, with facts; ``results`` grow as tries end.
     """
 
     def __init__(
-        self, settings: Settings, environ: Mapping[str, str], root: Path, beside: Path, tell: Tell, *, keep: bool
+        self,
+        settings: Settings,
+        environ: Mapping[str, str],
+        root: Path,
+        suite_directory: Path,
+        tell: Tell,
+        *,
+        keep: bool,
     ) -> None:
         self.results: list[Result] = []
         self._settings = settings
         self._environ = environ
         self._root = root
-        self._beside = beside
+        self._suite_directory = suite_directory
         self._tell = tell
         self._keep = keep
 
@@ -170,7 +177,7 @@ class Evaluation:
     async def _try(self, app: App, place: WorkDirectory, one: Try) -> Result:
         facts: dict[str, Any] = {**one.facts, "expected": one.entrant.expected}
         try:
-            await asyncio.to_thread(place.fill, one.case, self._beside)
+            await asyncio.to_thread(place.fill, one.case, self._suite_directory)
         except WorkspaceUnusable as error:
             return Result(**facts, passed=False, why=f"setup: {error.message}")
         directory = str(place.directory)

@@ -40,12 +40,12 @@ class WorkDirectory:
             "GIT_TERMINAL_PROMPT": "0",
         }
 
-    def fill(self, case: Case, beside: Path) -> None:
-        """What the case begins with; ``beside`` is where its fixture is. Raises WorkspaceUnusable with the words of
+    def fill(self, case: Case, suite_directory: Path) -> None:
+        """What the case begins with; ``suite_directory`` holds its fixture. Raises WorkspaceUnusable with the output of
         the command that failed."""
         self.clear()
         if case.fixture:
-            shutil.copytree(beside / case.fixture, self.directory, symlinks=True, dirs_exist_ok=True)
+            shutil.copytree(suite_directory / case.fixture, self.directory, symlinks=True, dirs_exist_ok=True)
         self.put(case.files)
         self._run((self._git, "-c", "init.defaultBranch=main", "init", "-q"))
         with (self.directory / ".git/config").open("a") as config:

@@ -111,7 +111,7 @@ def _of_command(
     placed = {(one.start, one.end): one for one in spots(text, list(references), unknown)}
     looked_at = {**data, **{span: one for span, one in references.items() if one.quoted}}
     wrong = sorted(span for span, one in looked_at.items() if not one.quoted or placed[span].spot is not Spot.WORD)
-    mended = _mended(text, [(placed[span], looked_at[span]) for span in wrong])
+    correction = _correction(text, [(placed[span], looked_at[span]) for span in wrong])
     for span in wrong:
         reference, spot = looked_at[span], placed[span]
         if spot.spot is Spot.UNCLEAR:
@@ -119,9 +119,9 @@ def _of_command(
         elif spot.spot is Spot.COMMENT:
             why = "stands in a comment, which the first line of it ends: leave it out"
         elif reference.quoted:
-            why = f"stands in quotes, where it is not one word{mended}"
+            why = f"stands in quotes, where it is not one word{correction}"
         else:
-            why = f"would be read as a part of the command{mended}"
+            why = f"would be read as a part of the command{correction}"
         yield f"{reference.text} {why}"
 
 
@@ -134,7 +134,7 @@ def _is_plain(value: Json) -> bool:
     return bool(PLAIN.fullmatch(as_text(value)))
 
 
-def _mended(text: str, wrong: Sequence[tuple[Found, Reference]]) -> str:
+def _correction(text: str, wrong: Sequence[tuple[Found, Reference]]) -> str:
     """``: write …``, the command as it would be right, where that can be said."""
     for spot, reference in reversed(wrong):
         written = reference.text if reference.quoted else f"{QUOTED}{reference.text[2:]}"

@@ -101,10 +101,10 @@ class RunFlow:
     async def _start(self, placed: Placed, pause_seconds: float = 0.0) -> None:
         """All attempts that are made side by side; what only waits to be delivered is done already."""
         unmerged = placed.task_id in self._payload.get("unmerged", {})
-        for beside in range(1 if unmerged else self._tasks[placed.task_id].attempts):
-            await self._attempt(placed, beside, pause_seconds)
+        for index in range(1 if unmerged else self._tasks[placed.task_id].attempts):
+            await self._attempt(placed, index, pause_seconds)
 
-    async def _attempt(self, placed: Placed, beside: int, pause_seconds: float) -> None:
+    async def _attempt(self, placed: Placed, index: int, pause_seconds: float) -> None:
         task = self._tasks[placed.task_id]
         tried = self._tries[task.id] = self._tries.get(task.id, 0) + 1
         number = f"{self._flow.id}.{task.id}" + (f"~{tried}" if tried > 1 else "")
@@ -129,7 +129,7 @@ class RunFlow:
         }
         kind = TASK if self._root == self._flow.id else PART
         # An agent does one thing at a time, and each of these counts as one more.
-        agent = f"{placed.agent}~{beside + 1}" if beside else placed.agent
+        agent = f"{placed.agent}~{index + 1}" if index else placed.agent
         await self._flow.start(kind, number, given, agent=agent, priority=task.priority)
         facts = {"task": task.id, "agent": placed.agent, "attempt": tried, "execution": number}
         await tell(self._flow, "task.started", **facts)
@@ -168,9 +168,9 @@ class RunFlow:
         self._not_run |= dict.fromkeys(facts.pop("not_run", ()))
         facts = min((self._best.pop(task.id, facts), facts), key=lambda one: RANK[RunStatus(one["status"])])
         status = RunStatus(facts["status"])
-        if beside := [one for one in self._going.values() if one.placed.task_id == task.id]:
+        if rivals := [one for one in self._going.values() if one.placed.task_id == task.id]:
             self._best[task.id] = facts
-            for one in beside if status is RunStatus.SUCCEEDED else ():
+            for one in rivals if status is RunStatus.SUCCEEDED else ():
                 await self._flow.send(one.number, STOP, "another attempt holds")
             return
         refused, rounds = facts.pop("refused", False), self._tries[task.id] // task.attempts

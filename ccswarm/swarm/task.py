@@ -198,9 +198,9 @@ class TaskFlow:
 
     async def _is_first(self) -> bool:
         """Whether this attempt holds before those beside it do; the same whenever it is asked."""
-        beside = self._task.attempts
-        if not self._first and beside > 1 and not self._payload.get("unmerged"):
-            scope = f"{self._run_id}.{self._task.id}/first{(self._payload['attempt'] - 1) // beside}"
+        parallel = self._task.attempts
+        if not self._first and parallel > 1 and not self._payload.get("unmerged"):
+            scope = f"{self._run_id}.{self._task.id}/first{(self._payload['attempt'] - 1) // parallel}"
             if await self._flow.spend(scope, {"firsts": 1}, {"firsts": 1}):
                 return False
         self._first = True

@@ -111,7 +111,9 @@ class Tree:
                     return {"commits": done.commits, "head": done.head, "not_run": done.not_run}
                 name, together = f"merged{turn}", replace(self.clone, base=done.head)
                 # What an earlier process left there is the merge into another commit.
-                await self._workspaces.discard(replace(together, path=together.path.with_name(_beside(together, name))))
+                await self._workspaces.discard(
+                    replace(together, path=together.path.with_name(_sibling(together, name)))
+                )
                 copy = await self._workspaces.copy(together, done.candidate, name, seconds=seconds)
             except (Conflict, WorkspaceUnusable) as conflict:
                 return {"conflict": self._why(conflict)}
@@ -241,7 +243,7 @@ async def shown_tree(flow: Flow, workspaces: Workspaces, shown: Mapping[str, Jso
     return clone_of(await flow.step("clone", made))
 
 
-def _beside(clone: Clone, name: str) -> str:
+def _sibling(clone: Clone, name: str) -> str:
     """What the directory of a clone's copy is called."""
     return f"{clone.path.name}.{name}"
 

@@ -30,12 +30,12 @@ def _unusable(argv: Sequence[str]) -> str:
     return "" if apart else f"{argv[0]} lies where agents may write: put it beside your configuration"
 
 
-def telling(telemetry: Telemetry, notifier: Notifier) -> Telemetry:
+def with_notices(telemetry: Telemetry, notifier: Notifier) -> Telemetry:
     """With notices beside it, where there is a way to send them."""
-    return TellingTelemetry(telemetry, notifier) if notifier else telemetry
+    return NotifyingTelemetry(telemetry, notifier) if notifier else telemetry
 
 
-class TellingTelemetry(Telemetry):
+class NotifyingTelemetry(Telemetry):
     """Tells the person beside ``inner``."""
 
     def __init__(self, inner: Telemetry, notifier: Notifier) -> None:

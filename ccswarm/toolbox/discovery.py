@@ -72,7 +72,9 @@ async def called(settings: Settings, directory: str) -> dict[str, ToolInfo]:
     tools += [gate.tool for task in settings.tasks for gate in task.gates]
     names = {tool.partition(".")[0] for tool in tools}
     doers = [agent for task in settings.tasks for agent in able(settings, task) if agent.brain != PLAYBOOK]
-    names |= {one.name for one in settings.mcp.servers for agent in doers if Grants(agent.grants).may_reach(one.name)}
+    names |= {
+        one.name for one in settings.mcp.servers for agent in doers if Grants(agent.grants).covers_server(one.name)
+    }
     found = await listings([one for one in settings.mcp.servers if one.name in names], directory)
     if broken := [one for one in found if one.problem]:
         advice = f"{broken[0].suggestion or 'fix it'}; or check without servers: --offline"

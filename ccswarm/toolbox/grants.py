@@ -19,7 +19,7 @@ class Grants:
         """Whether a tool of this full name is granted."""
         return self._match is not None and self._match(tool) is not None
 
-    def may_reach(self, server: str) -> bool:
+    def covers_server(self, server: str) -> bool:
         """Whether a tool of this server could be: where not, nobody has to ask the server."""
         begin = f"{server}."
         return any(

@@ -119,7 +119,7 @@ class Toolbox:
         if agent not in self._agents:
             raise UsageInvalid(f"there is no agent {agent[:80]!r}")
         grants = self._grants[agent]
-        return [info for info in await self._catalogue.all(grants.may_reach) if grants.allows(info.full_name)]
+        return [info for info in await self._catalogue.all(grants.covers_server) if grants.allows(info.full_name)]
 
     async def list_tools(self, server: str) -> Sequence[ToolInfo]:
         """What one server has, whoever may use it. Raises ServerUnavailable."""
@@ -133,7 +133,7 @@ class Toolbox:
     def require_logins(self, agents: Sequence[AgentSettings], servers: Collection[str]) -> None:
         """Raises LoginNeeded where one of ``servers``, or one that an agent may use, wanted a login the last time."""
         for server, needed in self._catalogue.locked().items():
-            if server in servers or any(Grants(agent.grants).may_reach(server) for agent in agents):
+            if server in servers or any(Grants(agent.grants).covers_server(server) for agent in agents):
                 raise LoginNeeded(needed.message, suggestion=needed.suggestion)
 
     async def find(self, tool: str) -> ToolInfo:

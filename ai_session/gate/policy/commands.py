@@ -95,8 +95,8 @@ BEFORE = r"(?:^|[=:@,]|^-[A-Za-z]+)"
 ELSEWHERE = re.compile(rf"{BEFORE}[/~]|://|(?:{BEFORE}|/)\.(?:\.(?:/|\Z)|[^./])|(?:^|/)\.\.(?:/|\Z)")
 
 
-def strictly(prefix: Sequence[str], words: Words, reach: bool) -> bool:
-    """Whether ``prefix`` gives leave for exactly these words. ``reach``: the rule's paths judge where words point."""
+def strictly(prefix: Sequence[str], words: Words, anywhere: bool) -> bool:
+    """Whether ``prefix`` gives leave for exactly these words. ``anywhere``: the rule's paths judge the words."""
     if len(words) < len(prefix) or None in words[: len(prefix)]:
         return False
     for wanted, word in zip(prefix, words, strict=False):
@@ -104,14 +104,14 @@ def strictly(prefix: Sequence[str], words: Words, reach: bool) -> bool:
             return False
     given = tuple(word for word in words if word is not None)
     free = [word for i, word in enumerate(given) if i >= len(prefix) or prefix[i] == "*"]
-    return len(given) == len(words) and not _risk(given, len(prefix), free, reach)
+    return len(given) == len(words) and not _risk(given, len(prefix), free, anywhere)
 
 
-def _risk(words: tuple[str, ...], fixed: int, free: list[str], reach: bool) -> bool:
+def _risk(words: tuple[str, ...], fixed: int, free: list[str], anywhere: bool) -> bool:
     head, rest = words[0], words[fixed:]
     if rest and (head in WORD_FOR_WORD or "/" in head):
         return True
-    if not reach and any(points_elsewhere(word) for word in free):
+    if not anywhere and any(points_elsewhere(word) for word in free):
         return True
     if head == "sed":
         return not _prints_only(words[1:])

@@ -33,4 +33,4 @@ def offered(command: str, rule: str) -> str:
     given = line.commands[0]
     prefix = tuple(word or "" for word in given[: 2 if given[0] == "git" else 1])
     known = prefix[0] in LOOKING if len(prefix) == 1 else prefix[1] in GIT_LOOKING
-    return " ".join(prefix) if known and strictly(prefix, given, reach=False) else ""
+    return " ".join(prefix) if known and strictly(prefix, given, anywhere=False) else ""

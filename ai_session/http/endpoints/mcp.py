@@ -46,7 +46,7 @@ class Callers:
         """Whoever the token of the request speaks for; the user of this machine where none was asked for."""
         request: Any = ctx.request
         scope: Scope = request.scope
-        shakes_hands = ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS
+        has_handshake = ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS
         known = ctx.session.client_params
         return RequestCaller(
             self._ready,
@@ -54,7 +54,7 @@ class Callers:
             self.streams,
             exchange=Exchange.of(scope),
             request_id=ctx.request_id,
-            shakes_hands=shakes_hands,
+            has_handshake=has_handshake,
         )
 
     async def _ready(self) -> GateApi:
@@ -68,11 +68,11 @@ class RequestCaller(Caller):
 
     exchange: Exchange = field(kw_only=True, compare=False)
     request_id: Any = field(kw_only=True)
-    shakes_hands: bool = field(kw_only=True)
+    has_handshake: bool = field(kw_only=True)
 
     async def call(self, call: ToolCall, asker: Asker | None = None) -> ToolResult:
         calling = Caller.call(self, call, asker)
-        result = await (self._kept(calling) if self.shakes_hands else calling)
+        result = await (self._kept(calling) if self.has_handshake else calling)
         error = result.structured.get("error") if result.is_error else None
         if error and error.get("code") == InsufficientScope.code:
             self._refused(error["required_scope"], error["message"])

@@ -103,8 +103,8 @@ def access(settings: OauthSettings, base_url: str, around: OAuthDependencies, pa
     auth = AuthSettings.model_validate(
         {"issuer_url": issuer, "resource_server_url": resource, "validate_token_resource": True}
     )
-    careful = FailClosedVerifier(verifier, lambda why: around.event("unreachable", {"reason": why}))
-    return Access(careful, auth, routes, Challenges(f"{base_url}{PRM_PATH}{path}"), close)
+    fail_closed = FailClosedVerifier(verifier, lambda why: around.event("unreachable", {"reason": why}))
+    return Access(fail_closed, auth, routes, Challenges(f"{base_url}{PRM_PATH}{path}"), close)
 
 
 class OwnVerifier:

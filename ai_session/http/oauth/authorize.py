@@ -33,16 +33,16 @@ from ai_session.http.oauth.tries import (
     COOKIE_DAYS,
     DAY_SECONDS,
     Attempter,
+    attempter_of_cookie,
     cookie_for,
     name_in,
     source_of,
     trying,
-    visitor_with,
 )
 from ai_session.http.oauth.users import Credentials, Person
 
-VISIT_SECONDS = 600
-MAX_VISITS = 1000
+PENDING_SECONDS = 600
+MAX_PENDING = 1000
 HASHES_AT_ONCE = 2
 MAX_STATE_CHARS = 4096
 WRONG_TRIES = 5
@@ -53,7 +53,7 @@ CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}\Z")
 
 
 @dataclass(slots=True)
-class Visit:
+class PendingAuthorization:
     """One request a person is answering."""
 
     client: Client
@@ -80,7 +80,7 @@ class Authorization:
     def __init__(self, authority: Authority, clock: Callable[[], float] = time.monotonic) -> None:
         self._authority = authority
         self._clock = clock
-        self._visits: OrderedDict[str, Visit] = OrderedDict()
+        self._pending: OrderedDict[str, PendingAuthorization] = OrderedDict()
         self._hashing = asyncio.Semaphore(HASHES_AT_ONCE)
 
     async def answer(self, request: Request) -> Response:
@@ -88,7 +88,7 @@ class Authorization:
         try:
             if request.method == "POST":
                 return await self._post(request)
-            attempter = await self._visitor(request)
+            attempter = await self._attempter(request)
             self._authority.limits.acquire(attempter.key, "pages")
             return await self._get(request, attempter)
         except (NotForTheClient, Refused) as reason:
@@ -106,46 +106,46 @@ class Authorization:
             return pages.problem("The server cannot answer now.", status=503)
 
     async def _get(self, request: Request, attempter: Attempter) -> Response:
-        visit = await self._begun(request.query_params, self._browser_of(request))
+        pending = await self._begun(request.query_params, self._browser_of(request))
         try:
-            self._judge(visit, request.query_params)
+            self._judge(pending, request.query_params)
         except Refused as refused:
-            facts = {"endpoint": "authorize", "error": str(refused), "client": visit.client.client_id}
+            facts = {"endpoint": "authorize", "error": str(refused), "client": pending.client.client_id}
             self._authority.event("refused", facts)
-            answer = self._answer(visit, error=refused.error, error_description=refused.description)
+            answer = self._answer(pending, error=refused.error, error_description=refused.description)
             text = f"The program asks for something it cannot have: {refused.description}. Nothing was sent to it."
             return pages.unsent("This request cannot be answered", text, answer, status=400)
-        visit.is_stranger = attempter.is_stranger
-        number = self._kept(visit)
-        page = await self._sign_in_page(number, visit)
-        self._give(page, self._cookie(), visit.browser)
+        pending.is_stranger = attempter.is_stranger
+        number = self._kept(pending)
+        page = await self._sign_in_page(number, pending)
+        self._give(page, self._cookie(), pending.browser)
         return page
 
     def _give(self, page: Response, cookie: str, value: str, seconds: int | None = None) -> None:
         secure = self._authority.issuer.startswith("https:")
         page.set_cookie(cookie, value, seconds, path="/", secure=secure, httponly=True, samesite="lax")
 
-    def _kept(self, visit: Visit) -> str:
+    def _kept(self, pending: PendingAuthorization) -> str:
         """Its number. Where there are too many, the oldest of a stranger makes room."""
         number = secrets.token_urlsafe(24)
-        self._visits[number] = visit
-        while len(self._visits) > MAX_VISITS:
-            strangers = (each for each, one in self._visits.items() if one.is_stranger)
-            self._visits.pop(next(strangers, next(iter(self._visits))))
+        self._pending[number] = pending
+        while len(self._pending) > MAX_PENDING:
+            strangers = (each for each, one in self._pending.items() if one.is_stranger)
+            self._pending.pop(next(strangers, next(iter(self._pending))))
         return number
 
-    async def _visitor(self, request: Request, name: str = "") -> Attempter:
+    async def _attempter(self, request: Request, name: str = "") -> Attempter:
         """Who tries; ``name`` is who they say they are, where they do."""
         cookie = request.cookies.get(self._cookie(KNOWN), "")
         whose = name_in(cookie)
         if whose and name in ("", whose):
             found = await self._authority.store.run(lambda db: users.find(db, whose))
-            known_as = found and visitor_with(cookie, found.password, self._authority.store.clock())
+            known_as = found and attempter_of_cookie(cookie, found.password, self._authority.store.clock())
             if known_as:
                 return known_as
         return source_of(request)
 
-    async def _begun(self, parameters: ImmutableMultiDict[str, str], browser: str) -> Visit:
+    async def _begun(self, parameters: ImmutableMultiDict[str, str], browser: str) -> PendingAuthorization:
         """The visit, once its client and redirect URI are known to be right."""
         values = single(parameters, "resource")
         try:
@@ -158,27 +158,27 @@ class Authorization:
             raise NotForTheClient(
                 "The program wants the answer at an address that it did not make known (redirect_uri)."
             )
-        ends_at = self._clock() + VISIT_SECONDS
-        return Visit(client, uri, named is not None, values.get("state"), browser, ends_at)
+        ends_at = self._clock() + PENDING_SECONDS
+        return PendingAuthorization(client, uri, named is not None, values.get("state"), browser, ends_at)
 
-    def _judge(self, visit: Visit, parameters: ImmutableMultiDict[str, str]) -> None:
+    def _judge(self, pending: PendingAuthorization, parameters: ImmutableMultiDict[str, str]) -> None:
         values = single(parameters, "resource")
         if values.get("response_type") != "code":
             raise Refused("unsupported_response_type", "response_type is code")
-        if "authorization_code" not in visit.client.grant_types:
+        if "authorization_code" not in pending.client.grant_types:
             raise Refused("unauthorized_client", "the client may not use codes")
         if values.get("code_challenge_method") != "S256" or not CHALLENGE.match(values.get("code_challenge", "")):
             raise Refused("invalid_request", "PKCE is needed: code_challenge_method S256 and a code_challenge")
-        if len(visit.state or "") > MAX_STATE_CHARS:
-            visit.state = None
+        if len(pending.state or "") > MAX_STATE_CHARS:
+            pending.state = None
             raise Refused("invalid_request", "state is too long")
         if not self._authority.is_resource(parameters.getlist("resource")):
             raise Refused("invalid_target", f"tokens are for {self._authority.resource}")
         asked = values.get("scope", "").split()
-        visit.scopes = known(asked) if asked else USUAL
-        if not visit.scopes:
+        pending.scopes = known(asked) if asked else USUAL
+        if not pending.scopes:
             raise Refused("invalid_scope", f"scopes are {', '.join(SCOPES)}")
-        visit.challenge = values["code_challenge"]
+        pending.challenge = values["code_challenge"]
 
     async def _post(self, request: Request) -> Response:
         if request.headers.get("origin", self._authority.issuer) != self._authority.issuer:
@@ -186,45 +186,49 @@ class Authorization:
         form = await form_of(request)
         values = single(form, "scope")
         number = values.get("visit", "")
-        visit = self._visits.get(number)
-        if visit is None or visit.ends_at <= self._clock():
-            self._visits.pop(number, None)
+        pending = self._pending.get(number)
+        if pending is None or pending.ends_at <= self._clock():
+            self._pending.pop(number, None)
             raise NotForTheClient("This page is too old. Begin again in the program that sent you here.")
-        if not (_same(visit.browser, request.cookies.get(self._cookie())) and _same(visit.word, values.get("word"))):
+        if not (
+            _same(pending.browser, request.cookies.get(self._cookie())) and _same(pending.word, values.get("word"))
+        ):
             raise NotForTheClient("This form is not the one that was shown to you last. Begin again in the program.")
-        visit.word = secrets.token_urlsafe(24)
+        pending.word = secrets.token_urlsafe(24)
         action = values.get("action")
         if action == "deny":
-            self._visits.pop(number)
-            facts = {"client": visit.client.client_id, "address": address_of(request)}
-            self._authority.event("denied", facts | ({"subject": visit.person.name} if visit.person else {}))
-            answer = self._answer(visit, error="access_denied", error_description="the person declined")
-            if visit.person is None:
+            self._pending.pop(number)
+            facts = {"client": pending.client.client_id, "address": address_of(request)}
+            self._authority.event("denied", facts | ({"subject": pending.person.name} if pending.person else {}))
+            answer = self._answer(pending, error="access_denied", error_description="the person declined")
+            if pending.person is None:
                 return pages.unsent("You declined", "This page can be closed.", answer, status=200)
             return self._back(answer)
-        if action == "sign-in" and visit.person is None:
-            return await self._sign_in(number, visit, values, request)
-        if action == "allow" and visit.person is not None:
-            return await self._allow(number, visit, visit.person, form)
+        if action == "sign-in" and pending.person is None:
+            return await self._sign_in(number, pending, values, request)
+        if action == "allow" and pending.person is not None:
+            return await self._allow(number, pending, pending.person, form)
         raise NotForTheClient("The form is not complete.")
 
-    async def _sign_in(self, number: str, visit: Visit, values: Mapping[str, str], request: Request) -> Response:
+    async def _sign_in(
+        self, number: str, pending: PendingAuthorization, values: Mapping[str, str], request: Request
+    ) -> Response:
         name, password = values.get("name", "")[:64], values.get("password", "")
-        attempter = await self._visitor(request, name)
+        attempter = await self._attempter(request, name)
         with trying(self._authority.limits, attempter, name) as one:
             stored = await self._stored(name, password)
             one.right = stored is not None
-        facts = {"client": visit.client.client_id, "address": address_of(request)}
+        facts = {"client": pending.client.client_id, "address": address_of(request)}
         if stored is None:
             self._authority.event("sign_in_failed", facts)
-            visit.wrong += 1
-            if visit.wrong >= WRONG_TRIES:
-                self._visits.pop(number, None)
+            pending.wrong += 1
+            if pending.wrong >= WRONG_TRIES:
+                self._pending.pop(number, None)
                 raise NotForTheClient("That was not right too often. Begin again in the program.")
-            return await self._sign_in_page(number, visit, "That was not right.")
-        visit.person = stored.person
+            return await self._sign_in_page(number, pending, "That was not right.")
+        pending.person = stored.person
         self._authority.event("signed_in", {**facts, "subject": stored.person.name})
-        page = self._consent_page(number, visit, stored.person)
+        page = self._consent_page(number, pending, stored.person)
         if stored.password:
             known = cookie_for(stored.person.name, stored.password, self._authority.store.clock())
             self._give(page, self._cookie(KNOWN), known, COOKIE_DAYS * DAY_SECONDS)
@@ -242,41 +246,47 @@ class Authorization:
             fits = await asyncio.to_thread(users.fits, password, stored)
         return found if fits else None
 
-    async def _allow(self, number: str, visit: Visit, person: Person, form: ImmutableMultiDict[str, Any]) -> Response:
+    async def _allow(
+        self, number: str, pending: PendingAuthorization, person: Person, form: ImmutableMultiDict[str, Any]
+    ) -> Response:
         ticked = {str(value) for value in form.getlist("scope")}
-        scopes = tuple(s for s in visit.scopes if s in ticked and s in person.scopes)
+        scopes = tuple(s for s in pending.scopes if s in ticked and s in person.scopes)
         if not scopes:
-            return self._consent_page(number, visit, person, "Tick at least one thing, or deny it all.")
-        self._visits.pop(number)
-        client, now = visit.client, self._authority.store.clock()
+            return self._consent_page(number, pending, person, "Tick at least one thing, or deny it all.")
+        self._pending.pop(number)
+        client, now = pending.client, self._authority.store.clock()
         grant_request = GrantRequest(client.client_id, client.name, person.name, scopes, self._authority.resource)
 
         def granted(db: Connection) -> tuple[str, str]:
             grants.sweep(db, now)
             grant = grants.open_grant(db, now, grant_request)
-            named = visit.redirect_uri_named
-            return grant, grants.issue_code(db, now, grant, visit.redirect_uri, named, visit.challenge)
+            named = pending.redirect_uri_named
+            return grant, grants.issue_code(db, now, grant, pending.redirect_uri, named, pending.challenge)
 
         grant, code = await self._authority.store.run(granted)
-        facts = {"grant": grant, "client": client.client_id, "name": client.name, "redirect_uri": visit.redirect_uri}
+        facts = {"grant": grant, "client": client.client_id, "name": client.name, "redirect_uri": pending.redirect_uri}
         self._authority.event("granted", {**facts, "subject": person.name, "scopes": " ".join(scopes)})
-        return self._back(self._answer(visit, code=code))
+        return self._back(self._answer(pending, code=code))
 
-    async def _sign_in_page(self, number: str, visit: Visit, wrong: str = "") -> HTMLResponse:
+    async def _sign_in_page(self, number: str, pending: PendingAuthorization, wrong: str = "") -> HTMLResponse:
         by_code = not await self._authority.store.run(users.anybody)
         if by_code:
             self._authority.terminal_code.show()
-        hidden = pages.hidden_fields(visit=number, word=visit.word)
-        return pages.sign_in(hidden, visit.client, visit.redirect_uri, by_code=by_code, wrong=wrong)
+        hidden = pages.hidden_fields(visit=number, word=pending.word)
+        return pages.sign_in(hidden, pending.client, pending.redirect_uri, by_code=by_code, wrong=wrong)
 
-    def _consent_page(self, number: str, visit: Visit, person: Person, wrong: str = "") -> HTMLResponse:
-        hidden = pages.hidden_fields(visit=number, word=visit.word)
-        return pages.consent(hidden, visit.client, visit.redirect_uri, person.name, visit.scopes, person.scopes, wrong)
+    def _consent_page(
+        self, number: str, pending: PendingAuthorization, person: Person, wrong: str = ""
+    ) -> HTMLResponse:
+        hidden = pages.hidden_fields(visit=number, word=pending.word)
+        return pages.consent(
+            hidden, pending.client, pending.redirect_uri, person.name, pending.scopes, person.scopes, wrong
+        )
 
-    def _answer(self, visit: Visit, **answer: str) -> str:
+    def _answer(self, pending: PendingAuthorization, **answer: str) -> str:
         """The address that tells the client, with the issuer that answers (RFC 9207)."""
-        parts = urlsplit(visit.redirect_uri)
-        state = {} if visit.state is None else {"state": visit.state}
+        parts = urlsplit(pending.redirect_uri)
+        state = {} if pending.state is None else {"state": pending.state}
         added = urlencode(answer | state | {"iss": self._authority.issuer})
         query = f"{parts.query}&{added}" if parts.query else added
         return parts._replace(query=query).geturl()

@@ -42,16 +42,16 @@ class Challenges:
 class FailClosedVerifier:
     """A verifier that never raises: a token that cannot be judged now gets no access, and ``Challenged`` says 503."""
 
-    def __init__(self, verifier: TokenVerifier, trouble: Callable[[str], None]) -> None:
+    def __init__(self, verifier: TokenVerifier, on_unreachable: Callable[[str], None]) -> None:
         self._verifier = verifier
-        self._trouble = trouble
+        self._on_unreachable = on_unreachable
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """As the verifier's own."""
         try:
             return await self._verifier.verify_token(token)
         except (Unreachable, AiSessionError) as reason:
-            self._trouble(str(reason))
+            self._on_unreachable(str(reason))
             undecided = _undecided.get()
             if undecided is not None:
                 undecided.append(True)

@@ -100,7 +100,7 @@ def name_in(cookie: str) -> str:
         return ""
 
 
-def visitor_with(cookie: str, stored: str, now: float) -> Attempter | None:
+def attempter_of_cookie(cookie: str, stored: str, now: float) -> Attempter | None:
     """The browser that shows the cookie, of the person of whom ``stored`` is kept; None where it is not that."""
     begin, _, signature = cookie.rpartition(".")
     if not hmac.compare_digest(signature.encode(), _signature(begin, stored).encode()):

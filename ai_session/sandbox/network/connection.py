@@ -25,7 +25,7 @@ CHUNK_BYTES = 1 << 19
 TURNS = 4
 """So many chunks of one connection are carried before the loop looks after others: about 0.6 ms."""
 
-Reach = Callable[[str, int], Awaitable[tuple[str, socket.socket]]]
+Connect = Callable[[str, int], Awaitable[tuple[str, socket.socket]]]
 Tell = Callable[..., None]
 
 _AUTHORITY = re.compile(r"(.*):([0-9]{1,5})\Z")
@@ -104,7 +104,7 @@ class _Client:
         return request
 
 
-async def serve(connection: socket.socket, reach: Reach, tell: Tell, head_seconds: float) -> None:
+async def serve(connection: socket.socket, connect: Connect, tell: Tell, head_seconds: float) -> None:
     """Carry what the rules allow and tell of it once: ``net.allow`` or ``net.deny``. The caller closes."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # A loopback wants no pacing, as bbr does it, where that is the system's choice: 6 % of a long transfer.
@@ -124,7 +124,7 @@ async def serve(connection: socket.socket, reach: Reach, tell: Tell, head_second
             request = await client.request()
             if request is None:
                 return
-            name, outside = await reach(client.host, client.port)
+            name, outside = await connect(client.host, client.port)
             with outside:
                 address = str(outside.getpeername()[0])
                 first = await _opening(client, name) if client.method == "CONNECT" else b""

@@ -126,11 +126,11 @@ class SessionProxy:
     async def _answer(self, client: socket.socket) -> None:
         try:
             with client:
-                await serve(client, self.reach, self._tell, self._head_seconds)
+                await serve(client, self.connect, self._tell, self._head_seconds)
         finally:
             self._free.release()
 
-    async def reach(self, host: str, port: int) -> tuple[str, socket.socket]:
+    async def connect(self, host: str, port: int) -> tuple[str, socket.socket]:
         """The name as it was judged, and a socket connected to it. Raises Refused, or Unreachable."""
         name = self._rules.name(host, port)
         if not self._rules.lists(name):

@@ -170,7 +170,7 @@ class DirectoryTree(Generic[State, Fact]):
                 if time.monotonic() >= until:
                     return False
                 _, depth, _, path, state, deep = heapq.heappop(self._queue)
-                self._visit(path, depth, state, deep)
+                self._scan(path, depth, state, deep)
             return True
         finally:
             os.close(self._fd)
@@ -227,7 +227,7 @@ class DirectoryTree(Generic[State, Fact]):
         if not whole or (self._beyond and len(self._directories) < self._most):
             self._look_at_all()
 
-    def _visit(self, path: str, depth: int, state: State, deep: bool) -> None:
+    def _scan(self, path: str, depth: int, state: State, deep: bool) -> None:
         """``deep``: what is known below it is looked at as well."""
         known = self._directories.get(path)
         if known is None and len(self._directories) >= self._most:

@@ -60,7 +60,7 @@ class Lanes(Protocol):
         """Of a request of either era. Raises what ``error`` reads."""
         ...
 
-    async def heed(self, message: Message) -> None:
+    async def handle(self, message: Message) -> None:
         """A notification of the handshake era."""
         ...
 
@@ -139,7 +139,7 @@ class Conversation:
                 if str(request["id"]) == wanted and request["method"] != "initialize":
                     self._give_up(task)
         elif message["method"] == INITIALIZED:
-            self._notice(self._heed(message))
+            self._notice(self._handle(message))
 
     async def quiet(self) -> None:
         """Returns when no request is under way."""
@@ -178,14 +178,14 @@ class Conversation:
         self._notices.add(task)
         task.add_done_callback(self._notices.discard)
 
-    async def _heed(self, message: Message) -> None:
+    async def _handle(self, message: Message) -> None:
         """That lists change is heard from now on, and told once there are lanes."""
         who = self._shaken
         if who and self._lanes is None and self._unheard and not who.caller.lists:
             with suppress(AiSessionError):
                 who.caller.lists.append(await who.caller.watch_changes("", "", LISTS))
         if self._lanes:
-            await self._lanes.heed(message)
+            await self._lanes.handle(message)
         elif self._unheard or self._opening:
             self._unheard.append(message)
 
@@ -264,7 +264,7 @@ class Conversation:
                 with suppress(Exception):  # it was answered
                     await lanes.result(Exchange(self._send), message["method"], message.get("params"))
             else:
-                self._notice(lanes.heed(message))
+                self._notice(lanes.handle(message))
         self._lanes = lanes
         return lanes
 

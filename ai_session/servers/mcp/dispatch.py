@@ -76,7 +76,7 @@ class Lanes:
         self._handshake: ServerRunner[Caller] | None = None
         self._questions = Questions(send)
 
-    async def heed(self, message: Message) -> None:
+    async def handle(self, message: Message) -> None:
         """A notification of the handshake era."""
         if self._handshake:
             await self._handshake.on_notify(Way(self._send), message["method"], message.get("params"))

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ccswarm.brains.base import Assignment, CallTool, Finish, Step, Think, Thinking, WorkerContext
-from ccswarm.brains.cli import diagnosis as troubles
+from ccswarm.brains.cli import diagnosis as diagnosis
 from ccswarm.brains.cli import programs, prompts
 from ccswarm.brains.cli.events import Reading
 from ccswarm.brains.cli.settings import CliSettings, settings_of
@@ -175,7 +175,7 @@ class Program:
             put(directory, {programs.PROMPT: prompt, **launch.files}, 0o600)
             if mends:
                 with contextlib.suppress(WorkRefused, ValueError, AttributeError, OSError):
-                    programs.mend_gemini(directory, session)  # what it kept may be anything by now
+                    programs.repair_gemini(directory, session)  # what it kept may be anything by now
 
         facts = {
             "command": list(launch.command),
@@ -220,7 +220,7 @@ class Program:
     async def _opened_ended(self, flow: Flow, outcome: CallOutcome) -> list[Step]:
         if not outcome.ok:
             self._open = ""
-            return [Finish("failed", troubles.of_terminal(self._settings.program, outcome))]
+            return [Finish("failed", diagnosis.of_terminal(self._settings.program, outcome))]
         facts = {"program": self._settings.program, "server": self._given.shell, "session": self._open}
         await _tell(flow, "program.started", **facts, resumed=bool(self.session))
         command = shlex.join([sys.executable, "-P", "-m", "ccswarm", "guest-program"])
@@ -255,10 +255,10 @@ class Program:
             return [self._finish()]
         if _killed(facts):
             if facts.get("gone") == "never came" and (self._run.get("exit_code") is not None or not self.session):
-                return [Finish("failed", troubles.of_keeper(self._settings.program, self._run))]
+                return [Finish("failed", diagnosis.of_keeper(self._settings.program, self._run))]
             return self._go_on(self._restarts >= self._settings.restarts)
-        if why := troubles.of_end(self._settings.program, facts):
-            if not (self._resumed and troubles.FORGOTTEN in why):
+        if why := diagnosis.of_end(self._settings.program, facts):
+            if not (self._resumed and diagnosis.FORGOTTEN in why):
                 return [Finish("failed", why)]
             self.session, self._ended = "", {"gone": "forgot"}
             return self._go_on(self._restarts >= self._settings.restarts)

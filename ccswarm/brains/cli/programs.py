@@ -199,7 +199,7 @@ def other(given: Given) -> Launch:
     return Launch(filled, {}, {CONFIG: _json_config(given)})
 
 
-def mend_gemini(directory: Path, session: str) -> None:
+def repair_gemini(directory: Path, session: str) -> None:
     """What gemini keeps of a session is told twice when it resumes, which its API refuses: each tool's result stands
     with its call and again as a line of its own. The latter are taken out, of the files in its private home. Raises
     WorkRefused, ValueError, OSError where these are no such files."""

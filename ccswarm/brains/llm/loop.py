@@ -160,7 +160,7 @@ class LlmThinking:
         await self._tell_where(flow, outcome)
         facts = outcome.structured or {"error": {"kind": "internal", "message": f"{outcome.code}: {outcome.message}"}}
         if error := facts.get("error"):
-            return await self._trouble(flow, error)
+            return await self._model_failed(flow, error)
         self._asked = self._tries = self._tightened = 0
         self._cut_short = facts["finish"] == "length"
         turn = self.conversation.add(facts["response"], facts["text"], [self._named(call) for call in facts["calls"]])
@@ -363,7 +363,7 @@ class LlmThinking:
         if self.todo:
             yield "Your list: " + "; ".join(f"{one['text']} ({one['status']})" for one in self.todo)
 
-    async def _trouble(self, flow: Flow, error: Mapping[str, Any]) -> Sequence[Step]:
+    async def _model_failed(self, flow: Flow, error: Mapping[str, Any]) -> Sequence[Step]:
         """No answer came: a pause, a shorter conversation, another model, or the end."""
         kind, message, model = str(error["kind"]), str(error["message"]), self._models[self._model]
         if kind == "too_long" and self._tightened < MOST_TIGHTENED:

@@ -62,7 +62,7 @@ def read_message(line: bytearray, length: int, *, first: bool = False) -> Sessio
         if not line.lstrip().startswith(b"{"):
             return None
         try:
-            read = from_json(_mended(line))
+            read = from_json(_repaired(line))
         except ValueError as error:
             return _refusal(line, f"the answer is not JSON: {error}")
     try:
@@ -72,7 +72,7 @@ def read_message(line: bytearray, length: int, *, first: bool = False) -> Sessio
         return _error(cast("dict[str, Any]", read)["id"], "the answer is not a JSON-RPC message") if is_answer else None
 
 
-def _mended(line: bytearray) -> bytes:
+def _repaired(line: bytearray) -> bytes:
     """With U+FFFD for what is no character: halves of surrogate pairs, bytes that are not UTF-8."""
     text = line.decode(errors="replace").encode()
     return _SURROGATES.sub(lambda found: rb"\ufffd" if found[1] else found[0], text)

@@ -131,7 +131,7 @@ class McpToolClient:
                 clock = asyncio.timeout(seconds)
                 try:
                     async with clock:
-                        result = await connection.call_tool(name, arguments, meta, _telling(on_progress))
+                        result = await connection.call_tool(name, arguments, meta, _progress_callback(on_progress))
                 except TimeoutError:
                     if not clock.expired():
                         raise
@@ -318,7 +318,7 @@ def _read(starting: asyncio.Task[Connection]) -> None:
         starting.exception()
 
 
-def _telling(on_progress: OnProgress | None) -> ProgressFnT | None:
+def _progress_callback(on_progress: OnProgress | None) -> ProgressFnT | None:
     if on_progress is None:
         return None
 

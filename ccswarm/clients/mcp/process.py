@@ -204,9 +204,9 @@ def command_of(settings: ServerSettings, env: Mapping[str, str]) -> list[str]:
     elif not Path(directory).is_dir():
         problem = f"no directory {directory}"
     elif which(where, path=env.get("PATH", os.defpath)) is None:
-        beside = which(where, path=os.path.dirname(sys.executable))
-        problem = "" if beside else f"no program {program!r}"
-        words[:1] = [beside or program]
+        sibling = which(where, path=os.path.dirname(sys.executable))
+        problem = "" if sibling else f"no program {program!r}"
+        words[:1] = [sibling or program]
     if problem:
         raise ServerUnavailable(f"server {settings.name} cannot be started: {problem}", suggestion=suggestion)
     return words

@@ -93,10 +93,10 @@ def harden() -> None:
         logger = logging.getLogger(name)
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
-    logging.getLogger("dbos").addFilter(_worth_telling)
+    logging.getLogger("dbos").addFilter(_worth_logging)
 
 
-def _worth_telling(record: logging.LogRecord) -> bool:
+def _worth_logging(record: logging.LogRecord) -> bool:
     """What ended in the moment in which it was cancelled is cancelled, and dbos calls that an error."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, DBOSAwaitedWorkflowCancelledError | DBOSWorkflowCancelledError)

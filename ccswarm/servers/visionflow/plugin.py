@@ -240,7 +240,7 @@ class Visionflow:
             dict[asyncio.Task[Any], VisionFlowConnection](),
         )
 
-        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
             assert task
             try:
@@ -264,7 +264,7 @@ class Visionflow:
         await swarms.open()
         try:
             try:
-                server = await asyncio.start_server(talk, host, port, limit=1 << 16)
+                server = await asyncio.start_server(converse, host, port, limit=1 << 16)
             except OSError as error:
                 raise OperatorError(
                     f"{host} port {port} cannot be listened at: {error.strerror or error}",

@@ -111,13 +111,13 @@ class Files:
         if kept.id in self._removed:
             return
         file = self._directory / f"{kept.id}.json"
-        beside = file.with_suffix(".new")
-        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        temporary = file.with_suffix(".new")
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as stream:
             stream.write(kept.model_dump_json(exclude_defaults=True).encode())
             stream.flush()
             os.fsync(stream.fileno())
-        beside.replace(file)
+        temporary.replace(file)
 
     def remove(self, swarm_id: str) -> None:
         """A second time does nothing."""

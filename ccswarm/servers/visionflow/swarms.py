@@ -44,7 +44,7 @@ class Swarms:
         self._files = Files(self._app.state_directory, self._app.settings.engine.retention_days)
         self._kept: dict[str, StoredSwarm] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._seats: dict[str, AgentLoop] = {}
+        self._loops: dict[str, AgentLoop] = {}
         self._work = Work(self._app, self._files, self._last)
         self._reviving: asyncio.Task[None] | None = None
         self.engine = self._app.engine
@@ -64,7 +64,7 @@ class Swarms:
             self._reviving.cancel()
             await asyncio.gather(self._reviving, return_exceptions=True)
         await self._work.close()
-        await asyncio.gather(*(seat.end() for seat in self._seats.values()))
+        await asyncio.gather(*(agent_loop.end() for agent_loop in self._loops.values()))
 
     async def _revive(self) -> None:
         turns = asyncio.Semaphore(AT_ONCE)
@@ -72,8 +72,8 @@ class Swarms:
         async def again(kept: StoredSwarm, member: Member) -> None:
             async with turns:
                 if not member.ended:
-                    seat = self._seats[member.id] = self._seat(kept, member)
-                    await asyncio.gather(seat.ready(), return_exceptions=True)
+                    agent_loop = self._loops[member.id] = self._new_loop(kept, member)
+                    await asyncio.gather(agent_loop.ready(), return_exceptions=True)
 
         living = [(kept, member) for kept in self._kept.values() for member in kept.living()]
         await asyncio.gather(*(again(kept, member) for kept, member in living))
@@ -98,13 +98,13 @@ class Swarms:
                 return kept, kept.tasks[task_id]
         raise Fault(TASK_NOT_FOUND, "taskId", f"There is no task {task_id[:80]!r}")
 
-    def seat(self, member: Member) -> AgentLoop | None:
+    def loop_of(self, member: Member) -> AgentLoop | None:
         """The loop of an agent; None where it is not started yet, or no more."""
-        return self._seats.get(member.id)
+        return self._loops.get(member.id)
 
     def active(self, kept: StoredSwarm) -> list[Member]:
         """The agents that can be given work now."""
-        return [one for one in kept.living() if (seat := self._seats.get(one.id)) and seat.alive]
+        return [one for one in kept.living() if (agent_loop := self._loops.get(one.id)) and agent_loop.alive]
 
     def types(self) -> list[str]:
         """Those of the protocol, and others that are configured."""
@@ -151,15 +151,15 @@ class Swarms:
                 capabilities=[one for one in template.capabilities if one in capabilities or not capabilities],
                 spawned=time.time(),
             )
-            seat = self._seat(kept, member)
+            agent_loop = self._new_loop(kept, member)
             try:
-                await seat.ready()
-                kept.members[member.id], self._seats[member.id] = member, seat
+                await agent_loop.ready()
+                kept.members[member.id], self._loops[member.id] = member, agent_loop
                 self._files.write(kept)
             except BaseException as error:
                 kept.members.pop(member.id, None)
-                self._seats.pop(member.id, None)
-                await seat.end()
+                self._loops.pop(member.id, None)
+                await agent_loop.end()
                 if isinstance(error, SwarmError):
                     advice = f"; {error.suggestion}" if error.suggestion else ""
                     raise Fault(SPAWN_FAILED, "type", error.message + advice) from None
@@ -180,7 +180,7 @@ class Swarms:
             key=lambda one: (not one.takes_words, -len(wanted & set(one.capabilities)), here.count(one.name)),
         )
 
-    def _seat(self, kept: StoredSwarm, member: Member) -> AgentLoop:
+    def _new_loop(self, kept: StoredSwarm, member: Member) -> AgentLoop:
         async def check() -> None:
             loaded = await self._loaded()
             agent = agent_of(loaded.settings, member)
@@ -260,8 +260,8 @@ class Swarms:
             used = [task for task in own if (share := task.shares.get(member.handle)) is None or share.calls]
             ran = [run for task in used for run in task.runs]
             await close_sessions(self._app, shell, kept.directory, loaded.sources, member.handle, ran)
-        if seat := self._seats.pop(member.id, None):
-            await seat.end()
+        if agent_loop := self._loops.pop(member.id, None):
+            await agent_loop.end()
 
     async def look(self, kept: StoredSwarm) -> dict[str, RunStatus]:
         """By id how all its tasks are; what is over is noted for good."""

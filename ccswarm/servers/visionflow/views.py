@@ -66,9 +66,9 @@ def agent_facts(swarms: Swarms, kept: StoredSwarm, member: Member, statuses: Sta
     """One of ``agent_list``."""
     own = [task for task in kept.tasks.values() if member.id in task.members or member.handle in task.shares]
     active = sum(member.id in task.members and not statuses[task.id].over for task in own)
-    seat = swarms.seat(member)
-    alive = seat is not None and seat.alive and not member.ended
-    waiting = "starting" if seat is None or not seat.problem else "stopped"
+    agent_loop = swarms.loop_of(member)
+    alive = agent_loop is not None and agent_loop.alive and not member.ended
+    waiting = "starting" if agent_loop is None or not agent_loop.problem else "stopped"
     status = "terminated" if member.ended else waiting if not alive else "busy" if active else "active"
     facts: Facts = {
         "id": member.id,
@@ -97,7 +97,7 @@ def agent_facts(swarms: Swarms, kept: StoredSwarm, member: Member, statuses: Sta
         "topology_position": position,
         "coordination_role": "coordinator" if member.id == hub else "member",
     }
-    problem = {"problem": seat.problem} if seat and seat.problem else {}
+    problem = {"problem": agent_loop.problem} if agent_loop and agent_loop.problem else {}
     return {**facts, "metadata": {**about, **problem}}
 
 

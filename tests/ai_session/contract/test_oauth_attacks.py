@@ -15,7 +15,7 @@ import pytest
 from ai_session.config.settings import OauthSettings
 from ai_session.http.oauth import clients, users
 from ai_session.http.oauth.authority import PER_MINUTE
-from ai_session.http.oauth.authorize import MAX_VISITS
+from ai_session.http.oauth.authorize import MAX_PENDING
 from tests.ai_session.contract.oauth_world import (
     CALLBACK,
     PASSWORD,
@@ -426,7 +426,7 @@ async def test_a_crowd_of_visits_makes_no_visit_of_a_known_browser_end(front: Fr
     async with Browser(front, "192.0.2.1") as alice:
         await alice.sign_in(request_for(client["client_id"], Pkce()))
         page = await alice.http.get(request_for(client["client_id"], Pkce()))
-        for number in range(MAX_VISITS + 5):
+        for number in range(MAX_PENDING + 5):
             async with front.client(f"198.51.{number // 200}.{number % 200}") as http:
                 assert (await http.get(request_for(client["client_id"], Pkce()))).status_code == 200
         assert (await alice.send(page, "sign-in", name="alice", password=PASSWORD)).status_code == 200

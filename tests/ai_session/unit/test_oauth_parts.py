@@ -25,7 +25,7 @@ from ai_session.http.oauth.pages import STYLE, STYLE_HASH, page
 from ai_session.http.oauth.redirects import NEVER, Redirects, is_on_this_machine
 from ai_session.http.oauth.scopes import SCOPES, USUAL, known
 from ai_session.http.oauth.store import Refused
-from ai_session.http.oauth.tries import Attempter, cookie_for, name_in, source_of, trying, visitor_with
+from ai_session.http.oauth.tries import Attempter, attempter_of_cookie, cookie_for, name_in, source_of, trying
 from ai_session.http.oauth.users import CODE_SECONDS, NOBODY, TerminalCode
 from ai_session.sessions import ownership
 
@@ -227,11 +227,11 @@ def test_a_try_that_is_refused_counts_against_nobody() -> None:
 @given(st.text(max_size=500))
 def test_any_cookie_is_read_and_none_but_the_right_one_believed(cookie: str) -> None:
     assert isinstance(name_in(cookie), str)
-    assert visitor_with(cookie, "scrypt$x", 1000.0) is None
+    assert attempter_of_cookie(cookie, "scrypt$x", 1000.0) is None
     right = cookie_for("alice", "scrypt$x", 1000.0)
     assert name_in(right) == "alice"
-    assert visitor_with(right, "scrypt$x", 1000.0)
-    assert visitor_with(right, "scrypt$y", 1000.0) is None
+    assert attempter_of_cookie(right, "scrypt$x", 1000.0)
+    assert attempter_of_cookie(right, "scrypt$y", 1000.0) is None
 
 
 @given(st.text(max_size=300))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.brains.cli.programs import mend_gemini
+from ccswarm.brains.cli.programs import repair_gemini
 from ccswarm.errors import WorkRefused
 from ccswarm.system.confined_files import begin, entered, put, walked
 
@@ -103,10 +103,10 @@ def test_what_a_program_kept_is_changed_only_where_it_kept_it(inside: Path) -> N
     before = outside(inside)
     (kept.parent / "session-2.jsonl").symlink_to(inside.parent / "outside/key")
     (inside / "gemini/.gemini/tmp/y").symlink_to(inside.parent / "outside")
-    mend_gemini(inside, "s")
+    repair_gemini(inside, "s")
     assert kept.read_text() == '{"sessionId": "s"}\n'
     assert outside(inside) == before
     with (kept.parent / "session-3.jsonl").open("w") as file:
         file.truncate(1 << 30)
     with pytest.raises(WorkRefused):
-        mend_gemini(inside, "s")
+        repair_gemini(inside, "s")

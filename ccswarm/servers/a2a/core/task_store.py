@@ -201,11 +201,11 @@ class Tasks:
         task.updated = time.time()
         text = json.dumps(asdict(task))
         file = self._directory / f"{task.id}.json"
-        beside = file.with_suffix(".new")
-        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        temporary = file.with_suffix(".new")
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "w") as stream:
             stream.write(text)
-        beside.replace(file)
+        temporary.replace(file)
         self._chars[task.id] = len(text)
 
     @contextmanager

@@ -92,12 +92,12 @@ async def asked(
     files = [*loaded.sources, service.kept(app, run, _text(settings, tools=tools))] if loaded.path else []
     await service.submit(app, settings, workbench.directory(".", loaded), files, run, origin=Origin.SERVER)
     workbench.begun.add(run)
-    telling = asyncio.create_task(_tell(app, run))
+    reporting = asyncio.create_task(_tell(app, run))
     try:
         await _over(app, run)
-        await telling
+        await reporting
     finally:
-        telling.cancel()
+        reporting.cancel()
     facts = await facts_of(app.engine, run)
     return [_said(one, run, facts["tasks"][_task_id(task, one)]) for one in thinkers]
 

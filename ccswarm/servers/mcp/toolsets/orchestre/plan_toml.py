@@ -29,7 +29,7 @@ TYPES = {
 CHANGING = ("build", "check")
 """Kinds after which the repository's tests must hold."""
 
-VISITS = 2
+ROUNDS = 2
 """How often an agent that thinks may try until they do."""
 
 MOST_TEXT = 12_000
@@ -130,5 +130,5 @@ def _task(task: Mapping[str, Any], agent: AgentSettings, requirements: str, gate
     facts = {"priority": task["priority"] if task.get("priority") in PRIORITIES else "medium", "needs": needs}
     made = service.task_in_words(swarm_id(str(task["id"])), text[:MOST_TEXT], agent, **facts)
     gates = [{"command": gate}] if gate and _kind(task) in CHANGING and not missing_for_gates(agent, shell) else []
-    tried = {"visits": VISITS} if gates and agent.brain != service.PLAYBOOK else {}
+    tried = {"visits": ROUNDS} if gates and agent.brain != service.PLAYBOOK else {}
     return {**made.model_dump(mode="json", exclude_defaults=True), **tried, "gates": gates}
