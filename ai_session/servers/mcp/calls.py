@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentwire.json_lines import Message
 from agentwire.mcp.first_answers import ENVELOPE_CAPABILITIES, ENVELOPE_CLIENT, ENVELOPE_VERSION, MODERN_VERSION
+from ai_session import __version__
 from ai_session.errors import UnknownTool
 from ai_session.models import Answer, Question, ToolCall, ToolResult
 from ai_session.servers.mcp.caller import Caller, call_of, scrub
@@ -31,6 +32,12 @@ WHOLE_RESULTS = frozenset((*FORM_VERSIONS, MODERN_VERSION))
 
 ENVELOPE = (ENVELOPE_VERSION, ENVELOPE_CAPABILITIES, ENVELOPE_CLIENT)
 RESERVED = "io.modelcontextprotocol/"
+CAPABILITIES = {"elicitation": {"form", "url"}, "sampling": {"context", "tools"}}
+"""Parts of what a client can do, all without members."""
+
+NAME, TITLE = "ai-session", "AI Session"
+STAMP: Message = {"io.modelcontextprotocol/serverInfo": {"name": NAME, "title": TITLE, "version": __version__}}
+"""What the SDK adds beside a result since 2026-07-28."""
 
 CALL_ID = "ai-session/call_id"
 ERROR = "ai-session/error"
@@ -78,8 +85,7 @@ class Who:
 
 def meta_in(params: Message | None) -> Message:
     """What is said beside a request."""
-    meta: Any = (params or {}).get("_meta")
-    return meta if isinstance(meta, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+    return object_in((params or {}).get("_meta")) or {}
 
 
 def name_in(info: Any) -> str:
@@ -89,8 +95,8 @@ def name_in(info: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class CallRequest:
-    """A call on a pipe, as ``caller.Asking`` has it."""
+class PipeRequest:
+    """A request on a pipe, as ``trace.Asking`` has it."""
 
     protocol_version: str
     request_id: int | str | None
@@ -113,14 +119,47 @@ def needs_no_model(version: str, params: Message | None) -> bool:
     """Whether the SDK's models of a call would only copy its parameters, and those of its result the result."""
     if version not in WHOLE_RESULTS or params is None or not params.keys() <= {"name", "arguments", "_meta"}:
         return False
-    name, arguments, meta = params.get("name"), params.get("arguments", {}), params.get("_meta", {})
-    if not (isinstance(name, str) and isinstance(arguments, dict) and isinstance(meta, dict)):
+    name, arguments = params.get("name"), object_in(params.get("arguments", {}))
+    if arguments is None or not (isinstance(name, str) and name.isascii() and all(map(str.isascii, arguments))):
         return False
-    token = meta.get("progressToken", 0)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    names: list[str] = [*arguments, *meta]  # pyright: ignore[reportUnknownArgumentType]
-    if not (name.isascii() and all(map(str.isascii, names)) and type(token) in (str, int)):  # pyright: ignore[reportUnknownArgumentType]
+    return is_plain_meta(params.get("_meta", {}))
+
+
+def is_plain_meta(value: Any) -> bool:
+    """Whether the SDK's models would only copy what stands beside the parameters of a request."""
+    meta = object_in(value)
+    if meta is None or type(meta.get("progressToken", 0)) not in (str, int) or not all(map(str.isascii, meta)):
         return False
-    return not any(key.startswith(RESERVED) and key not in ENVELOPE for key in names[len(arguments) :])  # pyright: ignore[reportUnknownArgumentType]
+    return not any(name.startswith(RESERVED) and name not in ENVELOPE for name in meta)
+
+
+def is_plain_envelope(meta: Message) -> bool:
+    """Whether a request since 2026-07-28 says who asks as the SDK surely takes it."""
+    client = object_in(meta.get(ENVELOPE_CLIENT, {"name": "", "version": ""}))
+    if meta[ENVELOPE_VERSION] != MODERN_VERSION or client is None:
+        return False
+    if not {"name", "version"} <= client.keys() <= {"name", "version", "title", "description", "websiteUrl"}:
+        return False
+    capabilities = object_in(meta.get(ENVELOPE_CAPABILITIES))
+    if capabilities is None or not all(type(value) is str and value.isascii() for value in client.values()):
+        return False
+    return all(_is_plain_capability(name, object_in(given)) for name, given in capabilities.items())
+
+
+def _is_plain_capability(name: str, given: Message | None) -> bool:
+    if given is None or not all(map(str.isascii, given)):
+        return False
+    if name in CAPABILITIES:
+        return given.keys() <= CAPABILITIES[name] and all(part == {} for part in given.values())
+    if name == "roots":
+        return given.keys() <= {"listChanged"} and type(given.get("listChanged", False)) is bool
+    # Each of these is an object whose members are whatever they are.
+    return name in ("experimental", "extensions") and all(type(part) is dict for part in given.values())
+
+
+def object_in(value: Any) -> Message | None:
+    """The same, where it is an object of JSON."""
+    return value if isinstance(value, dict) else None  # pyright: ignore[reportUnknownVariableType]
 
 
 def envelope_of(meta: Message) -> str:
@@ -133,7 +172,7 @@ async def call_with(
     who: Who, request_id: int | str | None, params: Message, asker: Asker | None
 ) -> tuple[ToolCall, ToolResult]:
     """Makes a call for which ``needs_no_model``. Raises Unanswerable for a tool that there is not."""
-    request = CallRequest(who.version, request_id, params)
+    request = PipeRequest(who.version, request_id, params)
     call = call_of(request, who.caller.principal, params["name"], params.get("arguments", {}))
     try:
         return call, await who.caller.call(call, asker)

@@ -19,28 +19,31 @@ from ai_session.errors import AiSessionError
 from ai_session.servers.mcp.caller import Caller
 from ai_session.servers.mcp.calls import (
     CALL,
-    CALL_ID,
     FORM_VERSIONS,
     HANDSHAKE_VERSION,
     INTERNAL_ERROR,
+    STAMP,
+    PipeRequest,
     ReturnedForm,
     Unanswerable,
     Who,
     call_with,
     envelope_of,
+    is_plain_envelope,
+    is_plain_meta,
     meta_in,
+    meta_of,
     name_in,
     needs_no_model,
     shown,
 )
+from ai_session.servers.mcp.listening import LISTEN, listen, needs_no_sdk
+from ai_session.servers.mcp.listing import LIST_TOOLS, listed, needs_no_page
 from ai_session.sessions.changes import LISTS
 
 if TYPE_CHECKING:
     from ai_session.gate.api import Asker
     from ai_session.models import Answer, Question, ToolResult
-
-LISTEN = "subscriptions/listen"
-"""Answered when it ends; until then it tells of nothing that was not asked for."""
 
 INITIALIZED = "notifications/initialized"
 
@@ -52,9 +55,6 @@ log = logging.getLogger(__name__)
 
 class Lanes(Protocol):
     """What the SDK does of a conversation."""
-
-    stamp: Message
-    """What it adds beside a result since 2026-07-28."""
 
     async def result(self, exchange: Exchange, method: str, params: Message | None) -> Message:
         """Of a request of either era. Raises what ``error`` reads."""
@@ -117,6 +117,8 @@ class Conversation:
         self._lanes: Lanes | None = None
         self._opening: asyncio.Task[Lanes] | None = None
         self._unheard: list[Message] = []
+        self.called = asyncio.Event()
+        """Set once a first call was answered."""
 
     def receive(self, message: Message, answer: Message | None = None) -> None:
         """Begin one request, heed a notification, or take an answer to what was asked. ``answer``: what the client was
@@ -142,9 +144,9 @@ class Conversation:
             self._notice(self._handle(message))
 
     async def quiet(self) -> None:
-        """Returns when no request is under way."""
-        while self._requests:
-            await asyncio.wait(self._requests)
+        """Returns when no request is under way but for streams."""
+        while tasks := [task for task, request in self._requests.items() if request["method"] != LISTEN]:
+            await asyncio.wait(tasks)
 
     async def settle(self) -> None:
         """The client will send no more: questions are still answered, calls are given up."""
@@ -210,22 +212,37 @@ class Conversation:
             # A callback at its end would take a pass of the loop of its own.
             if task:
                 self._requests.pop(task, None)
+            if method == CALL:
+                self.called.set()
 
     async def _result(self, exchange: Exchange, method: str, params: Message | None) -> Message:
-        who = self._shaken
-        meta, envelope = meta_in(params), ""
-        if method == CALL and ENVELOPE_VERSION in meta:
-            envelope = envelope_of(meta)  # who asks again as in a call that was answered is known
-            who = self._enveloped[1] if self._enveloped and self._enveloped[0] == envelope else None
-        if who and method == CALL and self._registry is None and needs_no_model(who.version, params):
+        if method not in (CALL, LISTEN, LIST_TOOLS) or self._registry is not None:
+            who, envelope = None, ""
+        elif ENVELOPE_VERSION in (meta := meta_in(params)):
+            envelope = envelope_of(meta)
+            who = self._named(meta, envelope)
+        else:
+            who, envelope = self._shaken, ""
+        if who and method == CALL and not (envelope and who.knows_tasks) and needs_no_model(who.version, params):
             return await self._call(who, exchange, params or {})
+        if who and method == LIST_TOOLS and needs_no_page(who.version, params):
+            return await listed(who)
+        if who and method == LISTEN and envelope and needs_no_sdk(params) and is_plain_meta(meta_in(params)):
+            return await self._listen(who, exchange, params or {})
         result = await (await self.opened()).result(exchange, method, params)
         if method == "initialize":
             self._shake(params or {}, result)
         elif envelope:
-            said = Who.in_envelope(meta, self._caller)
-            self._enveloped = None if said.knows_tasks else (envelope, said)
+            self._enveloped = envelope, Who.in_envelope(meta_in(params), self._caller)
         return result
+
+    def _named(self, meta: Message, envelope: str) -> Who | None:
+        """Who says so of itself in a request, where that is in order for sure, or was found to be."""
+        if self._enveloped is None or self._enveloped[0] != envelope:
+            if not is_plain_envelope(meta):
+                return None
+            self._enveloped = envelope, Who.in_envelope(meta, self._caller)
+        return self._enveloped[1]
 
     async def _call(self, who: Who, exchange: Exchange, params: Message) -> Message:
         asker: Asker | None = None
@@ -234,16 +251,27 @@ class Conversation:
         elif who.shows_forms and who.version in FORM_VERSIONS:
             asker = Form(self, exchange)
         call, result = await call_with(who, exchange.request_id, params, asker)
-        lanes = await self.opened() if who.modern else None
-        if lanes and result.question:
-            given = lanes.asked(who.version, result, {CALL_ID: call.call_id})
+        if who.modern and result.question:
+            given = (await self.opened()).asked(who.version, result, meta_of(call, result))
         else:
             given = shown(call, result)
-        if lanes:
-            given["_meta"] |= lanes.stamp
+        if who.modern:
+            given["_meta"] |= STAMP
         else:
             del given["resultType"]
         return given
+
+    async def _listen(self, who: Who, exchange: Exchange, params: Message) -> Message:
+        request = PipeRequest(who.version, exchange.request_id, params, LISTEN)
+
+        async def tell(method: str, said: Message) -> None:
+            exchange.send({"jsonrpc": "2.0", "method": method, "params": said})
+
+        try:
+            result = await listen(who.caller, request, params["notifications"], tell)
+        except AiSessionError:
+            return await (await self.opened()).result(exchange, LISTEN, params)  # which says so in the SDK's words
+        return {"_meta": result["_meta"] | STAMP, "resultType": "complete"}
 
     def _shake(self, params: Message, result: Message) -> None:
         caller = self._caller.named(name_in(params.get("clientInfo")))

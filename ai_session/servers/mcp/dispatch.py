@@ -25,7 +25,7 @@ from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
 from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
 from mcp.shared.transport_context import TransportContext
-from mcp_types import PROTOCOL_VERSION_META_KEY, SERVER_INFO_META_KEY
+from mcp_types import PROTOCOL_VERSION_META_KEY
 from mcp_types.methods import serialize_server_result
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
@@ -36,9 +36,10 @@ from ai_session.servers.mcp import completion, prompts, resources, subscriptions
 from ai_session.servers.mcp import tasks as mcp_tasks
 from ai_session.servers.mcp import tools as mcp_tools
 from ai_session.servers.mcp.caller import Caller, Callers
-from ai_session.servers.mcp.calls import CALL, FORM_VERSIONS, name_in
+from ai_session.servers.mcp.calls import CALL, FORM_VERSIONS, NAME, TITLE, name_in
 from ai_session.servers.mcp.conversation import Exchange
 from ai_session.servers.mcp.elicitation import HandshakeForm, Questioning, Questions, answerable, to_be_answered
+from ai_session.servers.mcp.listing import CACHE_MS
 
 INSTRUCTIONS = """\
 ai-session runs commands in real, persistent terminals. A session is one shell that stays alive between calls: cd, \
@@ -65,11 +66,8 @@ sessions for things that run side by side, such as a server and its tests. close
 class Lanes:
     """What the SDK does of one client's conversation, in lanes of either era."""
 
-    stamp: Message
-
     def __init__(self, caller: Caller, send: Callable[[Message], None], server: Server[Any] | None = None) -> None:
         """``server``: of something else than the gate's tools."""
-        self.stamp = STAMP
         self._server = server or SERVER
         self._caller = caller
         self._send = send
@@ -210,9 +208,9 @@ def make_server(
     """All that is served of MCP. What ``lifespan`` gives is what ``caller_of`` asks who makes a request."""
     tasks = mcp_tasks.CommandTasks()
     server: Server[Any] = AnnouncingServer(
-        "ai-session",
+        NAME,
         version=__version__,
-        title="AI Session",
+        title=TITLE,
         instructions=INSTRUCTIONS,
         lifespan=lifespan,
         cache_hints={"tools/list": CacheHint(ttl_ms=CACHE_MS), "server/discover": CacheHint(ttl_ms=CACHE_MS)},
@@ -226,9 +224,7 @@ def make_server(
     return server
 
 
-CACHE_MS = 60_000
 SERVER = make_server()
-STAMP: Message = {SERVER_INFO_META_KEY: SERVER.server_info_stamp}
 ASSUMED_HANDSHAKE = {
     "protocolVersion": LATEST_HANDSHAKE_VERSION,
     "capabilities": {},

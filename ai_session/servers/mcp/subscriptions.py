@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import anyio
@@ -14,34 +14,31 @@ from mcp.server.connection import Connection
 from mcp.server.lowlevel import Server
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import (
-    SUBSCRIPTION_ID_META_KEY,
-    ResourcesListChanged,
-    ResourceUpdated,
-    ServerEvent,
-    ToolsListChanged,
-    event_to_notification,
-)
+from mcp.shared.subscriptions import ResourcesListChanged, ToolsListChanged, event_to_notification
 from mcp_types import (
     INVALID_PARAMS,
     EmptyResult,
     NotificationParams,
+    ResourceListChangedNotification,
+    ResourceUpdatedNotification,
     SubscribeRequestParams,
-    SubscriptionFilter,
     SubscriptionsAcknowledgedNotification,
-    SubscriptionsAcknowledgedNotificationParams,
     SubscriptionsListenRequestParams,
     SubscriptionsListenResult,
+    ToolListChangedNotification,
     UnsubscribeRequestParams,
 )
 
+from agentwire.json_lines import Message
 from ai_session.errors import AiSessionError
 from ai_session.gate.api import Watched
 from ai_session.servers.mcp import tasks
 from ai_session.servers.mcp.caller import AGENT, RUN, caller_of, claim
 from ai_session.servers.mcp.gate_calls import Context, asked, missing, refusal
-from ai_session.servers.mcp.uris import Part, ResourceAddress, place_of
-from ai_session.sessions.changes import KINDS, LISTS, Change, Kind
+from ai_session.servers.mcp.listening import LISTEN, RESOURCES, updated
+from ai_session.servers.mcp.listening import listen as stream_changes
+from ai_session.servers.mcp.uris import ResourceAddress, place_of
+from ai_session.sessions.changes import KINDS, LISTS, Kind
 
 MAX_URIS = 1000
 """One client may subscribe to so many at once."""
@@ -52,32 +49,22 @@ READING = frozenset({"sessions:read", "admin"})
 STATE = "ai-session/subscriptions"
 GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, ConnectionError)
 
-TOUCHED: dict[Part, frozenset[Kind]] = {
-    "list": frozenset({"list", "state"}),
-    "info": frozenset({"state"}),
-    "screen": frozenset({"state", "output"}),
-    "output": frozenset({"output"}),
-    "recording": frozenset({"output"}),
+NOTICES: Mapping[
+    str,
+    type[
+        SubscriptionsAcknowledgedNotification
+        | ToolListChangedNotification
+        | ResourceListChangedNotification
+        | ResourceUpdatedNotification
+    ],
+] = {
+    "notifications/subscriptions/acknowledged": SubscriptionsAcknowledgedNotification,
+    "notifications/tools/list_changed": ToolListChangedNotification,
+    "notifications/resources/list_changed": ResourceListChangedNotification,
+    "notifications/resources/updated": ResourceUpdatedNotification,
 }
-"""Which changes make which resource another one."""
 
 log = logging.getLogger(__name__)
-
-
-def touches(change: Change, place: ResourceAddress) -> bool:
-    """Whether what is at ``place`` may be another after this change."""
-    if change.kind not in TOUCHED[place.part]:
-        return False
-    if place.part == "list":
-        return True
-    if change.name and place.session not in (change.session_id, change.name):
-        return False
-    return place.part != "output" or not change.commands or place.command_id in change.commands
-
-
-def updated(changes: Collection[Change], places: Iterable[tuple[str, ResourceAddress]]) -> Iterator[str]:
-    """Those of the URIs that changed."""
-    return (uri for uri, place in places if any(touches(change, place) for change in changes))
 
 
 async def watch(ctx: Context, kinds: Collection[Kind]) -> Watched:
@@ -89,57 +76,21 @@ async def watch(ctx: Context, kinds: Collection[Kind]) -> Watched:
 
 
 async def listen(ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-    """One stream: what is heeded is said first, then each change that was asked for, until the client gives it up or
-    this process leaves."""
+    """One stream, until the client gives it up or this process leaves."""
     if "taskIds" in (ctx.params or {}).get("notifications", {}):
         tasks.require(ctx)  # who may, is told by the acknowledgement that they are not heeded
-    wanted = params.notifications
-    places = _places(wanted.resource_subscriptions or ())
-    meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
-    heeded = SubscriptionFilter(
-        tools_list_changed=wanted.tools_list_changed or None,
-        prompts_list_changed=wanted.prompts_list_changed or None,
-        resources_list_changed=wanted.resources_list_changed or None,
-        resource_subscriptions=list(places) or None,
-    )
-    changes = await watch(ctx, KINDS if places else LISTS)
-    streams = caller_of(ctx).streams
-    streams.add(changes)
+    wanted = params.notifications.model_dump(by_alias=True)
+    if len(wanted.get(RESOURCES) or ()) > MAX_URIS:
+        raise MCPError(INVALID_PARAMS, f"more than {MAX_URIS} resources")
+
+    async def tell(method: str, said: Message) -> None:
+        notice = NOTICES[method].model_validate({"method": method, "params": said})
+        await ctx.session.send_notification(notice, related_request_id=ctx.request_id)
+
     try:
-        acknowledged = SubscriptionsAcknowledgedNotificationParams(notifications=heeded, _meta=meta)
-        await ctx.session.send_notification(
-            SubscriptionsAcknowledgedNotification(params=acknowledged), related_request_id=ctx.request_id
-        )
-        while batch := await changes.next():
-            for event in _events(batch, heeded, places):
-                await ctx.session.send_notification(
-                    event_to_notification(event, meta), related_request_id=ctx.request_id
-                )
+        return SubscriptionsListenResult.model_validate(await stream_changes(caller_of(ctx), ctx, wanted, tell))
     except AiSessionError as problem:
         raise refusal(ctx, problem) from None
-    finally:
-        streams.discard(changes)
-        changes.close()
-    return SubscriptionsListenResult(_meta=meta)
-
-
-def _places(uris: Collection[str]) -> dict[str, ResourceAddress]:
-    """Those that are URIs of ours; the others are not heeded, which the acknowledgement says."""
-    if len(uris) > MAX_URIS:
-        raise MCPError(INVALID_PARAMS, f"more than {MAX_URIS} resources")
-    return {uri: place for uri in uris if (place := place_of(uri))}
-
-
-def _events(
-    batch: Collection[Change], heeded: SubscriptionFilter, places: dict[str, ResourceAddress]
-) -> Iterator[ServerEvent]:
-    kinds = {change.kind for change in batch}
-    if heeded.tools_list_changed and "tools" in kinds:
-        yield ToolsListChanged()
-    if heeded.resources_list_changed and "list" in kinds:
-        yield ResourcesListChanged()
-    for uri in updated(batch, places.items()):
-        yield ResourceUpdated(uri)
 
 
 class Subscriber:
@@ -262,5 +213,5 @@ def register(server: Server[Any]) -> None:
     """Serve them, in both eras."""
     server.add_request_handler("resources/subscribe", SubscribeRequestParams, subscribe)
     server.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, unsubscribe)
-    server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listen)
+    server.add_request_handler(LISTEN, SubscriptionsListenRequestParams, listen)
     server.add_notification_handler("notifications/initialized", NotificationParams, initialized)

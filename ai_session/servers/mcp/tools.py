@@ -15,16 +15,15 @@ from mcp_types import (
     ListToolsResult,
     PaginatedRequestParams,
     Tool,
-    ToolAnnotations,
 )
 
 from agentwire.json_lines import Message
 from ai_session.errors import AiSessionError, InvalidArguments, UnknownTool
-from ai_session.gate.api import ListedTool
 from ai_session.models import ToolCall, ToolResult
 from ai_session.servers.mcp.caller import call_of, caller_of
 from ai_session.servers.mcp.calls import ERROR, meta_of, shown
 from ai_session.servers.mcp.elicitation import asker_of, returned, to_be_answered
+from ai_session.servers.mcp.listing import described
 
 
 def no_cursor(params: PaginatedRequestParams | None) -> None:
@@ -34,33 +33,14 @@ def no_cursor(params: PaginatedRequestParams | None) -> None:
 
 
 async def list_tools(ctx: ServerRequestContext[Any, Any], params: PaginatedRequestParams | None) -> ListToolsResult:
-    """All tools on one page: four clients never ask for a second one. Raises MCPError for a cursor nobody was given."""
+    """As ``listing.listed``. Raises MCPError for a cursor nobody was given."""
     no_cursor(params)
     caller = caller_of(ctx)
     try:
         tools = await (await caller.gate()).list_tools(caller.principal)
     except AiSessionError as problem:
         raise MCPError(INTERNAL_ERROR, f"{problem.message}; {problem.suggestion}") from None
-    return ListToolsResult(tools=[describe(tool) for tool in tools])
-
-
-def describe(tool: ListedTool) -> Tool:
-    """A tool of the gate as the SDK lists it. Titles twice: clients read the one or the other."""
-    return Tool(
-        name=tool.name,
-        title=tool.title,
-        description=tool.description,
-        input_schema=dict(tool.input_schema),
-        output_schema=dict(tool.output_schema),
-        annotations=ToolAnnotations(
-            title=tool.title,
-            read_only_hint=tool.read_only,
-            destructive_hint=tool.destructive,
-            idempotent_hint=tool.idempotent,
-            open_world_hint=tool.open_world,
-        ),
-        _meta={"anthropic/alwaysLoad": True} if tool.always_load else None,
-    )
+    return ListToolsResult(tools=[Tool.model_validate(described(tool)) for tool in tools])
 
 
 async def call_tool(

@@ -33,6 +33,12 @@ from ai_session.servers.mcp.conversation import Conversation
 from ai_session.servers.mcp.plugin import McpServer
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": {"name": "x"}}
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}, "url": {}}},
+    "io.modelcontextprotocol/clientInfo": {"name": "x", "version": "1"},
+}
+LISTEN = {"notifications": {"toolsListChanged": True}, "_meta": ENVELOPE}
 
 
 async def main():
@@ -49,8 +55,11 @@ async def main():
     hello = {"jsonrpc": "2.0", "id": "h", "method": "initialize", "params": HELLO}
     conversation.receive(hello, {"result": {"protocolVersion": "2025-11-25"}})
     failed = {}
-    for backend in ("tmux", "pty"):
-        params = {"name": "create_session", "arguments": {"name": backend, "backend": backend}}
+    conversation.receive({"jsonrpc": "2.0", "id": "s", "method": "subscriptions/listen", "params": LISTEN})
+    conversation.receive({"jsonrpc": "2.0", "id": "t", "method": "tools/list", "params": {"_meta": ENVELOPE}})
+    count = len((await answered.get())["result"]["tools"])
+    for backend, meta in (("tmux", ENVELOPE), ("pty", {})):
+        params = {"name": "create_session", "arguments": {"name": backend, "backend": backend}, "_meta": meta}
         conversation.receive({"jsonrpc": "2.0", "id": backend, "method": "tools/call", "params": params})
         failed[backend] = (await answered.get())["result"]["isError"]
     sys.modules["mcp"] = None
@@ -59,10 +68,12 @@ async def main():
     params = {"name": "list_sessions", "arguments": {}}
     conversation.receive({"jsonrpc": "2.0", "id": "l", "method": "tools/call", "params": params})
     listed = len((await answered.get())["result"]["structuredContent"]["sessions"])
+    await conversation.settle()
+    ended = [(await answered.get())["result"]["resultType"], count]
     await conversation.ended()
     await daemon.app.stop(sessions=True)
-    others = {backend: sorted(loaded[backend] - sys.stdlib_module_names - OURS) for backend in failed}
-    print(json.dumps([failed, others, error, listed, gc.isenabled()]))
+    others = sorted(loaded["tmux"] - sys.stdlib_module_names - OURS)
+    print(json.dumps([failed, ended, others, error, listed, gc.isenabled()]))
 
 
 asyncio.run(main())
@@ -77,9 +88,11 @@ def test_the_first_session_loads_no_more_than_it_needs_and_does_without_the_sdk(
     line = [sys.executable, "-P", "-c", OPEN, str(runtime)]
     done = subprocess.run(line, cwd=workspace, env=environment, capture_output=True, text=True, timeout=BOUND_SECONDS)
     assert done.returncode == 0, done.stderr
-    failed, others, error, listed, collects = json.loads(done.stdout)
-    assert failed == {"pty": False, "tmux": False}, "without a word from the SDK"
-    assert set(others["tmux"]) <= NEEDED
+    failed, (ended, tools), others, error, listed, collects = json.loads(done.stdout)
+    assert failed == {"pty": False, "tmux": False}, "without a word from the SDK, in either era"
+    assert ended == "complete"
+    assert tools > 5
+    assert set(others) <= NEEDED, "also for who listens, lists the tools and names itself in each request"
     assert "the MCP SDK cannot be imported" in error
     assert listed == 2
     assert collects, "garbage, once all is imported"
