@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccswarm import __version__
-from ccswarm.cli import approvals, diff, runs, stop, transcript
+from ccswarm.cli import approvals, begin, diff, runs, stop, transcript
 from ccswarm.cli.output import show_json_line
 from ccswarm.cli.parameters import Config
 from ccswarm.cli.reading import Sight, looked
@@ -273,6 +273,8 @@ LOOKS: Mapping[str, Answer] = {
     "transcript": _transcript,
     "diff": _diff,
     "compare": _compare,
+    "beginnings": begin.beginnings,
+    "check": begin.checked,
 }
 DECIDES: Mapping[str, Answer] = {
     "answer": _answer,
@@ -280,5 +282,7 @@ DECIDES: Mapping[str, Answer] = {
     "return": _return,
     "pause": partial(_stop, "pause"),
     "cancel": partial(_stop, "cancel"),
+    "start": begin.started,
+    "resume": begin.resumed,
 }
 """What a person decides, one after the other."""

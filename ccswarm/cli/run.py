@@ -14,7 +14,7 @@ import typer
 
 from agentwire.cli.output import leave, remark, say, to_person
 from ccswarm.cli.output import EXIT_INTERRUPTED, Json, show_json_line, show_line
-from ccswarm.cli.parameters import Config, LastRun, load, looking, peek, project_of, with_agents
+from ccswarm.cli.parameters import Config, LastRun, load, looking, peek, person, project_of, with_agents
 from ccswarm.cli.trust import agree, asker
 from ccswarm.errors import ConfigChanged
 from ccswarm.plan.origin import Origin
@@ -157,7 +157,7 @@ async def _submit(
 
     for warning in await service.check(opened, settings, directory):
         remark(f"warning: {warning}")
-    return "", service.submit(opened, settings, directory, sources, origin=Origin.PERSON)
+    return "", service.submit(opened, settings, directory, sources, origin=Origin.PERSON, by=person())
 
 
 async def _go_on(opened: App, text: str) -> tuple[str, Awaitable[Execution]]:
@@ -182,7 +182,7 @@ async def _queue(settings: Settings, directory: str, sources: list[str], as_json
     from ccswarm.runs import service
 
     async with app.submitting(settings, files.state_directory()) as opened:
-        started = await service.submit(opened, settings, directory, sources, origin=Origin.PERSON)
+        started = await service.submit(opened, settings, directory, sources, origin=Origin.PERSON, by=person())
         _tell_queued(started.id, as_json)
 
 

@@ -45,6 +45,7 @@ async def detail(store: Store, run_id: str) -> dict[str, Any]:
         name: facts[name] for name in ("run", "continues", "name", "status", "workspace", "worker", "error", "notes")
     }
     times = {name: facts[name] for name in ("created_at", "ended_at")}
+    basics["begun_by"] = str(payload.get("begun_by", ""))
     return {**basics, **times, "tasks": tasks, "budgets": await _budgets(store, run, plan)}
 
 

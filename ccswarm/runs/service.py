@@ -161,10 +161,12 @@ async def submit(
     priority: Priority = "medium",
     *,
     origin: Origin,
+    by: str = "",
 ) -> Execution:
-    """Queue a run; a second time with its id does nothing. ``origin`` is who wrote its tasks."""
+    """Queue a run; a second time with its id does nothing. ``origin`` is who wrote its tasks, ``by`` the person who
+    began it, where one did."""
     run_id = run_id or apps.new_run_id()
-    await opened.swarm.submit(settings, run_id, directory, sources, priority, origin=origin)
+    await opened.swarm.submit(settings, run_id, directory, sources, priority, origin=origin, by=by)
     return await opened.engine.status(run_id)
 
 

@@ -29,14 +29,19 @@ Tidy = Callable[[Sequence[str]], object]
 
 
 def payload_of(
-    plan: Settings, run_id: str, workspace: str, files: Sequence[str] = (), origin: Origin = Origin.CLIENT
+    plan: Settings,
+    run_id: str,
+    workspace: str,
+    files: Sequence[str] = (),
+    origin: Origin = Origin.CLIENT,
+    by: str = "",
 ) -> dict[str, Any]:
     """What a run is submitted with. Servers are not in it, for their variables may be secrets: a worker has its own,
     and those of ``files``, where the plan came from."""
     shown = plan.model_dump(mode="json", exclude_defaults=True, exclude={"mcp", "engine", "telemetry", "notify"})
     author = Author(origin).to_json()
     given = {"run_id": run_id, "workspace": workspace, "plan": shown, "files": list(files), "author": author}
-    return {**given, "steps": STEPS}
+    return {**given, **({"begun_by": by} if by else {}), "steps": STEPS}
 
 
 class Swarm:
@@ -70,13 +75,15 @@ class Swarm:
         priority: Priority = "medium",
         *,
         origin: Origin = Origin.CLIENT,
+        by: str = "",
     ) -> None:
         """Queue a run; ``files`` are the configuration and the plan it was read from, ``origin`` is who wrote its
-        tasks. Raises PlanInvalid where it has no task, ConfigInvalid where it has no agent."""
+        tasks, ``by`` the person who began it. Raises PlanInvalid where it has no task, ConfigInvalid where it has no
+        agent."""
         if not plan.tasks:
             raise PlanInvalid("the plan has no tasks", suggestion="add [[tasks]] with steps, or [[steps]]")
         Team(plan.swarm, plan.agents)
-        await self.engine.submit(RUN, run_id, payload_of(plan, run_id, workspace, files, origin), priority=priority)
+        await self.engine.submit(RUN, run_id, payload_of(plan, run_id, workspace, files, origin, by), priority=priority)
 
     async def ask(self, execution_id: str, request: CallRequest) -> str:
         """Has a person asked whether a call beside any run may be made, and returns the question's id; a second time

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ccswarm.cli.parameters import person
 from tests.ccswarm.contract.feed_client import Feed, feed
-from tests.ccswarm.contract.run_desk import BASE, RunDesk, step, task
+from tests.ccswarm.contract.run_desk import BASE, HELD, RunDesk, step, task
 from tests.ccswarm.contract.test_cli_merge import CONFIG, WRITE, Project
 from tests.ccswarm.contract.verb_desk import agent
 
@@ -117,3 +119,74 @@ def test_a_yes_may_count_for_more_and_a_run_is_cancelled(home: Path) -> None:
         (row,) = told.ask("list")["runs"]
         assert told.ask("cancel", run=row["run"]) == {"run": row["run"]}
         assert told.ask("list")["runs"][0]["status"] == "cancelled"
+
+
+def test_a_run_is_checked_and_begun_and_goes_on_by_itself(home: Path) -> None:
+    """Of the configuration's tasks; the one who began it is on record."""
+    desk = RunDesk(home, BASE + task("t", step("say"), more='agent = "ada"'))
+    plans(home)
+    with feed(home) as told:
+        there = told.ask("beginnings")
+        assert (there["configuration"], there["tasks"], there["takes_words"]) == (str(desk.file), 1, False)
+        assert there["plans"] == [{"file": "plans/hold.toml", "tasks": 1}]
+        for wrong in ({"file": "../two.toml"}, {"words": 3}, {"words": "a", "file": "plans/hold.toml"}, {"words": "a"}):
+            assert code(told.ask("check", **wrong)) == "usage_invalid", wrong
+        shown = told.ask("check")
+        assert [(one["task"], one["agents"], one["steps"]) for one in shown["tasks"]] == [("t", ["ada"], 1)]
+        assert (shown["problems"], shown["workspace"]) == ([], str(home))
+        assert "is used for the first time: it starts" in shown["notes"][0]
+        assert code(told.ask("start", digest="other")) == "usage_invalid"
+        assert told.ask("list")["runs"] == [], "nothing was begun"
+
+        run = told.ask("start", digest=shown["digest"], name="first")["run"]
+        found = over(told, run, "succeeded")
+        assert (found["name"], found["begun_by"]) == ("first", person())
+
+        desk.file.write_text(desk.file.read_text().replace('text = "say"', 'text = "more"'))
+        changed = told.ask("check")
+        assert "ccswarm trust" in changed["problems"][-1]
+        assert code(told.ask("start", digest=changed["digest"])) == "config_changed"
+        left(told)
+
+
+@pytest.mark.torture
+def test_a_plan_is_begun_paused_and_gone_on_with(home: Path) -> None:
+    desk = RunDesk(home, BASE + task("t", step("say"), more='agent = "ada"'))
+    plans(home)
+    with feed(home, AI_SESSION_ID="s_1") as told:
+        digest = told.ask("check")["digest"]
+        assert code(told.ask("start", digest=digest)) == "approval_needed"
+    with feed(home) as told:
+        shown = told.ask("check", file="plans/hold.toml")
+        assert [one["task"] for one in shown["tasks"]] == ["hold"]
+        run = told.ask("start", file="plans/hold.toml", digest=shown["digest"])["run"]
+        with desk.held():
+            told.ask("pause", run=run)
+        over(told, run, "paused")
+        left(told)
+        assert told.ask("resume", run=run) == {"run": run}
+        with desk.held() as pipe:
+            pipe.write("now")
+        over(told, run, "succeeded")
+        assert code(told.ask("resume", run=run)) == "usage_invalid"
+        left(told)
+
+
+def plans(home: Path) -> None:
+    """One that lies here, and a file of another program."""
+    (home / "plans").mkdir()
+    (home / "plans/hold.toml").write_text(HELD.replace('id = "hold"', 'id = "hold"\nagent = "ada"'))
+    (home / "plans/other.toml").write_text("[tool]\nname = 'x'\n")
+
+
+def over(told: Feed, run: str, status: str) -> dict[str, Any]:
+    """The run, once it has that status."""
+    while (found := told.ask("run", run=run))["status"] != status:
+        told.changed()
+    return found
+
+
+def left(told: Feed) -> None:
+    """Returns when nobody executes any more."""
+    while told.ask("list")["workers"]:
+        told.changed()

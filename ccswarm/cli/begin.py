@@ -1,0 +1,217 @@
+"""Runs begun for a program that shows them: what can be begun here, whether it is right, and the start, which a process
+of its own carries out. What ``ccswarm feed`` answers with."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ccswarm.cli.parameters import check_person, load, looking, peek, person, with_agents
+from ccswarm.errors import SwarmError, UsageInvalid
+
+if TYPE_CHECKING:
+    from ccswarm.config.config import Loaded
+
+PLAN_FOLDERS = ("", "plans")
+"""Where plans are looked for, from the current directory on."""
+
+MOST_PLANS, MOST_PLAN_BYTES = 50, 1 << 20
+LOG = "begun.log"
+"""In the state directory: what the processes say that carry runs out."""
+
+Params = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be begun: a task in words, a plan of ``plans``, or, without both, the configuration's tasks."""
+
+    words: str
+    file: str
+
+    @classmethod
+    def of(cls, params: Params, config: Path | None) -> Asked:
+        """Raises UsageInvalid."""
+        words, file = params.get("words", ""), params.get("file", "")
+        if not isinstance(words, str) or not isinstance(file, str) or (words and file):
+            raise UsageInvalid("words or file is a text", suggestion="ai-session docs runs-provider")
+        if file and file not in [one["file"] for one in plans(peek(config))]:
+            raise UsageInvalid(f"there is no plan {file} here", suggestion="ccswarm run FILE takes any")
+        return cls(words.strip(), file)
+
+
+def beginnings(params: Params, config: Path | None) -> dict[str, Any]:
+    """What can be begun in this directory. Nothing has to have been agreed to; nothing is started."""
+    loaded = peek(config)
+    agents = [agent.name for agent in loaded.settings.agents if agent.takes_words]
+    return {
+        "directory": str(Path.cwd()),
+        "configuration": str(loaded.path or ""),
+        "tasks": len(loaded.settings.tasks),
+        "takes_words": bool(agents) or not (loaded.settings.agents or loaded.settings.tasks),
+        "plans": plans(loaded),
+    }
+
+
+def plans(loaded: Loaded) -> list[dict[str, Any]]:
+    """The plans that lie here, each with how many tasks it has."""
+    from ccswarm.config import config
+
+    found: list[dict[str, Any]] = []
+    for file in [file for folder in PLAN_FOLDERS for file in sorted(Path(folder).glob("*.toml"))][:MOST_PLANS]:
+        if file.absolute() == loaded.path or not file.is_file() or file.stat().st_size > MOST_PLAN_BYTES:
+            continue
+        try:
+            tables = config.plan_tables(file.read_text())
+        except (SwarmError, OSError, ValueError):
+            continue  # of other programs, or half written
+        if tables.get("tasks") or tables.get("steps"):
+            found.append({"file": str(file), "tasks": len(tables.get("tasks") or ()) or 1})
+    return found
+
+
+def checked(params: Params, config: Path | None) -> dict[str, Any]:
+    """What would be done, as ``run --dry-run`` shows it, with ``problems`` that keep it from being begun and ``notes``
+    that a person should read before; ``digest`` names just this. Nothing of it is started."""
+    from ccswarm import app
+    from ccswarm.config import config as files
+    from ccswarm.plan.check import describe, plan_problems
+    from ccswarm.runs import planning
+
+    asked = Asked.of(params, config)
+    loaded, plan = _planned(asked, peek(config), only_look=True)
+    problems = plan_problems(plan.settings, None)
+    told: dict[str, Any] = describe(plan.settings) if not problems else {"tasks": [], "stages": []}
+    changed = [f"{one.what()}: {one.remedy()}" for one in files.changes(config)]
+    named = [Path(asked.file)] if asked.file else []
+    changed += [f"{one.what()}: {one.remedy()}" for one in map(files.change_of, named) if one]
+    workspace = planning.directory(None, plan.settings, loaded)
+    return {
+        "workspace": workspace,
+        "configuration": str(loaded.path or ""),
+        "tasks": [_shown(told["stages"], task) for task in told["tasks"]],
+        "problems": [*problems, *app.brain_problems(plan.settings), *changed],
+        "notes": _first_use(loaded),
+        "digest": _digest(plan, workspace),
+    }
+
+
+def started(params: Params, config: Path | None) -> dict[str, Any]:
+    """Begins a run of what was checked. Raises UsageInvalid where it is another by now; PlanInvalid,
+    ServerUnavailable, ConfigChanged, ApprovalNeeded."""
+    check_person()
+    asked = Asked.of(params, config)
+    name = params.get("name", "")
+    if not isinstance(name, str):
+        raise UsageInvalid("name should be a text", suggestion="ai-session docs runs-provider")
+    return asyncio.run(_started(asked, name, str(params.get("digest", "")), config))
+
+
+async def _started(asked: Asked, name: str, digest: str, config: Path | None) -> dict[str, Any]:
+    await asyncio.to_thread(import_module, "ccswarm.runs.service")
+    from ccswarm import app
+    from ccswarm.config import config as files
+    from ccswarm.plan.origin import Origin
+    from ccswarm.runs import planning, service
+
+    if digest != checked({"words": asked.words, "file": asked.file}, config)["digest"]:
+        raise UsageInvalid("what is to be done has changed since it was checked", suggestion="check it again")
+    loaded, plan = _planned(asked, load(config, executes=True))
+    settings = service.named(plan.settings, name)
+    directory = planning.directory(None, settings, loaded)
+    service.refuse(await planning.problems(settings, directory))
+    sources = planning.sources(loaded, plan)
+    async with app.submitting(settings, files.state_directory()) as opened:
+        begun = await service.submit(opened, settings, directory, sources, origin=Origin.PERSON, by=person())
+    _carry_out(begun.id, config)
+    return {"run": begun.id}
+
+
+def resumed(params: Params, config: Path | None) -> dict[str, Any]:
+    """Goes on with a run that was paused, or that nobody carries on. Raises RunNotFound, UsageInvalid where it is over,
+    ConfigChanged, ApprovalNeeded."""
+    from ccswarm.config import config as files
+
+    check_person()
+    text = params.get("run")
+    if not isinstance(text, str):
+        raise UsageInvalid("run should be a text", suggestion="ai-session docs runs-provider")
+    for change in files.changes(config):
+        raise change.error()
+    run_id = asyncio.run(_unfinished(text, config))
+    _carry_out(run_id, config)
+    return {"run": run_id}
+
+
+async def _unfinished(text: str, config: Path | None) -> str:
+    from ccswarm.runs.status import run_id_of, short
+
+    async with looking(config) as opened:
+        run_id = await run_id_of(opened.engine, text, opened.project)
+        if (await opened.engine.status(run_id)).status.over:
+            raise UsageInvalid(
+                f"{run_id} is over", suggestion=f"ccswarm resume {short(run_id)} does again what did not succeed"
+            )
+        return run_id
+
+
+def _planned(asked: Asked, loaded: Loaded, *, only_look: bool = False) -> tuple[Loaded, Loaded]:
+    """The configuration, and the same with the tasks that are meant."""
+    from ccswarm.runs import planning
+    from ccswarm.runs.service import in_words
+
+    if asked.words:
+        loaded = with_agents(loaded)
+        return loaded, replace(loaded, settings=in_words(asked.words, loaded.settings))
+    return loaded, planning.planned(asked.file or None, loaded, only_look=only_look)
+
+
+def _shown(stages: list[list[str]], task: dict[str, Any]) -> dict[str, Any]:
+    stage = next(number for number, names in enumerate(stages, 1) if task["id"] in names)
+    gates = [str(gate.get("tool") or gate.get("command", "")) for gate in task.get("gates", ())]
+    kept = {"text": task.get("text", ""), "needs": task.get("needs", []), "agents": task["agents"]}
+    return {"task": task["id"], "stage": stage, **kept, "steps": len(task["steps"]), "gates": gates}
+
+
+def _first_use(loaded: Loaded) -> list[str]:
+    """That a configuration was never used, and what it starts."""
+    from ccswarm.config import files
+    from ccswarm.config.trust import ConfigTrust, Verdict, look
+
+    if not loaded.path or ConfigTrust(files.state_directory()).verdict(look(loaded.path)) is not Verdict.FIRST:
+        return []
+    commands = [server.command for server in loaded.settings.mcp.servers if server.command.strip()]
+    starts = f"it starts {', '.join(dict.fromkeys(commands))}" if commands else "it starts no program"
+    return [f"{loaded.path} is used for the first time: {starts}"]
+
+
+def _digest(plan: Loaded, workspace: str) -> str:
+    facts = [plan.settings.model_dump(mode="json", exclude={"engine", "telemetry"}), workspace]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _carry_out(run_id: str, config: Path | None) -> None:
+    """In a process of its own, which goes on when this one ends."""
+    from ccswarm.config import files
+
+    named = ["--config", str(config.absolute())] if config else []
+    log = os.open(files.state_directory() / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "ccswarm", "resume", run_id, "--json", *named],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=log,
+        start_new_session=True,
+    )
+    os.close(log)
+    threading.Thread(target=process.wait, daemon=True).start()
