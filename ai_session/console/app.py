@@ -25,6 +25,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from agentwire.http.wire import tokens_in
 from ai_session.console.assets import Assets, secured
+from ai_session.console.audit_check import AuditCheck
 from ai_session.console.bridge import NOT_SPOKEN, SIGNED_OUT, Bridge
 from ai_session.console.guard import Asgi, Guard
 from ai_session.console.logins import Logins, Tab
@@ -43,6 +44,7 @@ class Console:
         self._scopes = scopes
         self._signed_in = signed_in
         self._runs = runs
+        self._audit_check = AuditCheck()
 
     async def login(self, request: Request) -> Response:
         """A token for a code, once."""
@@ -83,7 +85,7 @@ class Console:
                 token = await socket.receive_text()
             status = SIGNED_OUT
             if tab := self._logins.tab(token):
-                status = await Bridge(socket, tab, self._scopes, self._runs).run()
+                status = await Bridge(socket, tab, self._scopes, self._runs, self._audit_check).run()
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             await socket.close(status)
 

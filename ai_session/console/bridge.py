@@ -22,6 +22,7 @@ from ai_session.client import relay
 from ai_session.client.connection import dial_started
 from ai_session.client.dialing import dialled
 from ai_session.console import replays
+from ai_session.console.audit_check import AuditCheck
 from ai_session.console.logins import Tab
 from ai_session.console.replays import Replays
 from ai_session.console.runs import DECISIONS, LOOKS, Runs
@@ -48,6 +49,9 @@ OF_RUNS = "runs."
 OF_REPLAYS = "replay."
 """How those begin that the console answers from a recording."""
 
+VERIFY = "audit.verify"
+"""What has the whole audit log judged."""
+
 MAX_LINE_BYTES = 64 << 20
 SIGNED_OUT, DAEMON_LEFT, NOT_SPOKEN = 4401, 1012, 1008
 
@@ -63,10 +67,13 @@ class Unreachable(Exception):
 class Bridge:
     """One, from a tab that has shown its token to the end of either side."""
 
-    def __init__(self, socket: WebSocket, tab: Tab, scopes: tuple[str, ...], runs: Runs) -> None:
+    def __init__(
+        self, socket: WebSocket, tab: Tab, scopes: tuple[str, ...], runs: Runs, audit_check: AuditCheck
+    ) -> None:
         self._socket = socket
         self._tab = tab
         self._runs = runs
+        self._audit_check = audit_check
         self._may_decide = "approve" in scopes
         self._asking: set[asyncio.Task[None]] = set()
         self._hello = f',"scopes":{json.dumps(scopes)}'
@@ -169,6 +176,8 @@ class Bridge:
                 reply: dict[str, Any] = {"result": facts}
             except replays.Refused as error:
                 reply = {"error": error.facts}
+        elif method == VERIFY:
+            reply = await self._audit_check.ask()
         elif name in DECISIONS and not self._may_decide:
             reply = {"error": {"code": "not_granted", "message": "this console only looks"}}
         else:
@@ -189,7 +198,7 @@ class Bridge:
 
 
 def asked_here(head: bytes) -> tuple[int, str, dict[str, Any]] | None:
-    """Number, method and parameters of what the console answers itself, or the program of the runs; None for anything
+    """Number, method and parameters of what the console answers itself, or a program beside it; None for anything
     else."""
     try:
         asked: Any = json.loads(head)
@@ -197,7 +206,9 @@ def asked_here(head: bytes) -> tuple[int, str, dict[str, Any]] | None:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     kind, _, name = method.partition(".")
-    known = name in {OF_RUNS: LOOKS | DECISIONS, OF_REPLAYS: replays.METHODS.keys()}.get(f"{kind}.", ())
+    known = method == VERIFY or name in {OF_RUNS: LOOKS | DECISIONS, OF_REPLAYS: replays.METHODS.keys()}.get(
+        f"{kind}.", ()
+    )
     return (number, method, params) if known and isinstance(number, int) and isinstance(params, dict) else None  # pyright: ignore[reportUnknownVariableType]
 
 

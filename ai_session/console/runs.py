@@ -14,8 +14,8 @@ from agentwire.visible import visible
 Facts = dict[str, Any]
 
 PROTOCOL = 1
-LOOKS = frozenset(("list", "questions", "run", "transcript", "diff", "compare"))
-DECISIONS = frozenset(("answer", "accept", "return", "pause", "cancel"))
+LOOKS = frozenset(("list", "questions", "run", "transcript", "diff", "compare", "beginnings", "check"))
+DECISIONS = frozenset(("answer", "accept", "return", "pause", "cancel", "start", "resume"))
 """Its methods."""
 
 MAX_LINE_BYTES = 32 << 20

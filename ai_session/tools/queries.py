@@ -7,6 +7,7 @@ without one has reached the end.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Iterator, Mapping
 from math import isfinite
@@ -58,6 +59,9 @@ class QueryOutput(Paged):
 class QueryAudit(Paged):
     session_id: Reference = ""
     event: Annotated[str, Field(max_length=64, description="Only events whose name begins like this.")] = ""
+    about: Annotated[
+        str, Field(max_length=300, description="Only records in which this stands: an id of anything, or any text.")
+    ] = ""
 
 
 async def query_commands(context: Context, arguments: QueryCommands) -> ToolResult:
@@ -145,7 +149,8 @@ async def query_audit(context: Context, arguments: QueryAudit) -> ToolResult:
     if arguments.cursor and place is None:
         raise _no_cursor()
     folder = context.sessions.audit_directory
-    rows, place = await asyncio.to_thread(_records, folder, place, session, arguments.event, arguments.count)
+    text = json.dumps(arguments.about, ensure_ascii=False)[1:-1].encode(errors="replace")
+    rows, place = await asyncio.to_thread(_records, folder, place, session, arguments.event, text, arguments.count)
     return _page("records", rows, f"{place[1]}/{place[0]}" if place else "")
 
 
@@ -175,7 +180,7 @@ def _command(context: Context, session: Session, record: CommandRecord) -> dict[
 
 
 def _records(
-    folder: Path, place: tuple[int, int] | None, session: str, event: str, count: int
+    folder: Path, place: tuple[int, int] | None, session: str, event: str, text: bytes, count: int
 ) -> tuple[list[dict[str, Any]], tuple[int, int] | None]:
     """Records before ``place``, a segment and an offset in it, and the place to go on from, unless that is the end."""
     found: list[dict[str, Any]] = []
@@ -191,7 +196,8 @@ def _records(
             looked += end - lines[0][0]
             for offset, line in reversed(lines):
                 end = offset
-                found += (one for one in records((line,)) if _fits(one, session, event))
+                if text in line:
+                    found += (one for one in records((line,)) if _fits(one, session, event))
                 if len(found) == count:
                     return found, (segment, end)
             if looked >= AUDIT_BYTES:

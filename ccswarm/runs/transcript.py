@@ -21,6 +21,9 @@ SHOWN_ANYWAY = ("agent.said", "task.started", "task.ended")
 
 USED = ("tokens", "cached_tokens", "dollars")
 
+Begun = dict[tuple[str, str], list[Mapping[str, Any]]]
+"""What the journal says of the calls of each step of an execution, one after the other."""
+
 
 async def transcript(store: Store, run: str, task: str, journal: Path) -> list[dict[str, Any]]:
     """Of each attempt at a task of a run and at its parts, in the order in which they began: task, attempt, agent,
@@ -28,15 +31,15 @@ async def transcript(store: Store, run: str, task: str, journal: Path) -> list[d
     ``journal`` does not know have no arguments."""
     executions = [one for one in await store.list(prefix=f"{run}.", limit=MOST_EXECUTIONS) if one.kind != RUN]
     wanted = [one for one in executions if not task or f"{task_of(run, one.id)}.".startswith(f"{task}.")]
-    records = [one for one in files.read(journal, run) if one.event == "call.begin"]
-    begun = {(str(one.facts.get("task")), str(one.facts.get("step"))): one.facts for one in records}
+    begun: Begun = {}
+    for one in files.read(journal, run):
+        if one.event == "call.begin":
+            begun.setdefault((str(one.facts.get("task")), str(one.facts.get("step"))), []).append(one.facts)
     wanted.sort(key=lambda one: one.created_at)
     return [await _attempt(store, run, await store.status(one.id), begun) for one in wanted]
 
 
-async def _attempt(
-    store: Store, run: str, execution: Execution, begun: Mapping[tuple[str, str], Mapping[str, Any]]
-) -> dict[str, Any]:
+async def _attempt(store: Store, run: str, execution: Execution, begun: Begun) -> dict[str, Any]:
     entries = [entry for step in await store.steps(execution.id) if (entry := _entry(execution.id, step, begun))]
     async for facts in store.events(execution.id, follow=False):
         if facts["event"] not in SHOWN_ANYWAY:
@@ -57,7 +60,7 @@ async def _attempt(
     }
 
 
-def _entry(execution: str, step: Step, begun: Mapping[tuple[str, str], Mapping[str, Any]]) -> dict[str, Any] | None:
+def _entry(execution: str, step: Step, begun: Begun) -> dict[str, Any] | None:
     facts = _table(step.result)
     kind, _, name = step.name.partition(" ")
     head = {"at": step.ended_at, "seconds": round(step.ended_at - step.began_at, 3), "step": name}
@@ -76,9 +79,11 @@ def _entry(execution: str, step: Step, begun: Mapping[tuple[str, str], Mapping[s
     if f"{kind} " == THOUGHT and (error := _table(facts.get("error"))):
         return {**head, "kind": "trouble", "said": f"{error.get('kind')}: {error.get('message')}"}
     if f"{kind} " == CALL:
-        known = begun.get((execution, name), {})
+        records = begun.get((execution, name), [])
+        known: Mapping[str, Any] = records.pop(0) if len(records) > 1 else records[0] if records else {}
         command: object = _table(_table(known.get("args")).get("command")).get("text")
-        given = {"tool": known.get("tool", ""), "agent": known.get("agent", ""), "command": command or ""}
+        given: dict[str, Any] = {name: known.get(name, "") for name in ("tool", "agent", "call")}
+        given["command"] = command or ""
         structured = _table(facts.get("structured"))
         code = {"exit_code": structured["exit_code"]} if "exit_code" in structured else {}
         shown = {name: facts.get(name, "") for name in ("status", "code", "message")}

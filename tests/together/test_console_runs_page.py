@@ -138,6 +138,90 @@ def test_a_whole_job_by_the_console_alone(browser: Browser, house: Path) -> None
     os.close(held)
 
 
+TYPED = "From the console, by hand."
+DEPLOY = """
+[[tasks.steps]]
+id = "other"
+tool = "ai-session.create_session"
+args = { name = "deployer", shell = "bash" }
+[[tasks.steps]]
+id = "deploy"
+tool = "ai-session.execute_command"
+args = { session_id = "${steps.other.session_id}", command = "deploy now; true" }
+expect = { exit_code = 0 }
+"""
+BY_HAND = work("note", "ada", "pwd", 'text = "Open a terminal, then deploy."') + DEPLOY
+"""A task that asks before it deploys, and whether its work is merged: what a person has typed in its terminal."""
+
+
+@pytest.mark.torture
+def test_a_whole_job_without_a_shell(browser: Browser, asking_house: Path) -> None:
+    """Started, answered, taken over, given back, read, accepted, replayed and verified in the page."""
+    shop = Shop(asking_house, BY_HAND)
+    with console(asking_house, directory=shop.project) as here:
+        page = signed_in(browser, here)
+        page.press("3")
+        page.shows("There are no runs.")
+        page.press("n")
+        page.wait("document.querySelector('form.card select')")
+        page.click(".acts .btn.main")
+        shown = page.shows("What would be done")
+        assert "Open a terminal, then deploy." in shown
+        assert "Nothing has been started yet." in shown
+        page.wait("document.activeElement.textContent === 'Start'")
+        page.press("Enter")
+
+        page.wait("location.hash.startsWith('#/run/')")
+        page.wait("document.title === '(1) ai-session'")
+        page.click(".attempt .terminals a:first-of-type")
+        page.shows("pwd")
+        page.press("t")
+        page.shows("You are typing.")
+        page.wait("document.activeElement.matches('.xterm-helper-textarea')")
+        page.write(f"echo '{TYPED}' | tee note.txt\n")
+        page.wait(f"document.querySelector('.xterm-rows').textContent.split({TYPED!r}).length === 3")
+        page.press("F6", modifiers=10)
+        page.wait("document.activeElement.matches('.lease .btn')")
+        page.press("t")
+        page.shows("You are watching.")
+        page.press("v")
+        page.wait("document.querySelectorAll('.ran').length && document.querySelectorAll('.noted').length")
+        page.click(".outline .pair:last-child a")
+        page.click(".places a[href*='clock=']")
+        page.wait("document.querySelectorAll('.noted').length")
+        page.press("Home")
+        page.wait("document.querySelector('.slide').ariaValueNow === '0.0'")
+        page.click(".scrub .play")
+        page.wait(f"document.querySelector('.xterm-rows')?.textContent.split({TYPED!r}).length === 3")
+
+        page.press("1")
+        page.shows("    deploy now; true")
+        page.wait("document.querySelector('.card.quiet .btn.main:not(:disabled)')")
+        page.press("y")
+        page.shows("Merge this work?")
+        assert f"+{TYPED}" in page.shows(TYPED)
+        accept(page)
+        page.shows("Nothing waits for your answer.")
+        page.press("3")
+        page.wait("document.querySelector('.runs .tag')?.textContent === 'done'")
+        assert (shop.project / "note.txt").read_text() == f"{TYPED}\n"
+
+        page.press("4")
+        page.click(".chain .btn")
+        page.shows("The whole log is sound")
+        page.click("form.about input")
+        page.write("deploy now\n")
+        page.wait("[...document.querySelectorAll('tr.record')].every(e => e.textContent.includes('deploy now'))")
+        page.click("tr.record:first-of-type .more")
+        page.click(".places a[href*='view=transcript']")
+        page.wait("document.querySelector('.events [aria-current]')?.textContent.includes('deploy now; true')")
+        page.click(".events [aria-current] a.from")
+        page.wait("document.querySelectorAll('tr.record').length === 1")
+        assert "ccall_" in page.text()
+        nothing_happened(page)
+        page.close()
+
+
 @pytest.mark.torture
 def test_work_is_returned_with_a_comment_and_a_run_cancelled(browser: Browser, house: Path) -> None:
     shop = Shop(house)

@@ -9,11 +9,12 @@ import { Session, Find } from './session.js';
 import { Needs } from './needs.js';
 import { Audit } from './audit.js';
 import { Compare, Run, Runs } from './runs.js';
+import { Start } from './start.js';
 
 const PAGES = [['needs', 'Needs you', 'needs'], ['terminals', 'Terminals', 'grid'], ['runs', 'Runs', 'steps'], ['audit', 'Audit', 'log']];
-const PARTS = { run: 'runs', compare: 'runs', session: 'terminals' };
+const PARTS = { run: 'runs', compare: 'runs', start: 'runs', session: 'terminals' };
 const KEYS = [['1 2 3 4', 'go to Needs you, Terminals, Runs, Audit'], ['j k', 'next, previous'], ['Enter', 'open'], ['/', 'search what was printed'],
-  ['t', 'take over, or give back'], ['r', 'commands, or the terminal itself'], ['v', 'replay'], ['Space + - ← → Home End', 'in a replay: play or pause; faster, slower; 5 seconds back, on; its beginning, its end'], ['y s a p f n l', 'answer a question: once, this session, always, all that begins like it, this folder; deny; later'], ['c', 'give work back with a comment'],
+  ['t', 'take over, or give back'], ['r', 'commands, or the terminal itself'], ['v', 'replay'], ['Space + - ← → Home End', 'in a replay: play or pause; faster, slower; 5 seconds back, on; its beginning, its end'], ['y s a p f n l', 'answer a question: once, this session, always, all that begins like it, this folder; deny; later'], ['c', 'give work back with a comment'], ['n', 'on the runs: start one'],
   ['Ctrl+Shift+F6', 'leave the terminal while you type in it'], ['d', 'dark, light, as the system'], ['?', 'these keys']];
 
 const where = signal(place()), theme = signal(localStorage.theme ?? ''), dialog = signal(''), tabs = signal([]);
@@ -90,7 +91,7 @@ const Page = () => {
   const { page, id, query } = where.value;
   if (model.link.value === 'signed-out') return html`<${Outside} problem="This tab was signed out." />`;
   return page === 'needs' ? html`<${Needs} />` : page === 'audit' ? html`<${Audit} query=${query} />`
-    : page === 'runs' ? html`<${Runs} />` : page === 'run' ? html`<${Run} key=${id} id=${id} query=${query} />` : page === 'compare' ? html`<${Compare} key=${id} id=${id} query=${query} />`
+    : page === 'runs' ? html`<${Runs} />` : page === 'start' && model.may('approve') ? html`<${Start} />` : page === 'run' ? html`<${Run} key=${id} id=${id} query=${query} />` : page === 'compare' ? html`<${Compare} key=${id} id=${id} query=${query} />`
     : page === 'session' ? html`<${Session} key=${id} id=${id} query=${query} />` : html`<${Terminals} />`;
 };
 

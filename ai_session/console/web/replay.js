@@ -2,13 +2,13 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { signal } from '@preact/signals';
 import { html, Icon, Theirs, span, time } from './parts.js';
-import { joined, judged, looked } from './audit.js';
+import { auditLink, joined, judged, looked } from './audit.js';
 import * as model from './model.js';
 
 const SPEEDS = [1, 2, 4, 8], STEP_SECONDS = 5, LONGEST_STEP = 0.25, WAITING_BYTES = 1 << 19, PAGE = 500, MOST_MARKS = 1000, MOST_CHARS = 80;
 const wire = () => window.wire;
 
-export function Replay({ session, from }) {
+export function Replay({ session, from, clock }) {
   const { session_id } = session, place = useRef(), player = useRef(null), [opened, show] = useState(null), [marks, mark] = useState({ commands: [], records: [] }), [again, repeat] = useState(0);
   const live = model.link.value === 'live';
   useEffect(() => {
@@ -30,6 +30,9 @@ export function Replay({ session, from }) {
     if (aim) player.current?.jump(aim);
   }, [from, marks]);
   useEffect(() => {
+    if (clock && opened && !opened.error) wire().ask('replay.places', { clocks: [Number(clock)] }).then(({ places: [at] }) => opened.seek(at), model.problem);
+  }, [clock, opened]);
+  useEffect(() => {
     const press = event => {
       if (!player.current || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || document.querySelector('dialog[open]')) return;
       const { target } = event;
@@ -45,7 +48,9 @@ export function Replay({ session, from }) {
   const ready = opened && !opened.error;
   return html`<div class="two replay"><div class="panel live-terminal" role="region" aria-label=${`Recording of ${session.name}`}>${!ready && html`<p class="soft" role="status">${opened ? 'There is no recording to show.' : 'Reading the recording'}</p>`}<div class="screen" ref=${place}></div></div>
       <aside class="panel aside" aria-label="Recorded commands"><header><h2 class="grow">Commands</h2><span class="faint num">${marks.commands.length}${marks.more ? ' latest' : ''}</span></header>
-        <ol class="outline">${marks.commands.map(one => html`<li key=${one.command_id}><button type="button" onClick=${() => { player.current?.jump(one); document.querySelector('.slide')?.focus(); }}><${Icon} name=${one.bad ? 'fail' : one.running ? 'busy' : 'okay'} tone=${one.bad ? 'bad' : one.running ? 'busy' : 'faint'} label=${one.bad ? 'failed' : one.running ? 'running' : 'done'} /><code class="cut"><${Theirs}>${one.command}</${Theirs}></code><span class="faint num">${time(one.started_at)}</span></button></li>`)}</ol></aside></div>
+        <ol class="outline">${marks.commands.map(one => html`<li key=${one.command_id}><button type="button" onClick=${() => { player.current?.jump(one); document.querySelector('.slide')?.focus(); }}><${Icon} name=${one.bad ? 'fail' : one.running ? 'busy' : 'okay'} tone=${one.bad ? 'bad' : one.running ? 'busy' : 'faint'} label=${one.bad ? 'failed' : one.running ? 'running' : 'done'} /><code class="cut"><${Theirs}>${one.command}</${Theirs}></code><span class="faint num">${time(one.started_at)}</span></button></li>`)}</ol>
+        <header><h2 class="grow">Audit records</h2><span class="faint num">${marks.records.length}</span></header>
+        <ol class="outline" aria-label="Audit records">${marks.records.map(one => html`<li key=${one.seq} class="pair"><button type="button" onClick=${() => player.current?.seek(one.at)}><code class="cut grow">${one.what}</code>${one.tone && html`<span class=${`tag ${one.tone}`}>${one.word}</span>`}<span class="faint num">${time(one.ts)}</span></button><a href=${auditLink(one.about)} aria-label=${`Record ${one.seq} in the audit log`}><${Icon} name="log" /></a></li>`)}</ol></aside></div>
     ${ready && html`<${Scrubber} player=${opened} marks=${marks} again=${() => repeat(again + 1)} />`}`;
 }
 
@@ -65,7 +70,7 @@ async function marked(session_id, { began, commands: at }) {
   return {
     more: Boolean(commands.more),
     commands: ran.map((one, n) => ({ ...one, from: at[one.command_id] ?? places[n], to: until[n], running: one.status === 'running', bad: Boolean(one.exit_code) || !['running', 'finished'].includes(one.status) })),
-    records: kept.map((one, n) => ({ seq: one.seq, at: places[ran.length + n], tone: judged(one).tone ?? '' })),
+    records: kept.map((one, n) => ({ seq: one.seq, ts: one.ts / 1e6, what: one.tool ?? one.event, about: one.call ?? one.hash, at: places[ran.length + n], ...judged(one) })),
   };
 }
 
@@ -196,7 +201,7 @@ function Scrubber({ player, marks, again }) {
 
 const Marks = ({ marks, share }) => html`<span class="line"></span>
   ${marks.commands.map(one => html`<span key=${one.command_id} class=${`ran ${one.bad ? 'bad' : one.running ? 'busy' : ''}`} style=${{ left: share(one.from), width: `max(3px, ${share(one.to - one.from)})` }}></span>`)}
-  ${marks.records.map(one => html`<span key=${one.seq} class=${`noted ${one.tone}`} style=${{ left: share(one.at) }}></span>`)}`;
+  ${marks.records.map(one => html`<span key=${one.seq} class=${`noted ${one.tone ?? ''}`} style=${{ left: share(one.at) }}></span>`)}`;
 
 const spoken = seconds => seconds < 1 ? '0 s' : span(Math.floor(seconds));
 const clockwise = seconds => `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, '0')}`;

@@ -1,8 +1,9 @@
 // Runs, as the program tells them that carries them out: a list, one with its steps and attempts, two beside each other.
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { html, Icon, Theirs, home, runLink, sessionLink, short, since, span, time, when } from './parts.js';
 import { RunQuestion } from './needs.js';
 import { Diff } from './diff.js';
+import { auditLink } from './audit.js';
 import { useKeys } from './session.js';
 import * as model from './model.js';
 
@@ -22,9 +23,10 @@ const counted = (number, what) => `${number} ${what}${number === 1 ? '' : 's'}`;
 export function Runs() {
   const { runs = [], workers = [] } = model.runs.value ?? {}, problem = model.runsProblem.value;
   const going = runs.filter(one => ['running', 'waiting_approval', 'queued'].includes(one.status)).length;
+  useKeys(model.may('approve') ? { n: () => { location.hash = '#/start'; } } : {}, []);
   return html`<section aria-labelledby="h-page"><div class="head"><h1 id="h-page">Runs</h1><span class="faint num">${runs.length || ''}${going ? ` · ${going} going on` : ''}</span><span class="grow"></span>
-      ${workers.length > 0 && html`<span class="faint small-hide">${counted(workers.length, 'worker')}</span>`}</div>
-    ${problem ? html`<${Missing} problem=${problem} />` : !model.runs.value ? html`<div class="panel empty"><p class="soft">Asking for runs</p></div>` : !runs.length ? html`<div class="panel empty"><p>There are no runs.</p>${model.runs.value.begin && html`<p class="soft">Begin one in a terminal: <code><bdi>${model.runs.value.begin}</bdi></code></p>`}</div>`
+      ${workers.length > 0 && html`<span class="faint small-hide">${counted(workers.length, 'worker')}</span>`}${model.may('approve') && !problem && html`<a class="btn main" href="#/start">Start a run <kbd>n</kbd></a>`}</div>
+    ${problem ? html`<${Missing} problem=${problem} />` : !model.runs.value ? html`<div class="panel empty"><p class="soft">Asking for runs</p></div>` : !runs.length ? html`<div class="panel empty"><p>There are no runs.</p>${model.runs.value.begin && html`<p class="soft">Begin one here, or in a terminal: <code><bdi>${model.runs.value.begin}</bdi></code></p>`}</div>`
       : html`<ul class="panel runs">${runs.map(one => html`<${Row} key=${one.run} one=${one} />`)}</ul>`}</section>`;
 }
 
@@ -52,7 +54,7 @@ export function Run({ id, query }) {
     ${run.error && html`<p class="panel said bad"><${Theirs}>${run.error}</${Theirs}></p>`}${run.notes.map(note => html`<p class="panel said"><${Theirs}>${note}</${Theirs}></p>`)}
     <${Graph} run=${run} chosen=${chosen} /><${Timeline} run=${run} chosen=${chosen} />
     ${question && html`<${RunQuestion} key=${question.question_id} one=${question} at=${asked.indexOf(question) + 1} of=${asked.length} here=${true} />`}
-    ${chosen && html`<${Task} key=${chosen.task} run=${run} task=${chosen} view=${query.get('view') ?? 'happened'} />`}</section>`;
+    ${chosen && html`<${Task} key=${chosen.task} run=${run} task=${chosen} view=${query.get('view') ?? 'happened'} call=${query.get('call')} />`}</section>`;
 }
 
 // What one wants to see first: what waits, then what failed, then what runs, then the last.
@@ -62,13 +64,14 @@ const over = run => !['queued', 'running', 'waiting_approval', 'paused'].include
 function Head({ run }) {
   const [icon, tone, word] = look(run.status), others = (model.runs.value?.runs ?? []).filter(one => one.run !== run.run), [sure, ask] = useState(false);
   const waits = run.tasks.flatMap(task => task.attempts.flatMap(one => one.waits)).filter(one => !one.ended), asked = Math.min(...waits.map(one => one.began));
+  const stuck = run.status === 'paused' || !over(run) && !model.runs.value?.workers?.length;
   const stop = how => wire().ask(`runs.${how}`, { run: run.run }).then(() => { ask(false); model.refreshRuns(); }, model.problem);
   return html`<div class="head run-head"><a class="btn bare" href="#/runs" aria-label="Back to all runs"><${Icon} name="back" /></a><${Icon} name=${icon} tone=${tone} label=${word} /><h1 id="h-page" class="cut"><${Theirs}>${run.name}</${Theirs}></h1><code class="faint">${short(run.run)}</code>
     ${run.status === 'waiting_approval' && waits.length > 0 ? html`<span class="tag warn num">waits for you ${since(asked, model.now.value)}</span>` : html`<${Tag} status=${run.status} />`}
-    <span class="soft cut small-hide"><${Theirs}>${home(run.workspace)}</${Theirs}>, since ${when(run.created_at)}${run.ended_at ? `, took ${span(run.ended_at - run.created_at)}` : ''}</span><span class="grow"></span>
-    ${others.length > 0 && html`<select class="small-hide" aria-label="Compare with another run" value="" onChange=${event => { if (event.target.value) location.hash = `#/compare/${encodeURIComponent(run.run)}?with=${encodeURIComponent(event.target.value)}`; }}><option value="">Compare with …</option>${others.map(one => html`<option value=${one.run}>${one.name} ${short(one.run)}, ${look(one.status)[2]}</option>`)}</select>`}
+    <span class="soft cut small-hide"><${Theirs}>${home(run.workspace)}</${Theirs}>, since ${when(run.created_at)}${run.begun_by ? html` by <${Theirs}>${run.begun_by}</${Theirs}>` : ''}${run.ended_at ? `, took ${span(run.ended_at - run.created_at)}` : ''}</span><span class="grow"></span>
+    <a class="btn small-hide" href=${auditLink(run.run)}>Audit</a>${others.length > 0 && html`<select class="small-hide" aria-label="Compare with another run" value="" onChange=${event => { if (event.target.value) location.hash = `#/compare/${encodeURIComponent(run.run)}?with=${encodeURIComponent(event.target.value)}`; }}><option value="">Compare with …</option>${others.map(one => html`<option value=${one.run}>${one.name} ${short(one.run)}, ${look(one.status)[2]}</option>`)}</select>`}
     ${model.may('approve') && !over(run) && (sure ? html`<button class="btn" type="button" onClick=${() => ask(false)}>Keep it</button><button class="btn no" type="button" onClick=${() => stop('cancel')}>Cancel the run now</button>`
-      : html`${run.status !== 'paused' && html`<button class="btn" type="button" onClick=${() => stop('pause')}>Pause</button>`}<button class="btn no" type="button" onClick=${() => ask(true)}>Cancel …</button>`)}</div>`;
+      : html`${stuck && html`<button class="btn main" type="button" onClick=${() => stop('resume')}>Go on</button>`}${run.status !== 'paused' && html`<button class="btn" type="button" onClick=${() => stop('pause')}>Pause</button>`}<button class="btn no" type="button" onClick=${() => ask(true)}>Cancel …</button>`)}</div>`;
 }
 
 const AMOUNTS = { seconds: ['Time', span], calls: ['Calls', String], tokens: ['Tokens', number => new Intl.NumberFormat('en-GB', { notation: 'compact' }).format(number)], dollars: ['Money', number => `$${number.toFixed(2)}`] };
@@ -147,11 +150,11 @@ const told = task => task.attempts.map(one => {
 
 const VIEWS = [['happened', 'What happened'], ['transcript', 'Transcript'], ['diff', 'Changes']];
 
-function Task({ run, task, view }) {
+function Task({ run, task, view, call }) {
   const link = name => runLink(run.run, `?task=${encodeURIComponent(task.task)}&view=${name}`), state = `${task.status} ${task.attempts.length}`;
   return html`<div class="panel task"><header><${Icon} name=${look(task.status)[0]} tone=${look(task.status)[1]} /><h2 class="cut"><${Theirs}>${task.task}</${Theirs}></h2><${Tag} status=${task.status} /><span class="grow"></span>
       <nav class="views" aria-label="About this step">${VIEWS.map(([name, title]) => html`<a class="btn" href=${link(name)} aria-current=${view === name ? 'page' : undefined}>${title}</a>`)}</nav></header>
-    ${view === 'transcript' ? html`<${Transcript} run=${run.run} task=${task.task} />` : view === 'diff' ? html`<div class="body"><${Changes} run=${run.run} task=${task.task} state=${state} /></div>` : html`<${Happened} task=${task} />`}</div>`;
+    ${view === 'transcript' ? html`<${Transcript} run=${run.run} task=${task.task} call=${call} />` : view === 'diff' ? html`<div class="body"><${Changes} run=${run.run} task=${task.task} state=${state} /></div>` : html`<${Happened} task=${task} />`}</div>`;
 }
 
 const Happened = ({ task }) => html`<div class="body"><dl class="facts">${task.text && html`<dt>To do</dt><dd class="text"><${Theirs}>${task.text}</${Theirs}></dd>`}${task.agent && html`<dt>Agent</dt><dd><${Theirs}>${task.agent}</${Theirs}></dd>`}
@@ -185,16 +188,17 @@ function useAsked(method, params, inputs) {
   return [found, problem];
 }
 
-function Transcript({ run, task }) {
-  const [found, problem] = useAsked('runs.transcript', { run, task }, [run, task, model.runsChanged.value]);
+function Transcript({ run, task, call }) {
+  const [found, problem] = useAsked('runs.transcript', { run, task }, [run, task, model.runsChanged.value]), place = useRef();
+  useEffect(() => { if (call) place.current?.querySelector('[aria-current]')?.scrollIntoView({ block: 'center' }); }, [call, Boolean(found)]);
   if (problem) return html`<p class="body bad"><bdi>${problem.message}</bdi></p>`;
   if (!found) return html`<p class="body soft">Reading</p>`;
-  return html`<div class="body">${!found.attempts.length && html`<p class="soft">It has not begun.</p>`}${found.attempts.map(one => html`<section class="attempt" aria-label=${`${one.task}, attempt ${one.attempt}`}><div class="row"><h3><${Theirs}>${one.task}</${Theirs}>, attempt ${one.attempt}</h3><span class="soft">by <${Theirs}>${one.agent}</${Theirs}></span></div>
-    <ol class="events">${one.entries.map(entry => html`<li><time class="faint num">${entry.at ? time(entry.at) : ''}</time><div class="grow"><${Entry} entry=${entry} /></div></li>`)}</ol></section>`)}</div>`;
+  return html`<div class="body" ref=${place}>${!found.attempts.length && html`<p class="soft">It has not begun.</p>`}${found.attempts.map(one => html`<section class="attempt" aria-label=${`${one.task}, attempt ${one.attempt}`}><div class="row"><h3><${Theirs}>${one.task}</${Theirs}>, attempt ${one.attempt}</h3><span class="soft">by <${Theirs}>${one.agent}</${Theirs}></span></div>
+    <ol class="events">${one.entries.map(entry => html`<li aria-current=${call && entry.call === call ? 'true' : undefined}><time class="faint num">${entry.at ? time(entry.at) : ''}</time><div class="grow"><${Entry} entry=${entry} /></div></li>`)}</ol></section>`)}</div>`;
 }
 
 const Entry = ({ entry }) => entry.kind === 'thought' ? html`<b><${Theirs}>${entry.model || 'the model'}</${Theirs}></b>${entry.text && html`<${Folded} text=${entry.text} name="What the model said" />`}${entry.calls.map(call => html`<p class="soft">asks for <code><${Theirs}>${call.tool} ${JSON.stringify(call.arguments)}</${Theirs}></code></p>`)}`
-  : entry.kind === 'call' ? html`<div class="row"><b class="cut"><${Theirs}>${entry.agent} ${entry.tool || entry.step}</${Theirs}></b><span class=${`tag ${entry.status === 'succeeded' || entry.status === 'ok' ? '' : 'bad'}`}>${entry.status}${entry.exit_code === undefined || entry.exit_code === null ? '' : `, exit ${entry.exit_code}`}</span><span class="faint num">${span(entry.seconds)}</span></div>${entry.command && html`<pre class="typed"><${Theirs}>${entry.command}</${Theirs}></pre>`}${entry.message && html`<p class="bad"><${Theirs}>${entry.message}</${Theirs}></p>`}${entry.answer && html`<${Folded} text=${entry.answer} name="Answer" />`}`
+  : entry.kind === 'call' ? html`<div class="row"><b class="cut"><${Theirs}>${entry.agent} ${entry.tool || entry.step}</${Theirs}></b><span class=${`tag ${entry.status === 'succeeded' || entry.status === 'ok' ? '' : 'bad'}`}>${entry.status}${entry.exit_code === undefined || entry.exit_code === null ? '' : `, exit ${entry.exit_code}`}</span><span class="faint num">${span(entry.seconds)}</span>${entry.call && html`<a class="faint from" href=${auditLink(entry.call)} aria-label="Its audit record" title="Its audit record"><${Icon} name="log" /></a>`}</div>${entry.command && html`<pre class="typed"><${Theirs}>${entry.command}</${Theirs}></pre>`}${entry.message && html`<p class="bad"><${Theirs}>${entry.message}</${Theirs}></p>`}${entry.answer && html`<${Folded} text=${entry.answer} name="Answer" />`}`
   : html`<span class=${entry.kind === 'trouble' ? 'bad' : 'soft'}><${Theirs}>${entry.said}</${Theirs}></span>`;
 
 const Changes = ({ run, task, state }) => {

@@ -3,6 +3,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { signal } from '@preact/signals';
 import { html, Icon, Theirs, home, sessionLink, size, span, time } from './parts.js';
 import * as model from './model.js';
+import { auditLink } from './audit.js';
 import { Replay } from './replay.js';
 import { Thumbnail } from './terminals.js';
 
@@ -19,7 +20,7 @@ export function Session({ id, query }) {
     load(id).then(setMore).catch(model.problem);
     learn().catch(() => {});
   }, [id, !session]);
-  useEffect(() => { if (query.get('from')) view.value = 'replay'; else if (view.value === 'replay' && (query.get('at') ?? query.get('command'))) view.value = 'commands'; }, [query]);
+  useEffect(() => { if (query.get('from') ?? query.get('clock')) view.value = 'replay'; else if (view.value === 'replay' && (query.get('at') ?? query.get('command'))) view.value = 'commands'; }, [query]);
   useKeys({ r: () => { view.value = view.value === 'commands' ? 'terminal' : 'commands'; }, v: () => { view.value = 'replay'; }, t: () => mine ? giveBack(id) : takeOver(id) }, [id, mine]);
   if (!session) return html`<section><div class="panel empty"><p>${model.link.value === 'live' && model.sessions.value.size ? 'This session is not open any more.' : 'Nothing is known of this session.'}</p><p><a href="#/terminals">All terminals</a></p></div></section>`;
   const { icon, tone, word, seconds } = model.standing(session);
@@ -27,7 +28,7 @@ export function Session({ id, query }) {
       <span class=${`tag ${tone}`}>${word}${seconds === undefined || word.startsWith('exit') ? '' : ` ${span(seconds)}`}</span><span class="soft small-hide cut"><code><${Theirs}>${home(session.working_directory)}</${Theirs}></code>, ${session.shell}${session.cols ? `, ${session.cols} × ${session.rows}` : ''}</span><span class="grow"></span>
       <div class="views" role="group" aria-label="View">${VIEWS.map(([name, title]) => html`<button class="btn" type="button" aria-pressed=${view.value === name} onClick=${() => { view.value = name; }}>${title}</button>`)}<kbd class="small-hide">r</kbd></div></div>
     <${Lease} session=${session} mine=${mine} />
-    ${view.value === 'replay' ? html`<${Replay} key=${id} session=${session} from=${query.get('from')} />` : view.value === 'terminal' ? html`<${Live} key=${id} session=${session} mine=${mine} />`
+    ${view.value === 'replay' ? html`<${Replay} key=${id} session=${session} from=${query.get('from')} clock=${query.get('clock')} />` : view.value === 'terminal' ? html`<${Live} key=${id} session=${session} mine=${mine} />`
       : html`<div class="two"><${Blocks} session=${session} query=${query} more=${more} setMore=${setMore} /><${Outline} session=${session} /></div>`}</section>`;
 }
 
@@ -128,7 +129,7 @@ function Block({ one, target }) {
   useLayoutEffect(() => { if (target && output) (place.current.querySelector('mark') ?? place.current).scrollIntoView({ block: 'center' }); }, [target, output]);
   const folded = output && !output.whole && output.more;
   return html`<article ref=${place} id=${one.command_id} data-item tabindex="-1" class=${running ? 'b-busy' : failed ? 'b-bad' : ''} aria-current=${target ? 'true' : undefined}>
-    <div class="row"><h2 class="grow"><${Theirs}>${one.command}</${Theirs}></h2><span class="faint small-hide"><bdi>${who.value.get(one.command_id) ?? ''}</bdi></span><a class="faint num from" href=${sessionLink(one.session_id, `?from=${one.command_id}`)} aria-label=${`Replay from ${time(one.started_at)}`}><time>${time(one.started_at)}</time></a>
+    <div class="row"><h2 class="grow"><${Theirs}>${one.command}</${Theirs}></h2><span class="faint small-hide"><bdi>${who.value.get(one.command_id) ?? ''}</bdi></span><a class="faint num from" href=${sessionLink(one.session_id, `?from=${one.command_id}`)} aria-label=${`Replay from ${time(one.started_at)}`}><time>${time(one.started_at)}</time></a><a class="faint from" href=${auditLink(one.command_id)} aria-label="Its audit record" title="Its audit record"><${Icon} name="log" /></a>
       <span class=${`num ${running ? 'busy' : 'faint'}`}>${span(running ? model.now.value / 1000 - one.started_at : one.duration_seconds)}</span><span class=${`tag ${failed ? 'bad' : TONES[one.status] ?? ''}`}>${running ? 'running' : one.status === 'finished' ? `exit ${one.exit_code}` : one.status}</span></div>
     ${running ? html`<${Thumbnail} id=${one.session_id} rows=${16} cols=${240} />` : output?.text && html`${folded && html`<button class="more" type="button" onClick=${() => all(true)}>Show what comes before</button>`}<pre><${Marked} text=${output.text} line=${target?.line} /></pre>`}</article>`;
 }

@@ -73,11 +73,11 @@ class Console:
 
 
 @contextmanager
-def console(home: Path, *words: str) -> Iterator[Console]:
-    """Started in a person's window with ``words``, and ended with Ctrl-C."""
+def console(home: Path, *words: str, directory: Path | None = None) -> Iterator[Console]:
+    """Started in a person's window with ``words``, at home or in another directory, and ended with Ctrl-C."""
     env = {**living_in(home), "PYTHONPATH": str(forked.ROOT)}
     given = ["console", "--no-open", "--port", "0", "--link-seconds", "3600", *words]
-    person = forked.Person("ai_session", given, cwd=home, env=env, size=(24, 200))
+    person = forked.Person("ai_session", given, cwd=directory or home, env=env, size=(24, 200))
     try:
         yield Console(person)
         person.send("\x03")

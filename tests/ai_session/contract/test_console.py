@@ -5,18 +5,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ai_session.audit.files import segments
 from ai_session.console.logins import MOST_TABS, Logins, browser_of
 from scripts import vendor
 from tests import forked
 from tests.ai_session.contract.console_world import Console, Tab, console
 from tests.ai_session.contract.person_wire import Person
-from tests.ai_session.contract.wire import living_in, stop_daemons
+from tests.ai_session.contract.wire import living_in, runtime, stop_daemons
 from tests.conftest import new_home
 
 OTHER = "http://127.0.0.1:1"
@@ -182,6 +184,22 @@ def test_a_read_only_console_shows_and_replays_but_types_and_answers_nothing(hou
         for method, params in (*strange, *beyond, ("places", {"clocks": [0] * 3000}), ("open", {"session": 3})):
             assert replayed(method, **params) == "invalid_arguments", (method, params)
         agent.call("close_session", session_id="quiet")
+
+
+def test_the_whole_audit_log_is_judged_by_a_program_of_its_own(house: Path) -> None:
+    with console(house, "--read-only") as here, Tab(here) as tab:
+        tab.say(here.token())
+        first = tab.ask("audit.verify")["result"]
+        assert first["sound"]
+        assert first["records"] >= 4
+        segment = segments(runtime(house) / "audit")[0]
+        with segment.open("r+b", buffering=0) as log:
+            place = segment.read_bytes().index(b'"person"')
+            os.pwrite(log.fileno(), b'"nobody"', place)
+            second = tab.ask("audit.verify")["result"]
+            os.pwrite(log.fileno(), b'"person"', place)
+        assert not second["sound"]
+        assert second["problems"][0]["what"]
 
 
 def test_a_port_that_is_taken_is_named(house: Path, here: Console) -> None:

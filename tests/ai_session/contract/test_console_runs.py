@@ -82,7 +82,7 @@ def test_runs_are_asked_of_the_program_and_shown_with_nothing_hidden(house: Path
 def test_a_console_that_only_looks_decides_nothing(house: Path) -> None:
     told_by(house, provider(house))
     with console(house, "--read-only") as here, tab(here) as one:
-        for method in ("answer", "accept", "return", "pause", "cancel"):
+        for method in ("answer", "accept", "return", "pause", "cancel", "start", "resume"):
             assert one.ask(f"runs.{method}", run="run_1")["error"]["code"] == "not_granted"
         assert "result" in one.ask("runs.list")
 

@@ -99,6 +99,9 @@ def test_audit_records_are_those_of_the_log(house: Path, person: Person) -> None
     assert [row["name"] for row in created] == ["second", "first"]
     of_one = every(person, "query_audit", "records", session_id="first", event="tool.end", count=2)
     assert {row["session"] for row in of_one} == {created[1]["session"]}
+    made = every(person, "query_audit", "records", about=created[0]["session"], event="session.create")
+    assert made == created[:1]
+    assert every(person, "query_audit", "records", about='"seq"') == [], "a text is looked for, not a field"
     with Person(house, client="agent") as agent:
         refused = agent.call("query_audit")
         assert refused["structured"]["error"]["code"] == "denied"
