@@ -43,7 +43,8 @@ class AllTools:
         return self._tools
 
 
-async def answers() -> dict[str, Any]:
+async def answered(asked: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The answers of one client's conversation, which has all tools."""
     sent: list[dict[str, Any]] = []
     caller = Caller(AllTools().gate, Principal(kind="mcp", uid=0))
 
@@ -51,16 +52,20 @@ async def answers() -> dict[str, Any]:
         return dispatch
 
     conversation = Conversation(caller, sent.append, 10, sdk)
+    for number, (method, params) in enumerate(asked):
+        conversation.receive({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        await conversation.quiet()
+    await conversation.ended()
+    return sorted(sent, key=lambda answer: answer["id"])
+
+
+async def answers() -> dict[str, Any]:
     asked: list[tuple[str, dict[str, Any]]] = [
         ("initialize", HANDSHAKE),
         *((method, {}) for method in ("ping", *LISTS)),
     ]
     asked += [(method, {"_meta": ENVELOPE}) for method in ("server/discover", *LISTS)]
-    for number, (method, params) in enumerate(asked):
-        conversation.receive({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
-    await conversation.quiet()
-    await conversation.ended()
-    results = [answer["result"] for answer in sorted(sent, key=lambda answer: answer["id"])]
+    results = [answer["result"] for answer in await answered(asked)]
     initialize = {name: value for name, value in results[0].items() if name != "protocolVersion"}
     handshake, modern = results[1 : 2 + len(LISTS)], results[2 + len(LISTS) :]
     return {

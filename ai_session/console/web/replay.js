@@ -16,7 +16,7 @@ export function Replay({ session, from, clock }) {
     let closed = false;
     show(null);
     open(session_id).then(async ([lib, recording]) => {
-      if (closed) return;
+      if (closed || !place.current) return;
       player.current = start(lib, recording, place.current);
       show(player.current);
       const found = await marked(session_id, recording);

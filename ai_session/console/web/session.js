@@ -160,7 +160,7 @@ function Live({ session, mine }) {
   const place = useRef(), live = useRef(null);
   useEffect(() => {
     let closed = false;
-    import('./emulator.js').then(lib => { if (!closed) live.current = start(lib, session, place.current); live.current?.own(model.held.value.has(session.session_id)); });
+    import('./emulator.js').then(lib => { if (!closed && place.current) live.current = start(lib, session, place.current); live.current?.own(model.held.value.has(session.session_id)); });
     return () => { closed = true; live.current?.close(); };
   }, [session.session_id]);
   useEffect(() => { live.current?.own(mine); }, [mine]);

@@ -11,6 +11,7 @@ from agentwire.mcp.first_answers import ENVELOPE_CAPABILITIES, ENVELOPE_CLIENT, 
 from ai_session import __version__
 from ai_session.errors import UnknownTool
 from ai_session.models import Answer, Question, ToolCall, ToolResult
+from ai_session.servers.mcp import apps
 from ai_session.servers.mcp.caller import Caller, call_of, scrub
 
 if TYPE_CHECKING:
@@ -76,6 +77,11 @@ class Who:
         """Whether it said so; before URLs came, an empty capability meant forms."""
         elicitation: Any = self.capabilities.get("elicitation")
         return isinstance(elicitation, dict) and (elicitation.get("url") is None or elicitation.get("form") is not None)  # pyright: ignore[reportUnknownMemberType]
+
+    @property
+    def shows_views(self) -> bool:
+        """Whether it shows views of calls."""
+        return apps.shows_views(self.capabilities.get("extensions"))
 
     @property
     def knows_tasks(self) -> bool:

@@ -143,6 +143,12 @@ class Conversation:
         elif message["method"] == INITIALIZED:
             self._notice(self._handle(message))
 
+    def shows_views(self, params: Message | None) -> bool:
+        """Whether the client that asks with these shows views of calls."""
+        meta = meta_in(params)
+        who = Who.in_envelope(meta, self._caller) if ENVELOPE_VERSION in meta else self._shaken
+        return bool(who and who.shows_views)
+
     async def quiet(self) -> None:
         """Returns when no request is under way but for streams."""
         while tasks := [task for task, request in self._requests.items() if request["method"] != LISTEN]:

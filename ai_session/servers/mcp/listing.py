@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from agentwire.json_lines import Message
 from ai_session.errors import AiSessionError
+from ai_session.servers.mcp import apps
 from ai_session.servers.mcp.calls import INTERNAL_ERROR, STAMP, WHOLE_RESULTS, Unanswerable, Who, is_plain_meta
 
 if TYPE_CHECKING:
@@ -27,14 +28,14 @@ async def listed(who: Who) -> Message:
         tools = await (await who.caller.gate()).list_tools(who.caller.principal)
     except AiSessionError as problem:
         raise Unanswerable(INTERNAL_ERROR, f"{problem.message}; {problem.suggestion}") from None
-    shown: Message = {"tools": [described(tool) for tool in tools]}
+    shown: Message = {"tools": [described(tool, who.shows_views) for tool in tools]}
     if who.modern:
         shown |= {"_meta": STAMP, "cacheScope": "private", "resultType": "complete", "ttlMs": CACHE_MS}
     return shown
 
 
-def described(tool: ListedTool) -> Message:
-    """One tool. Titles twice: clients read the one or the other."""
+def described(tool: ListedTool, views: bool = False) -> Message:
+    """One tool, for a client that shows ``views`` of calls or not. Titles twice: clients read the one or the other."""
     hints = {
         "title": tool.title,
         "readOnlyHint": tool.read_only,
@@ -50,4 +51,5 @@ def described(tool: ListedTool) -> Message:
         "outputSchema": dict(tool.output_schema),
         "annotations": hints,
     }
-    return shown | ({"_meta": {"anthropic/alwaysLoad": True}} if tool.always_load else {})
+    meta = ({"anthropic/alwaysLoad": True} if tool.always_load else {}) | (apps.link(tool.name) if views else {})
+    return shown | ({"_meta": meta} if meta else {})

@@ -21,6 +21,7 @@ from agentwire.mcp.first_answers import FirstAnswers
 from ai_session import __version__
 from ai_session.config import plugins
 from ai_session.servers.base import Connection
+from ai_session.servers.mcp import apps
 from ai_session.servers.mcp.caller import Caller
 from ai_session.servers.mcp.calls import INTERNAL_ERROR, Unanswerable
 from ai_session.servers.mcp.conversation import Conversation
@@ -155,6 +156,8 @@ class McpConnection:
             return
         first = self._server.first_answers(message)
         if first:
+            if message["method"] == "tools/list" and self._conversation.shows_views(message.get("params")):
+                first = apps.linked(first)
             self._send(first)
         self._conversation.receive(message, first)
 

@@ -25,11 +25,12 @@ from mcp_types import (
 )
 
 from ai_session.models import ToolResult
+from ai_session.servers.mcp import apps
 from ai_session.servers.mcp.caller import caller_of, scrub
 from ai_session.servers.mcp.calls import CALL_ID
 from ai_session.servers.mcp.elicitation import asker_of, returned, to_be_answered
 from ai_session.servers.mcp.gate_calls import Context, asked, missing
-from ai_session.servers.mcp.tools import no_cursor
+from ai_session.servers.mcp.tools import no_cursor, shows_views
 from ai_session.servers.mcp.uris import LIST, TEMPLATES, Part, ResourceAddress, place_of
 
 PAGE_SESSIONS = 50
@@ -128,7 +129,10 @@ async def list_templates(ctx: Context, params: PaginatedRequestParams | None) ->
 
 
 async def read_resource(ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult | InputRequiredResult:
-    """The call the URI stands for. Raises MCPError: what is not there carries its ``uri``."""
+    """The call the URI stands for, or the view of calls. Raises MCPError: what is not there carries its ``uri``."""
+    if params.uri == apps.URI and shows_views(ctx.session.client_capabilities):
+        shown = TextResourceContents(uri=apps.URI, mime_type=apps.MIME_TYPE, text=apps.view(), _meta=apps.ABOUT)
+        return ReadResourceResult(contents=[shown], ttl_ms=STATIC_MS, cache_scope="public")
     place = place_of(params.uri)
     if place is None:
         raise missing(ctx, params.uri)

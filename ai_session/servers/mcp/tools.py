@@ -11,6 +11,7 @@ from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolRequestParams,
+    ClientCapabilities,
     InputRequiredResult,
     ListToolsResult,
     PaginatedRequestParams,
@@ -20,6 +21,7 @@ from mcp_types import (
 from agentwire.json_lines import Message
 from ai_session.errors import AiSessionError, InvalidArguments, UnknownTool
 from ai_session.models import ToolCall, ToolResult
+from ai_session.servers.mcp import apps
 from ai_session.servers.mcp.caller import call_of, caller_of
 from ai_session.servers.mcp.calls import ERROR, meta_of, shown
 from ai_session.servers.mcp.elicitation import asker_of, returned, to_be_answered
@@ -40,7 +42,13 @@ async def list_tools(ctx: ServerRequestContext[Any, Any], params: PaginatedReque
         tools = await (await caller.gate()).list_tools(caller.principal)
     except AiSessionError as problem:
         raise MCPError(INTERNAL_ERROR, f"{problem.message}; {problem.suggestion}") from None
-    return ListToolsResult(tools=[Tool.model_validate(described(tool)) for tool in tools])
+    views = shows_views(ctx.session.client_capabilities)
+    return ListToolsResult(tools=[Tool.model_validate(described(tool, views)) for tool in tools])
+
+
+def shows_views(capabilities: ClientCapabilities | None) -> bool:
+    """Whether a client shows views of calls."""
+    return apps.shows_views(capabilities.extensions if capabilities else None)
 
 
 async def call_tool(

@@ -1,0 +1,54 @@
+"""MCP Apps (2026-01-26): a client that shows views in its chats is given one of a call, which shows its terminal and
+what waits for a person. Other clients are told nothing of it.
+
+The view answers no question: what it asks comes through the client, as what the model asks does, and nothing tells the
+two apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agentwire.json_lines import Message
+from agentwire.mcp.first_answers import VERSION_MARK
+from ai_session import __version__
+
+EXTENSION = "io.modelcontextprotocol/ui"
+MIME_TYPE = "text/html;profile=mcp-app"
+URI = "ui://ai-session/call"
+VIEW = Path(__file__).with_name("view.html")
+"""Written by scripts/chat_view.py."""
+
+SHOWN = frozenset({"execute_command", "read_screen", "send_input"})
+"""Tools whose calls have a view."""
+
+ABOUT: Message = {"ui": {"prefersBorder": False}}
+"""In the view's ``_meta``. Without domains in it clients let the view reach nothing."""
+
+
+def shows_views(extensions: object) -> bool:
+    """Whether a client that knows these extensions shows such views."""
+    told: Any = extensions.get(EXTENSION) if isinstance(extensions, Mapping) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    types: Any = told.get("mimeTypes") if isinstance(told, Mapping) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return isinstance(types, list) and MIME_TYPE in types
+
+
+def link(tool: str) -> Message:
+    """What of its view belongs into the tool's ``_meta``."""
+    return {"ui": {"resourceUri": URI}} if tool in SHOWN else {}
+
+
+def linked(answer: Message) -> Message:
+    """The answer to a ``tools/list``, with the views of its tools."""
+    tools = [
+        {**tool, "_meta": {**tool.get("_meta", {}), **link(tool["name"])}} if tool["name"] in SHOWN else tool
+        for tool in answer["result"]["tools"]
+    ]
+    return {**answer, "result": {**answer["result"], "tools": tools}}
+
+
+def view() -> str:
+    """The view, which is one file and loads nothing."""
+    return VIEW.read_text().replace(VERSION_MARK, __version__)
