@@ -117,8 +117,8 @@ class Conversation:
         self._lanes: Lanes | None = None
         self._opening: asyncio.Task[Lanes] | None = None
         self._unheard: list[Message] = []
-        self.called = asyncio.Event()
-        """Set once a first call was answered."""
+        self.begun = asyncio.Event()
+        """Set once a first call was answered, or changes are to be told that only the lanes can tell."""
 
     def receive(self, message: Message, answer: Message | None = None) -> None:
         """Begin one request, heed a notification, or take an answer to what was asked. ``answer``: what the client was
@@ -196,6 +196,7 @@ class Conversation:
             await self._lanes.handle(message)
         elif self._unheard or self._opening:
             self._unheard.append(message)
+        self.begun.set()
 
     async def _serve(self, message: Message) -> None:
         request_id, method, params = message["id"], message["method"], message.get("params")
@@ -219,7 +220,7 @@ class Conversation:
             if task:
                 self._requests.pop(task, None)
             if method == CALL:
-                self.called.set()
+                self.begun.set()
 
     async def _result(self, exchange: Exchange, method: str, params: Message | None) -> Message:
         if method not in (CALL, LISTEN, LIST_TOOLS) or self._registry is not None:

@@ -162,9 +162,9 @@ class McpConnection:
         self._conversation.receive(message, first)
 
     async def _prepare(self) -> None:
-        """What is not asked for yet: the gate at once, the SDK after a first call, when nobody waits for an answer."""
+        """What is not asked for yet: the gate at once, the SDK once it is of use and nobody waits for an answer."""
         await self._server.gate_or_not(self._connection.daemon)
-        await self._conversation.called.wait()
+        await self._conversation.begun.wait()
         await self._conversation.quiet()
         with contextlib.suppress(Unanswerable):  # told to whoever needs it
             await self._conversation.opened()

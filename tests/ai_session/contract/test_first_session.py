@@ -117,3 +117,17 @@ async def test_what_changes_before_the_sdk_is_there_is_told() -> None:
         said = [await peer.read() for _ in range(3)]
     assert [message.get("id") for message in said[:2]] == ["h", "c"]
     assert said[2]["method"] == "notifications/resources/list_changed"
+
+
+@pytest.mark.anyio
+async def test_who_shook_hands_and_asks_for_nothing_is_told_what_changes() -> None:
+    gate = Gate()
+    async with Peer(gate) as peer:
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "peer", "version": "1"}}
+        peer.send(id="h", method="initialize", params=hello)
+        peer.send(method="notifications/initialized")
+        peer.send(id="p", method="ping")
+        assert [(await peer.read())["id"] for _ in range(2)] == ["h", "p"]
+        spec: Any = SimpleNamespace(session_id="ses_1", name="main")
+        gate.changes.listed(spec)
+        assert (await peer.read())["method"] == "notifications/resources/list_changed"
