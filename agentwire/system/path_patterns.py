@@ -128,8 +128,12 @@ class Patterns:
     def deciding(self, path: str, *, directory: bool) -> Pattern | None:
         """The line that decides about the path itself, relative to the top; None where none fits."""
         folded = fold_path(path)
+        name = folded.rpartition("/")[2]
         for pattern in reversed(self.all):
-            if (directory or not pattern.directories) and pattern.regex.fullmatch(folded):
+            if pattern.directories and not directory:
+                continue
+            # First what needs no regular expression, which would have to be compiled.
+            if (pattern.last == name or pattern.last not in self._plain) and pattern.regex.fullmatch(folded):
                 return pattern
         return None
 

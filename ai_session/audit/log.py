@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import platform
 import socket
 import threading
 import time
@@ -393,4 +392,4 @@ def _machine() -> dict[str, str]:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         boot = ""
-    return {"host": platform.node(), "boot": boot}
+    return {"host": os.uname().nodename, "boot": boot}

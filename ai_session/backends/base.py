@@ -104,6 +104,13 @@ class Backend(Protocol):
         """Whether it works on this machine, by trying; never raises."""
         ...
 
+    async def make_ready(self) -> None:
+        """Start what ``open`` would start first, while its caller does something else.
+
+        Raises as ``open``, which then raises again: nobody needs to look.
+        """
+        ...
+
     async def open(self, spec: TerminalSpec) -> Terminal:
         """Start ``spec.argv`` on a new terminal. The child sees exactly ``spec.env`` (plus what the terminal itself
         needs).

@@ -162,6 +162,7 @@ def _tell(client: ControlClient, **how: Any) -> None:
 
 async def _run(client: ControlClient, settings: BoxesOfSessions, chosen: SandboxProfile, command: Sequence[str]) -> int:
     from ai_session.config import config
+    from ai_session.sandbox.network.entry import environment as proxy_environment
     from ai_session.sandbox.sandbox import Machine, Sandbox
 
     environ = config.environment()
@@ -172,7 +173,7 @@ async def _run(client: ControlClient, settings: BoxesOfSessions, chosen: Sandbox
     box = Sandbox(
         runtime_directory=runtime,
         minimum_level=settings.minimum_level,
-        proxy_env=_proxy_environment() if chosen.network == "proxy" else {},
+        proxy_env=proxy_environment() if chosen.network == "proxy" else {},
         machine=Machine.of(settings.machine) if settings.machine else None,
     )
     with _directory(runtime / "boxes") as directory:
@@ -186,12 +187,6 @@ async def _run(client: ControlClient, settings: BoxesOfSessions, chosen: Sandbox
             return await _start(client, boxed, command, chosen, environ.get("TERM", "dumb"), directory)
         finally:
             boxed.release()
-
-
-def _proxy_environment() -> dict[str, str]:
-    from ai_session.sandbox.network import proxy as network_proxy  # takes 15 ms, which every box would pay
-
-    return network_proxy.environment()
 
 
 def _directory_of(workspace: str) -> str:

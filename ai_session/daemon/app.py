@@ -39,7 +39,7 @@ from ai_session.models import Question, SandboxLevel, SandboxProfile
 from ai_session.sandbox.boxes import AskDomain, Boxes, BoxSettings
 from ai_session.sandbox.limits.cgroup import delegated
 from ai_session.sandbox.limits.watch import ResourceWatch
-from ai_session.sandbox.network.proxy import environment as proxy_environment
+from ai_session.sandbox.network.entry import environment as proxy_environment
 from ai_session.sandbox.sandbox import Sandbox
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.ownership import widening

@@ -124,7 +124,7 @@ class Boxes:
     async def make_ready(self) -> None:
         """Does ahead of the first box what is done once."""
         if self._sandbox is not None and self._settings.template.name != "trusted":
-            await asyncio.gather(self._sandbox.make_ready(), asyncio.to_thread(_load_watch))
+            await asyncio.gather(self._sandbox.make_ready(), asyncio.to_thread(_load, self._settings.template))
 
     async def prepare(self, spec: SessionSpec, directory: Path, env: Mapping[str, str]) -> PreparedSandbox:
         """The box of a shell that is about to start with ``env``; an earlier one of the session is taken down.
@@ -345,8 +345,12 @@ class Boxes:
             self._watch.close()
 
 
-def _load_watch() -> None:
-    """Takes 20 ms."""
-    from ai_session.sandbox.workspace import watch as workspace_watch
+def _load(template: SandboxProfile) -> None:
+    """What such a box will need. Takes 10 ms for each."""
+    from ai_session.sandbox.workspace import watch
 
-    del workspace_watch
+    del watch
+    if template.network == "proxy":
+        from ai_session.sandbox.network import proxy
+
+        del proxy

@@ -269,7 +269,11 @@ class SessionManager:
             env["AI_SESSION_CWD"] = cwd
         argv, own = integration.argv, {"AI_SESSION_ID": spec.cookie, "AI_SESSION_NAME": spec.name}
         if spec.profile.name != "trusted":
-            boxed = await self.boxes.prepare(spec, directory, env | {"HOME": spec.profile.home})
+            starting = asyncio.create_task(_start(backend))
+            try:
+                boxed = await self.boxes.prepare(spec, directory, env | {"HOME": spec.profile.home})
+            finally:
+                await starting
             spec = replace(spec, level=boxed.level, unprotected=boxed.unprotected)
             # What makes the box leaves the TERM of its terminal alone.
             chosen = {name: spec.env[name] for name in ("TERM",) if name in spec.env}
@@ -482,3 +486,9 @@ class SessionManager:
         for backend in self._backends.values():
             await backend.stop()
         await asyncio.gather(*self._removals)
+
+
+async def _start(backend: Backend) -> None:
+    """Ahead of the terminal, which is told of what goes wrong."""
+    with contextlib.suppress(AiSessionError, OSError):
+        await backend.make_ready()

@@ -260,6 +260,9 @@ class PtyBackend:
         finally:
             await self.stop()
 
+    async def make_ready(self) -> None:
+        await self._connect()
+
     async def open(self, spec: TerminalSpec) -> PtyTerminal:
         fields = {
             "id": spec.session_id,

@@ -97,6 +97,9 @@ class TmuxBackend:
             return BackendStatus(self.name, usable=False, reason=f"tmux {version} is too old", suggestion=INSTALL)
         return BackendStatus(self.name, usable=True, version=version)
 
+    async def make_ready(self) -> None:
+        await asyncio.gather(self.server.client(start=True), self._programs())
+
     async def open(self, spec: TerminalSpec) -> TmuxTerminal:
         check(spec)
         try:

@@ -13,6 +13,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from itertools import accumulate, takewhile
 from typing import Any, NamedTuple, cast
 from urllib.parse import quote, quote_plus
@@ -42,16 +43,6 @@ _SEQUENCE = re.compile(
 _INSIDE_SEQUENCE = re.compile(rb"(?:\x1b|\\u001[bB])(?:\[[0-?]*)?[ -/]*\Z")
 _REST_OF_SEQUENCE = re.compile(rb"\[?[0-?]*[ -/]*[0-~]")
 _INSIDE_ESCAPE = re.compile(rb"(\\+)(?:u([0-9a-fA-F]{0,3}))?\Z")
-_KIND = re.compile("|".join(f"({pattern})" for pattern in KINDS.values()).encode())
-"""Tells the kind of what RE2 found; ten times as fast at that, and never run over more."""
-
-_WIDTHS = [1 + re.compile(pattern).groups for pattern in KINDS.values()]
-_GROUPS = {
-    end - width + 1: (kind, range(end - width + 2, end + 1))
-    for kind, width, end in zip(KINDS, _WIDTHS, accumulate(_WIDTHS), strict=True)
-}
-"""By the group of each kind: its name, and the groups within that are the secret."""
-
 _RUN = re.compile(rb"[A-Za-z0-9+/=_.~-]*")
 _NAME = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -86,8 +77,6 @@ class Redactor:
             self._heads.setdefault(form[:MIN_KNOWN_CHARS], []).append(form)
         # Whole values, or heads in any other order, would be more than RE2's memory holds: 10,000 times slower.
         self._values = _either([re2.escape(head) for head in sorted(self._heads)], any_bytes=True)
-        self._sure = _either([pattern.encode() for kind, pattern in KINDS.items() if kind not in UNSURE])
-        self._all = _either([pattern.encode() for pattern in KINDS.values()])
         for pattern in patterns:
             _check(pattern)
         self._further = _either([pattern.encode() for pattern in patterns])
@@ -157,7 +146,7 @@ class Redactor:
         """Whether none of the expressions finds anything in what is short enough for one step."""
         if len(data) - start > _ONE_STEP_BYTES or b"PRIVATE KEY" in data:
             return False
-        expressions = (self._values, self._all, self._further)
+        expressions = (self._values, _any_kind(), self._further)
         return not any(one is not None and one.search(data, start) for one in expressions)
 
     def _raw(self, data: bytes, start: int, before: int) -> Iterator[Span | None]:
@@ -172,7 +161,7 @@ class Redactor:
         """What at the end of ``data`` may become a secret when more of it comes."""
         begin = max(0, len(data) - _BEGUN_BYTES)
         last = data[begin:]
-        match = _BEGINNING.search(last)
+        match = _beginning().search(last)
         found = [match.start()] if match else []
         for match in _all(self._starts, last, 0):
             at = match.start()
@@ -212,10 +201,10 @@ class Redactor:
             start += 1  # another value may begin within this one and end behind it
 
     def _patterned(self, data: bytes, start: int) -> Iterator[Span]:
-        for match in _all(self._all, data, start):
+        for match in _all(_any_kind(), data, start):
             span = _classified(data, *match.span())
             if span.kind in UNSURE and not plausible(span.kind, data[span.start : span.end]):
-                inner = _all(self._sure, data, span.start, span.end)
+                inner = _all(_sure_kinds(), data, span.start, span.end)
                 yield from (_classified(data, *inside.span()) for inside in inner)
             else:
                 yield span
@@ -316,14 +305,47 @@ def _all(pattern: Any, data: bytes, start: int, end: int | None = None) -> Itera
     return pattern.finditer(data, start, end) if pattern is not None else iter(())
 
 
-_BEGINNING = _compile(BEGINNING.encode())
-_END_OF_KEY = _compile(KEY_END.encode())
+# Each takes milliseconds, so it is compiled when it is first looked for.
+
+
+@cache
+def _any_kind() -> Any:
+    return _either([pattern.encode() for pattern in KINDS.values()])
+
+
+@cache
+def _sure_kinds() -> Any:
+    return _either([pattern.encode() for kind, pattern in KINDS.items() if kind not in UNSURE])
+
+
+@cache
+def _beginning() -> Any:
+    return _compile(BEGINNING.encode())
+
+
+@cache
+def _end_of_key() -> Any:
+    return _compile(KEY_END.encode())
+
+
+@cache
+def _telling() -> tuple[re.Pattern[bytes], dict[int, tuple[str, range]]]:
+    """What tells the kind of what RE2 found, ten times as fast at that, and never run over more; by the group of each
+    kind its name, and the groups within that are the secret."""
+    widths = [1 + re.compile(pattern).groups for pattern in KINDS.values()]
+    groups = {
+        end - width + 1: (kind, range(end - width + 2, end + 1))
+        for kind, width, end in zip(KINDS, widths, accumulate(widths), strict=True)
+    }
+    return re.compile("|".join(f"({pattern})" for pattern in KINDS.values()).encode()), groups
+
+
 _KEY_LINE = re.compile(rb"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/=]{2,168}(?:\s|\\[nrt]){1,4}\Z")
 
 
 def _ends_of_keys(data: bytes, start: int) -> Iterator[Span | None]:
     """The last lines of keys, as ``tail`` prints them, and where output is kept no further back. None for each line."""
-    for end in _all(_END_OF_KEY, data, start):
+    for end in _all(_end_of_key(), data, start):
         begin = end.start()
         while line := _KEY_LINE.search(data[max(start, begin - 168) : begin]):
             begin -= len(line[0])
@@ -353,9 +375,10 @@ def _merged(found: Iterable[Span]) -> Iterator[Span]:
 
 def _classified(data: bytes, start: int, end: int) -> Span:
     """The secret in what one of the kinds matched."""
-    match = _KIND.match(data, start, end)
+    expression, groups = _telling()
+    match = expression.match(data, start, end)
     assert match is not None
-    kind, within = _GROUPS[match.lastindex or 0]
+    kind, within = groups[match.lastindex or 0]
     secret = next((group for group in within if match.start(group) >= 0), 0)
     return Span(*match.span(secret), kind)
 

@@ -27,6 +27,9 @@ from ai_session.sandbox.limits import processes
 from ai_session.sandbox.network import listener as network_listener
 from ai_session.system.events import FileGrowth
 
+PORT = 3128
+"""Where the proxy listens inside."""
+
 LISTEN_SECONDS = 10.0
 """The program that listens takes 25 ms; a machine that needs longer than this has other troubles."""
 
@@ -43,6 +46,13 @@ class Box(NamedTuple):
 
     pid: int
     network: int
+
+
+def environment() -> dict[str, str]:
+    """What makes programs in a box use the proxy."""
+    proxy = f"http://127.0.0.1:{PORT}"
+    values = {"http_proxy": proxy, "https_proxy": proxy, "all_proxy": proxy, "no_proxy": "localhost,127.0.0.1,::1"}
+    return values | {name.upper(): value for name, value in values.items()}
 
 
 def read_box(info_path: str | os.PathLike[str]) -> Box | None:

@@ -16,10 +16,9 @@ from typing import Any
 
 from ai_session.errors import AiSessionError
 from ai_session.sandbox.network.connection import HEAD_SECONDS, Unreachable, serve
-from ai_session.sandbox.network.entry import Box, listen_inside
+from ai_session.sandbox.network.entry import PORT, Box, listen_inside
 from ai_session.sandbox.network.rules import NetworkRules, Refused
 
-PORT = 3128
 MAX_CONNECTIONS = 256
 """Further ones wait until one ends."""
 
@@ -41,13 +40,6 @@ MAX_TALLIES = 4096
 Ask = Callable[[str], Awaitable[bool]]
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 Event = Callable[..., None]
-
-
-def environment() -> dict[str, str]:
-    """What makes programs in a box use the proxy."""
-    proxy = f"http://127.0.0.1:{PORT}"
-    values = {"http_proxy": proxy, "https_proxy": proxy, "all_proxy": proxy, "no_proxy": "localhost,127.0.0.1,::1"}
-    return values | {name.upper(): value for name, value in values.items()}
 
 
 class SessionProxy:

@@ -11,7 +11,6 @@ from pydantic import Field
 from ai_session.errors import OperatorError
 from ai_session.models import Effect, ToolResult
 from ai_session.tools.base import Arguments, Context, Tool, output
-from ai_session.tools.documentation.index import Hit, Index, index
 
 NOTHING = "No relevant information available."
 FIRST_QUOTES, MORE_QUOTES = 3, 1
@@ -34,7 +33,9 @@ async def faq(context: Context, arguments: Question) -> ToolResult:
 
 def answer(query: str, count: int, more: str) -> dict[str, Any]:
     """``answer``, ``citations`` in the order of their quotes, ``score`` of the best. Raises OperatorError."""
-    pages: Index = index()
+    from ai_session.tools.documentation.index import Hit, index  # takes 4 ms, and few daemons are ever asked
+
+    pages = index()
     if not pages.sections:
         raise OperatorError("the documentation is not installed", suggestion="install ai-session again, from its wheel")
     hits = pages.search(query, count, more)

@@ -132,11 +132,12 @@ def _trace() -> Trace:
 
 
 def _import_sdk() -> ModuleType:
-    # All that is made meanwhile stays; looking for garbage in it takes 90 of 800 ms.
+    # All that is made meanwhile stays; looking for garbage in it takes 90 of 800 ms, and some 25 at the end.
     gc.disable()
     try:
         from ccswarm.servers.mcp import dispatch
     finally:
+        gc.freeze()
         gc.enable()
     return dispatch
 

@@ -46,6 +46,17 @@ def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+async def test_terminals_open_on_what_was_started_ahead(here: World) -> None:
+    await here.backend.make_ready()
+    (keeper,) = here.runtime.glob("*.sock")
+    ahead = keeper.stat().st_ino
+    owned = await here.sh("printf yes")
+    assert await owned.ended() == ExitStatus(code=0)
+    assert owned.output == b"yes"
+    assert keeper.stat().st_ino == ahead
+    await owned.close()
+
+
 async def test_output_arrives_byte_for_byte(here: World, home: Path) -> None:
     wanted = random_bytes(MEGABYTE)
     (home / "data").write_bytes(wanted)

@@ -15,8 +15,8 @@ import pytest
 
 import ai_session
 from ai_session.errors import SandboxUnavailable
-from ai_session.sandbox.network.entry import Box, listen_inside, open_gate, read_box
-from ai_session.sandbox.network.proxy import PORT, SessionProxy
+from ai_session.sandbox.network.entry import PORT, Box, listen_inside, open_gate, read_box
+from ai_session.sandbox.network.proxy import SessionProxy
 from ai_session.sandbox.network.rules import NetworkRules
 from tests.ai_session.contract.network_harness import BOUND_SECONDS, NAME, origin
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ai_session.models import ToolCall, ToolResult
+from ai_session.errors import SandboxUnavailable
+from ai_session.models import TRUSTED, SandboxProfile, ToolCall, ToolResult
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.spec import SessionDefaults
+from tests.ai_session.contract.session_harness import request, run, runtime_directory
 from tests.ai_session.contract.test_session_changes_watchers import Gate, Peer
 from tests.bounds import BOUND_SECONDS
 from tests.conftest import UNBOXED_VARIABLES
 
-NEEDED = {"annotated_types", "h11", "pydantic", "pydantic_core", "re2", "typing_extensions", "typing_inspection"}
+NEEDED = {"annotated_types", "pydantic", "pydantic_core", "re2", "typing_extensions", "typing_inspection"}
 
 OPEN = """
 import asyncio, gc, json, os, sys
@@ -131,3 +137,19 @@ async def test_who_shook_hands_and_asks_for_nothing_is_told_what_changes() -> No
         spec: Any = SimpleNamespace(session_id="ses_1", name="main")
         gate.changes.listed(spec)
         assert (await peer.read())["method"] == "notifications/resources/list_changed"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("backend", ["pty", "tmux"])
+async def test_a_box_that_is_refused_leaves_no_backend_half_started(home: Path, backend: str) -> None:
+    manager = SessionManager(runtime_directory(home), SessionDefaults(backend=backend))
+    boxed = replace(request(), profile=SandboxProfile("workspace", str(home), str(home)))
+    before = asyncio.all_tasks()
+    try:
+        with pytest.raises(SandboxUnavailable, match="makes no boxes"):
+            await manager.create(boxed)
+        assert asyncio.all_tasks() == before
+        session = await manager.create(replace(boxed, profile=TRUSTED))
+        assert (await run(session, "printf yes")).output == "yes"
+    finally:
+        await manager.stop()

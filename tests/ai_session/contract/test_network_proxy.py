@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ai_session.sandbox.network.connection import HEAD_BYTES
-from ai_session.sandbox.network.proxy import EVENTS_WHOLE, environment
+from ai_session.sandbox.network.entry import environment
+from ai_session.sandbox.network.proxy import EVENTS_WHOLE
 from tests.ai_session.contract.network_harness import BOUND_SECONDS, NAME, Names, origin, proxied, refusal, request
 
 pytestmark = pytest.mark.anyio
