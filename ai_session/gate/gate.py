@@ -30,6 +30,7 @@ ORDER: tuple[Callable[[CallSteps], Awaitable[ToolResult | None]], ...] = (
     CallSteps.refuse_denied,
     CallSteps.ask_person,
     CallSteps.remember_use,
+    CallSteps.check_unchanged,
     CallSteps.run_tool,
     CallSteps.record_outcome,
     CallSteps.add_notes,

@@ -11,6 +11,7 @@ from ai_session.gate import secrets as gate_secrets
 from ai_session.gate.api import Asker
 from ai_session.gate.consent.consent import Deferred
 from ai_session.gate.consent.question import ask_about, describe_call, narrowed
+from ai_session.gate.consent.store import overtaken
 from ai_session.gate.hook import call_facts
 from ai_session.gate.parts import GateParts
 from ai_session.gate.policy.policy import ENDING, LISTING, OUTSIDE, Action, Decision, stricter
@@ -45,6 +46,7 @@ class CallSteps:
     owner: str = field(init=False)
     context: Context = field(init=False)
     subject: Subject = field(init=False)
+    directory: str = field(init=False, default="")
     action: Action = field(init=False)
     decision: Decision = field(init=False)
     result: ToolResult = field(init=False)
@@ -90,6 +92,7 @@ class CallSteps:
         self.subject = subject = self.tool.subject(self.context, self.arguments)
         if subject.session:
             await subject.session.up_to_date()
+            self.directory = subject.session.at.cwd
         gate_secrets.learn_session(parts.masking, parts.sessions, subject)
         self.trace.facts |= facts_of(subject)
 
@@ -141,8 +144,31 @@ class CallSteps:
         if self.subject.level is not SandboxLevel.NONE:
             await self.parts.written.add_of(self.subject, opens=self.tool.name in OPENING)
 
+    async def check_unchanged(self) -> None:
+        """While hooks and people were asked, the policy, a session's directory or a link may have become another.
+
+        Raises Denied where what was judged, or shown to a person, is no longer what would be done.
+        """
+        name, session = self.tool.name, self.subject.session
+        now = self.parts.policy.decide(self.action)
+        if stricter(self.decision, now).verdict != self.decision.verdict:
+            raise overtaken(name, "the policy")
+        if session is None:
+            found = self.tool.subject(self.context, self.arguments)
+            if found.session is None and found != self.subject:
+                raise overtaken(name, "what its path leads to")
+        elif self._by_directory and session.at.cwd != self.directory:
+            raise overtaken(name, "the directory of its session")
+
+    @property
+    def _by_directory(self) -> bool:
+        """Whether the decision is about what a command does in the directory that its session was in."""
+        typed = self.subject.command is not None or self.subject.raw_input
+        by_rule = not self.action.boxed and not self.decision.rule.startswith("default:")
+        return typed and (self.decision.verdict == "ask" or by_rule)
+
     async def run_tool(self) -> None:
-        """Once per call key."""
+        """Once per call key, in the very session that was judged, whatever has its name by now."""
         with self.parts.telemetry.part("tool.run"):
             self.result = await self._run(replace(self.context, subject=self.subject))
         self.parts.rates.spend(rate_key(self.call.principal), "output_bytes", len(self.result.text))
@@ -187,13 +213,16 @@ class CallSteps:
         return await self.parts.sessions.turns.run(rate_key(self.call.principal), steps)
 
     async def _run(self, context: Context) -> ToolResult:
-        tool, arguments = self.tool, self.arguments
+        tool, arguments, session = self.tool, self.arguments, self.subject.session
+        judged = arguments
+        if session and getattr(arguments, "session_id", ""):
+            judged = arguments.model_copy(update={"session_id": session.spec.session_id})
         key: str = getattr(arguments, "call_key", "")
         if not key:
-            return await tool.run(context, arguments)
+            return await tool.run(context, judged)
 
         async def run(begun: float) -> ToolResult:
-            return await self.masked(await tool.run(replace(context, first_seen=begun), arguments))
+            return await self.masked(await tool.run(replace(context, first_seen=begun), judged))
 
         plain = arguments.model_dump(exclude={"call_key"})
         once = self.parts.call_keys.once
@@ -224,15 +253,17 @@ class CallSteps:
         if subject.raw_input:
             keys: Sequence[str] = given.get("keys", ())
             first = " ".join([repr(given.get("text", "")), *keys])
+        if place and place.real not in ("", first):
+            given["leads to"] = place.real
         about = describe_call(given, first)
         shown = mask(about)
-        at = session.at.cwd if session else "new"
+        at = self.directory if session else "new"
         where = f"below {place.workspace}" if subject.path and place else f"{at}, sandbox {box_of(subject)}"
         prefix = await self._prefix(rule) if shown == subject.command else ""
         return ask_about(
             call.principal,
             call.name,
-            given | ({"profile": call.profile} if call.profile else {}),
+            given | ({"profile": call.profile} if call.profile else {}) | self._meant(first),
             session=session.spec.session_id if session else "",
             name=session.spec.name if session else given.get("name", ""),
             about=shown,
@@ -244,6 +275,11 @@ class CallSteps:
             prefix=prefix,
             folder=self._folder(rule),
         )
+
+    def _meant(self, first: str) -> dict[str, str]:
+        """What the arguments come to, which an answer is bound to as well: a path without links, and a directory."""
+        typed = self.subject.command is not None or self.subject.raw_input
+        return {"directory": self.directory} if typed else {"path": first} if self.subject.place else {}
 
     async def _prefix(self, rule: str) -> str:
         """The first words of the command that an answer may cover; none where a box may write what it reads."""

@@ -12,6 +12,7 @@ from ai_session.tools.base import Subject, Tool
 def action_of(call: ToolCall, tool: Tool, subject: Subject) -> Action:
     """What the policy judges."""
     session, place = subject.session, subject.place
+    paths = (subject.path or place.directory, place.real, *subject.files) if place else ()
     return Action(
         principal=call.principal,
         tool=tool.name,
@@ -22,7 +23,7 @@ def action_of(call: ToolCall, tool: Tool, subject: Subject) -> Action:
         level=subject.level,
         command=subject.command,
         raw_input=subject.raw_input,
-        paths=(subject.path or place.directory, *subject.files) if place else (),
+        paths=tuple(filter(None, paths)),
         outside_workspace=bool(place and place.outside),
         loosens=subject.loosens,
     )

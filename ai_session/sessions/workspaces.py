@@ -21,11 +21,13 @@ SHARED = ("/tmp", "/var", "/var/tmp", "/srv", "/mnt", "/media")
 @dataclass(frozen=True, slots=True)
 class StartDirectory:
     """A directory to start in, without links, and the workspace it belongs to. ``outside``: in no known one, so that
-    ``workspace`` is the directory itself and somebody has to agree."""
+    ``workspace`` is the directory itself and somebody has to agree. Without a box it is as it was named, and ``real``
+    is where that leads to."""
 
     directory: str
     workspace: str
     outside: bool = False
+    real: str = ""
 
 
 class Workspaces:
@@ -90,23 +92,10 @@ class Workspaces:
         for path in self._private:
             if _holds(directory, path) or _holds(path, directory):
                 return "ai-session keeps its own files there"
-        for system in (
-            "/usr",
-            "/etc",
-            "/bin",
-            "/sbin",
-            "/lib",
-            "/lib64",
-            "/opt",
-            "/proc",
-            "/sys",
-            "/dev",
-            "/boot",
-            "/run",
-        ):
+        for system in SYSTEM:
             if _holds(system, directory):
                 return "it belongs to the system"
-        return "it is everybody's" if directory in ("/tmp", "/var", "/var/tmp", "/srv", "/mnt", "/media") else ""
+        return "it is everybody's" if directory in SHARED else ""
 
 
 def _holds(outer: str, inner: str) -> bool:
@@ -128,10 +117,9 @@ def existing(wanted: str, start: str) -> str:
     return os.path.normpath(path)
 
 
-def unboxed(wanted: str, client_directory: str, home: str) -> str:
+def unboxed(wanted: str, client_directory: str, home: str) -> StartDirectory:
     """Where an unboxed session starts: ``wanted``, else the client's directory, else the home."""
     base = client_directory
     start = base if base and base != "/" and os.path.isdir(base) else home or "/"
-    if wanted:
-        return existing(wanted, start)
-    return start if os.path.isdir(start) else "/"
+    directory = existing(wanted, start) if wanted else start if os.path.isdir(start) else "/"
+    return StartDirectory(directory, "", real=os.path.realpath(directory))

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from ai_session.errors import InvalidArguments
+from ai_session.errors import InvalidArguments, SessionNotFound
 from ai_session.models import PROFILES, Effect, SandboxLevel, SessionSpec, SessionState, ToolResult
 from ai_session.sessions.names import checked_name
 from ai_session.sessions.report import cut, record_facts
 from ai_session.sessions.session import Session
 from ai_session.sessions.spec import NewSession
-from ai_session.sessions.workspaces import StartDirectory, unboxed
+from ai_session.sessions.workspaces import unboxed
 from ai_session.terminal.masking import Spans
 from ai_session.tools.base import (
     Arguments,
@@ -108,8 +108,8 @@ def subject_of_new(context: Context, arguments: CreateSession) -> Subject:
     loosens = PROFILES.index(template.name) > PROFILES.index(boxes.profile("").name)
     if template.name == "trusted":
         home = principal.env.get("HOME", "")
-        directory = unboxed(arguments.working_directory, principal.working_directory, home)
-        return Subject(profile=template, place=StartDirectory(directory, ""), loosens=loosens)
+        place = unboxed(arguments.working_directory, principal.working_directory, home)
+        return Subject(profile=template, place=place, loosens=loosens)
     place = context.workspaces.place(arguments.working_directory, principal.working_directory)
     profile = replace(template, workspace=place.workspace, home=context.workspaces.home)
     return Subject(profile=profile, level=boxes.minimum_level, place=place, loosens=loosens)
@@ -128,6 +128,11 @@ async def create_session(context: Context, arguments: CreateSession) -> ToolResu
     if old is not None and old.exit is None and old.spec.call_key == arguments.call_key:
         await old.wait_started()
         return _created(old, context)
+    if (judged := context.subject.session) is not None and context.sessions.own(arguments.name) is not judged:
+        raise SessionNotFound(
+            f"session {arguments.name!r}, which the call was about, was closed meanwhile",
+            suggestion="make the call again to open another",
+        )
     place, profile = context.subject.place, context.subject.profile
     if profile.name != "trusted" and (names := [name for name in OF_THE_BOX if name in arguments.env]):
         raise InvalidArguments(

@@ -212,7 +212,7 @@ class Consent:
             self._approvals.remove(question.question_id)
             waiting = self._calls.get(question.question_id)
             if waiting and not waiting.done():
-                waiting.set_exception(overtaken(question))
+                waiting.set_exception(overtaken(question.tool, "the policy"))
         self._changed()
 
     def next_expiry_seconds(self) -> float | None:

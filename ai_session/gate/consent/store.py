@@ -232,10 +232,10 @@ def dismissed(question: Question, answer: Answer) -> Denied:
     )
 
 
-def overtaken(question: Question) -> Denied:
-    """It was asked under a policy that no longer holds."""
+def overtaken(tool: str, what: str) -> Denied:
+    """It was judged, or asked about, by what no longer holds."""
     return Denied(
-        f"the policy was changed while {question.tool} was asked about",
+        f"{what} was changed while {tool} was asked about",
         suggestion="make the call again if it is needed",
     )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from ai_session.models import Effect, ToolResult
-from ai_session.sessions.workspaces import StartDirectory, unboxed
+from ai_session.sessions.workspaces import unboxed
 from ai_session.system.turns import finished
 from ai_session.tools.base import Arguments, Context, Subject, Tool
 
@@ -68,7 +68,7 @@ def subject_of_root(context: Context, arguments: Any) -> Subject:
     wanted = arguments.root or (profile_root if isinstance(profile_root, str) and len(profile_root) <= 4000 else "")
     if context.sessions.boxes.profile(context.profile).name == "trusted":
         home = principal.env.get("HOME", "")
-        return Subject(place=StartDirectory(unboxed(wanted, principal.working_directory, home), ""))
+        return Subject(place=unboxed(wanted, principal.working_directory, home))
     return Subject(place=context.workspaces.place(wanted, principal.working_directory))
 
 
@@ -93,7 +93,7 @@ async def _in_tree(context: Context, look: Callable[[Tree], Facts]) -> Facts:
     from ai_session.tools.integration.project.tree import Tree
 
     place = context.subject.place
-    root = os.path.realpath(place.directory) if place else "/"
+    root = place.real or os.path.realpath(place.directory) if place else "/"
     profile = context.sessions.boxes.profile("")
     top = os.path.realpath(place.workspace) if place and place.workspace else root
     above = os.path.relpath(root, top) if root.startswith(top.rstrip("/") + "/") else ""

@@ -33,6 +33,12 @@ tools = ["create_session"]
 clients = ["wire-*"]
 
 [[policy.rules]]
+id = "never-there"
+decision = "deny"
+tools = ["create_session"]
+paths = ["**/forbidden/**"]
+
+[[policy.rules]]
 id = "looks"
 decision = "ask"
 commands = ["git log"]
@@ -154,6 +160,92 @@ def test_without_forms_the_other_way_is_told_and_taken(house: Path) -> None:
         assert "cannot be allowed for 'prefix'" in person(house, "approve", question["question_id"], "--prefix", code=2)
         asking.approve(house, question)
         assert [ran(peer, "touch made"), ran(peer, "touch made")] == ["", "consent_needed"]
+
+
+def test_an_answer_holds_in_the_directory_that_was_shown(house: Path) -> None:
+    (house / "below").mkdir()
+    with client(house) as peer:
+        opened(peer, {})
+        assert ran(peer, "touch there") == "consent_needed"
+        (shown,) = waiting(house)
+        assert ran(peer, "cd below") == "consent_needed"
+        asking.approve(house, waiting(house)[1])
+        assert ran(peer, "cd below") == ""
+        asking.approve(house, shown)
+        assert ran(peer, "touch there") == "consent_needed"
+        (asked,) = waiting(house)
+        assert f"({house}/below, sandbox none)" in asked["message"]
+        assert not (house / "below/there").exists()
+
+
+def test_a_directory_that_changes_while_a_form_is_open_is_not_the_one_that_was_shown(house: Path) -> None:
+    (house / "under").mkdir()
+    with client(house) as peer:
+        opened(peer, FORMS)
+        first = execute(peer, "touch there")
+        harmless = form(peer)
+        second = execute(peer, "cd under")
+        fill(peer, form(peer), decide("once"))
+        moved = peer.read()
+        assert (moved["id"], outcome(moved["result"])) == (second, "")
+        fill(peer, harmless, decide("once"))
+        refused = peer.read()
+        assert refused["id"] == first
+        error = error_of(refused["result"])
+        assert (error["code"], error["suggestion"]) == ("denied", "make the call again if it is needed")
+        assert "the directory of its session was changed while execute_command was asked about" in error["message"]
+        assert not (house / "under/there").exists()
+
+
+def test_a_link_is_shown_as_what_it_leads_to_and_an_answer_is_for_that(house: Path) -> None:
+    link = house / "link"
+    for name in ("harmless", "private", "forbidden"):
+        (house / name).mkdir()
+    link.symlink_to("harmless")
+    given = {"name": "main", "backend": "pty", "working_directory": str(link)}
+    with client(house) as peer:
+        greet(peer, FORMS, name="stranger")
+
+        def turned(to: str) -> Message:
+            """The form of a call whose directory is another when it is filled in."""
+            peer.request("tools/call", {"name": "create_session", "arguments": given})
+            asked = form(peer)
+            link.unlink()
+            link.symlink_to(to)
+            return asked
+
+        asked = turned("private")
+        assert f"    {link}\n    leads to: {house}/harmless\n" in asked["params"]["message"]
+        fill(peer, asked, decide("once"))
+        assert "what its path leads to was changed" in error_of(peer.answered())["message"]
+        question = turned("harmless")
+        (waits,) = [q for q in waiting(house) if f"    leads to: {house}/private\n" in q["message"]]
+        fill(peer, question, {"action": "cancel"})
+        assert error_of(peer.answered())["code"] == "denied"
+        asking.approve(house, waits)
+        peer.request("tools/call", {"name": "create_session", "arguments": given})
+        fill(peer, form(peer), decide("deny"))
+        assert error_of(peer.answered())["code"] == "denied"
+        link.unlink()
+        link.symlink_to("forbidden")
+        assert "denied by never-there" in error_of(peer.call("create_session", **given))["message"]
+
+
+def test_what_takes_the_name_of_a_session_meanwhile_is_not_what_was_judged(house: Path) -> None:
+    with client(house) as peer:
+        greet(peer, FORMS, name="stranger")
+        asking.opened(house, "pty")
+        peer.request("tools/call", {"name": "create_session", "arguments": {"name": "main", "backend": "pty"}})
+        anew = form(peer)
+        execute(peer, "touch there")
+        typed = form(peer)
+        assert not asking.control(house, "call", name="close_session", arguments={"session_id": "main"})["is_error"]
+        fill(peer, anew, decide("once"))
+        error = error_of(peer.answered())
+        assert (error["code"], error["suggestion"]) == ("session_not_found", "make the call again to open another")
+        asking.opened(house, "pty")
+        fill(peer, typed, decide("once"))
+        assert error_of(peer.answered())["code"] == "session_not_found"
 
 
 def test_what_goes_to_standard_input_is_shown_and_bound(house: Path) -> None:

@@ -24,6 +24,9 @@ from tests.ai_session.unit.gate_world import ASK, CLIENT, DENY, PERSON, SECRET, 
 pytestmark = pytest.mark.anyio
 LOOKED_UP = ["begin", "room", "rate", "validate", "subject", "policy"]
 ASKED = [*LOOKED_UP, "mask", "consent"]
+AGAIN = ["policy", "subject"]
+"""What was judged is looked at once more before the tool runs."""
+
 ROOT = Path(__file__).parents[3]
 END = ["mask", "end"]
 
@@ -31,14 +34,14 @@ END = ["mask", "end"]
 async def test_the_order(home: Path) -> None:
     world = World(home, ASK, mode="workspace")
     await world.call(call_key="k")
-    assert world.journal == [*ASKED, "key", "run", *END]
+    assert world.journal == [*ASKED, *AGAIN, "key", "run", *END]
     assert world.record.outcome == "ok"
 
 
 async def test_the_order_where_nobody_is_asked_and_no_key_is_given(home: Path) -> None:
     world = World(home)
     result = await world.call()
-    assert world.journal == [*LOOKED_UP, "run", *END]
+    assert world.journal == [*LOOKED_UP, *AGAIN[1:], "run", *END]
     assert world.record == Record(
         "call_1", CLIENT, "execute", {"text": "x"}, "ok", "default:trusted",
         facts={"profile": "trusted", "level": "none", "exit_code": 0, "decision": world.record.facts["decision"]},
@@ -133,7 +136,7 @@ async def test_what_the_system_refuses_is_recorded(home: Path) -> None:
 
     world.act = act
     result = await world.call()
-    assert world.journal == [*LOOKED_UP, "run", *END]
+    assert world.journal == [*LOOKED_UP, *AGAIN[1:], "run", *END]
     assert (world.record.outcome, world.record.code) == ("tool_error", "storage_full")
     assert result.structured["error"]["code"] == "storage_full"
 
@@ -147,7 +150,7 @@ async def test_a_crash_is_recorded_and_raised(home: Path) -> None:
     world.act = act
     with pytest.raises(ZeroDivisionError):
         await world.call()
-    assert world.journal == [*LOOKED_UP, "run", "end"]
+    assert world.journal == [*LOOKED_UP, *AGAIN[1:], "run", "end"]
     assert world.record.outcome == "crash"
 
 
@@ -193,7 +196,7 @@ async def test_a_deferred_question_is_recorded_and_runs_nothing_until_it_is_answ
 async def test_the_same_key_runs_once_and_each_call_is_judged_and_recorded(home: Path) -> None:
     world = World(home)
     first, second = await world.call(call_key="k"), await world.call(call_key="k")
-    assert world.journal == [*LOOKED_UP, "key", "run", *END, *LOOKED_UP, "key", *END]
+    assert world.journal == [*LOOKED_UP, *AGAIN[1:], "key", "run", *END, *LOOKED_UP, *AGAIN[1:], "key", *END]
     assert (world.ran, first.text) == (["x"], second.text)
     assert [record.outcome for record in world.audit.records] == ["ok", "ok"]
 
