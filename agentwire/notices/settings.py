@@ -4,38 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from typing import Protocol
 from urllib.parse import urlsplit
 
-
-class NotifySettings(Protocol):
-    """Which ways there are, and how often they may be used."""
-
-    @property
-    def command(self) -> Sequence[str]: ...
-    @property
-    def ntfy(self) -> str: ...
-    @property
-    def webhook(self) -> str: ...
-    @property
-    def token_file(self) -> str: ...
-    @property
-    def desktop(self) -> bool: ...
-    @property
-    def per_minute(self) -> int: ...
-    @property
-    def seconds(self) -> float: ...
-
-
-def ways(settings: NotifySettings) -> list[str]:
-    """Those that are configured."""
-    return [way for way in ("command", "desktop", "ntfy", "webhook") if getattr(settings, way)]
-
-
-def missing_programs(settings: NotifySettings, path: str) -> list[str]:
-    """What they need and what cannot be run; ``path`` is a value of PATH."""
-    needed = [*settings.command[:1], *(["notify-send"] if settings.desktop else [])]
-    return [program for program in needed if not shutil.which(program, path=path)]
+from pydantic import BaseModel, Field, field_validator
 
 
 def address_problem(url: str) -> str:
@@ -54,3 +25,43 @@ def address_problem(url: str) -> str:
 def command_problem(words: Sequence[str]) -> str:
     """Why that is not run; empty where it may be."""
     return "should begin with the absolute path of a program" if words and not words[0].startswith("/") else ""
+
+
+class NotifySettings(BaseModel):
+    """Which ways there are, and how often they may be used."""
+
+    command: tuple[str, ...] = Field(
+        default=(),
+        description="A program, by its absolute path, and its arguments: each notice is JSON on its standard input.",
+    )
+    desktop: bool = Field(default=False, description="Show notices on the desktop, by notify-send.")
+    ntfy: str = Field(default="", description="Address of an ntfy topic: https://ntfy.sh/TOPIC.")
+    webhook: str = Field(default="", description="Address that each notice is posted to, as JSON.")
+    token_file: str = Field(default="", description="File with the bearer token that the two addresses are sent.")
+    per_minute: int = Field(default=6, ge=1, le=600, description="Most notices in a minute; further ones are counted.")
+    seconds: float = Field(default=10.0, gt=0, le=60, description="How long one may take before it is given up.")
+
+    @field_validator("ntfy", "webhook")
+    @classmethod
+    def _is_an_address(cls, url: str) -> str:
+        if url and (problem := address_problem(url)):
+            raise ValueError(problem)
+        return url
+
+    @field_validator("command")
+    @classmethod
+    def _is_a_program(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+        if problem := command_problem(words):
+            raise ValueError(problem)
+        return words
+
+
+def ways(settings: NotifySettings) -> list[str]:
+    """Those that are configured."""
+    return [way for way in ("command", "desktop", "ntfy", "webhook") if getattr(settings, way)]
+
+
+def missing_programs(settings: NotifySettings, path: str) -> list[str]:
+    """What they need and what cannot be run; ``path`` is a value of PATH."""
+    needed = [*settings.command[:1], *(["notify-send"] if settings.desktop else [])]
+    return [program for program in needed if not shutil.which(program, path=path)]

@@ -30,6 +30,14 @@ PEERS = (ESTABLISHED, FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT)
 Address = IPv4Address | IPv6Address
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there: a name or an address, also in brackets."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 class Connection(Protocol):
     """A connected socket, or what asyncio shows of one."""
 

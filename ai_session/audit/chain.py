@@ -1,16 +1,17 @@
 """Records of the audit log and how they hang together: one JSON object a line, each naming the hash of the last. Pure.
 
-A line is the canonical JSON of its record (sorted names, no spaces, UTF-8, whole numbers only) with one member more at
-its end, ``hash``: SHA-256 of that canonical JSON without it. So lines are judged as the bytes they are.
+A line is the canonical JSON of its record (sorted names, no spaces, UTF-8, whole numbers only), sealed as
+``agentwire.chain`` does.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
+
+from agentwire import chain
 
 GENESIS = "0" * 64
 """What the first record names as the one before it."""
@@ -24,8 +25,6 @@ TEXT_CHARS = 4096
 MOST_PROBLEMS = 20
 _MAX_DEPTH = 6
 _EXACT_INTEGER = 1 << 53
-_HASH = b',"hash":"'
-_TAIL = len(_HASH) + 64 + len(b'"}\n')
 
 _encode = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False
@@ -74,22 +73,12 @@ def _plain_rest(value: Any, depth: int) -> Any:
 
 def seal(record: Mapping[str, Any]) -> tuple[bytes, str]:
     """The line of ``record``, which has ``seq`` and ``prev``, and its hash."""
-    body = canonical(record)
-    digest = hashlib.sha256(body).hexdigest()
-    return body[:-1] + _HASH + digest.encode() + b'"}\n', digest
+    return chain.seal(canonical(record))
 
 
 def opened(line: bytes) -> dict[str, Any] | None:
     """The record of a line whose hash is its own, or None."""
-    if line[-_TAIL : -_TAIL + len(_HASH)] != _HASH or line[-3:] != b'"}\n':
-        return None
-    digest = line[-_TAIL + len(_HASH) : -3]
-    if hashlib.sha256(line[:-_TAIL] + b"}").hexdigest().encode() != digest:
-        return None
-    try:
-        record: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+    record = chain.unseal(line)
     return record if isinstance(record, dict) and isinstance(record.get("seq"), int) and "prev" in record else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 
 

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 
 from agentwire.cli.options import Group, Json
-from agentwire.cli.output import leave, show_json, show_rows
-from ai_session.cli.output import EXIT_ERROR
-from ai_session.errors import ConfigInvalid
 
 app = Group("Tell you, elsewhere, that something waits for you.")
 
@@ -19,9 +15,7 @@ def try_ways(as_json: Json = False) -> None:
 
     Exit codes: 0 all of them work, 1 one does not, 2 none is configured.
     """
-    import asyncio
-
-    from agentwire.notices.notifier import trial
+    from agentwire.cli.notices import try_ways as send_trial
     from ai_session.config import config
     from ai_session.daemon.app import make_masking
     from ai_session.daemon.notices import PROGRAM, make_notifier
@@ -31,14 +25,4 @@ def try_ways(as_json: Json = False) -> None:
     place = config.runtime_directory(config.home_directory(), os.getuid())
     written = WrittenDirectories(place / FILE, settings.sandbox.workspaces)
     notifier = make_notifier(settings.notify, written, make_masking(settings, place).masked)
-    if not notifier:
-        raise ConfigInvalid(
-            "no way to notify you is configured",
-            suggestion="set command, desktop, ntfy or webhook in [notify] of ~/.config/ai-session/config.toml",
-        )
-    sent = asyncio.run(notifier.send(trial(PROGRAM)))
-    if as_json:
-        show_json({"sent": [asdict(one) for one in sent]})
-    else:
-        show_rows([{"way": one.way, "result": one.problem or "sent"} for one in sent], ("way", "result"))
-    leave(EXIT_ERROR if any(one.problem for one in sent) else 0)
+    send_trial(notifier, PROGRAM, as_json=as_json)

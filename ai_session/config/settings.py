@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from agentwire.notices.settings import address_problem, command_problem
+from agentwire.notices import settings as notices
 from agentwire.system.path_patterns import fold, parse
 from agentwire.system.protected_names import GIT
 
@@ -347,37 +347,13 @@ class OauthSettings(Section):
     cimd_loopback: bool = Field(default=False, description="Such documents may lie on this machine, for development.")
 
 
-class NotifySettings(Section):
+class NotifySettings(notices.NotifySettings, Section):
     """How you are told that something waits (`ai-session docs notifications`); without a way, nothing is sent."""
 
-    command: tuple[str, ...] = Field(
-        default=(),
-        description="A program, by its absolute path, and its arguments: each notice is JSON on its standard input.",
-    )
-    desktop: bool = Field(default=False, description="Show notices on the desktop, by notify-send.")
-    ntfy: str = Field(default="", description="Address of an ntfy topic: https://ntfy.sh/TOPIC.")
-    webhook: str = Field(default="", description="Address that each notice is posted to, as JSON.")
-    token_file: str = Field(default="", description="File with the bearer token that the two addresses are sent.")
     command_seconds: float = Field(
         default=0.0, ge=0, description="Tell of a command that still runs after so many seconds; 0: of none."
     )
     show_commands: bool = Field(default=False, description="Notices have the text of commands; secrets stay masked.")
-    per_minute: int = Field(default=6, ge=1, le=600, description="Most notices in a minute; further ones are counted.")
-    seconds: float = Field(default=10.0, gt=0, le=60, description="How long one may take before it is given up.")
-
-    @field_validator("ntfy", "webhook")
-    @classmethod
-    def _is_an_address(cls, url: str) -> str:
-        if url and (problem := address_problem(url)):
-            raise ValueError(problem)
-        return url
-
-    @field_validator("command")
-    @classmethod
-    def _is_a_program(cls, words: tuple[str, ...]) -> tuple[str, ...]:
-        if problem := command_problem(words):
-            raise ValueError(problem)
-        return words
 
 
 class TelemetrySettings(Section):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import signal
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 
 import uvicorn
 
 from agentwire.http.connections import MAX_HEAD_BYTES, StrictProtocol
+from agentwire.http.listening import SignalledServer, bound
 from ai_session.console.app import Console, application
 from ai_session.console.logins import Logins, Tab
 from ai_session.console.runs import Runs
@@ -33,8 +32,8 @@ class OwnProtocol(StrictProtocol):
             transport.abort()
 
 
-class Server(uvicorn.Server):
-    """Ends on both signals in order; neither is raised again."""
+class Server(SignalledServer):
+    """Calls ``ready`` when it listens."""
 
     ready: Callable[[], None] = staticmethod(lambda: None)
 
@@ -43,39 +42,18 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         self.ready()
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """As uvicorn's, without what it does on its own."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self.stop)
-        try:
-            yield
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
-
-    def stop(self) -> None:
-        """Asks it to leave, which takes seconds at most."""
-        self.should_exit = True
-
 
 def listen(port: int | None) -> socket.socket:
     """A bound socket; without a ``port`` at the usual one, or any other where that is taken. Raises ConfigInvalid."""
-    listener = socket.socket()
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((HOST, USUAL_PORT if port is None else port))
+        return bound(HOST, USUAL_PORT if port is None else port)
     except OSError as error:
-        listener.close()
         if port is None:
             return listen(0)
         reason = error.strerror or error
         raise ConfigInvalid(
             f"cannot listen on {HOST} port {port}: {reason}", suggestion="choose another with --port"
         ) from None
-    listener.setblocking(False)
-    return listener
 
 
 async def serve(

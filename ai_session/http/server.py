@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ipaddress
 import logging
-import signal
 import socket
 import ssl
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -17,8 +14,10 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from agentwire.http.connections import MAX_HEAD_BYTES
+from agentwire.http.listening import SignalledServer, bound
+from agentwire.system.peers import is_loopback
 from ai_session.errors import ConfigInvalid, DaemonUnavailable
-from ai_session.http.app import LOOPBACK_NAMES, MCP_PATH, Application, application
+from ai_session.http.app import MCP_PATH, Application, application
 from ai_session.http.connections import KEEP_ALIVE_SECONDS, ConnectionLimiter, LimitedProtocol, raise_limits
 from ai_session.http.gate_client import RemoteGate
 
@@ -78,20 +77,11 @@ def find_place(settings: HttpSettings, *, authenticated: bool, path: str = MCP_P
 def listen(host: str, port: int) -> socket.socket:
     """A bound socket. Raises ConfigInvalid."""
     try:
-        family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, number)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.setblocking(False)
-        except OSError:
-            listener.close()
-            raise
+        return bound(host, port)
     except OSError as error:
         raise ConfigInvalid(
             f"cannot listen on {host} port {port}: {error.strerror or error}", suggestion="choose another with --port"
         ) from None
-    return listener
 
 
 def make_tls(settings: HttpSettings) -> ssl.SSLContext | None:
@@ -110,17 +100,7 @@ def make_tls(settings: HttpSettings) -> ssl.SSLContext | None:
     return context
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it."""
-    if host in LOOPBACK_NAMES:
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
-class HttpServer(uvicorn.Server):
+class HttpServer(SignalledServer):
     """Serves an application on a place, with a door, and ends when told to, within bounded time."""
 
     def __init__(self, app: Application, place: ListenAddress, limiter: ConnectionLimiter) -> None:
@@ -163,22 +143,6 @@ class HttpServer(uvicorn.Server):
         """As uvicorn's, after those who only listen were told."""
         self._leave()
         await super().shutdown(sockets)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """Both signals end it in order, and neither is raised again."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self.stop)
-        try:
-            yield
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
-
-    def stop(self) -> None:
-        """Asks it to leave, which takes seconds at most."""
-        self.should_exit = True
 
 
 async def serve(

@@ -10,9 +10,10 @@ from importlib import import_module
 from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
-from typer.completion import completion_init, get_completion_script  # pyright: ignore[reportPrivateImportUsage]
+from typer.completion import completion_init  # pyright: ignore[reportPrivateImportUsage]
 from typer.core import TyperGroup
 
+from agentwire.cli.completion import SHELLS, completion_script
 from agentwire.cli.output import leave
 from agentwire.cli.parser import add
 from agentwire.cli.usage import in_order
@@ -239,12 +240,9 @@ def options(
 
 def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")]) -> None:
     """Print a shell's completion script. Use: source <(ccswarm completion bash)"""
-    if shell not in ("bash", "zsh", "fish"):
+    if shell not in SHELLS:
         raise UsageInvalid(f"no completion for {shell!r}", suggestion="use bash, zsh or fish")
-    script = get_completion_script(prog_name="ccswarm", complete_var="_CCSWARM_COMPLETE", shell=shell)
-    if shell == "zsh":  # where zsh itself loads the script, the first Tab has been pressed already
-        script += '\n[[ $funcstack[1] != _ccswarm ]] || _ccswarm_completion "$@"'
-    show_text(script + "\n")
+    show_text(completion_script("ccswarm", shell))
 
 
 def main() -> NoReturn:

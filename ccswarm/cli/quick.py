@@ -6,14 +6,12 @@ Only lines that are plainly right are read here. Whatever else was typed is left
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
 from agentwire.cli.lines import read, verb_in
-from agentwire.cli.output import Leave
+from agentwire.cli.output import Leave, flush_and_exit
 from agentwire.cli.refusals import next_step, worded
 from agentwire.system import interrupts
 from ccswarm.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, report
@@ -70,10 +68,4 @@ def end(verb: Callable[[], object], words: Sequence[str]) -> NoReturn:
         code = report(failure, as_json=as_json(words))
     if raised:
         interrupts.end_by_them()
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read our output has gone; nobody is left to tell, and the exit must not try to flush again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        code = code or EXIT_ERROR
-    sys.exit(code)
+    flush_and_exit(code, EXIT_ERROR)

@@ -25,7 +25,15 @@ from pydantic.fields import FieldInfo
 from ccswarm.config import starters
 from ccswarm.config.files import find, own, state_directory
 from ccswarm.config.programs import read_text
-from ccswarm.config.settings import AgentSettings, NotifySettings, Section, ServerSettings, Settings, endpoint_problems
+from ccswarm.config.settings import (
+    AgentSettings,
+    NotifySettings,
+    Section,
+    ServerSettings,
+    Settings,
+    endpoint_problems,
+    section_of,
+)
 from ccswarm.config.trust import (
     Change,
     ConfigTrust,
@@ -532,13 +540,6 @@ def _model(place: _Place, whole: type[Section]) -> type[Section] | None:
             field = model.model_fields.get(part) if model else None
             model = section_of(field.annotation) if field else None
     return model
-
-
-def section_of(annotation: object) -> type[Section] | None:
-    """The section that a field of that type, or each item of it, is."""
-    if isinstance(annotation, type) and issubclass(annotation, Section):
-        return annotation
-    return next(filter(None, map(section_of, get_args(annotation))), None)
 
 
 def _written(data: Any, place: _Place) -> str:

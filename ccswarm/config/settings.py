@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from ipaddress import ip_address
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints
 
-from agentwire.notices.settings import address_problem, command_problem
+from agentwire.notices import settings as notices
+from agentwire.system.peers import is_loopback
 from ccswarm.models import Priority
 
 PLAYBOOK = "playbook"
@@ -30,6 +30,13 @@ class Section(BaseModel):
     """Unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def section_of(annotation: object) -> type[Section] | None:
+    """The section that a field of that type, or each item of it, is."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return next(filter(None, map(section_of, get_args(annotation))), None)
 
 
 class ToolFilter(Section):
@@ -301,33 +308,8 @@ class EngineSettings(Section):
     )
 
 
-class NotifySettings(Section):
+class NotifySettings(notices.NotifySettings, Section):
     """How you are told that a run is over or waits for you. It counts in your own configuration alone."""
-
-    command: tuple[str, ...] = Field(
-        default=(),
-        description="A program, by its absolute path, and its arguments: each notice is JSON on its standard input.",
-    )
-    desktop: bool = Field(default=False, description="Show notices on the desktop, by notify-send.")
-    ntfy: str = Field(default="", description="Address of an ntfy topic: https://ntfy.sh/TOPIC.")
-    webhook: str = Field(default="", description="Address that each notice is posted to, as JSON.")
-    token_file: str = Field(default="", description="File with the bearer token that the two addresses are sent.")
-    per_minute: int = Field(default=6, ge=1, le=600, description="Most notices in a minute; further ones are counted.")
-    seconds: float = Field(default=10.0, gt=0, le=60, description="How long one may take before it is given up.")
-
-    @field_validator("ntfy", "webhook")
-    @classmethod
-    def _is_an_address(cls, url: str) -> str:
-        if url and (problem := address_problem(url)):
-            raise ValueError(problem)
-        return url
-
-    @field_validator("command")
-    @classmethod
-    def _is_a_program(cls, words: tuple[str, ...]) -> tuple[str, ...]:
-        if problem := command_problem(words):
-            raise ValueError(problem)
-        return words
 
 
 class TelemetrySettings(Section):
@@ -373,11 +355,7 @@ REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:.+|.*(?<!\$)(\$\$)*\$\{
 def in_clear(url: str) -> bool:
     """Whether what is sent there could be read on the way: plain http to another machine."""
     parts = urlsplit(url)
-    host = parts.hostname or ""
-    try:
-        return parts.scheme != "https" and not ip_address(host).is_loopback
-    except ValueError:
-        return parts.scheme != "https" and host != "localhost"
+    return parts.scheme != "https" and not is_loopback(parts.hostname or "")
 
 
 def endpoint_problems(server: Mapping[str, Any]) -> Iterator[str]:

@@ -1,17 +1,17 @@
 """Records of the journal and how they hang together: one JSON object a line, each naming the hash of the last. Pure.
 
-A line is the canonical JSON of its record (sorted names, no spaces, UTF-8) with one member more at its end, ``hash``:
-SHA-256 of that JSON without it. So lines are judged as the bytes they are.
+A line is the canonical JSON of its record (sorted names, no spaces, UTF-8), sealed as ``agentwire.chain`` does.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
+
+from agentwire import chain
 
 GENESIS = "0" * 64
 """What the first record of a file names as the one before it."""
@@ -26,8 +26,6 @@ RECOVER = "journal.recover"
 
 _MAX_DEPTH = 6
 _EXACT_INTEGER = 1 << 63
-_HASH = b',"hash":"'
-_TAIL = len(_HASH) + 64 + len(b'"}\n')
 _RECOVERING = f'{{"event":"{RECOVER}",'.encode()
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
@@ -91,19 +89,13 @@ def seal(record: Record, prev: str) -> tuple[bytes, str]:
             "worker": record.worker,
         }
     ).encode()
-    digest = hashlib.sha256(body).hexdigest()
-    return body[:-1] + _HASH + digest.encode() + b'"}\n', digest
+    return chain.seal(body)
 
 
 def opened(line: bytes) -> Link | None:
     """What a whole line says, if its hash is its own and it is a record."""
-    if line[-_TAIL : -_TAIL + len(_HASH)] != _HASH or line[-3:] != b'"}\n':
-        return None
-    digest = line[-_TAIL + len(_HASH) : -3]
-    if hashlib.sha256(line[:-_TAIL] + b"}").hexdigest().encode() != digest:
-        return None
+    said = chain.unseal(line)
     try:
-        said = json.loads(line)
         record = Record(said["worker"], said["seq"], said["ts"] / 1e6, said["event"], said["facts"])
         prev = said["prev"]
     except (ValueError, TypeError, LookupError, RecursionError, OverflowError):
@@ -111,7 +103,7 @@ def opened(line: bytes) -> Link | None:
     shapes = ((record.worker, str), (record.seq, int), (record.event, str), (record.facts, dict), (prev, str))
     if not all(isinstance(value, kind) for value, kind in shapes):
         return None
-    return Link(record, prev, digest.decode())
+    return Link(record, prev, said["hash"])
 
 
 def is_torn(left: bytes) -> bool:
@@ -119,4 +111,4 @@ def is_torn(left: bytes) -> bool:
     with beginnings of the records that were to tell of it. A whole line is never that, whatever it says."""
     _, *others = pieces = left.split(b"\n")
     begun = all(piece and piece.startswith(_RECOVERING[: len(piece)]) for piece in others)
-    return bool(left) and begun and not any(piece[1 - _TAIL :].startswith(_HASH) for piece in pieces)
+    return bool(left) and begun and not any(piece[1 - chain.TAIL :].startswith(chain.HASH) for piece in pieces)

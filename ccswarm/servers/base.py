@@ -13,11 +13,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from agentwire.system import peers
+from agentwire.system.peers import is_loopback
 from ccswarm.errors import UsageInvalid
 
 if TYPE_CHECKING:
@@ -163,12 +163,12 @@ class ServeContext:
         strangers show. Raises UsageInvalid where nothing would protect it, OperatorError."""
         if listening.no_auth and named:
             raise UsageInvalid(f"--no-auth and {variable} contradict each other", suggestion="leave one of them out")
-        if listening.no_auth and not is_local(host):
+        if listening.no_auth and not is_loopback(host):
             raise UsageInvalid(
                 f"without a token everybody who reaches {host} could give the agents work",
                 suggestion="leave --no-auth out, or --host",
             )
-        if not named and not is_local(host):
+        if not named and not is_loopback(host):
             raise UsageInvalid(
                 f"{host} can be reached by other machines, and anybody there could give the agents work",
                 suggestion=f"set {variable} to a token that clients authenticate with, or leave --host out",
@@ -183,7 +183,7 @@ class ServeContext:
         made, and only at a terminal: anything else may be a log."""
         if admission.named:
             self.tell(f"everybody needs a token of {variable}")
-            if not is_local(host):
+            if not is_loopback(host):
                 self.tell("warning: tokens and work pass over the network in the clear; use a tunnel, or a TLS proxy")
         elif admission.own is None:
             self.tell("no token is asked for (--no-auth): every user of this machine can give the agents work, as you")
@@ -227,14 +227,6 @@ def ways_to_show(token: str) -> dict[str, str]:
         "a2a": f"Authorization: Bearer {token}",
         "agentvault": f"AGENTVAULT_KEY_CCSWARM={token}",
     }
-
-
-def is_local(host: str) -> bool:
-    """Whether only this machine reaches what listens there."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class Dialect(Protocol):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agentwire.json_lines import Message
 from agentwire.mcp.first_answers import ENVELOPE_VERSION
+from agentwire.mcp.heartbeat import Heartbeat, progress_notification
 from ai_session.errors import AiSessionError
 from ai_session.servers.mcp.caller import Caller
 from ai_session.servers.mcp.calls import (
@@ -204,7 +205,8 @@ class Conversation:
         task = asyncio.current_task()
         try:
             wants_progress = exchange.token is not None and method != LISTEN
-            with Heartbeat(exchange, self._heartbeat_seconds) if wants_progress else nullcontext():
+            beating = Heartbeat(exchange, self._heartbeat_seconds, "still running") if wants_progress else nullcontext()
+            with beating:
                 result = await self._result(exchange, method, params)
             if task and not task.cancelling():
                 self._send({"jsonrpc": "2.0", "id": request_id, "result": result})
@@ -341,8 +343,7 @@ class Exchange:
     def report(self, progress: float, message: str) -> None:
         """One progress notification, where the client gave a token."""
         if self.token is not None:
-            params = {"progressToken": self.token, "progress": progress, "message": message}
-            self.send({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+            self.send(progress_notification(self.token, progress, message))
 
 
 def token_of(params: Message | None) -> int | str | None:
@@ -352,26 +353,3 @@ def token_of(params: Message | None) -> int | str | None:
             return token
         case _:
             return None
-
-
-class Heartbeat:
-    """Rising progress, every so often as long as the block runs, for a client that gave a token."""
-
-    def __init__(self, exchange: Exchange, seconds: float) -> None:
-        self._exchange = exchange
-        self._seconds = seconds
-        self._loop = asyncio.get_running_loop()
-        self._began = self._loop.time()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def __enter__(self) -> None:
-        self._timer = self._loop.call_later(self._seconds, self._beat)
-
-    def __exit__(self, *_: object) -> None:
-        if self._timer:
-            self._timer.cancel()
-
-    def _beat(self) -> None:
-        waited = self._loop.time() - self._began
-        self._exchange.report(round(waited, 3), f"still running after {waited:.0f} s")
-        self._timer = self._loop.call_later(self._seconds, self._beat)

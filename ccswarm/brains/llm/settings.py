@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, Self, cast, get_args
+from typing import Annotated, Any, Literal, NamedTuple, Self, cast
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 
-from ccswarm.config.settings import SECRET_HEADER, Section
+from ccswarm.config.settings import SECRET_HEADER, Section, section_of
 from ccswarm.config.starters import maker_of
 from ccswarm.errors import PlanInvalid
 
@@ -284,11 +284,5 @@ def _section(place: list[Any]) -> type[Section]:
     found: type[Section] = LlmSettings
     for part in place:
         field = found.model_fields.get(part) if isinstance(part, str) else None
-        found = (field and _of(field.annotation)) or found
+        found = (field and section_of(field.annotation)) or found
     return found
-
-
-def _of(annotation: object) -> type[Section] | None:
-    if isinstance(annotation, type) and issubclass(annotation, Section):
-        return annotation
-    return next(filter(None, map(_of, get_args(annotation))), None)

@@ -6,14 +6,15 @@ import asyncio
 import socket
 from collections.abc import Mapping, Sequence
 
+from agentwire.http.listening import bound
 from agentwire.http.wire import LOOPBACK_NAMES, Site, host_of
+from agentwire.system.peers import is_loopback
 from ccswarm.config.settings import Settings
 from ccswarm.errors import OperatorError
-from ccswarm.servers.base import Admission, Listening, ServeContext, is_local, who_takes_words
+from ccswarm.servers.base import Admission, Listening, ServeContext, who_takes_words
 
 PORT = 41241
 PORT_VARIABLE, TOKEN_VARIABLE = "A2A_PORT", "A2A_AUTH_TOKEN"
-BACKLOG = 256
 
 
 class A2a:
@@ -88,7 +89,7 @@ class A2a:
 def site_of(host: str, more: Sequence[str]) -> Site:
     """What clients may call a server that listens at ``host``, which is empty where it is its own."""
     names = {*LOOPBACK_NAMES, *map(host_of, (host, *more))}
-    if is_local(host or LOOPBACK_NAMES[0]):
+    if is_loopback(host or LOOPBACK_NAMES[0]):
         return Site(names)
     return Site({*names, socket.gethostname().lower()}, any_address=True)
 
@@ -96,22 +97,12 @@ def site_of(host: str, more: Sequence[str]) -> Site:
 def _listener(host: str, port: int) -> socket.socket:
     """Bound. Raises OperatorError."""
     try:
-        family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, number)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(BACKLOG)
-            listener.setblocking(False)
-        except OSError:
-            listener.close()
-            raise
+        return bound(host, port)
     except OSError as error:
         raise OperatorError(
             f"{host} port {port} cannot be listened at: {error.strerror or error}",
             suggestion=f"give another port, or set {PORT_VARIABLE}",
         ) from None
-    return listener
 
 
 PLUGIN = A2a()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any
 
 import anyio
 from mcp.server.connection import Connection as ClientState
@@ -27,6 +27,7 @@ from mcp_types import INTERNAL_ERROR, PROTOCOL_VERSION_META_KEY, ErrorData
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
 from agentwire.json_lines import Message
+from agentwire.mcp.heartbeat import Heartbeat, progress_notification
 from ccswarm.servers.base import ServerOptions
 from ccswarm.servers.mcp.handlers import BUS, LISTEN, SERVER, Client
 from ccswarm.servers.mcp.resources import Watchers
@@ -106,7 +107,7 @@ class Conversation:
         exchange = Exchange(self._send, request_id, progress_token_from_params(params))
         task = asyncio.current_task()
         try:
-            with Heartbeat(exchange, self._heartbeat_seconds) as heartbeat:
+            with Heartbeat(exchange, self._heartbeat_seconds, "still waiting") as heartbeat:
                 PARTIAL.set(heartbeat.report)
                 result = await self._result(exchange, method, params)
             if not answered and task and not task.cancelling():
@@ -177,35 +178,4 @@ class Exchange:
     def report(self, progress: float, message: str) -> None:
         """As ``progress``, from a timer."""
         if self.token is not None:
-            params = {"progressToken": self.token, "progress": progress, "message": message}
-            self._send({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
-
-
-class Heartbeat:
-    """Rising progress, every so often as long as the block runs, for a client that gave a token."""
-
-    def __init__(self, exchange: Exchange, seconds: float) -> None:
-        self._exchange = exchange
-        self._seconds = seconds
-        self._loop = asyncio.get_running_loop()
-        self._began = self._loop.time()
-        self._last = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-
-    def __enter__(self) -> Self:
-        if self._exchange.token is not None:
-            self._timer = self._loop.call_later(self._seconds, self._beat)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._timer:
-            self._timer.cancel()
-
-    def report(self, message: str) -> None:
-        """Progress with these words, in order with the beats."""
-        self._last = max(round(self._loop.time() - self._began, 3), round(self._last + 0.001, 3))
-        self._exchange.report(self._last, message)
-
-    def _beat(self) -> None:
-        self.report(f"still waiting after {self._loop.time() - self._began:.0f} s")
-        self._timer = self._loop.call_later(self._seconds, self._beat)
+            self._send(progress_notification(self.token, progress, message))

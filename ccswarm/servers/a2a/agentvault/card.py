@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
+from agentwire.system.peers import is_loopback
 from ccswarm import __version__
 from ccswarm.config.settings import Settings
-from ccswarm.servers.base import is_local
 
 SERVICE = "ccswarm"
 """What the client's keys for this agent are kept under: ``AGENTVAULT_KEY_CCSWARM``."""
@@ -73,7 +73,7 @@ def card_of(settings: Settings | None, url: str, *, secured: bool) -> dict[str, 
 def _named(url: str) -> str:
     """These clients take plain http at the name localhost only."""
     parts = urlsplit(url)
-    if parts.scheme != "http" or not is_local(parts.hostname or ""):
+    if parts.scheme != "http" or not is_loopback(parts.hostname or ""):
         return url
     return parts._replace(netloc="localhost" + (f":{parts.port}" if parts.port else "")).geturl()
 
