@@ -14,7 +14,7 @@ from typing import Any
 
 import ai_session
 from ai_session.client.connection import connect
-from ai_session.system.processes import members
+from ai_session.system.membership import members
 from benchmarks.report import Report, median_ms
 from benchmarks.size import sized
 from benchmarks.startup import resident_mb

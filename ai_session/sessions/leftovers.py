@@ -17,6 +17,7 @@ from ai_session.models import SandboxLevel
 from ai_session.sandbox.limits import processes as box_processes
 from ai_session.system import processes
 from ai_session.system.events import Process, process_ended
+from ai_session.system.membership import Membership
 
 NAMESPACED = (SandboxLevel.BWRAP, SandboxLevel.BWRAP_NOPROC)
 KILL_SECONDS = 5.0
@@ -77,8 +78,8 @@ class Looks:
     """Looks at the processes of the whole machine; all sessions that end share those that begin after they asked."""
 
     def __init__(self) -> None:
-        self.ask_to_leave: Rounds[list[int]] = Rounds(lambda cookies: processes.Membership(cookies).ask_to_leave())
-        self.sweep: Rounds[int] = Rounds(lambda cookies: processes.Membership(cookies).sweep())
+        self.ask_to_leave: Rounds[list[int]] = Rounds(lambda cookies: Membership(cookies).ask_to_leave())
+        self.sweep: Rounds[int] = Rounds(lambda cookies: Membership(cookies).sweep())
 
 
 class Rounds(Generic[T]):

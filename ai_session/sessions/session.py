@@ -36,7 +36,7 @@ from ai_session.sessions.shell_state import ShellState
 from ai_session.sessions.spec import last_use, note_use, shell_named
 from ai_session.sessions.typed_input import LINE_ENDS, TypedInput
 from ai_session.shells.base import ANSWERED, BEGUN, Shell, dated
-from ai_session.system import processes, terminal_device
+from ai_session.system import foreground, processes, terminal_device
 from ai_session.system.turns import SLICE_SECONDS, Result, Steps, Turns, resolve, within
 from ai_session.terminal.display import Display, Drawn
 from ai_session.terminal.log import FOLLOW_BYTES, OutputLog
@@ -579,7 +579,7 @@ class Session:
             return False
         # What the integration starts, when it is read again, has the terminal for a moment.
         recovery = running.recovery
-        return recovery.asking or (running.started and recovery.prompt and processes.leads(self._pid()))
+        return recovery.asking or (running.started and recovery.prompt and foreground.leads(self._pid()))
 
     async def begin(
         self,
@@ -804,9 +804,9 @@ class Session:
             return False
         mode = self._own_mode()
         if self.terminal is None or mode != "line":
-            edits = self.terminal is not None and mode == "raw" and processes.line_edited(self.terminal.tty)
+            edits = self.terminal is not None and mode == "raw" and foreground.line_edited(self.terminal.tty)
             return (edits and self._on_prompts_line()) or self.typed.answered(self.at.prompts)
-        size = processes.read_size(self._pid())
+        size = foreground.read_size(self._pid())
         return size >= READS_LINES if size is not None else self.typed.answered(self.at.prompts)
 
     def _unprompted(self) -> bool:
@@ -834,7 +834,7 @@ class Session:
         """How the shell itself waits for its terminal; it may have started others in its group."""
         if self.terminal is None:
             return None
-        return processes.input_mode_of(self._pid(), self.terminal.tty)
+        return foreground.input_mode_of(self._pid(), self.terminal.tty)
 
     async def _caught_up_with_terminal(self, seconds: float) -> bool:
         """Whether all that was printed before this call is known now; a terminal that is held back says nothing."""
@@ -1089,16 +1089,16 @@ class Session:
         if terminal is None or self.exit is not None:
             return Evidence(leads=False, reads=False, stopped=False, executing=None, replaced=False, printed=0)
         pid = self._pid()
-        stopped, leads = processes.stopped(pid), processes.leads(pid)
+        stopped, leads = processes.stopped(pid), foreground.leads(pid)
         reads, executing, replaced = False, None, False
         running = self.running
         # A line of our own that a key of the terminal's cut short, in a quote, seems to be a person's.
         ours = running is not None and not running.typed and not running.started and self.at.incomplete
         of_person = self.at.human_line and not ours
-        if leads and of_person == by_person and processes.reads(pid, terminal.tty):
+        if leads and of_person == by_person and foreground.reads(pid, terminal.tty):
             shell, replaced = self._present_shell()
             idle = not terminal.unsent and not terminal_device.unread_bytes(terminal.tty)
-            edits = shell is not None and (not shell.line_editor or processes.line_edited(terminal.tty))
+            edits = shell is not None and (not shell.line_editor or foreground.line_edited(terminal.tty))
             reads = idle and edits
             if shell is not None and shell.shows_command and not replaced and not by_person:
                 executing = processes.has_open(pid, "/shell/c")
@@ -1170,13 +1170,13 @@ class Session:
         """The process of the shell; only while there is a terminal."""
         return self._pid()
 
-    def holder(self) -> processes.Foreground | None:
+    def holder(self) -> foreground.Foreground | None:
         """The foreground process group as the kernel has it now."""
         if self.terminal is None or self.exit is not None:
             return None
         if self.log.losing:
             self.terminal.write(b"")
-        return processes.foreground(self._pid(), self.terminal.tty)
+        return foreground.find(self._pid(), self.terminal.tty)
 
     def input_wanted(self) -> InputMode | None:
         """How the running command waits for input on the terminal; None when it does not, or when it may not.

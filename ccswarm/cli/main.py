@@ -13,7 +13,6 @@ import typer
 from typer.completion import completion_init  # pyright: ignore[reportPrivateImportUsage]
 from typer.core import TyperGroup
 
-from agentwire.cli.completion import SHELLS, completion_script
 from agentwire.cli.output import leave
 from agentwire.cli.parser import add
 from agentwire.cli.usage import in_order
@@ -240,6 +239,8 @@ def options(
 
 def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")]) -> None:
     """Print a shell's completion script. Use: source <(ccswarm completion bash)"""
+    from agentwire.cli.completion import SHELLS, completion_script
+
     if shell not in SHELLS:
         raise UsageInvalid(f"no completion for {shell!r}", suggestion="use bash, zsh or fish")
     show_text(completion_script("ccswarm", shell))

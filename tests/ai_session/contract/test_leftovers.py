@@ -18,7 +18,7 @@ import pytest
 from ai_session.models import SandboxLevel
 from ai_session.sandbox.limits import processes as box_processes
 from ai_session.sessions.leftovers import Leftovers, Looks, Rounds
-from ai_session.system import processes
+from ai_session.system import membership
 from tests.bounds import BOUND_SECONDS
 from tests.own_time import computing_seconds, once_within
 
@@ -153,7 +153,7 @@ async def test_a_round_that_fails_tells_all_of_it_and_the_next_begins() -> None:
             await ask("a")
 
 
-class Counted(processes.Membership):
+class Counted(membership.Membership):
     """Counts its looks."""
 
     looks = 0
@@ -193,9 +193,9 @@ def test_a_second_look_reads_no_environment_again(tmp_path: Path) -> None:
     assert crowd.stdout.readline() == b"up\n"
 
     def part() -> float:
-        membership = processes.Membership(("nobody",))
-        first = computing_seconds(membership.look)
-        return computing_seconds(membership.look) / first
+        found = membership.Membership(("nobody",))
+        first = computing_seconds(found.look)
+        return computing_seconds(found.look) / first
 
     once_within(0.5, part)
     crowd.communicate()

@@ -24,7 +24,7 @@ from ai_session.sessions.manager import GONE, SessionManager
 from ai_session.sessions.session import Session
 from ai_session.sessions.spec import SessionDefaults
 from ai_session.sessions.viewer import Viewer
-from ai_session.system import processes
+from ai_session.system import membership
 from tests.ai_session.contract.session_harness import (
     Result,
     printed,
@@ -226,9 +226,9 @@ async def test_close_leaves_no_orphan(manager: SessionManager, session: Session)
         "(setsid sh -c 'sleep 1003 & exec sleep 1004' >/dev/null 2>&1 &); disown -a",
     )
     cookie, directory = session.spec.cookie, session.directory
-    await asyncio.to_thread(spin, lambda: len(processes.members(cookie)) >= 6)
+    await asyncio.to_thread(spin, lambda: len(membership.members(cookie)) >= 6)
     await manager.close(session)
-    assert processes.members(cookie) == []
+    assert membership.members(cookie) == []
     assert not directory.exists()
     assert manager.named("", "main") is None
 

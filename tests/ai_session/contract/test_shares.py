@@ -13,7 +13,7 @@ from ai_session.daemon.host import THREADS, started_threads
 from ai_session.errors import LimitReached
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.spec import SessionDefaults
-from ai_session.system import processes
+from ai_session.system import membership
 from ai_session.system.shares import share
 from tests.ai_session.contract.http_world import Here, called, running
 from tests.ai_session.contract.session_harness import Result, request, run, runtime_directory
@@ -89,7 +89,7 @@ async def test_whoever_closes_many_sessions_holds_up_nobody(home: Path) -> None:
     assert await run(other, "echo here") == Result("here\n", 0, "finished")
     assert not any(done.done() for done in closing)
     for session in greedy:
-        await asyncio.to_thread(processes.sweep, session.spec.cookie)
+        await asyncio.to_thread(membership.sweep, session.spec.cookie)
     await asyncio.gather(*closing)
     await manager.stop()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import ptyprocess
 
-from ai_session.system import processes
+from ai_session.system import foreground
 from ai_session.terminal.screen import Screen
 from tests.ai_session.golden.tmux_reference import TmuxReference, tmux_reference
 
@@ -171,7 +171,7 @@ def record(recording: Recording, home: Path) -> bytes:
                 os.write(opened.fd, screen.replies())
                 looks = 0
                 continue
-            found = processes.foreground(opened.pid, tty)
+            found = foreground.find(opened.pid, tty)
             looks = looks + 1 if found is not None and found.input_mode is not None else 0
     opened.close(force=True)
     return output

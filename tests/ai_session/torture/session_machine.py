@@ -19,7 +19,7 @@ from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.report import transcript
 from ai_session.sessions.session import Session
 from ai_session.sessions.spec import NewSession, SessionDefaults
-from ai_session.system import processes
+from ai_session.system import membership
 from ai_session.system.turns import finished
 from tests.ai_session.torture.kills import spin
 from tests.ai_session.torture.random_material import characters
@@ -97,7 +97,7 @@ class SessionMachine:
     async def stop(self) -> None:
         cookie = self.session.spec.cookie
         await self.manager.stop()
-        assert processes.members(cookie) == []
+        assert membership.members(cookie) == []
 
     async def step(self) -> None:
         """One random step; ``story`` names it."""

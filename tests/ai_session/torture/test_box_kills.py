@@ -12,7 +12,7 @@ import pytest
 
 from ai_session.client.connection import connect
 from ai_session.models import SandboxLevel
-from ai_session.system import processes
+from ai_session.system import membership, processes
 from tests.ai_session.torture.kills import EXPECTED, Round, daemon, keepers, kill
 from tests.ai_session.torture.test_kills import HOLDER
 from tests.bounds import BOUND_SECONDS
@@ -48,7 +48,7 @@ def each_round(workspace: Path, backend: str, rounds: int, judge: Callable[[Roun
             judge(one)
             with connect() as client:
                 client.call("close_session", session_id=one.name)
-                assert processes.members(cookie) == []
+                assert membership.members(cookie) == []
                 assert set(os.listdir(workspace)) == placed
                 answer = client.call("execute_command", session_id="other", command="echo $other").structured
                 assert answer["output"] == "kept\n", answer

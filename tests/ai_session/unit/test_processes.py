@@ -18,8 +18,8 @@ import ptyprocess
 import pytest
 
 from ai_session.models import InputMode
-from ai_session.system import processes
-from ai_session.system.processes import Foreground
+from ai_session.system import foreground, processes
+from ai_session.system.foreground import Foreground
 from tests.bounds import BOUND_SECONDS
 
 REPOSITORY = Path(__file__).parents[3]
@@ -47,7 +47,7 @@ class Console:
     def look(self) -> Foreground:
         if select.select([self._pty.fd], [], [], 0.005)[0]:
             self.output += os.read(self._pty.fd, 65536)
-        found = processes.foreground(self.pid, self.tty)
+        found = foreground.find(self.pid, self.tty)
         assert found is not None
         return found
 
@@ -219,7 +219,7 @@ def test_a_foreground_group_may_be_stopped(bash: Console) -> None:
 
 OBSERVER = """
 import fcntl, json, os, pty, select, subprocess, sys, termios, time
-from ai_session.system import processes
+from ai_session.system import foreground, processes
 if user := int(sys.argv.pop(1)):  # only now: the interpreter may lie where nobody else can reach it
     os.setgroups([])
     os.setgid(user)
@@ -235,7 +235,7 @@ modes = []
 while time.monotonic() < deadline and len(modes) < 50:
     if select.select([master], [], [], 0.005)[0]:
         output += os.read(master, 65536)
-    found = processes.foreground(child.pid, tty)
+    found = foreground.find(child.pid, tty)
     if output and (modes or found.input_mode or b"runs" in output):
         modes.append(found.input_mode)
 os.close(master)
@@ -281,7 +281,7 @@ def test_a_process_that_is_not_there_is_unknown() -> None:
     child = subprocess.Popen(["true"])
     started = processes.start_time(os.getpid())
     child.wait()
-    assert processes.foreground(child.pid, "/dev/pts/0") is None
+    assert foreground.find(child.pid, "/dev/pts/0") is None
     assert processes.start_time(child.pid) is None
     assert started is not None
     assert not processes.alive(child.pid, started)
@@ -291,7 +291,7 @@ def test_a_process_that_is_not_there_is_unknown() -> None:
 def test_a_process_without_a_terminal_has_no_foreground() -> None:
     child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True)
     try:
-        assert processes.foreground(child.pid, "/dev/pts/0") is None
+        assert foreground.find(child.pid, "/dev/pts/0") is None
     finally:
         child.communicate()
 
@@ -311,7 +311,7 @@ def test_a_process_is_named_by_its_pid_and_start() -> None:
 
 def test_looking_is_cheap(bash: Console) -> None:
     """Measured 0.2 ms with 100 processes: 1 us for each, and 80 us for the group's own; reading every stat costs 10."""
-    best = min(_seconds(lambda: processes.foreground(bash.pid, bash.tty)) for _ in range(200))
+    best = min(_seconds(lambda: foreground.find(bash.pid, bash.tty)) for _ in range(200))
     assert best < 0.0005 + 0.000003 * len(os.listdir("/proc"))
 
 

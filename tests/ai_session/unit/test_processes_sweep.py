@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.system import processes
+from ai_session.system import membership
 from tests.bounds import BOUND_SECONDS, pause
 
 REPOSITORY = Path(__file__).parents[3]
@@ -23,7 +23,7 @@ REPOSITORY = Path(__file__).parents[3]
 def cookie() -> Iterator[str]:
     made = secrets.token_hex(16)
     yield made
-    processes.sweep(made)
+    membership.sweep(made)
 
 
 RUNAWAYS = """
@@ -46,11 +46,11 @@ def test_every_process_of_a_session_is_found_and_swept(cookie: str, tmp_path: Pa
     assert shell.stdout is not None
     assert shell.stdout.readline() == b"all\n"
     expected = {f"sleep {number}" for number in range(9101, 9110)}
-    until(lambda: expected <= {_command(pid) for pid in processes.members(cookie)})
-    assert shell.pid in processes.members(cookie)
-    assert os.getpid() not in processes.members(cookie)
-    assert processes.sweep(cookie) >= len(expected) + 1
-    assert processes.members(cookie) == []
+    until(lambda: expected <= {_command(pid) for pid in membership.members(cookie)})
+    assert shell.pid in membership.members(cookie)
+    assert os.getpid() not in membership.members(cookie)
+    assert membership.sweep(cookie) >= len(expected) + 1
+    assert membership.members(cookie) == []
     assert not expected & {_command(int(name)) for name in os.listdir("/proc") if name.isdigit()}
     assert shell.wait(BOUND_SECONDS) == -signal.SIGKILL
     assert bystander.poll() is None
@@ -71,8 +71,8 @@ def test_a_session_that_forks_as_fast_as_it_can_is_swept(cookie: str) -> None:
 
     def over() -> bool:
         nonlocal killed
-        killed += processes.sweep(cookie)  # which gives up where it gets too little of the processor to meet anybody
-        return killed > 0 and processes.members(cookie) == []
+        killed += membership.sweep(cookie)  # which gives up where it gets too little of the processor to meet anybody
+        return killed > 0 and membership.members(cookie) == []
 
     until(over)
     shell.communicate()
@@ -80,11 +80,11 @@ def test_a_session_that_forks_as_fast_as_it_can_is_swept(cookie: str) -> None:
 
 SWEEPER = """
 import os, subprocess, sys
-from ai_session.system import processes
+from ai_session.system import membership
 for _ in range(int(sys.argv[1])):
     child = subprocess.Popen(["sleep", "9300"], env={"PATH": os.environ["PATH"]})
     other = subprocess.Popen(["sleep", "9301"])
-    print(processes.sweep(os.environ["AI_SESSION_ID"]), other.wait(), child.poll(), flush=True)
+    print(membership.sweep(os.environ["AI_SESSION_ID"]), other.wait(), child.poll(), flush=True)
     child.kill()
     child.wait()
 """
@@ -99,8 +99,8 @@ def test_a_caller_inside_the_session_is_spared_and_who_has_just_started_is_not(c
 
 
 def test_nothing_to_sweep() -> None:
-    assert processes.members(secrets.token_hex(16)) == []
-    assert processes.sweep(secrets.token_hex(16)) == 0
+    assert membership.members(secrets.token_hex(16)) == []
+    assert membership.sweep(secrets.token_hex(16)) == 0
 
 
 def start(argv: list[str], cookie: str) -> subprocess.Popen[bytes]:
@@ -133,9 +133,9 @@ def test_members_leave_in_their_own_way_when_asked_and_the_deaf_are_left_to_the_
     while not (home / "up1").exists() or not (home / "up2").exists():
         assert time.monotonic() < deadline
         pause()
-    assert started[1].pid in processes.ask_to_leave("end-cookie")
+    assert started[1].pid in membership.ask_to_leave("end-cookie")
     assert started[0].wait(BOUND_SECONDS) == 0
     assert (home / "bye").read_text() == "bye\n"
-    assert processes.sweep("end-cookie") >= 1
-    assert processes.members("end-cookie") == []
+    assert membership.sweep("end-cookie") >= 1
+    assert membership.members("end-cookie") == []
     assert started[1].wait(BOUND_SECONDS) == -9

@@ -1,0 +1,221 @@
+"""Who holds a terminal, and whether it waits for input.
+
+Evidence comes from ``/proc`` and termios only, never from output text. Where ``/proc`` is missing (macOS) every answer
+is "unknown" (None), and nothing raises.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import termios
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from ai_session.models import InputMode
+from ai_session.system.kernel_files import CONTROLLING_TTY, Stat, all_pids, group_of, read_stat, read_text
+
+_READ_WCHANS = ("wait_woken", "n_tty_read")
+_POLL_WCHANS = ("poll", "select", "io_cqring_wait")
+
+
+@dataclass(frozen=True, slots=True)
+class Foreground:
+    """Who holds the terminal.
+
+    ``group`` is the foreground process group, ``leads_itself`` is true when that is the shell's own group, ``name`` the
+    short name of the group's leader. ``stopped``: every process of the group is stopped. ``input_mode`` is None unless
+    the group is known to wait for the terminal: for a line, for a line that is not echoed, or for single keys.
+    """
+
+    group: int
+    leads_itself: bool
+    name: str
+    stopped: bool
+    input_mode: InputMode | None
+
+
+class _Wait(Enum):
+    BUSY = auto()
+    READING = auto()
+    POLLING = auto()
+    ASLEEP = auto()
+    UNREADABLE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """Numbers of the system calls a program waits in; ``reads`` maps one to the argument that is the descriptor."""
+
+    reads: Mapping[int, int]
+    polls: frozenset[int]
+    selects: frozenset[int]
+
+
+_MACHINES = {
+    "x86_64": _Calls(
+        reads={0: 0, 19: 0, 275: 0, 40: 1},  # read, readv, splice, sendfile
+        polls=frozenset({7, 23, 232, 270, 271, 281, 426, 441}),
+        selects=frozenset({23, 270}),
+    ),
+    "aarch64": _Calls(
+        reads={63: 0, 65: 0, 76: 0, 71: 1},
+        polls=frozenset({22, 72, 73, 426, 441}),
+        selects=frozenset({72}),
+    ),
+}
+_CALLS = _MACHINES.get(os.uname().machine)
+
+
+def find(pid: int, tty: str) -> Foreground | None:
+    """Who holds the terminal ``tty`` (a device path) whose session the shell ``pid`` leads; None when not known.
+
+    A shell in the foreground is judged like any program: at its prompt it waits for ``raw`` (line editor) or ``line``
+    input, while it runs a command that is a builtin ``read``. Which of the two, its marks say.
+    One answer is one moment: a program that works in short steps may be met between two of them.
+    """
+    shell = read_stat(pid)
+    if shell is None or shell.foreground <= 0:
+        return None
+    group = shell.foreground
+    found = ((member, read_stat(member)) for member in all_pids() if group_of(member) == group)
+    members = {member: seen for member, seen in found if seen is not None and seen.state not in "ZX"}
+    leader = members.get(group) or next(iter(members.values()), None)
+    stopped = bool(members) and all(seen.state == "T" for seen in members.values())
+    mode = _input_mode(tty, members) if not stopped and (members or _is_hidden(group)) else None
+    return Foreground(group, group == shell.group, leader.name if leader else "", stopped, mode)
+
+
+def input_mode_of(pid: int, tty: str) -> InputMode | None:
+    """How this one process waits for its terminal, whatever others of its group do; None when it does not, or when
+    nobody can say."""
+    seen = read_stat(pid)
+    return _input_mode(tty, {pid: seen}) if seen is not None and seen.state not in "ZXTt" else None
+
+
+def _is_hidden(group: int) -> bool:
+    """Whether it has processes that we may not see, and is not one that has just ended."""
+    try:
+        os.killpg(group, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def _input_mode(tty: str, members: Mapping[int, Stat]) -> InputMode | None:
+    """A blocked read on the terminal is proof. Sleeping in poll, or out of our sight (sudo, su), counts only together
+    with a mode that a program sets to ask for something: a server with an ordinary terminal polls as well."""
+    try:
+        fd = os.open(tty, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        flags: int = termios.tcgetattr(fd)[3]
+        device = os.fstat(fd).st_rdev
+    except (OSError, termios.error):
+        return None
+    finally:
+        os.close(fd)
+    waits = {wait for pid, seen in members.items() for wait in _waits(pid, seen, device)} or {_Wait.UNREADABLE}
+    line = bool(flags & termios.ICANON)
+    asks = not line or not flags & termios.ECHO
+    asleep = _Wait.BUSY not in waits and (_Wait.POLLING in waits or _Wait.UNREADABLE in waits)
+    if _Wait.READING not in waits and not (asks and asleep):
+        return None
+    if not line:
+        return "raw"
+    return "password" if asks else "line"
+
+
+def _waits(pid: int, seen: Stat, device: int) -> Iterable[_Wait]:
+    if seen.state in "RD":
+        return (_Wait.BUSY,)
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return ()
+    return [_thread_wait(pid, thread, device) for thread in threads]
+
+
+def _thread_wait(pid: int, thread: str, device: int) -> _Wait:
+    """The system call tells all, but Yama may keep it from a non-ancestor; ``wchan`` is open to the same user."""
+    call = read_text(f"/proc/{pid}/task/{thread}/syscall").split()
+    if call == ["running"]:
+        return _Wait.BUSY
+    if call and _CALLS is not None:
+        return _call_wait(pid, call, device, _CALLS)
+    wchan = read_text(f"/proc/{pid}/task/{thread}/wchan")
+    if wchan in ("", "0"):
+        return _Wait.UNREADABLE
+    if wchan in _READ_WCHANS:
+        # A blocking receive on a socket sleeps in the same kernel function.
+        return _Wait.UNREADABLE if _has_socket(pid) else _Wait.READING
+    return _Wait.POLLING if any(part in wchan for part in _POLL_WCHANS) else _Wait.ASLEEP
+
+
+def _call_wait(pid: int, call: list[str], device: int, calls: _Calls) -> _Wait:
+    number = int(call[0])
+    if number in calls.reads and _is_terminal(pid, int(call[1 + calls.reads[number]], 16), device):
+        return _Wait.READING
+    # A select over one descriptor looks at descriptor 0 alone: `read -t` in the shells.
+    if number in calls.selects and int(call[1], 16) == 1 and _is_terminal(pid, 0, device):
+        return _Wait.READING
+    return _Wait.POLLING if number in calls.polls else _Wait.ASLEEP
+
+
+def _is_terminal(pid: int, fd: int, device: int) -> bool:
+    try:
+        found = os.stat(f"/proc/{pid}/fd/{fd}")
+    except OSError:
+        return False
+    return stat.S_ISCHR(found.st_mode) and found.st_rdev in (device, CONTROLLING_TTY)
+
+
+def _has_socket(pid: int) -> bool:
+    try:
+        with os.scandir(f"/proc/{pid}/fd") as descriptors:
+            return any(os.readlink(entry.path).startswith("socket:") for entry in descriptors)
+    except OSError:
+        return True
+
+
+def leads(pid: int) -> bool:
+    """Whether the group of ``pid`` has its terminal; cheaper to ask than ``foreground``."""
+    seen = read_stat(pid)
+    return seen is not None and seen.foreground == seen.group
+
+
+def reads(pid: int, tty: str) -> bool:
+    """Whether the process itself waits for the terminal ``tty``, whatever others in its group do."""
+    seen = read_stat(pid)
+    return seen is not None and seen.state not in "ZXT" and _input_mode(tty, {pid: seen}) is not None
+
+
+def line_edited(tty: str) -> bool:
+    """Whether the terminal is as a shell's own line editor sets it, which a ``read`` of single keys does not."""
+    try:
+        fd = os.open(tty, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        _, output, _, flags, _, _, keys = termios.tcgetattr(fd)
+    except (OSError, termios.error):
+        return False
+    finally:
+        os.close(fd)
+    # bash, zsh and mksh take over the key that quotes the next one, fish all of the kind, busybox the interrupt, or all
+    # keys that signal; programs that do without these print as they are told, too.
+    own_keys = not flags & termios.IEXTEN or any(keys[key] in (b"\0", 0) for key in (termios.VLNEXT, termios.VINTR))
+    own_keys = own_keys or bool(output & termios.OPOST and not flags & termios.ISIG)
+    return not flags & (termios.ICANON | termios.ECHO) and own_keys
+
+
+def read_size(pid: int) -> int | None:
+    """How many bytes at most the process asks for in the read it is blocked in; None: in none, or not known."""
+    call = read_text(f"/proc/{pid}/syscall").split()
+    if len(call) < 4 or _CALLS is None or _CALLS.reads.get(int(call[0])) != 0:
+        return None
+    return int(call[3], 16)
