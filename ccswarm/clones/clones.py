@@ -106,10 +106,10 @@ class Workspaces:
         left on a branch."""
         await in_thread(lambda: self._git.identity(self.repository))
         if merges:
-            await in_thread(lambda: require_whole(self._git.repository(self.repository)))
+            await in_thread(lambda: require_whole(self._clones.repository()))
         else:
             await in_thread(self._clones.require_branches)
-        if mine := await self._in_turn(lambda: uncommitted(self._git, self._clones, self.repository)):
+        if mine := await self._in_turn(lambda: uncommitted(self._git, self._clones)):
             raise Conflict(
                 f"{self.repository} has uncommitted changes, so no work could be merged into it: {few(mine)}",
                 suggestion="commit or stash them, then ccswarm resume",
@@ -180,7 +180,7 @@ class Workspaces:
         if not self.repository.is_dir() or not shutil.which("git", path=self._environ.get("PATH")):
             return False
         try:
-            await in_thread(self._clones.head)
+            await in_thread(self._clones.checked_out)
         except WorkspaceUnusable:
             return False
         return True
@@ -191,13 +191,15 @@ class Workspaces:
         if not commit:
             self._clones.collect(clone, title)
             commit = self._clones.work(clone)
-        head = self._clones.head()
-        if commit == clone.base or not (commits := self._clones.unmerged(commit)):
-            return Merged(0, head)
-        if finish(self._git, self._clones, self.repository) and not self._clones.unmerged(commit):
-            return Merged(commits, self._clones.head(), not_run=not_run(self._git, self.repository))
+        repository = self._clones.repository()
+        if commit == clone.base or not (commits := self._clones.unmerged(repository, commit)):
+            return Merged(0, repository.head)
+        if finish(self._git, self._clones, repository):
+            repository = self._clones.repository()
+            if not self._clones.unmerged(repository, commit):
+                return Merged(commits, repository.head, not_run=not_run(self._git, self.repository))
         files = [Path(file).resolve() for file in configuration]
-        made = merge(self._git, self._clones, clone, commit, self.repository, files, title, judged)
+        made = merge(self._git, self._clones, clone, commit, repository, files, title, judged)
         if not made.is_merged:
             return Merged(0, made.head, made.commit)
         return Merged(commits, made.commit, not_run=not_run(self._git, self.repository))

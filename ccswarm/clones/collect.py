@@ -18,7 +18,7 @@ from typing import Self
 
 from ccswarm.clones.checkout import CHANGES, GITLINK, WorkTree, changes
 from ccswarm.clones.difference import Difference, compare
-from ccswarm.clones.git import Git, PrivateRepository, Repository
+from ccswarm.clones.git import CHECKED_OUT, Git, PrivateRepository, Repository
 from ccswarm.clones.nested import refuse_nested
 from ccswarm.clones.objects import bring, packs_of, take, tip
 from ccswarm.clones.snapshot import NO_FILTERS, Filters, Snapshot
@@ -101,52 +101,56 @@ class Clones:
     many are read to compare them beyond what it began with."""
 
     def __init__(self, directory: Path, root: Path, git: Git, *, most_bytes: int = MOST_COPIED_BYTES) -> None:
-        self._directory = directory
+        self.directory = directory
         self._root = root
         self._git = git
         self._most_bytes = most_bytes
 
-    def head(self) -> str:
-        """The commit that is checked out in the repository. Raises WorkspaceUnusable where there is none."""
-        return self._git.person(self._directory, "rev-parse", "--verify", "HEAD^{commit}")
+    def repository(self) -> Repository:
+        """As it is now. Raises WorkspaceUnusable where nothing is committed."""
+        return self._git.repository(self.directory)
 
-    def checked_out(self) -> str:
-        """The ref of the branch that is checked out in the repository; HEAD where it is none."""
-        return self._git.person(self._directory, "rev-parse", "--symbolic-full-name", "HEAD")
+    def checked_out(self) -> tuple[str, str]:
+        """The commit that is checked out in the repository, and the ref of its branch; HEAD where it is none."""
+        head, onto, _ = self._git.person(self.directory, "rev-parse", *CHECKED_OUT).split("\n")
+        return head, onto
 
     def work(self, clone: Clone) -> str:
         """The commit that was made of a clone's work when it was last collected."""
-        return self._git.person(self._directory, "rev-parse", "--verify", f"{clone.ref}^{{commit}}")
+        return self._git.person(self.directory, "rev-parse", "--verify", f"{clone.ref}^{{commit}}")
 
     def make(self, run_id: str, name: str) -> Clone:
         """See ``Workspaces.clone``."""
-        return self._made(self._git.repository(self._directory), run_id, name)
+        return self._made(self.repository(), run_id, name)
 
     def _made(self, repository: Repository, run_id: str, name: str) -> Clone:
         path = self._root / run_id / name
         branch, ref = f"agent/{run_id}/{name}", f"refs/{BRANCHES}/{run_id}/{name}"
-        if not path.is_dir():
-            base, onto = self.head(), self.checked_out()
+        if path.is_dir():
+            base = self._git.person(self.directory, "rev-parse", "--verify", f"{ref}-base")
+            onto = Beginning.read(_facts_of(path)).onto
+        else:
+            base, onto = repository.head, repository.onto
             unfinished = self._unfinished(repository, path, branch, base)
             beginning = replace(self._beginning(unfinished, repository), onto=onto)
-            beginning.write(_facts_of(path), self._directory, ref)
-            self._git.person(self._directory, "update-ref", f"{ref}-base", base)
+            beginning.write(_facts_of(path), self.directory, ref)
+            self._git.person(self.directory, "update-ref", f"{ref}-base", base)
             unfinished.rename(path)
-        base = self._git.person(self._directory, "rev-parse", "--verify", f"{ref}-base")
         prefix = "" if repository.prefix == Path() else str(repository.prefix)
-        return Clone(path, branch, ref, base, prefix, Beginning.read(_facts_of(path)).onto)
+        return Clone(path, branch, ref, base, prefix, onto)
 
     def require(self, clone: Clone, merged: Mapping[str, str]) -> None:
         """See ``Workspaces.require_merged``."""
+        repository = self.repository()
         for task, commit in merged.items():
             try:
-                lacks = self.unmerged(commit, clone.base)
+                lacks = self.unmerged(repository, commit, clone.base)
             except WorkspaceUnusable:  # it is not even there
                 lacks = 1
             if lacks:
                 raise Conflict(
                     f"the work of {task!r} was merged as {commit[:12]}, and is not in what is checked out in "
-                    f"{self._directory}, {named(clone.onto)}",
+                    f"{self.directory}, {named(clone.onto)}",
                     suggestion=f"check out the branch that has it (git branch --contains {commit[:12]}), "
                     f"or git merge {commit[:12]}; then ccswarm resume",
                 )
@@ -155,7 +159,7 @@ class Clones:
         """See ``Workspaces.copy``."""
         path = clone.path.with_name(f"{clone.path.name}.{name}")
         if not path.is_dir():
-            repository = self._git.repository(self._directory)
+            repository = self.repository()
             unfinished = self._unfinished(repository, path, clone.branch, clone.base)
             self._bring_to(repository, unfinished, clone, commit)
             unfinished.rename(path)
@@ -168,12 +172,11 @@ class Clones:
         if unfinished.exists():
             remove_tree(unfinished)
         source, target = str(repository.top), str(unfinished)
-        self._git.person(self._directory, "clone", "-q", "--no-hardlinks", "--no-tags", "--", source, target)
+        self._git.person(self.directory, "clone", "-q", "--no-hardlinks", "--no-tags", "--", source, target)
         self._identify(unfinished)
-        came = self._git.person(unfinished, "rev-parse", "--symbolic-full-name", "HEAD")
-        if f"refs/heads/{branch}".startswith(f"{came}/"):  # git has no branch below another
+        if f"refs/heads/{branch}".startswith(f"{repository.onto}/"):  # git has no branch below another
             self._git.person(unfinished, "update-ref", "--no-deref", "HEAD", base)
-            self._git.person(unfinished, "update-ref", "-d", came)
+            self._git.person(unfinished, "update-ref", "-d", repository.onto)
         self._git.person(unfinished, "checkout", "-q", "-B", branch, base)
         excluded = unfinished / ".git/info/exclude"
         excluded.parent.mkdir(exist_ok=True)
@@ -183,7 +186,7 @@ class Clones:
     def _identify(self, clone: Path) -> None:
         """Who commits, where the repository alone says it: a clone has none of its settings."""
         asked = ("config", "--local", "-z", "--get-regexp", r"^user\.(name|email)$")
-        for entry in self._git.person(self._directory, *asked, allowed=(0, 1)).split("\0")[:-1]:
+        for entry in self._git.person(self.directory, *asked, allowed=(0, 1)).split("\0")[:-1]:
             name, _, value = entry.partition("\n")
             self._git.person(clone, "config", "--local", name, value)
 
@@ -219,39 +222,38 @@ class Clones:
     def forget(self, clone: Clone) -> None:
         """See ``Workspaces.forget``."""
         self.remove(clone)
-        for ending in REFS:
-            self._git.person(self._directory, "update-ref", "-d", clone.ref + ending)
+        self._git.refs(self.directory, dict.fromkeys((clone.ref + ending for ending in REFS), ""))
 
-    def unmerged(self, commit: str, head: str = "") -> int:
+    def unmerged(self, repository: Repository, commit: str, head: str = "") -> int:
         """How many commits up to ``commit`` are not in ``head``, or in what is checked out."""
-        repository, head = self._git.repository(self._directory), head or self.head()
+        head = head or repository.head
         with self.scratch() as scratch:
             person = PrivateRepository(scratch / "person", repository, head)
             return int(self._git.private(person, "rev-list", "--count", commit, "--not", head))
 
     def collect(self, clone: Clone, title: str) -> int:
         """See ``Workspaces.collect``."""
-        repository, head = self._git.repository(self._directory), self.head()
+        repository = self.repository()
         with self.scratch() as scratch:
-            person = PrivateRepository(scratch / "person", repository, head, writing=True)
+            person = PrivateRepository(scratch / "person", repository, repository.head, writing=True)
             if clone.path.is_dir():
                 try:
                     self._take_over(repository, person, clone, title, scratch)
                 except WorkRefused as refused:
                     where = f"{refused.suggestion}; the clone is {clone.path}"
                     raise WorkRefused(refused.message, suggestion=where) from None
-            return int(self._git.private(person, "rev-list", "--count", self.work(clone), "--not", head))
+            listed = self._git.private(person, "rev-list", "--count", self.work(clone), "--not", repository.head)
+            return int(listed)
 
     def difference(self, base: str, commit: str, scratch: Path) -> Difference:
         """See ``Workspaces.difference``; ``scratch`` is an empty directory of ours."""
-        repository = self._git.repository(self._directory)
-        return compare(self._git, PrivateRepository(scratch / "person", repository, base), base, commit)
+        return compare(self._git, PrivateRepository(scratch / "person", self.repository(), base), base, commit)
 
     def under_way(self, run_id: str, name: str, scratch: Path) -> Difference | None:
         """See ``Looker.under_way``; ``scratch`` is an empty directory of ours."""
         if not (self._root / run_id / name).is_dir():
             return None
-        repository = self._git.repository(self._directory)
+        repository = self.repository()
         clone = self._made(repository, run_id, name)
         taken, _, tree = self._taken(repository, clone, scratch)
         return compare(self._git, taken, clone.base, tree)
@@ -259,21 +261,21 @@ class Clones:
     def require_branches(self) -> None:
         """Raises Conflict where no branch can be made for work that is left on one."""
         asked = ("rev-parse", "-q", "--verify", f"refs/heads/{BRANCHES}")
-        if self._git.person(self._directory, *asked, allowed=(0, 1, 128)):
+        if self._git.person(self.directory, *asked, allowed=(0, 1, 128)):
             raise Conflict(
-                f"{self._directory} has a branch {BRANCHES!r}, so work cannot be left on branches below {BRANCHES}/",
+                f"{self.directory} has a branch {BRANCHES!r}, so work cannot be left on branches below {BRANCHES}/",
                 suggestion=f"git branch -m {BRANCHES} another-name; then ccswarm resume",
             )
 
     def leave_on_branch(self, clone: Clone, commit: str) -> tuple[str, bool]:
         """See ``Workspaces.leave_on_branch``."""
         name = clone.ref.removeprefix("refs/").rpartition(".")[0]
-        if commit == clone.base or not self.unmerged(commit):
+        if commit == clone.base or not self.unmerged(self.repository(), commit):
             return name, True
         asked = ("rev-parse", "-q", "--verify", f"refs/heads/{name}^{{commit}}")
-        if not self._git.person(self._directory, *asked, allowed=(0, 1, 128)):
+        if not self._git.person(self.directory, *asked, allowed=(0, 1, 128)):
             try:
-                self._git.person(self._directory, "update-ref", "-m", "accepted", f"refs/heads/{name}", commit)
+                self._git.person(self.directory, "update-ref", "-m", "accepted", f"refs/heads/{name}", commit)
             except WorkspaceUnusable as failed:
                 raise Conflict(
                     f"there cannot be a branch {name}: {failed.message}",
@@ -296,7 +298,7 @@ class Clones:
     def _beginning(self, clone: Path, repository: Repository) -> Beginning:
         with UntrustedTree(clone) as tree:
             packs = tuple(packs_of(tree))
-            if not (drivers := self._git.filters(self._directory)):
+            if not (drivers := self._git.filters(self.directory)):
                 return Beginning(packs)
             names = self._git.person(clone, "ls-files", "-z").encode(errors="surrogateescape")
             said = self._git.person(clone, "check-attr", "-z", "--stdin", "filter", stdin=names)
@@ -312,8 +314,7 @@ class Clones:
         commit = self._committed(taken, clone, sent, kept, title)
         self._refuse_repositories(taken, clone.base, commit, repository.top)
         bring(self._git, taken, person, (commit,), clone.base)
-        self._git.person(self._directory, "update-ref", f"{clone.ref}-sent", sent)
-        self._git.person(self._directory, "update-ref", clone.ref, commit)
+        self._git.refs(self.directory, {f"{clone.ref}-sent": sent, clone.ref: commit})
 
     def _taken(self, repository: Repository, clone: Clone, scratch: Path) -> tuple[PrivateRepository, str, str]:
         """A repository of ours with what is in the clone; what its agent committed last, and a tree of all there is."""
@@ -332,11 +333,11 @@ class Clones:
         if tree == self._git.private(taken, "rev-parse", f"{sent}^{{tree}}").decode().strip():
             return sent
         asked = ("rev-parse", "-q", "--verify", f"{clone.ref}^{{commit}}")
-        if known := self._git.person(self._directory, *asked, allowed=(0, 1, 128)):
+        if known := self._git.person(self.directory, *asked, allowed=(0, 1, 128)):
             _, said, _ = self._git.outcome(taken, "rev-parse", f"{known}^{{tree}}", f"{known}^")
             if said.decode().split() == [tree, sent]:
                 return known
-        who = self._git.identity(self._directory)
+        who = self._git.identity(self.directory)
         return self._git.private(taken, "commit-tree", tree, "-p", sent, "-m", title, variables=who).decode().strip()
 
     def _refuse_repositories(self, taken: PrivateRepository, base: str, commit: str, top: Path) -> None:

@@ -26,6 +26,9 @@ from ccswarm.system.confined_files import entered
 MOST_MEMORY = 2 << 30
 PERSONS_OWN = Bounds(seconds=7200, cpu_seconds=3600)
 """Of a command that reads nothing of an agent's: a clone of a repository of any size."""
+ASKS = ("config", "rev-parse", "update-ref", "var")
+"""Commands that read or write some lines, whatever the size of the repository."""
+ASKING = Bounds(seconds=600)
 OF_AGENTS = Bounds(seconds=1800, cpu_seconds=600, memory_bytes=MOST_MEMORY)
 """Of a command on what an agent made. A tree of some hundred bytes may stand for billions of files."""
 COMPARING = Bounds(seconds=300, cpu_seconds=60, memory_bytes=MOST_MEMORY)
@@ -52,6 +55,9 @@ QUIET = (
     "maintenance.auto=false",
 )
 
+CHECKED_OUT = ("HEAD^{commit}", "--symbolic-full-name", "HEAD", "--")
+"""What ``rev-parse`` is asked for three lines about it: the commit, the ref of its branch (HEAD where it is none), and
+``--``, which says that all of them are no files."""
 MOST_SAID = 1 << 16
 LARGE_FILE = "32m"
 """From this size on git passes files through instead of holding them, with others, in memory."""
@@ -60,7 +66,7 @@ CONVERTING = ("core.autocrlf", "core.eol", "core.filemode", "core.ignorecase", "
 """Settings of a person's that decide how files become objects, and start nothing."""
 
 
-PERSONS = ("config", "rev-parse", "update-ref", "var", "clone", "checkout", "check-attr", "ls-files")
+PERSONS = (*ASKS, "clone", "checkout", "check-attr", "ls-files")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,10 @@ class Repository:
     objects: Path
     index: Path
     object_format: str
+    head: str
+    """The commit that is checked out."""
+    onto: str
+    """The ref of the branch that is checked out; HEAD where it is none."""
     settings: Mapping[str, str]
     sparse: bool
     excluded: bytes
@@ -118,7 +128,8 @@ class Git:
         """For those few commands that start no program of a configuration, and for making a clone."""
         assert words[0] in PERSONS
         with self._entered(directory) as at:
-            code, output, said = self._run(words, at, self._person, PERSONS_OWN, stdin)
+            bounds = ASKING if words[0] in ASKS else PERSONS_OWN
+            code, output, said = self._run(words, at, self._person, bounds, stdin)
         if code not in allowed:
             raise unusable(words[0], directory, said or output.decode(errors="replace"), code)
         return output.decode(errors="surrogateescape").removesuffix("\n")
@@ -177,15 +188,16 @@ class Git:
         """The one that ``directory`` lies in, which must have a commit."""
         asked = ("--show-toplevel", "--absolute-git-dir", "--show-object-format")
         inner = [word for name in ("objects", "index", "info/exclude", "shallow") for word in ("--git-path", name)]
-        answer = self.person(directory, "rev-parse", *asked, *inner).split("\n")
-        if len(answer) != len(asked) + len(inner) // 2:
+        answer = self.person(directory, "rev-parse", *asked, *inner, *CHECKED_OUT).split("\n")
+        if len(answer) != len(asked) + len(inner) // 2 + 3:
             raise WorkspaceUnusable(
                 f"clones cannot be made of {str(directory)!r}: its path has a line break",
                 suggestion="rename the directory, or use workspace = 'shared'",
             )
         top, git_dir, object_format = answer[: len(asked)]
+        *names, head, onto, _ = answer[len(asked) :]
         self._check(directory, Path(top), Path(git_dir))
-        objects, index, exclude, shallow = (directory / name for name in answer[len(asked) :])
+        objects, index, exclude, shallow = (directory / name for name in names)
         if objects.is_symlink():
             raise WorkspaceUnusable(
                 f"{objects} is a symbolic link",
@@ -202,11 +214,18 @@ class Git:
             objects.resolve(),
             index,
             object_format,
+            head,
+            onto,
             {name: known[name] for name in CONVERTING if name in known},
             known.get("core.sparsecheckout") == "true",
             self._excluded(known.get("core.excludesfile", ""), exclude),
             shallow.read_bytes() if shallow.is_file() else b"",
         )
+
+    def refs(self, directory: Path, wanted: Mapping[str, str]) -> None:
+        """Set all of them, each to its commit, or none; where that is empty, the ref goes, which need not be there."""
+        lines = (f"update {ref} {commit}\n" if commit else f"delete {ref}\n" for ref, commit in wanted.items())
+        self.person(directory, "update-ref", "--stdin", stdin="".join(lines).encode())
 
     def filters(self, directory: Path) -> tuple[str, ...]:
         """Programs that files go through on their way into the repository, by name."""

@@ -49,21 +49,21 @@ def merge(
     clones: Clones,
     clone: Clone,
     work: str,
-    directory: Path,
+    repository: Repository,
     configuration: Collection[Path],
     title: str,
     judged: Collection[str] | None = None,
 ) -> Made:
-    """Merge the commit ``work``, which was collected from ``clone``, into the repository that ``directory`` lies in;
-    with ``judged`` only where its files are those of one of these commits.
+    """Merge the commit ``work``, which was collected from ``clone``, into the ``repository`` of ``clones``; with
+    ``judged`` only where its files are those of one of these commits.
 
     Raises Conflict where it cannot be done without a person: then all is as it was.
     """
-    repository = git.repository(directory)
+    directory = clones.directory
     by_hand = f"merge by hand in {repository.top}: git merge {clone.ref}"
     require_whole(repository, by_hand)
     with clones.scratch() as scratch, _locked(repository) as index:
-        head, onto = clones.head(), clones.checked_out()
+        head, onto = clones.checked_out()
         if clone.onto not in ("", onto):
             raise Conflict(
                 f"the work began on {named(clone.onto)}, and what is checked out in {repository.top} is {named(onto)}",
@@ -87,11 +87,12 @@ def merge(
                 suggestion=f"read it: git diff HEAD...{clone.ref} -- {own[0]}; {by_hand}",
             )
         _refuse_commands(git, ours, repository, tree, wanted, f"git diff HEAD...{clone.ref}", by_hand)
-        _refuse_filters(git, ours, git.filters(directory), head, tree, wanted, by_hand)
+        filters = git.filters(directory)
+        _refuse_filters(git, ours, filters, head, tree, wanted, by_hand)
         old = git.files(ours, scratch / "old", head, [one.path for one in wanted if not one.added])
         new = git.files(ours, scratch / "new", tree, [one.path for one in wanted if not one.removed])
         with WorkTree(repository.top) as files:
-            if mine := _uncommitted(git, ours, repository, wanted, git.filters(directory)):
+            if mine := _uncommitted(git, ours, repository, wanted, filters):
                 raise Conflict(
                     f"{directory} has uncommitted changes: {few(mine)}",
                     suggestion=f"commit or stash them; its work lies at {clone.ref}",
@@ -123,13 +124,12 @@ def merge(
         return Made(commit, head, is_merged=True)
 
 
-def finish(git: Git, clones: Clones, directory: Path) -> bool:
+def finish(git: Git, clones: Clones, repository: Repository) -> bool:
     """Do the rest of a merge whose process was killed while it put files there; whether there was one. Where a person
     has changed something of it since, or checked out something else, all stays as it is.
 
     Raises Conflict where another git is at work.
     """
-    repository = git.repository(directory)
     note = clones.merging(repository)
     if not note.exists():
         return False
@@ -138,7 +138,7 @@ def finish(git: Git, clones: Clones, directory: Path) -> bool:
             putting = _Putting(**json.loads(note.read_text()))
         except ValueError:  # it was killed while it wrote that, so nothing was put anywhere
             putting = None
-        if putting and (putting.head, putting.onto) == (clones.head(), clones.checked_out()):
+        if putting and (putting.head, putting.onto) == clones.checked_out():
             ours = PrivateRepository(scratch / "ours", repository, putting.head, writing=True)
             index.copy_to(ours.path)
             wanted = changes(git.private(ours, *CHANGES, putting.head, putting.commit))
@@ -146,7 +146,7 @@ def finish(git: Git, clones: Clones, directory: Path) -> bool:
             new = git.files(ours, scratch / "new", putting.commit, [one.path for one in wanted if not one.removed])
             with WorkTree(repository.top) as files, suppress(Blocked), to_the_end():
                 if not files.in_the_way(wanted, old, new):
-                    _put(git, ours, directory, files, index, wanted, new, putting)
+                    _put(git, ours, clones.directory, files, index, wanted, new, putting)
         note.unlink()
     return True
 
@@ -174,21 +174,22 @@ def require_whole(repository: Repository, instead: str = 'git sparse-checkout di
         raise Conflict(f"{repository.top} is a sparse checkout, which is not merged into", suggestion=instead)
 
 
-def uncommitted(git: Git, clones: Clones, directory: Path) -> list[str]:
+def uncommitted(git: Git, clones: Clones) -> list[str]:
     """Files that a merge would be refused for, whatever it changes; none where another git is at work just now."""
+    repository = clones.repository()
     try:
-        finish(git, clones, directory)
+        if finish(git, clones, repository):
+            repository = clones.repository()
     except Conflict:
         return []
-    repository = git.repository(directory)
     with clones.scratch() as scratch:
-        ours = PrivateRepository(scratch / "ours", repository, clones.head())
+        ours = PrivateRepository(scratch / "ours", repository, repository.head)
         try:
             with _locked(repository) as index:
                 index.copy_to(ours.path)
         except Conflict:
             return []
-        return _uncommitted(git, ours, repository, (), git.filters(directory))
+        return _uncommitted(git, ours, repository, (), git.filters(clones.directory))
 
 
 def _locked(repository: Repository) -> IndexLock:

@@ -38,7 +38,7 @@ class Bounds:
     that each may write to, ``output_bytes`` of answer."""
 
     seconds: float
-    cpu_seconds: int
+    cpu_seconds: int = resource.RLIM_INFINITY
     memory_bytes: int = resource.RLIM_INFINITY
     output_bytes: int = 64 << 20
 
@@ -199,9 +199,11 @@ def _bounded(bounds: Bounds) -> list[str]:
     """Before a program's words: it ends with the thread that started it, and has those limits from its first
     instruction on; empty where the system lacks the tools. Without them both are set between fork and exec, and a fork
     of a large process costs four times what git does."""
-    limits = (f"--{NAMES[kind]}={soft}:{hard}" for kind, (soft, hard) in _limits(bounds))
-    tools = _tools()
-    return [tools[0], "--pdeathsig", "KILL", "--", tools[1], *limits, "--"] if tools else []
+    if not (tools := _tools()):
+        return []
+    setpriv, prlimit = tools
+    limits = [f"--{NAMES[kind]}={soft}:{hard}" for kind, (soft, hard) in _limits(bounds)]
+    return [setpriv, "--pdeathsig", "KILL", "--", *([prlimit, *limits, "--"] if limits else [])]
 
 
 @cache
@@ -216,7 +218,9 @@ def _tools() -> tuple[str, str] | None:
 
 def _limits(bounds: Bounds) -> list[tuple[int, tuple[int, int]]]:
     """As ``setrlimit`` takes them, none above what holds for this process."""
-    limits = [(resource.RLIMIT_CPU, bounds.cpu_seconds, bounds.cpu_seconds + SECONDS_TO_END)]
+    limits: list[tuple[int, int, int]] = []
+    if bounds.cpu_seconds != resource.RLIM_INFINITY:
+        limits.append((resource.RLIMIT_CPU, bounds.cpu_seconds, bounds.cpu_seconds + SECONDS_TO_END))
     if bounds.memory_bytes != resource.RLIM_INFINITY:
         # Not the whole address space: packs of any size are mapped into it to be read.
         limits.append((resource.RLIMIT_DATA, bounds.memory_bytes, bounds.memory_bytes))

@@ -29,6 +29,8 @@ def test_the_persons_git_names_what_it_runs_and_reads(home: Path, case: str) -> 
 def persons_to_merge(home: Path, persons: Tree, work: Tree, setting: str = "") -> list[str]:
     top = home / "project"
     subprocess.run(["git", "init", "-q", "--template=", str(top)], check=True)
+    author = ("-c", "user.name=a", "-c", "user.email=a@b")
+    subprocess.run(["git", *author, "commit", "-q", "--allow-empty", "-m", "Begin"], check=True, cwd=top)
     key, _, value = setting.partition("=")
     if setting:
         subprocess.run(["git", "config", key, value], check=True, cwd=top)
