@@ -37,7 +37,7 @@ from ai_session.sessions.spec import last_use, note_use, shell_named
 from ai_session.sessions.typed_input import LINE_ENDS, TypedInput
 from ai_session.shells.base import ANSWERED, BEGUN, Shell, dated
 from ai_session.system import foreground, processes, terminal_device
-from ai_session.system.turns import SLICE_SECONDS, Result, Steps, Turns, resolve, within
+from ai_session.system.turns import Result, Steps, Turns, resolve, within
 from ai_session.terminal.display import Display, Drawn
 from ai_session.terminal.log import FOLLOW_BYTES, OutputLog
 from ai_session.terminal.marks import Mark, MarkKind, MarkScanner, caught_up, strip_marks
@@ -52,6 +52,10 @@ UNSENT_BYTES = 16 << 20
 
 REPLY_BYTES = 1 << 16
 """With more input waiting, a program that asks its terminal something gets no answer: it does not read them."""
+
+READ_SECONDS = 0.0002
+"""How long one turn of reading lasts. Three or four such turns lie between a key that is typed in another session and
+its echo: so many passes of the loop it takes from the one to the other."""
 
 SHORT_BYTES = 2048
 """A read from a pseudo-terminal that gives less has emptied it."""
@@ -316,12 +320,12 @@ class Session:
             self._read()
 
     def _read(self) -> None:
-        """Takes in what there is, for as long as a slice; the rest gets a turn of its own."""
+        """Takes in what there is, for as long as a turn of reading; the rest gets a turn of its own."""
         terminal = self.terminal
         self._reads += 1
         lost = self.log.losing
         self.log.losing = terminal is not None and terminal.losing
-        until, before = time.perf_counter() + SLICE_SECONDS, self.log.end
+        until, before = time.perf_counter() + READ_SECONDS, self.log.end
         more = self._look_through(until) or self._take_in(until)
         if self.log.end != before:
             self._timing.note(self.log.end)

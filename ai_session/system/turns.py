@@ -20,7 +20,7 @@ SLICE_SECONDS = 0.002
 AT_ONCE = 0.5
 """What is done out of line takes at most this part of the loop's time, but for a slice now and then."""
 
-CREDIT_SECONDS = 0.01
+CREDIT_SECONDS = 0.002
 """So far ahead of those who work flat out is whoever was quiet."""
 
 REMEMBERED = 1024
@@ -63,8 +63,8 @@ class Turns:
         return len(self._line)
 
     def at_once(self, party: Hashable, work: Work) -> bool:
-        """Does ``work`` now where nobody waits and little was done just before; else False, and nothing is done."""
-        if self._line or not self._has_spare():
+        """Does ``work`` now where it would be next and little was done just before; else False, and nothing is done."""
+        if not self._is_next(party) or not self._has_spare():
             return False
         begun = self._clock()
         work()
@@ -135,6 +135,13 @@ class Turns:
         if self._line or not self._has_spare():
             await self.take(party)
 
+    def _is_next(self, party: Hashable) -> bool:
+        """Whether nobody waits who had less."""
+        if not self._line:
+            return True
+        had = max(self._had.get(party, 0.0), self._least - CREDIT_SECONDS)
+        return party not in self._line and all(had < self._had[other] for other in self._line)
+
     def _has_spare(self) -> bool:
         now = self._clock()
         self._spare = min(SLICE_SECONDS, self._spare + (now - self._spare_at) * AT_ONCE)
@@ -167,6 +174,9 @@ class Turns:
     def _charge(self, party: Hashable, seconds: float) -> None:
         had = max(self._had.pop(party, 0.0), self._least - CREDIT_SECONDS)
         self._had[party] = had + seconds
+        if not self._line:
+            # What took nothing from anybody is not held against whoever did it.
+            self._least = max(self._least, had + seconds)
         if len(self._had) > self._most:
             newest = set(list(self._had)[-REMEMBERED // 2 :])
             self._had = {name: had for name, had in self._had.items() if name in newest or name in self._line}

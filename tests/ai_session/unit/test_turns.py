@@ -97,6 +97,45 @@ async def test_whoever_was_quiet_comes_before_many_who_work_flat_out() -> None:
     await emptied(turns)
 
 
+async def test_what_was_done_while_nobody_waited_is_not_held_against_whoever_did_it() -> None:
+    clock, told = Clock(), list[str]()
+    turns = Turns(clock)
+    for _ in range(1000):
+        assert turns.at_once("used all day", clock.worker(0.001, told, "before"))
+        clock.now += 0.1
+    await turns.run("used all day", busy(clock, 1, 1.0, told, "before"))
+
+    def flood() -> None:
+        told.append("flood")
+        clock.now += 0.001
+        if len(told) < 5000:
+            turns.add("flood", flood)
+
+    turns.add("flood", flood)
+    turns.add("used all day", clock.worker(0.0001, told, "key"))
+    await passes_until(lambda: "key" in told)
+    assert told.count("flood") <= CREDIT_SECONDS / 0.001 + 1
+    told += ["end"] * 5000
+    await emptied(turns)
+
+
+async def test_whoever_had_least_is_not_kept_waiting_by_the_line() -> None:
+    clock, told = Clock(), list[str]()
+    turns = Turns(clock)
+
+    def flood() -> None:
+        told.append("flood")
+        clock.now += 0.001
+        if len(told) < 500:
+            turns.add("flood", flood)
+
+    turns.add("flood", flood)
+    await passes_until(lambda: len(told) >= 100)
+    assert turns.at_once("key", clock.worker(0.0001, told, "key"))
+    assert not turns.at_once("flood", clock.worker(0.0001, told, "out of turn"))
+    await emptied(turns)
+
+
 async def test_parties_that_work_flat_out_get_equal_shares_however_much_each_puts_in_line() -> None:
     clock, told = Clock(), list[str]()
     turns = Turns(clock)
