@@ -16,14 +16,14 @@ from ccswarm.clones.clones import Workspaces
 from ccswarm.config import config, plugins
 from ccswarm.config.settings import ServerSettings, Settings
 from ccswarm.config.trust import Source
-from ccswarm.engines.base import Engine, Limits
-from ccswarm.errors import ConfigInvalid, Conflict, WorkspaceUnusable
+from ccswarm.engines.base import Engine, Execution, Limits
+from ccswarm.errors import ConfigInvalid, Conflict, JournalBroken, SwarmError, WorkspaceUnusable
 from ccswarm.journal.masks import Masks
 from ccswarm.journal.writer import Journal
 from ccswarm.plan.check import able
 from ccswarm.swarm.project import Project
 from ccswarm.swarm.swarm import Swarm
-from ccswarm.swarm.sweeping import Tell, sweep
+from ccswarm.swarm.sweeping import Over, Tell, sweep, where_opened
 from ccswarm.swarm.worker_tools import AgentTools
 from ccswarm.telemetry.base import Telemetry
 from ccswarm.telemetry.factory import open_telemetry
@@ -98,6 +98,12 @@ async def working(
         days, most = settings.engine.clone_days, settings.engine.clone_bytes
         kept.expire(state_directory / kept.FOLDER, unfinished, days, most, environ)
 
+    async def swept_here(tell: Tell) -> None:
+        ended, _ = await sweep(Over(engine), task_worker, [server.name for server in servers], state_directory)
+        await task_worker.release(str(state_directory))
+        if ended:
+            tell(ended)
+
     swarm = Swarm(engine, task_worker, telemetry, tidy)
     stop = asyncio.Event()
     try:
@@ -112,7 +118,7 @@ async def working(
         try:
             await known.wait()
             if swept:
-                sweeping = asyncio.create_task(sweep(engine, task_worker, servers, state_directory, swept))
+                sweeping = asyncio.create_task(swept_here(swept))
             yield App(settings, state_directory, engine, swarm, task_worker, journal)
         finally:
             stop.set()
@@ -128,6 +134,42 @@ async def working(
         await task_worker.close()
         journal.close()
         await telemetry.close()
+
+
+def persons_journal(state_directory: Path) -> Journal:
+    """One file for what people do on a machine, but for what goes on at the same time: it has one writer."""
+    directory, name = state_directory / JOURNALS, f"{platform.node() or 'host'}-call"
+    try:
+        return Journal(directory, name)
+    except JournalBroken:
+        return Journal(directory, f"{name}-{os.getpid()}")
+
+
+async def end_terminals(opened: App, run: Execution | None = None) -> tuple[int, list[str]]:
+    """End what a ``run`` that is over, or else all that are, left open on servers that can be reached from here: how
+    many terminals there were, and what kept others from being found or ended."""
+    state, servers, plan, files = opened.state_directory, opened.settings.mcp.servers, opened.settings, ()
+    try:
+        if run:
+            files = tuple(run.payload.get("files", ()))
+            shown = {name: facts for name, facts in run.payload["plan"].items() if name in ("swarm", "agents")}
+            plan = Settings.model_validate({**shown, "mcp": {"servers": servers_of(files) or servers}})
+        journal = persons_journal(state)
+    except SwarmError as error:
+        return 0, [error.message]
+    task_worker = AgentTools(servers, state, config.server_environment(), journal, servers_of, config.secret)
+    try:
+        return await sweep(Over(opened.engine, run.id if run else ""), task_worker, where_opened(plan), state, files)
+    finally:
+        await task_worker.close()
+        journal.close()
+
+
+async def end_old_terminals(opened: App, settings: Settings, directory: str) -> int:
+    """As ``end_terminals``, of all runs, by who is about to execute ``settings`` in ``directory``: with the servers
+    that are started there anyway."""
+    assert opened.task_worker
+    return (await sweep(Over(opened.engine), opened.task_worker, where_opened(settings), directory))[0]
 
 
 def servers_of(sources: tuple[str, ...]) -> Sequence[ServerSettings]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -16,14 +14,11 @@ from agentwire.cli.output import leave, remark, show_json, to_person
 from agentwire.visible import visible
 from ccswarm.cli.output import EXIT_ERROR, EXIT_USAGE, Json, printable, show_text
 from ccswarm.cli.parameters import Config, check_person, load, person
-from ccswarm.errors import JournalBroken, SwarmError, UsageInvalid
+from ccswarm.errors import SwarmError, UsageInvalid
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ccswarm.config.config import Loaded
     from ccswarm.config.settings import AgentSettings
-    from ccswarm.journal.writer import Journal
     from ccswarm.models import CallOutcome
     from ccswarm.toolbox.toolbox import Toolbox
 
@@ -88,6 +83,7 @@ def _safe(text: str) -> str:
 async def _call(
     loaded: Loaded, tool: str, words: Sequence[str], agent: str, timeout_seconds: float | None, yes: bool
 ) -> CallOutcome:
+    from ccswarm.app import persons_journal
     from ccswarm.cli.configured_servers import servers_of, unknown, workspace_of
     from ccswarm.config import config
     from ccswarm.models import CallRequest
@@ -104,7 +100,7 @@ async def _call(
         raise unknown("agent", agent, list(agents))
     servers = servers_of(loaded.settings, [server])
     state = config.state_directory()
-    journal = journal_of(state)
+    journal = persons_journal(state)
     task_worker = AgentTools(servers, state, config.server_environment(), journal)
     try:
         toolbox = task_worker.toolbox(agents, workspace_of(loaded))
@@ -118,19 +114,6 @@ async def _call(
     finally:
         await task_worker.close()
         journal.close()
-
-
-def journal_of(state_directory: Path) -> Journal:
-    """One file for what people do on a machine, but for what goes on at the same time: it has one writer."""
-    from ccswarm.app import JOURNALS
-    from ccswarm.journal.writer import Journal
-
-    directory = state_directory / JOURNALS
-    name = f"{platform.node() or 'host'}-call"
-    try:
-        return Journal(directory, name)
-    except JournalBroken:
-        return Journal(directory, f"{name}-{os.getpid()}")
 
 
 async def _schema(toolbox: Toolbox, tool: str) -> Mapping[str, Any]:

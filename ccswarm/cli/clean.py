@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from agentwire.cli.output import leave, remark, show_json, show_rows
-from ccswarm.cli.output import EXIT_ERROR, Json, report
+from ccswarm.cli.output import EXIT_ERROR, Json, printable, report
 from ccswarm.cli.parameters import MOST_RUNS, Config, looking
 from ccswarm.errors import WorkspaceUnusable
 
@@ -24,14 +24,15 @@ def clean(
 ) -> None:
     """Remove clones and refs of work that failed or was not merged, and is older than engine.clone_days. Those of runs
     that are not over stay, whatever their age, and so do those in which a program still works; those of merged work are
-    removed when it is merged.
+    removed when it is merged. Terminals that runs left open which are over are closed, but for those that were to be
+    kept.
 
     Exit codes: 0 done, 1 something cannot be removed.
     """
     from ccswarm.clones import kept
     from ccswarm.config import config as files
 
-    unfinished, most = asyncio.run(_unfinished(config))
+    unfinished, most, terminals = asyncio.run(_unfinished(config, ends=not dry_run))
     oldest = most if days is None else days
     root = files.state_directory() / kept.FOLDER
     found = [one for one in kept.kept(root, unfinished) if one.days >= oldest]
@@ -45,9 +46,12 @@ def clean(
                 problems[one.run] = problem
     removed = [] if dry_run else [one for one in facts if one["run"] not in problems]
     if as_json:
-        show_json({"removed": removed, "left": [one for one in facts if one not in removed]})
+        left = [one for one in facts if one not in removed]
+        show_json({"removed": removed, "left": left, **({"terminals": terminals} if terminals else {})})
     else:
         show_rows(facts if dry_run else removed, ("run", "bytes", "refs", "path"))
+        if terminals:
+            remark(f"{terminals} {'terminal is' if terminals == 1 else 'terminals are'} closed")
     for problem in problems.values():
         report(problem, as_json=False)
     if problems:
@@ -56,7 +60,16 @@ def clean(
         remark(f"nothing of a run that is over is {oldest:g} days old or older")
 
 
-async def _unfinished(config: Path | None) -> tuple[set[str], float]:
+async def _unfinished(config: Path | None, *, ends: bool) -> tuple[set[str], float, int]:
+    """The runs that are not over, how many days work is kept, and how many terminals of others were closed, if it
+    ``ends`` them."""
+    from ccswarm import app
+
     async with looking(config) as opened:
         runs = await opened.engine.list(top=True, unfinished=True, limit=MOST_RUNS)
-        return {run.id for run in runs}, opened.settings.engine.clone_days
+        terminals = 0
+        if ends and await opened.engine.list(top=True, limit=1):
+            terminals, problems = await app.end_terminals(opened)
+            for problem in problems:
+                remark(printable(f"terminals that runs left open may still be there: {problem}"))
+        return {run.id for run in runs}, opened.settings.engine.clone_days, terminals

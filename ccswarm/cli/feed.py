@@ -263,7 +263,7 @@ def _decided(question: Mapping[str, Any], workers: list[str]) -> dict[str, Any]:
 
 
 def _stop(how: str, params: Params, config: Path | None) -> dict[str, Any]:
-    return {"run": asyncio.run(stop.stop(_text(params, "run"), config, how))}
+    return {"run": asyncio.run(stop.stop(_text(params, "run"), config, how)).run.id}
 
 
 LOOKS: Mapping[str, Answer] = {

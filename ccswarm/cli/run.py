@@ -153,10 +153,13 @@ def _starting(as_json: bool) -> AbstractContextManager[object]:
 async def _submit(
     opened: App, settings: Settings, directory: str, sources: list[str]
 ) -> tuple[str, Awaitable[Execution]]:
+    from ccswarm import app
     from ccswarm.runs import service
 
     for warning in await service.check(opened, settings, directory):
         remark(f"warning: {warning}")
+    if left := await app.end_old_terminals(opened, settings, directory):
+        remark(f"{left} {'terminal is' if left == 1 else 'terminals are'} closed that runs left open which are over")
     return "", service.submit(opened, settings, directory, sources, origin=Origin.PERSON, by=person())
 
 

@@ -52,12 +52,12 @@ def say(
 async def _said(whom: str, text: str, config: Path | None) -> dict[str, Any]:
     run, _, path = whom.partition(".")
     async with looking(config) as opened:
-        from ccswarm.cli.call import journal_of
+        from ccswarm.app import persons_journal
 
         run_id = await run_id_of(opened.engine, run, opened.project)
         task = await _task(opened, run_id, path)
         key, by = f"say_{secrets.token_hex(6)}", person()
-        journal = journal_of(opened.state_directory)
+        journal = persons_journal(opened.state_directory)
         try:
             journal.append("person.said", id=key, run=run_id, task=task.id, by=by, text=text)
         finally:

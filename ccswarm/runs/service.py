@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -17,7 +18,7 @@ from ccswarm.errors import ConfigInvalid, PlanInvalid, ServerUnavailable, UsageI
 from ccswarm.models import Priority, RunStatus
 from ccswarm.plan.check import able, grant_problems, plan_problems
 from ccswarm.plan.origin import Author, Origin, gate_problems
-from ccswarm.runs.status import ended_here, run_id_of, short, status_of
+from ccswarm.runs.status import MOST_TASKS, ended_here, run_id_of, short, status_of
 
 if TYPE_CHECKING:
     from ccswarm.app import App
@@ -220,7 +221,18 @@ def _plan_now(found: Execution) -> tuple[Settings | None, Sequence[str]]:
     return (plan, now) if plan and (origin is Origin.PERSON or len(sources) > 1) else (None, sources)
 
 
-async def stop(opened: App, text: str, how: str) -> Execution:
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """``attended``: a worker carries the run out, and ends what it has open. Where none does, how many ``terminals`` of
+    a run that was cancelled were ended here, and why there may be others."""
+
+    run: Execution
+    attended: bool = False
+    terminals: int = 0
+    problems: Sequence[str] = ()
+
+
+async def stop(opened: App, text: str, how: str) -> Stopped:
     """``how`` is pause or cancel. Raises RunNotFound, UsageInvalid where the run is over."""
     run_id = await run_id_of(opened.engine, text, opened.project)
     found = await opened.engine.status(run_id)
@@ -229,5 +241,13 @@ async def stop(opened: App, text: str, how: str) -> Execution:
             f"{run_id} is over: {status_of(found).replace('_', ' ')}",
             suggestion=f"ccswarm runs show {short(run_id)}",
         )
-    await (opened.engine.pause(run_id) if how == "pause" else opened.engine.cancel(run_id))
-    return await opened.engine.status(run_id)
+    if how == "pause":
+        await opened.engine.pause(run_id)
+        return Stopped(await opened.engine.status(run_id))
+    tasks = await opened.engine.list(prefix=f"{run_id}.", limit=MOST_TASKS)
+    workers = [one.worker for one in (found, *tasks) if one.status is RunStatus.RUNNING]
+    await opened.engine.cancel(run_id)
+    found = await opened.engine.status(run_id)
+    if not tasks or (workers and not any(map(ended_here, workers))):
+        return Stopped(found, attended=bool(workers))
+    return Stopped(found, False, *await apps.end_terminals(opened, found))

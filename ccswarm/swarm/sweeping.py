@@ -1,17 +1,19 @@
-"""Terminals that runs left open which are over: ended by whoever executes next, on the servers it can reach."""
+"""Terminals that runs left open which are over: ended by whoever executes next, cancels a run or cleans up, on the
+servers it can reach."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from ccswarm.config.settings import AgentSettings, ServerSettings
+from ccswarm.config.settings import AgentSettings, Settings
 from ccswarm.engines.base import Store
 from ccswarm.errors import RunNotFound, SwarmError
 from ccswarm.models import RunStatus
 from ccswarm.swarm.task import TaskWorker
-from ccswarm.swarm.terminals import CLEANER, Terminals, tools_for_ending
+from ccswarm.swarm.terminals import CLEANER, OPENING, Terminals, tools_for_ending
+from ccswarm.toolbox.grants import Grants
 
 Tell = Callable[[int], None]
 """Given how many terminals were ended, where there were any."""
@@ -20,16 +22,20 @@ log = logging.getLogger(__name__)
 
 
 class Over:
-    """Whether an attempt is one of a run that is over, as the store has it: of runs that it does not know, none is."""
+    """Whether an attempt is one of a run that is over (of ``run_id``, where one is named), as the store has it: of runs
+    that it does not know, none is."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, run_id: str = "") -> None:
         self._store = store
+        self._only = run_id
         self._over: dict[str, bool] = {}
         self._keeping: dict[str, set[str]] = {}
         """Agents whose terminals a person wanted to see, by run."""
 
     async def __call__(self, attempt: str, agent: str) -> bool:
         run_id = attempt.partition(".")[0]
+        if self._only and run_id != self._only:
+            return False
         if run_id not in self._over:
             self._over[run_id] = await self._look(run_id)
         return self._over[run_id] and agent not in self._keeping.get(run_id, ())
@@ -47,22 +53,29 @@ class Over:
         return True
 
 
+def where_opened(plan: Settings) -> list[str]:
+    """The servers at which agents of a plan may have opened terminals."""
+    shells = {plan.swarm.shell, *(str(agent.settings.get("shell", "")) for agent in plan.agents)}
+    granted = [Grants(agent.grants) for agent in plan.agents]
+    names = [server.name for server in plan.mcp.servers]
+    return [name for name in names if name in shells or any(one.allows(f"{name}.{OPENING}") for one in granted)]
+
+
 async def sweep(
-    store: Store, task_worker: TaskWorker, servers: Sequence[ServerSettings], place: Path, tell: Tell
-) -> None:
-    """End the terminals of runs that are over. ``place`` is a directory of ours that nobody works in. A server that
-    cannot be reached is left alone."""
-    over, ended = Over(store), 0
+    over: Over, task_worker: TaskWorker, servers: Iterable[str], place: Path | str, files: Sequence[str] = ()
+) -> tuple[int, list[str]]:
+    """End the terminals of runs that are over; how many there were, and what kept others from being found or ended.
+    ``place`` is where these servers, ours and those of ``files``, are started."""
+    ended, problems = 0, list[str]()
     for server in servers:
         try:
-            cleaner = AgentSettings(name=CLEANER, grants=tools_for_ending(server.name))
-            call = await task_worker.call({CLEANER: cleaner}, str(place))
-            found, problem = await Terminals(call, server.name, everybodys=True).end_those_of(over)
+            cleaner = AgentSettings(name=CLEANER, grants=tools_for_ending(server))
+            call = await task_worker.call({CLEANER: cleaner}, str(place), None, files)
+            found, problem = await Terminals(call, server, everybodys=True).end_those_of(over)
             ended += found if not problem else 0
-            if problem:
-                log.info("%s: %s", server.name, problem)
         except SwarmError as error:
-            log.info("%s: what old runs left was not ended: %s", server.name, error)
-    await task_worker.release(str(place))
-    if ended:
-        tell(ended)
+            problem = error.message
+        if problem:
+            problems.append(f"{server}: {problem}")
+            log.info("%s: what old runs left was not ended: %s", server, problem)
+    return ended, problems

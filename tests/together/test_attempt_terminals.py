@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from ccswarm.models import RunStatus
+from tests import forked
 from tests.bounds import BOUND_SECONDS
 from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, House, open_house, over, submit
 
@@ -44,6 +45,15 @@ retry = { times = 50, seconds = 0 }
 expect = { status = "finished" }
 """
 
+ENDS = """
+[[tasks]]
+id = "t"
+agent = "ada"
+[[tasks.steps]]
+id = "look"
+tool = "ai-session.list_sessions"
+"""
+
 
 @pytest.fixture
 def house(world: Path) -> Iterator[House]:
@@ -59,6 +69,7 @@ async def begun(directory: Path) -> None:
     asyncio.get_running_loop().add_reader(pipe, heard.set)
     try:
         await asyncio.wait_for(heard.wait(), BOUND_SECONDS)
+        os.read(pipe, 100)  # as long as its writer has it open, the next one would hear the same word
     finally:
         asyncio.get_running_loop().remove_reader(pipe)
         os.close(pipe)
@@ -101,6 +112,39 @@ def test_ctrl_c_leaves_no_command_running(house: House) -> None:
         said, _ = running.communicate(timeout=BOUND_SECONDS)
     assert running.returncode == 130, said
     assert sessions(house) == ["work ready"], said
+
+
+async def test_what_runs_left_whose_worker_was_killed_is_ended_by_cancel_clean_and_the_next_run(house: House) -> None:
+    plan, done = house.plan(BEAT), house.home / "done.toml"
+    done.write_text(ENDS)
+    async with house.client() as app:
+        async with house.worker() as worker:
+            runs: list[str] = []
+            for _ in range(3):
+                runs.append(await submit(app, plan, house))
+                await begun(house.project)
+            worker.kill()
+            await worker.wait()
+        assert sessions(house) == ["work running"] * 3
+        said = await verb(house, "cancel", runs[0])
+        assert "Nobody carried it out any more: 1 of its terminals is closed" in said
+        assert sessions(house) == ["work running"] * 2, "the others are of runs that are not over"
+        await app.engine.cancel(runs[1])
+        assert "1 terminal is closed" in await verb(house, "clean")
+        assert sessions(house) == ["work running"]
+        await app.engine.cancel(runs[2])
+        said = await verb(house, "run", str(done), "-w", str(house.project))
+        assert "1 terminal is closed that runs left open which are over" in said
+    assert sessions(house) == []
+
+
+async def verb(house: House, *words: str) -> str:
+    """What a person is told who says this."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = (*words, "-c", str(house.file))
+    code, said, errors = await asyncio.to_thread(forked.run, "ccswarm", words, cwd=house.home, env=env)
+    assert code == 0, errors
+    return (said + errors).decode()
 
 
 @pytest.mark.torture

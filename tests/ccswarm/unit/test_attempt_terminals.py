@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from ccswarm.config.settings import ServerSettings
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus
 from ccswarm.swarm.agent import STOP
-from ccswarm.swarm.sweeping import sweep
+from ccswarm.swarm.sweeping import Over, sweep
 from ccswarm.swarm.terminals import Fence
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.engine_double import MemoryStore
@@ -182,11 +181,9 @@ async def test_terminals_of_runs_that_are_over_are_ended_by_who_executes_next(tm
     async with world.working():
         await world.swarm.submit(settings(plan("ai-session.execute_command")), "run_3", "/project")
         await world.running.wait()
-        there, told = {**world.open}, list[int]()
-        await sweep(
-            world.engine, world.task_worker, [ServerSettings(name="ai-session", command="x")], tmp_path, told.append
-        )
-        assert told == [4]
+        there = {**world.open}
+        assert await sweep(Over(world.engine, "run_2"), world.task_worker, ["ai-session"], tmp_path) == (0, [])
+        assert await sweep(Over(world.engine), world.task_worker, ["ai-session"], tmp_path) == (4, [])
         gone = {"left", "part", "another try's", "another task's"}
         assert set(there) - set(world.open) == gone, "all others are a person's, of a run that goes on or was kept"
         await world.engine.cancel("run_3")

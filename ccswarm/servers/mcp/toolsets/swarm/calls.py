@@ -87,13 +87,13 @@ async def resume_run(workbench: Workbench, given: Given) -> Answer:
 
 async def pause_run(workbench: Workbench, given: Given) -> Answer:
     return await _changed(
-        workbench, (await service.stop(await workbench.looking(), given["run"], "pause")).id, "is paused"
+        workbench, (await service.stop(await workbench.looking(), given["run"], "pause")).run.id, "is paused"
     )
 
 
 async def cancel_run(workbench: Workbench, given: Given) -> Answer:
     return await _changed(
-        workbench, (await service.stop(await workbench.looking(), given["run"], "cancel")).id, "is cancelled"
+        workbench, (await service.stop(await workbench.looking(), given["run"], "cancel")).run.id, "is cancelled"
     )
 
 
