@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -32,6 +33,8 @@ class Parameter(NamedTuple):
     def value(self, text: str) -> Any:
         """What the function takes for ``text``; raises ValueError."""
         value = self.kind(text)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(text)
         if isinstance(self.said, Option) and self.said.least is not None and value < self.said.least:
             raise ValueError(text)
         return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Annotated, Any, get_args
 
@@ -29,6 +30,10 @@ def for_typer(verb: Callable[..., None]) -> Callable[..., None]:
     signature = inspect.signature(verb, eval_str=True)
 
     def run(**given: Any) -> None:
+        for name, value in given.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                hint = f"'--{name.replace('_', '-')}'"
+                raise typer.BadParameter(f"{value} is not a number to count with.", param_hint=hint)
         verb(**given)
 
     translated = [each.replace(annotation=_translated(each.annotation)) for each in signature.parameters.values()]

@@ -34,7 +34,7 @@ REDIRECT_SCHEMES = (
 class Section(BaseModel):
     """One table of the file."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class SessionSettings(Section):

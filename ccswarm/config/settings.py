@@ -29,7 +29,7 @@ Merge = Literal["auto", "branch", "ask"]
 class Section(BaseModel):
     """Unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def section_of(annotation: object) -> type[Section] | None:

@@ -334,8 +334,8 @@ def _outcome(answer: ServerAnswer) -> CallOutcome:
     if len(text) > MOST_TEXT_CHARS:
         notes.append(f"the answer had {len(text)} characters, of which the first are kept")
         text = text[:MOST_TEXT_CHARS]
-    if structured is not None and len(json.dumps(structured, default=str)) > MOST_TEXT_CHARS:
-        notes.append("the structured answer was too long to be kept")
+    if structured is not None and (wrong := _not_kept(structured)):
+        notes.append(f"the structured answer {wrong}, and is not kept")
         structured = None
     images, others = _images(answer.other_content)
     if others:
@@ -351,6 +351,15 @@ def _outcome(answer: ServerAnswer) -> CallOutcome:
         audit=cast("Mapping[str, Any]", audit) if isinstance(audit, Mapping) else None,
         images=images,
     )
+
+
+def _not_kept(structured: Mapping[str, Any]) -> str:
+    """Why what a server answered is no value to hand on; ``""`` where it is one."""
+    try:
+        chars = len(json.dumps(structured, default=str, allow_nan=False))
+    except ValueError:  # 1e999 is one in JSON, and none in what reads it
+        return "has a number that is too large, or none"
+    return "is too long" if chars > MOST_TEXT_CHARS else ""
 
 
 def _images(content: Sequence[Mapping[str, Any]]) -> tuple[tuple[Mapping[str, str], ...], set[str]]:

@@ -34,8 +34,8 @@ MOST_CALLS = 64
 """Of one answer. Those after them are not made: calls at one terminal take turns, and the model hears of none before
 the last is over."""
 
-MOST_FAILURES = 5
-"""In a row, of the same call, or of answers without anything in them."""
+MOST_EMPTY = 5
+"""In a row, of answers without anything in them."""
 
 WARN_FAILURES = 3
 WARN_TURNS = 3
@@ -247,20 +247,30 @@ class LlmThinking:
         turn = self.conversation.turns[-1]
         if over := self._over(turn):
             return [over]
-        failed = {_digest(call): call for call in turn.calls if call.failed}
-        self._failing = {digest: self._failing.get(digest, 0) + 1 for digest in failed}
-        for digest, times in self._failing.items():
-            call = failed[digest]
-            if times >= MOST_FAILURES:
-                return [self._gave_up(f"the same call failed {times} times in a row: {call.tool}: {call.answer[:500]}")]
-            if times >= WARN_FAILURES:
-                call.answer += "\n" + prompt.AGAIN.format(times=times)
+        if again := self._failed_again(turn):
+            return [again]
         left = self._settings.max_turns - (len(self.conversation.turns) - self._first)
         if left <= 0:
             return [self._gave_up(f"not done within {self._settings.max_turns} answers of the model")]
         if left == WARN_TURNS:
             turn.note = "\n".join(filter(None, (turn.note, prompt.TURNS_LEFT.format(left=left, finish=FINISH))))
         return self._think()
+
+    def _failed_again(self, turn: Turn) -> Finish | None:
+        """The end, where the same call has failed too often in a row; before that the model is told. Of a command that
+        was run, and ended with the same exit code, twice as often: it may wait for something."""
+        useless = all(call.failed or call.exit_code for call in turn.calls)
+        failed = {_digest(call): call for call in turn.calls if call.failed or (call.exit_code and useless)}
+        self._failing = {digest: self._failing.get(digest, 0) + 1 for digest in failed}
+        for digest, times in self._failing.items():
+            call, most = failed[digest], self._settings.same_failures * (1 if failed[digest].failed else 2)
+            if times >= most:
+                return self._gave_up(
+                    f"the same call failed {times} times in a row: {_named(call)}: {call.answer[:500]}"
+                )
+            if times >= min(WARN_FAILURES, most - 1):
+                call.answer += "\n" + prompt.AGAIN.format(times=times)
+        return None
 
     def _over(self, turn: Turn) -> Finish | None:
         """What ends the task; where the model wants to end it and cannot, it is told why."""
@@ -292,7 +302,7 @@ class LlmThinking:
         most = self._models[self._model].max_tokens
         cut = prompt.CUT_SHORT.format(tokens=most)
         turn.note = cut if self._cut_short else prompt.EMPTY.format(finish=FINISH)
-        if self._empty < MOST_FAILURES:
+        if self._empty < MOST_EMPTY:
             return None
         why = f"are cut off after {most} tokens; raise max_tokens" if self._cut_short else "are empty"
         return self._gave_up(f"the model's answers {why}")
@@ -421,7 +431,13 @@ def _plain(call: Made) -> dict[str, Any]:
 
 
 def _digest(call: Made) -> str:
-    return json.dumps([call.tool, call.arguments], sort_keys=True)
+    return json.dumps([call.tool, call.arguments, call.exit_code], sort_keys=True)
+
+
+def _named(call: Made) -> str:
+    """A call as who reads why a task was given up knows it."""
+    command = (call.arguments or {}).get("command") if call.exit_code else None
+    return f"{call.tool} {command[:200]!r}" if isinstance(command, str) else call.tool
 
 
 def _unfit(given: Mapping[str, Any]) -> str:

@@ -232,6 +232,12 @@ class LlmSettings(Model):
         "tools as they are.",
     )
     max_turns: int = Field(default=200, ge=1, description="How often the model is asked until a task is given up.")
+    same_failures: int = Field(
+        default=5,
+        ge=1,
+        description="How often in a row the same call may fail until a task is given up; twice as often where it is a "
+        "command that ends with the same exit code.",
+    )
     context_chars: int = Field(
         default=400_000, ge=4000, description="Of a conversation; when it is longer, what is old is shortened."
     )

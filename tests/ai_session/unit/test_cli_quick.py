@@ -133,6 +133,14 @@ def test_a_usual_line_needs_no_typer(line: str) -> None:
     assert repr(by_typer(found, list(rest))) == repr(given)
 
 
+@pytest.mark.parametrize("number", ["inf", "nan", "1e999"])
+def test_a_number_that_is_none_is_not_read_quickly(number: str) -> None:
+    words = ["exec", "build", "--timeout", number, "true"]
+    found, rest = cli_quick.find(words)
+    assert found is not None
+    assert cli_lines.read(found, rest) is None
+
+
 @pytest.mark.parametrize("verb", FREQUENT)
 def test_frequent_verbs_declare_what_they_take(verb: str) -> None:
     known = cli_lines.parameters(READ_HERE[(verb,)])  # type: ignore[arg-type]

@@ -95,6 +95,7 @@ def test_a_file_as_editors_of_windows_write_it_is_read_and_one_in_utf_16_is_name
         ("[timeouts]\nexecute_seconds = 51\n", "timeouts.execute_seconds: input should be less than", ""),
         ("[output]\nmax_chars = 200001\n", "output.max_chars: input should be less than", ""),
         ("[session]\nbackend = 'a.b'\n", "session.backend: ", ""),
+        ("[session]\nowned_idle_days = inf\n", "session.owned_idle_days: input should be a finite number", ""),
         ("session = 3\n", "session: ", ""),
         ("[session\n", "config.toml: ", "fix the file"),
         ("\ufeff[sesion]\n", "sesion: is not a setting", "did you mean session?"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ccswarm.clients.mcp.framing import read_message
 from ccswarm.clients.mcp.plugin import McpToolClient
 from ccswarm.config.settings import ToolFilter
 from ccswarm.errors import CallTimedOut, InvalidArguments, ServerUnavailable, UnknownTool
@@ -151,6 +152,17 @@ async def test_an_answer_of_50_megabytes_and_one_that_is_too_large(id_first: boo
         assert "answers over 67108864 are not taken" in answer.text
         await use(client, "release", name="other")
         assert (await other).text == "other"
+
+
+@pytest.mark.parametrize("number", ["7.5", "7e2", "7.0", "1e999"])
+async def test_a_broken_answer_whose_id_is_no_integer_is_nobodys(number: str) -> None:
+    def read(text: str) -> object:
+        line = bytearray(text.encode())
+        return read_message(line, len(line))
+
+    for broken in ('{"jsonrpc":"2.0","id":%s,"result":{', '{"result":{,"id":%s}'):
+        assert read(broken % number) is None
+        assert read(broken % "7") is not None
 
 
 async def test_a_thousand_calls_at_once(plain: McpToolClient) -> None:

@@ -230,6 +230,28 @@ async def test_a_command_that_fails_beside_the_end_keeps_the_task_going() -> Non
     assert (task["status"], task["summary"]) == ("succeeded", "Mended."), "tests may fail as often as they do"
 
 
+async def test_a_command_that_fails_alike_while_nothing_else_is_done_ends_the_task() -> None:
+    made = world()
+    answers = [{"status": "finished", "exit_code": 7, "output": f"refused after {n} ms"} for n in range(60)]
+    answers[4] = {"status": "finished", "exit_code": 0, "output": ""}
+    shell = Shell(made, *answers)
+    failing, other = (BASH, {"command": "curl -s localhost"}), (BASH, {"command": "true"})
+    asked = [
+        reply(failing),
+        reply(failing),
+        reply(failing),
+        reply(failing, other),
+        *[reply(failing) for _ in range(60)],
+    ]
+    async with asyncio.timeout(BOUND_SECONDS):
+        done = await made.run(plan(recorded(*asked, same_failures=2)))
+    task = done.result["tasks"]["t"]
+    assert task["status"] == "failed"
+    said = "the same call failed 4 times in a row: bash 'curl -s localhost': refused after 8 ms"
+    assert task["summary"].startswith(said), "beside another command it is no repetition"
+    assert len(shell.made()) == 1 + 4 + 1 + 4
+
+
 def test_what_a_model_is_told_of_a_command() -> None:
     def told(*facts: Mapping[str, Any]) -> list[str]:
         made, found = terminal(), list[str]()

@@ -148,6 +148,8 @@ def test_what_is_not_toml_is_named_with_its_line(tmp_path: Path) -> None:
         (STEP + "args = 3", "[steps.one] args should be a table"),
         ('[[steps]]\nid = "one"', "[steps.one] tool is missing"),
         (STEP + "retry.times = 1000", "[steps.one.retry] times should be less than or equal to 100"),
+        ("[swarm.budget]\nseconds = inf", "[swarm.budget] seconds should be a finite number"),
+        ("[engine]\nretention_days = nan", "[engine] retention_days should be a finite number"),
         ("mcp = 3", "mcp should be a table"),
         ("agents = [3]", "[agents] #1 should be a table"),
         ('[mcp]\nservers = [{ name = "s", command = "a \'b" }]', "[mcp.servers.s] command cannot be split: No closing"),

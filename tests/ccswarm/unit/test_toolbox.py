@@ -368,8 +368,17 @@ async def test_what_is_too_much_to_keep_is_left_out_and_said(tmp_path: Path) -> 
     assert (len(outcome.text), outcome.structured) == (MOST_TEXT_CHARS, None)
     assert outcome.message == (
         f"the answer had {3 * MOST_TEXT_CHARS} characters, of which the first are kept; "
-        "the structured answer was too long to be kept; not kept: audio, image"
+        "the structured answer is too long, and is not kept; not kept: audio, image"
     )
+
+
+async def test_a_number_that_json_readers_do_not_take_is_not_handed_on(tmp_path: Path) -> None:
+    async def much(_: Received) -> ServerAnswer:
+        return ServerAnswer("1e999", {"n": [float("inf")]})
+
+    outcome = await ToolWorld(tmp_path, [tool("much", much)]).call(name="one.much")
+    assert (outcome.ok, outcome.text, outcome.structured) == (True, "1e999", None)
+    assert outcome.message == "the structured answer has a number that is too large, or none, and is not kept"
 
 
 async def test_the_simple_form(tools: ToolWorld) -> None:
