@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 from agentwire.cli.options import Argument, Option
 from agentwire.cli.output import remark
 from ccswarm.cli.output import printable
-from ccswarm.config.files import NAMES
+from ccswarm.config.files import is_own
 from ccswarm.errors import ApprovalNeeded
 from ccswarm.system.ancestry import in_session
 
@@ -98,7 +98,7 @@ def project_of(loaded: Loaded, config: Path | None) -> Project:
     """Whose runs ``last`` is one of, where that configuration is used; ``config`` is the one that was named."""
     from ccswarm.swarm.project import Project
 
-    own = bool(config) or bool(loaded.path and loaded.path in map(Path.absolute, NAMES))
+    own = bool(config) or bool(loaded.path and is_own(loaded.path))
     return Project.at(loaded.path, loaded.settings.swarm.workspace, own=own)
 
 

@@ -114,7 +114,8 @@ def load(
     workspace: Path | None = None,
 ) -> Loaded:
     """The configuration: ``path``, else $CCSWARM_CONFIG (either must exist), else the first that is there of
-    ccswarm.toml, config/ccswarm.toml and $XDG_CONFIG_HOME/ccswarm/config.toml.
+    ccswarm.toml and config/ccswarm.toml, these two in each directory above within a git repository, and
+    $XDG_CONFIG_HOME/ccswarm/config.toml.
 
     It is used as it is where nobody has used the path before, and recorded then, or where a person used it like this;
     else only where ``confirm`` says yes. The same holds for files that its commands name below its directory, the

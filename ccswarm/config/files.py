@@ -26,7 +26,29 @@ def candidates(environ: Mapping[str, str] | None = None) -> Sequence[Path]:
     environ = environment(environ)
     if named := environ.get(VARIABLE):
         return (Path(named),)
-    return (*NAMES, own(environ))
+    return (*NAMES, *_above(), own(environ))
+
+
+def is_own(path: Path, environ: Mapping[str, str] | None = None) -> bool:
+    """Whether a configuration is that of the place where ccswarm is started, and not the person's for all places."""
+    return not environment(environ).get(VARIABLE) and path in map(Path.absolute, candidates(environ)[:-1])
+
+
+def _above() -> Sequence[Path]:
+    """Within a git repository: in each directory above this one, up to the repository's own. Nobody else has made one
+    appear there, as somebody may in /tmp."""
+    above: list[Path] = []
+    try:
+        here = Path.cwd()
+        for place in (here, *here.parents):
+            if place.stat().st_uid != os.getuid():
+                return ()
+            above.append(place)
+            if os.path.lexists(place / ".git"):
+                return [one / name for one in above[1:] for name in NAMES]
+    except OSError:  # the directory is gone, or not to be looked into
+        pass
+    return ()
 
 
 def own(environ: Mapping[str, str] | None = None) -> Path:

@@ -15,7 +15,7 @@ from ccswarm.brains.llm.loop import LlmThinking, where
 from ccswarm.brains.llm.retries import explained
 from ccswarm.brains.llm.settings import ENV, GEMINI, RECORDED, VENDORS, LlmSettings, Model, read
 from ccswarm.brains.llm.terminal import Terminal, terminal_of
-from ccswarm.brains.llm.tools import FINISH, IN_TERMINAL, OWN, RECALL, TODO, Offered, listed, offered
+from ccswarm.brains.llm.tools import FINISH, IN_TERMINAL, OWN, RECALL, TODO, Offered, listed, offered, too_much
 from ccswarm.config.config import server_environment
 from ccswarm.config.settings import AgentSettings
 from ccswarm.errors import PlanInvalid
@@ -64,6 +64,8 @@ class LlmBrain:
         given = listed(assignment.tools, assignment.shell, assignment.grants) if terminal else assignment.tools
         own = (*OWN, *IN_TERMINAL) if terminal else OWN
         tools = offered(given, own)
+        if wrong := too_much(tools, settings.tools_chars):
+            raise PlanInvalid(wrong, suggestion="grant fewer: grants = ['SERVER.TOOL', …]")
         if isinstance(before, LlmThinking) and before.conversation.turns:
             conversation = before.conversation
             note = prompts.GIVEN_BACK.format(feedback=assignment.feedback, finish=FINISH)

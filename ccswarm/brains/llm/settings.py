@@ -244,6 +244,12 @@ class LlmSettings(Model):
     sum_up_at: float = Field(
         default=0.7, ge=0, le=1, description="Share of context_chars from which on the model sums up; 0: never."
     )
+    tools_chars: int = Field(
+        default=200_000,
+        ge=1000,
+        description="Of the names, descriptions and schemas of all tools it is offered, which each question has; with "
+        "more a task fails before the model is asked.",
+    )
     answer_chars: int = Field(
         default=16_000, ge=500, description="Of one tool's output that are shown: its beginning and its end."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -123,6 +124,18 @@ IN_TERMINAL = (
     ),
 )
 """What ``terminal`` does, and the list that people see: for agents that have a terminal."""
+
+
+def too_much(tools: Sequence[Offered], most: int) -> str:
+    """Why so many tools are not sent with each question; ``""`` where they are."""
+    chars = Counter[str]()
+    for one in tools:
+        chars[one.tool.partition(".")[0]] += len(json.dumps([one.name, one.description, one.schema]))
+    if chars.total() <= most:
+        return ""
+    server, largest = chars.most_common(1)[0]
+    what = f"the {len(tools)} tools it is granted come to {chars.total():,} characters, which each question would have"
+    return f"{what} (those of {server}: {largest:,}); tools_chars allows {most:,}"
 
 
 def allowed(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -149,6 +150,19 @@ async def test_the_same_failure_again_and_again_ends_the_task() -> None:
     assert task["summary"].startswith("the same call failed 5 times in a row: srv.look: tool_error")
     assert task["result"] == {"reached": {"turns": 5, "last_words": "Try 4."}}
     assert len(made.ran) == 5
+
+
+async def test_tools_too_many_to_be_sent_with_each_question_are_said_before_the_model_is_asked() -> None:
+    made = world()
+    for number in range(300):
+        made.tool(f"big.tool_{number:0>50}", found=1)
+    task = await ran(made, reply(finish()), tools_chars=20_000)
+    assert (task["status"], await told(made, "agent.said")) == ("failed", [])
+    assert re.match(
+        r"the 302 tools it is granted come to [\d,]+ characters, .*\(those of big: [\d,]+\)", task["summary"]
+    )
+    again = await made.run(plan(recorded(reply(finish()))), "run_2")
+    assert again.result["tasks"]["t"]["status"] == "succeeded"
 
 
 async def test_a_loop_that_never_fails_ends_too() -> None:

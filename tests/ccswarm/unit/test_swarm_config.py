@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from ccswarm.config import config
+from ccswarm.config.files import is_own
 from ccswarm.config.settings import Section, ServerSettings, Settings
-from ccswarm.errors import ConfigInvalid
+from ccswarm.errors import ConfigChanged, ConfigInvalid
 from ccswarm.plan import check
 from tests.conftest import environment
 
@@ -93,6 +94,26 @@ def test_files_are_found_in_this_order(here: Path, environ: dict[str, str], tmp_
         assert (loaded.settings.swarm.name, loaded.path, loaded.directory) == (f"swarm{count}", file, file.parent)
     given = write(tmp_path / "given.toml", named("given"))
     assert config.load(given, environ=variables).settings.swarm.name == "given"
+
+
+def test_within_a_repository_a_file_above_is_found_and_none_above_the_repository(
+    here: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(here / "ccswarm.toml", named("outside"))
+    deep = here / "repository/services/shop"
+    (deep / "src").mkdir(parents=True)
+    monkeypatch.chdir(deep / "src")
+    assert config.load(environ=environ).path is None
+    (here / "repository/.git").mkdir()
+    assert config.load(environ=environ).path is None
+    top = write(here / "repository/config/ccswarm.toml", named("whole"))
+    loaded = config.load(environ=environ, confirm=lambda _: True)
+    assert (loaded.path, loaded.directory, loaded.begun) == (top, top.parent, True)
+    assert (is_own(top, environ), is_own(here / "ccswarm.toml", environ)) == (True, False)
+    near = write(deep / "ccswarm.toml", named("shop"))
+    with pytest.raises(ConfigChanged):
+        config.load(environ=environ)
+    assert config.load(environ=environ, confirm=lambda _: True).path == near, "the nearest is the one that counts"
 
 
 def test_a_relative_xdg_directory_counts_as_not_set(here: Path, environ: dict[str, str]) -> None:
