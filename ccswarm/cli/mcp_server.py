@@ -22,6 +22,10 @@ def mcp_server(
         Path | None, typer.Option("--workspace", "-w", help="Directory of the work, which clients cannot leave.")
     ] = None,
     agent: Annotated[str, typer.Option("--agent", metavar="NAME", help="Only the tools that this agent has.")] = "",
+    runs_only: Annotated[
+        bool,
+        typer.Option("--runs-only", help="Offer the tools for runs alone, not those that analyze and plan projects."),
+    ] = False,
     debug: Annotated[str, typer.Option(envvar="ORCHESTRE_DEBUG", hidden=True)] = "",
 ) -> None:
     """Serve the swarm to an MCP client, which starts this and ends it: runs are started, followed and read.
@@ -40,7 +44,7 @@ def mcp_server(
     if workspace and not workspace.is_dir():
         raise UsageInvalid(f"the workspace {workspace} is not a directory", suggestion="make it, or name another one")
     where = (config and config.absolute(), workspace and workspace.resolve())
-    options = ServerOptions(*where, agent, trace=debug.lower() not in OFF)
+    options = ServerOptions(*where, agent, trace=debug.lower() not in OFF, runs_only=runs_only)
     # Before the client hears anything: from now on its agents may write where the configuration lies.
     begun = trust.remember_now(options.config, workspace=options.workspace)
     if begun:

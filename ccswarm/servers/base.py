@@ -43,6 +43,8 @@ class ServerOptions:
     trace: bool = False
     types: tuple[str, ...] = ("coder",)
     """Of the agents there are where the configuration names none."""
+    runs_only: bool = False
+    """Whether MCP clients are offered the tools for runs alone, and neither those for projects nor prompts."""
     _roots: dict[Path, Path] = field(default_factory=dict[Path, Path], repr=False, compare=False)
     """Where directories led that a configuration names, when they were first used."""
 

@@ -77,7 +77,12 @@ async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> Lis
     """All tools on one page: four clients never ask for a second one. Raises MCPError for a cursor that nobody was
     given."""
     _only_page(params)
-    return ListToolsResult(tools=[describe(tool) for tool in (*TOOLS, *toolset.BY_NAME.values())])
+    return ListToolsResult(tools=[describe(tool) for tool in (*TOOLS, *_of_projects(ctx.lifespan_context).values())])
+
+
+def _of_projects(client: Client) -> Mapping[str, OrchestreTool]:
+    """Orchestre's tools, for a client that is offered them."""
+    return {} if client.desk.runs_only else toolset.BY_NAME
 
 
 def describe(tool: SwarmTool | OrchestreTool) -> Tool:
@@ -101,12 +106,12 @@ def describe(tool: SwarmTool | OrchestreTool) -> Tool:
 async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResult:
     """One call. A failed one has no structured content, which clients check against the schema."""
     client = ctx.lifespan_context
-    if params.name in toolset.BY_NAME:
+    if params.name in _of_projects(client):
         return await _orchestre(client, params.name, params.arguments or {})
     try:
         answer = await call(client.workbench, params.name, params.arguments or {})
     except UnknownTool as problem:
-        names = ", ".join((*BY_NAME, *toolset.BY_NAME))
+        names = ", ".join((*BY_NAME, *_of_projects(client)))
         raise MCPError(INVALID_PARAMS, f"{problem.message}; there is: {names}") from None
     except SwarmError as problem:
         facts = {"code": problem.code, "message": problem.message, "suggestion": problem.suggestion}
@@ -141,7 +146,7 @@ async def list_prompts(ctx: Context, params: PaginatedRequestParams | None) -> L
                 description=one.about,
                 arguments=[PromptArgument(name=one.argument, description=one.argument_about, required=True)],
             )
-            for one in prompts.PROMPTS
+            for one in (() if ctx.lifespan_context.desk.runs_only else prompts.PROMPTS)
         ]
     )
 

@@ -36,6 +36,9 @@ CLOSE_SECONDS = 20.0
 FIRST_ANSWERS = Path(__file__).with_name("first_answers.json")
 """Written by scripts/first_answers_swarm.py."""
 
+OF_PROJECTS = ("tools/list", "prompts/list")
+"""What is recorded with tools for projects in it."""
+
 log = logging.getLogger(__name__)
 
 
@@ -106,7 +109,8 @@ class StdioConnection:
         if self._conversation:
             self._conversation.receive(message)
             return
-        answer = self._first.answer(message) if "id" in message else None
+        recorded = "id" in message and not (self._options.runs_only and message["method"] in OF_PROJECTS)
+        answer = self._first.answer(message) if recorded else None
         if answer:
             self._send(answer)
         if answer is None or message["method"] == "initialize":

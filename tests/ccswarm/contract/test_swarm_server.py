@@ -107,6 +107,13 @@ def test_events_come_in_pages_and_each_once(client: ServerClient) -> None:
     assert client.tool("run_events", run=run, cursor=cursor)["events"] == []
 
 
+def test_a_whole_run_is_followed_with_one_call(client: ServerClient) -> None:
+    plan = "".join(task(f"t{number}", step("say")) for number in range(3))
+    run = client.tool("start_run", plan=plan)["run"]
+    told = client.tool("run_events", run=run, until="over", wait_seconds=45)
+    assert (told["over"], told["status"], len(told["events"])) == (True, "succeeded", 2 + 2 * 3)
+
+
 def test_the_same_call_key_starts_one_run(client: ServerClient) -> None:
     first = client.tool("start_run", plan=ONE, call_key="k1")
     again = client.tool("start_run", plan=ONE, call_key="k1")
@@ -191,12 +198,12 @@ def test_what_may_not_be_started_is_told(
     link = desk.home / "out"
     if not link.exists():
         link.symlink_to("/etc")
-    before = client.tool("list_runs")["runs"]
+    before = [one["run"] for one in client.tool("list_runs")["runs"]]
     error = client.refused("start_run", **arguments)
     assert error["code"] == code
     assert told in error["message"]
     assert error["suggestion"]
-    assert client.tool("list_runs")["runs"] == before
+    assert [one["run"] for one in client.tool("list_runs")["runs"]] == before
 
 
 @pytest.mark.parametrize(

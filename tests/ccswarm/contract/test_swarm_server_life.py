@@ -115,6 +115,14 @@ def test_a_client_that_reads_late_gets_everything(desk: RunDesk) -> None:
         assert all(len(client.answer(number)["result"]["tools"]) == 18 for number in numbers)
 
 
+def test_a_client_may_be_offered_the_tools_for_runs_alone(desk: RunDesk) -> None:
+    with serving(*words(desk), "--runs-only") as client:
+        assert len(client.ask("tools/list")["tools"]) == 11
+        assert client.ask("prompts/list")["prompts"] == []
+        number = client.begin("tools/call", {"name": "analyze_project", "arguments": {"requirements": "a shop"}})
+        assert "there is no tool 'analyze_project'" in client.answer(number)["error"]["message"]
+
+
 def test_calls_do_not_wait_for_each_other_and_can_be_given_up(desk: RunDesk) -> None:
     with serving(*words(desk)) as client:
         run = client.tool("start_run")["run"]
@@ -232,7 +240,8 @@ def test_what_an_agent_asks_is_listed_and_answered_by_a_person_only(desk: RunDes
     desk.rewrite(CAREFUL + TOGETHER)
     with serving(*words(desk)) as client:
         run = client.tool("start_run")["run"]
-        client.follow(run, "approval.asked")
+        told = client.tool("run_events", run=run, until="over", wait_seconds=45)
+        assert (told["over"], "approval.asked" in [one["event"] for one in told["events"]]) == (False, True)
         (asked,) = client.tool("list_approvals", run=run)["approvals"]
         assert (asked["agent"], asked["tool"], asked["arguments"]) == ("eve", "small.echo", {"text": "rm -rf /"})
         assert asked["answer"] == f"ccswarm approve {asked['id']}"

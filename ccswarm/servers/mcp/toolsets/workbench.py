@@ -90,6 +90,7 @@ class Workbench:
 
     def __init__(self, options: ServerOptions, rest_seconds: float = REST_SECONDS) -> None:
         self._options = options
+        self.runs_only = options.runs_only
         self._rest_seconds = rest_seconds
         self._looking, self._working = LazyApp(), LazyApp()
         self._changing = asyncio.Lock()

@@ -61,7 +61,7 @@ def next_of(status: str, run: str, approvals: Sequence[Facts], anybody: bool) ->
         case "queued" if not anybody:
             return f"nobody carries it out now: resume_run {short} does"
         case "queued" | "running":
-            return f"run_events with run {short}, the last cursor and wait_seconds 45 follows it"
+            return f"run_events with run {short}, the last cursor, until over and wait_seconds 45 follows it"
         case "waiting_approval":
             words = "; ".join(f"{one['agent']} asks for {one['tool']}: {one['answer']}" for one in approvals)
             return f"a person has to answer in a terminal, you cannot: {words}. Then run_events follows it"

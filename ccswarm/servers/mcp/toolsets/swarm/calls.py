@@ -134,9 +134,11 @@ async def run_events(workbench: Workbench, given: Given) -> Answer:
     before = await app.engine.status(run_id)
     feed = EventStream(app.engine, run_id, position.counts)
     found, last = await feed.past(), before.status.over
-    wait: float = given.get("wait_seconds", 0)
-    if not found and not last and wait and carriers.status(before) not in (RunStatus.PAUSED, INTERRUPTED):
-        found, last = await _awaited(feed, wait)
+    wait, whole = float(given.get("wait_seconds", 0)), given.get("until", "event") == "over"
+    waits = whole or not found
+    if waits and not last and wait and carriers.status(before) not in (RunStatus.PAUSED, INTERRUPTED):
+        come, last = await _awaited(feed, wait, whole=whole)
+        found = [*found, *come]
     events: list[Facts] = []
     size = 0
     for one in found[: given.get("limit", 50)]:
@@ -167,18 +169,19 @@ async def run_events(workbench: Workbench, given: Given) -> Answer:
     return answered((f"{run_id}: {status}; cursor {position}", *lines, *lines_of_approvals(approvals)), facts)
 
 
-async def _awaited(feed: EventStream, seconds: float) -> tuple[list[RunEvent], bool]:
-    """What happens next, with all that came with it, nothing after that time; and whether nothing more will come."""
+async def _awaited(feed: EventStream, seconds: float, *, whole: bool) -> tuple[list[RunEvent], bool]:
+    """What happens next, with all that came with it, nothing after that time; of the ``whole`` run, all until it is
+    over or a person is asked. And whether nothing more will come."""
     found: list[RunEvent] = []
+    asked = False
     async with feed.coming() as queue:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                one = await queue.get()
-                while one:
+                while one := await queue.get():
                     found.append(one)
-                    if queue.empty():
+                    asked = asked or one.event == "approval.asked"
+                    if queue.empty() and (asked or not whole):
                         return found, False
-                    one = queue.get_nowait()
                 return found, True
     return found, False
 

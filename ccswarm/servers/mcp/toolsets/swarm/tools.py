@@ -27,7 +27,8 @@ from here.
 [[tasks.steps]], or the path of one in the workspace. check_plan names every problem of a plan, with its place, before \
 anything runs.
 2. start_run answers at once with a run's id; the run continues by itself. Follow it with run_events: pass the cursor \
-of the last answer, and wait_seconds (up to 45) to wait for what comes next. run_status shows how far all tasks are.
+of the last answer, and wait_seconds (up to 45) to wait for what comes next, with until "over" for its end. run_status \
+shows how far all tasks are.
 3. read_result reads what came of a run or of one task, page by page.
 4. An agent may have to ask a person before a call: the run is then waiting_approval, and list_approvals shows what is \
 asked. You cannot answer. Tell the person what is asked, and the command that answers it in a terminal: \
@@ -297,14 +298,16 @@ TOOLS = (
         "run_events",
         "Follow a run",
         "What happened in a run since a cursor: tasks that began and ended, what agents said, asked, and handed on. "
-        "With wait_seconds it answers as soon as something happens, and after that time in any case. Pass the cursor "
-        "of the last answer; without one it begins at the start of the run.",
+        "With wait_seconds it answers as soon as something happens, with until 'over' only when the run is over or a "
+        "person is asked; after that time in any case. Pass the cursor of the last answer; without one it begins at "
+        "the start of the run.",
         _object(
             {
                 "run": RUN_ID,
                 "cursor": _text("The cursor of the last answer.", maxLength=20_000),
                 "limit": {"type": "integer", "minimum": 1, "maximum": MOST_EVENTS, "default": 50},
                 "wait_seconds": {"type": "number", "minimum": 0, "maximum": LONGEST_WAIT, "default": 0},
+                "until": {"enum": ["event", "over"], "default": "event", "description": "What it waits for."},
             },
             ("run",),
         ),
