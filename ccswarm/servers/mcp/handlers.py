@@ -82,7 +82,7 @@ async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> Lis
 
 def _of_projects(client: Client) -> Mapping[str, OrchestreTool]:
     """Orchestre's tools, for a client that is offered them."""
-    return {} if client.desk.runs_only else toolset.BY_NAME
+    return {} if client.workbench.runs_only else toolset.BY_NAME
 
 
 def describe(tool: SwarmTool | OrchestreTool) -> Tool:
@@ -146,7 +146,7 @@ async def list_prompts(ctx: Context, params: PaginatedRequestParams | None) -> L
                 description=one.about,
                 arguments=[PromptArgument(name=one.argument, description=one.argument_about, required=True)],
             )
-            for one in (() if ctx.lifespan_context.desk.runs_only else prompts.PROMPTS)
+            for one in (() if ctx.lifespan_context.workbench.runs_only else prompts.PROMPTS)
         ]
     )
 
