@@ -360,7 +360,9 @@ class PrivateRepository:
         self.objects = path / "objects"
         if writing:
             self.objects.symlink_to(repository.objects)
+            kept: list[str] = []
         else:
+            kept = ["fsync = none"]  # it is gone after a crash in any case; a wait for the disk per object takes minutes
             (self.objects / "info").mkdir(parents=True)
             (self.objects / "pack").mkdir()
             (self.objects / "info/alternates").write_bytes(_alternate(repository.objects))
@@ -371,6 +373,7 @@ class PrivateRepository:
             "logAllRefUpdates = false",
             "splitIndex = false",
             f"bigFileThreshold = {LARGE_FILE}",
+            *kept,
         ]
         lines += [f"{name.removeprefix('core.')} = {value}" for name, value in repository.settings.items()]
         lines += ["[extensions]", f"objectFormat = {repository.object_format}"]
