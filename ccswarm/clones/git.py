@@ -362,7 +362,8 @@ class PrivateRepository:
             self.objects.symlink_to(repository.objects)
             kept: list[str] = []
         else:
-            kept = ["fsync = none"]  # it is gone after a crash in any case; a wait for the disk per object takes minutes
+            # It is gone after a crash in any case, and a wait for the disk with each object takes minutes.
+            kept = ["fsync = none"]
             (self.objects / "info").mkdir(parents=True)
             (self.objects / "pack").mkdir()
             (self.objects / "info/alternates").write_bytes(_alternate(repository.objects))
