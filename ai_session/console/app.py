@@ -5,7 +5,7 @@ GET  /vendor/…    and its other files
 POST /login       a code                     → a token
 GET  /tabs        who is signed in           with the token, as all that follows
 POST /sign-out    {tab}: one of them is not any more
-WS   /ws          the first message is the token, then see ``bridge``
+WS   /ws          ``who`` and a nonce, where the tab wants a proof first; then the token, and then see ``bridge``
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from ai_session.console.guard import Asgi, Guard
 from ai_session.console.logins import Logins, Tab
 from ai_session.console.runs import Runs
 
-HELLO_SECONDS = 30.0
+ASKS_WHO = "who "
+HELLO_SECONDS = BODY_SECONDS = 30.0
 MAX_BODY_BYTES = 4096
 
 
@@ -55,7 +56,7 @@ class Console:
         if tab is None:
             return _answer({"error": "this link was used already, or is older than a minute"}, 401)
         self._signed_in(tab)
-        return _answer({"token": token, "scopes": self._scopes, "home": str(Path.home())})
+        return _answer({"token": token, "key": self._logins.key, "scopes": self._scopes, "home": str(Path.home())})
 
     async def tabs(self, request: Request) -> Response:
         """Those who are signed in."""
@@ -83,6 +84,9 @@ class Console:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError, ValueError, KeyError):
             async with asyncio.timeout(HELLO_SECONDS):
                 token = await socket.receive_text()
+                if token.startswith(ASKS_WHO):
+                    await socket.send_text(self._logins.proof(token.removeprefix(ASKS_WHO)))
+                    token = await socket.receive_text()
             status = SIGNED_OUT
             if tab := self._logins.tab(token):
                 status = await Bridge(socket, tab, self._scopes, self._runs, self._audit_check).run()
@@ -112,12 +116,13 @@ async def _body(request: Request) -> dict[str, Any]:
     """A small JSON object; empty for anything else."""
     body = b""
     try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MAX_BODY_BYTES:
-                return {}
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MAX_BODY_BYTES:
+                    return {}
         found: Any = json.loads(body)
-    except (ValueError, RecursionError, ClientDisconnect):
+    except (ValueError, RecursionError, ClientDisconnect, TimeoutError):
         return {}
     return found if isinstance(found, dict) else {}  # pyright: ignore[reportUnknownVariableType]
 

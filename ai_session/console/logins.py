@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import re
 import secrets
 import time
@@ -35,6 +36,8 @@ class Logins:
     for ``code_seconds``."""
 
     def __init__(self, code_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.key = secrets.token_urlsafe(32)
+        """By which a tab knows this process again: see ``proof``."""
         self._code_seconds = code_seconds
         self._clock = clock
         self._codes: dict[bytes, float] = {}
@@ -65,6 +68,10 @@ class Logins:
     def tab(self, token: str) -> Tab | None:
         """The tab that shows this token."""
         return self._tabs.get(_digest(token))
+
+    def proof(self, nonce: str) -> str:
+        """What only this process and its tabs can say to ``nonce``: another program may get hold of the port later."""
+        return hmac.new(self.key.encode(), nonce.encode(errors="replace"), hashlib.sha256).hexdigest()
 
     def tabs(self) -> list[Tab]:
         """All that are signed in, in the order in which they came."""

@@ -23,13 +23,26 @@ MAX_MESSAGE_BYTES = 1 << 20
 
 
 class OwnProtocol(StrictProtocol):
-    """A connection. Where the system tells whose it is, that of another user ends before it is read."""
+    """A connection. Where the system tells whose it is, that of another user ends before it is read; and each but a
+    WebSocket ends after ``seconds``, for whoever asks slowly holds what others need."""
+
+    seconds = 60.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """As asyncio's."""
         super().connection_made(transport)
         if self.peer is not None and self.peer != os.getuid():
             transport.abort()
+        self._limit = self.loop.call_later(self.seconds, self._too_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As asyncio's."""
+        self._limit.cancel()
+        super().connection_lost(exc)
+
+    def _too_late(self) -> None:
+        if self.transport.get_protocol() is self:
+            self.transport.abort()
 
 
 class Server(SignalledServer):

@@ -35,10 +35,10 @@ async function signIn() {
     history.replaceState(null, '', location.pathname);
     const answer = await fetch('/login', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ code }) });
     if (!answer.ok) return { problem: `This link does not sign you in: ${(await answer.json()).error}.` };
-    const { token, scopes, home } = await answer.json();
-    Object.assign(sessionStorage, { token, home, scopes: JSON.stringify(scopes) });
+    const { token, key, scopes, home } = await answer.json();
+    Object.assign(sessionStorage, { token, key, home, scopes: JSON.stringify(scopes) });
   }
-  return { token: sessionStorage.token, scopes: JSON.parse(sessionStorage.scopes ?? '[]') };
+  return { token: sessionStorage.key && sessionStorage.token, key: sessionStorage.key, scopes: JSON.parse(sessionStorage.scopes ?? '[]') };
 }
 
 const request = (path, body) => fetch(path, {
@@ -140,7 +140,7 @@ if (!token) {
   render(html`<${Outside} problem=${found.problem} />`, document.body);
 } else {
   model.scopes.value = found.scopes;
-  const wire = new Wire(token, {
+  const wire = new Wire(token, found.key, {
     async ready() {
       try {
         await wire.ask('changes');

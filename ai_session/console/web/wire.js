@@ -1,20 +1,33 @@
 // The protocol for people's programs over one WebSocket a tab. After a loss each stream goes on at its next byte.
-const LINE_END = 10, FIRST_DELAY = 100, LONGEST_DELAY = 2000, SIGNED_OUT = 4401;
+const LINE_END = 10, FIRST_DELAY = 100, LONGEST_DELAY = 2000, SIGNED_OUT = 4401, MOST_TYPED = 1 << 16;
 const encoder = new TextEncoder(), decoder = new TextDecoder();
 
 export class Wire {
   // on.ready(hello) after each connection, on.event(facts), on.state(word, note): 'live', 'lost' or 'signed-out'
-  constructor(token, on) {
-    Object.assign(this, { token, on, delay: FIRST_DELAY, number: 0, waiting: new Map(), streams: new Set(), byNumber: new Map(), gaps: 0, losses: 0 });
+  constructor(token, key, on) {
+    Object.assign(this, { token, key, on, delay: FIRST_DELAY, number: 0, waiting: new Map(), streams: new Set(), byNumber: new Map(), gaps: 0, losses: 0 });
     this.open();
   }
 
   open() {
     const socket = this.socket = new WebSocket(`ws://${location.host}/ws`);
     socket.binaryType = 'arraybuffer';
-    socket.onopen = () => socket.send(this.token);
-    socket.onmessage = ({ data }) => this.take(data);
+    socket.onopen = () => this.introduce(socket);
     socket.onclose = ({ code }) => this.lost(code);
+  }
+
+  // The port may be another program's by now. Only the console that signed this tab in can say what the nonce calls for;
+  // anybody else is told and asked nothing.
+  async introduce(socket) {
+    const nonce = crypto.randomUUID(), told = new Promise(done => { socket.onmessage = ({ data }) => done(data); });
+    socket.send(`who ${nonce}`);
+    if (await told !== await proof(this.key, nonce)) {
+      socket.onclose = null;
+      socket.close();
+      return this.lost(SIGNED_OUT);
+    }
+    socket.onmessage = ({ data }) => this.take(data);
+    socket.send(this.token);
   }
 
   lost(code) {
@@ -80,7 +93,11 @@ export class Wire {
     this.socket.send(all);
   }
 
-  type(session_id, text) { this.tell('type', { session_id }, encoder.encode(text)); }
+  // A long text goes in pieces: a message has a size at which the connection would end.
+  type(session_id, text) {
+    const bytes = encoder.encode(text);
+    for (let at = 0; at < bytes.length; at += MOST_TYPED) this.tell('type', { session_id }, bytes.subarray(at, at + MOST_TYPED));
+  }
 
   // sink(facts, bytes, done): done() once it is taken in, which lets more be sent.
   stream(session, sink) {
@@ -89,6 +106,11 @@ export class Wire {
     if (this.live) stream.begin();
     return stream;
   }
+}
+
+async function proof(key, nonce) {
+  const hash = { name: 'HMAC', hash: 'SHA-256' }, secret = await crypto.subtle.importKey('raw', encoder.encode(key), hash, false, ['sign']);
+  return [...new Uint8Array(await crypto.subtle.sign(hash, secret, encoder.encode(nonce)))].map(byte => byte.toString(16).padStart(2, '0')).join('');
 }
 
 class Stream {

@@ -45,6 +45,11 @@ class Console:
         """For one tab."""
         return f"{self.origin}/#k={self.code()}"
 
+    def killed(self) -> None:
+        """It gets no chance to say anything."""
+        self._person.program.kill()
+        self._person.program.wait()
+
     def says(self, text: str) -> None:
         """Waits until it has said so in its terminal."""
         self._person.expect_exact(text)
@@ -80,9 +85,10 @@ def console(home: Path, *words: str, directory: Path | None = None) -> Iterator[
     person = forked.Person("ai_session", given, cwd=directory or home, env=env, size=(24, 200))
     try:
         yield Console(person)
-        person.send("\x03")
-        person.expect(pexpect.EOF)
-        assert person.wait() == 0
+        if person.program.poll() is None:
+            person.send("\x03")
+            person.expect(pexpect.EOF)
+            assert person.wait() == 0
     finally:
         person.program.kill()
         person.close()
@@ -121,6 +127,12 @@ class Tab:
     def say(self, text: str | bytes) -> None:
         message = TextMessage(text) if isinstance(text, str) else BytesMessage(text)
         self._socket.sendall(self._wire.send(message))
+
+    def text(self) -> str:
+        """The next message, a short text."""
+        event = self._next()
+        assert isinstance(event, TextMessage)
+        return event.data
 
     def hear(self) -> Facts | None:
         """The next message without its bytes; None where the connection was closed, ``closed`` says with which code."""

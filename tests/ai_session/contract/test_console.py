@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
 import hashlib
+import hmac
 import json
 import os
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvicorn
 
 from ai_session.audit.files import segments
 from ai_session.console.logins import MOST_TABS, Logins, browser_of
+from ai_session.console.server import OwnProtocol
 from scripts import vendor
 from tests import forked
 from tests.ai_session.contract.console_world import Console, Tab, console
 from tests.ai_session.contract.person_wire import Person
 from tests.ai_session.contract.wire import living_in, runtime, stop_daemons
+from tests.bounds import BOUND_SECONDS
 from tests.conftest import new_home
 
 OTHER = "http://127.0.0.1:1"
@@ -200,6 +208,46 @@ def test_the_whole_audit_log_is_judged_by_a_program_of_its_own(house: Path) -> N
             os.pwrite(log.fileno(), b'"person"', place)
         assert not second["sound"]
         assert second["problems"][0]["what"]
+
+
+def test_a_console_proves_that_it_is_the_one_that_signed_a_tab_in(here: Console) -> None:
+    _, body, _ = here.request("POST", "/login", {"code": here.code()})
+    signed_in = json.loads(body)
+    with Tab(here) as tab:
+        tab.say("who goes there?")
+        proof = hmac.new(signed_in["key"].encode(), b"goes there?", "sha256").hexdigest()
+        assert tab.text() == proof
+        tab.say(signed_in["token"])
+        assert "ai_session" in (tab.hear() or {})
+
+
+def test_whoever_asks_slowly_is_cut_off() -> None:
+    class Impatient(OwnProtocol):
+        seconds = 0.05
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["type"] == "http.request":
+            pass
+
+    def cut_off(sent: bytes) -> bytes:
+        with socket.create_connection(listener.getsockname(), timeout=BOUND_SECONDS) as link:
+            link.sendall(sent)
+            with contextlib.suppress(ConnectionError):
+                return link.recv(1 << 10)
+            return b""
+
+    async def all_of_them() -> list[bytes]:
+        config = uvicorn.Config(answer, http=Impatient, lifespan="off", log_config=None)
+        server = uvicorn.Server(config)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        slow = (b"", b"GET / HTT", b"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+        found = await asyncio.gather(*(asyncio.to_thread(cut_off, sent) for sent in slow))
+        server.should_exit = True
+        await serving
+        return found
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        assert asyncio.run(all_of_them()) == [b"", b"", b""]
 
 
 def test_a_port_that_is_taken_is_named(house: Path, here: Console) -> None:

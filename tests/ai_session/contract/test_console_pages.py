@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import http.server
 import json
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection, CloseConnection, Request, TextMessage
+from wsproto.utilities import RemoteProtocolError
 
+from ai_session.console.server import MAX_MESSAGE_BYTES
 from tests import forked
 from tests.ai_session.contract import asking
 from tests.ai_session.contract.console_world import Console, console
@@ -152,6 +157,78 @@ def test_one_takes_over_types_and_gives_back(browser: Browser, here: Console, ag
         agent.done("take_over", session=made, who="somebody else", force=True)
         page.shows("somebody else has taken the session over.")
         page.shows("somebody else is typing.")
+
+
+def test_a_long_paste_arrives_whole(browser: Browser, here: Console, agent: Person, house: Path) -> None:
+    made, text = opened(agent, "pasting", "stty -echo"), ("é" * 49 + "\n") * 12_000
+    size = len(text.encode())
+    assert size > MAX_MESSAGE_BYTES
+    with signed_in(browser, here) as page:
+        page.evaluate(f"location.hash = '#/session/{made}'")
+        page.shows("You are watching.")
+        page.press("t")
+        page.wait(f"document.activeElement === {SCREEN}.textarea")
+        page.write(f"echo go-$((1 + 1)); head -c {size} > {house}/pasted; echo all-$((6 * 7))\n")
+        page.wait(f"({LINES}).includes('go-2')")
+        page.evaluate(f"window.given = new DataTransfer(); given.setData('text/plain', {json.dumps(text)})")
+        pasted = "new ClipboardEvent('paste', { clipboardData: given, bubbles: true, cancelable: true })"
+        page.evaluate(f"{SCREEN}.textarea.dispatchEvent({pasted})")
+        page.wait(f"({LINES}).includes('all-42')")
+        assert page.evaluate("wire.losses") == 0
+    assert (house / "pasted").read_text() == text
+
+
+def test_another_program_at_the_consoles_port_is_told_nothing(browser: Browser, house: Path) -> None:
+    page = browser.page()
+    with console(house) as here:
+        page.goto(here.link())
+        page.wait("window.wire?.live && document.querySelector('h1')")
+        token = page.evaluate("sessionStorage.token")
+        here.killed()
+        with Impostor(here.port) as impostor:
+            page.shows("This tab was signed out.")
+            assert [text[:4] for text in impostor.heard] == ["who "]
+            assert token not in impostor.heard[0]
+            assert page.evaluate("sessionStorage.token === undefined")
+    page.close()
+
+
+class Impostor:
+    """A program that takes a port once it is free, and speaks as the console does. ``heard`` is what pages tell it."""
+
+    def __init__(self, port: int) -> None:
+        self.heard: list[str] = []
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self._listening = threading.Thread(target=self._listen)
+
+    def __enter__(self) -> Self:
+        self._listening.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listening.join()
+        self._listener.close()
+
+    def _listen(self) -> None:
+        with suppress(OSError):
+            while True:
+                with self._listener.accept()[0] as link, suppress(RemoteProtocolError):
+                    self._talk(link)
+
+    def _talk(self, link: socket.socket) -> None:
+        wire = WSConnection(ConnectionType.SERVER)
+        while data := link.recv(1 << 16):
+            wire.receive_data(data)
+            for event in wire.events():
+                if isinstance(event, Request):
+                    link.sendall(wire.send(AcceptConnection()))
+                elif isinstance(event, CloseConnection):
+                    return
+                elif isinstance(event, TextMessage):
+                    self.heard.append(event.data)
+                    for said in ("0" * 64, json.dumps({"ai_session": "0.1.0", "protocol": 2})):
+                        link.sendall(wire.send(TextMessage(said)))
 
 
 def test_a_search_leads_to_the_command_that_printed_it(browser: Browser, here: Console, agent: Person) -> None:
