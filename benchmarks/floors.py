@@ -73,10 +73,10 @@ def files_seconds(directory: Path, sessions: int) -> float:
     start = time.perf_counter()
     for number in range(sessions):
         for folder in ("", "shell", "shell/out", "box"):
-            place = directory / str(number) / folder
-            place.mkdir(parents=True)
+            target = directory / str(number) / folder
+            target.mkdir(parents=True)
             for name in range(FILES_IN_EACH):
-                os.close(os.open(place / f"file{name}", os.O_CREAT | os.O_WRONLY))
+                os.close(os.open(target / f"file{name}", os.O_CREAT | os.O_WRONLY))
     return time.perf_counter() - start
 
 

@@ -20,7 +20,7 @@ from benchmarks.report import Report
 from benchmarks.size import sized
 
 ROOT = Path(__file__).parent.parent
-MEGABYTES, PAGED_BYTES, PLACES = sized((3, 100_000_000, 40), (1, 2_000_000, 2))
+MEGABYTES, PAGED_BYTES, OFFSETS = sized((3, 100_000_000, 40), (1, 2_000_000, 2))
 MOST_MS = 10.0
 """Per megabyte: 100 MB/s."""
 
@@ -63,20 +63,20 @@ def pages(report: Report, directory: Path, masking: Masking) -> None:
         for at in range(0, PAGED_BYTES, READ_BYTES):
             piece = data[at % (len(data) - READ_BYTES) :][:READ_BYTES]
             log.fill(lambda room, piece=piece: len(copied(room, piece)))
-        places = [chance.randrange(log.first, log.end - 500_000) for _ in range(PLACES)]
+        offsets = [chance.randrange(log.first, log.end - 500_000) for _ in range(OFFSETS)]
         for chars in (7000, 200_000):
-            bare, hidden = reading(log, places, chars, None), reading(log, places, chars, masking.spans)
+            bare, hidden = reading(log, offsets, chars, None), reading(log, offsets, chars, masking.spans)
             report.row(f"{kind}: {chars} characters", hidden, "ms", most=10 + chars / 2000, note=f"bare {bare:.2f} ms")
         log.close()
 
 
-def reading(log: MappedLog, places: Sequence[int], chars: int, spans: Spans | None) -> float:
-    """Milliseconds for a page, the median over ``places``."""
+def reading(log: MappedLog, offsets: Sequence[int], chars: int, spans: Spans | None) -> float:
+    """Milliseconds for a page, the median over ``offsets``."""
 
     def page(at: int) -> object:
         return finished(Transcript(log, 0, log.end, "n", spans).page(at, chars))
 
-    return median(milliseconds(partial(page, at), 1) for at in places)
+    return median(milliseconds(partial(page, at), 1) for at in offsets)
 
 
 def copied(room: memoryview, piece: bytes) -> bytes:

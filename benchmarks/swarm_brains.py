@@ -213,6 +213,6 @@ def endurance(report: Report, directory: Path, url: str) -> None:
 
 def fresh(directory: Path) -> Path:
     """A state directory that nobody used."""
-    place = directory / new_run_id()
-    place.mkdir()
-    return place
+    workspace = directory / new_run_id()
+    workspace.mkdir()
+    return workspace

@@ -86,7 +86,7 @@ class AiSessionEnvironment(BaseEnvironment):
         if not self._session:
             raise RuntimeError("the environment is not started")
         wanted = cwd or self.task_env_config.workdir or f"/{WORK}"
-        lines = [f"cd {shlex.quote(str(self._place(wanted)))} || exit", self._translated(command)]
+        lines = [f"cd {shlex.quote(str(self._inside(wanted)))} || exit", self._translated(command)]
         if variables := self._merge_env(env):
             kept = shlex.quote(str(self._keep(variables)))
             lines.insert(0, f". {kept}; rm -f {kept}")
@@ -104,28 +104,28 @@ class AiSessionEnvironment(BaseEnvironment):
     @override
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:
         """Copy a file there."""
-        await asyncio.to_thread(self._copy_in, Path(source_path), self._place(target_path, claim=True))
+        await asyncio.to_thread(self._copy_in, Path(source_path), self._inside(target_path, claim=True))
 
     @override
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
         """Copy what a directory has into one there."""
-        await asyncio.to_thread(self._copy_all_in, Path(source_dir), self._place(target_dir, claim=True))
+        await asyncio.to_thread(self._copy_all_in, Path(source_dir), self._inside(target_dir, claim=True))
 
     @override
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
         """Copy a file from there."""
-        await asyncio.to_thread(_copy_out, self._place(source_path), Path(target_path))
+        await asyncio.to_thread(_copy_out, self._inside(source_path), Path(target_path))
 
     @override
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
         """Copy what a directory there has."""
-        await asyncio.to_thread(shutil.copytree, self._place(source_dir), target_dir, dirs_exist_ok=True)
+        await asyncio.to_thread(shutil.copytree, self._inside(source_dir), target_dir, dirs_exist_ok=True)
 
     @property
     def _root(self) -> Path:
         return (self.trial_paths.trial_dir / FOLDER).resolve()
 
-    def _place(self, path: str, *, claim: bool = False) -> Path:
+    def _inside(self, path: str, *, claim: bool = False) -> Path:
         """Where what Harbor calls ``path`` lies; with ``claim`` it belongs to the trial from now on."""
         whole = Path(path)
         if not whole.is_absolute():

@@ -24,36 +24,36 @@ GIT = ("git", "-c", "user.name=demo", "-c", "user.email=demo@example.com", "-c",
 
 def repository(directory: Path) -> Path:
     """A clone of this project; where it is no repository, one that is made of its files."""
-    place = directory / "project"
+    project = directory / "project"
     if (ROOT / ".git").exists():
-        subprocess.run([*GIT, "clone", "--quiet", str(ROOT), str(place)], check=True)
-        return place
+        subprocess.run([*GIT, "clone", "--quiet", str(ROOT), str(project)], check=True)
+        return project
     left_out = shutil.ignore_patterns(".venv", "__pycache__", "*.egg-info", "dist", "build")
-    shutil.copytree(ROOT, place, ignore=left_out)
+    shutil.copytree(ROOT, project, ignore=left_out)
     for words in (("init", "--quiet"), ("add", "--all"), ("commit", "--quiet", "--message", "as it is")):
-        subprocess.run([*GIT, *words], cwd=place, check=True)
-    return place
+        subprocess.run([*GIT, *words], cwd=project, check=True)
+    return project
 
 
 class Demo:
     """Runs commands as a person would, in a HOME of its own."""
 
-    def __init__(self, home: Path, place: Path) -> None:
+    def __init__(self, home: Path, project: Path) -> None:
         keep = ("PATH", "TERM", "LANG", "LC_ALL", "USER", "LOGNAME", "SHELL")
         self.environ = {name: os.environ[name] for name in keep if name in os.environ} | {"HOME": str(home)}
         self.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{self.environ['PATH']}"
         self.environ["CCSWARM_CONFIG"] = str(CONFIG)
-        self.place = place
+        self.project = project
 
     def show(self, *words: str) -> int:
         """Runs a command whose output goes to the terminal; its exit code."""
         print(f"\n$ {shlex.join(words)}", flush=True)
-        return subprocess.run(words, cwd=self.place, env=self.environ, timeout=BOUND_SECONDS).returncode
+        return subprocess.run(words, cwd=self.project, env=self.environ, timeout=BOUND_SECONDS).returncode
 
     def ask(self, *words: str) -> Any:
         """The JSON that a command prints."""
         done = subprocess.run(
-            [*words, "--json"], cwd=self.place, env=self.environ, capture_output=True, timeout=BOUND_SECONDS
+            [*words, "--json"], cwd=self.project, env=self.environ, capture_output=True, timeout=BOUND_SECONDS
         )
         return json.loads(done.stdout)
 
@@ -73,7 +73,7 @@ def main() -> int:
             ("ai-session", "audit", "verify"),
         )
         wrong += [f"{shlex.join(words)}: exit code {code}" for words in shown if (code := demo.show(*words))]
-        report = demo.place / REPORT
+        report = demo.project / REPORT
         print(f"\n$ cat {REPORT}\n{report.read_text() if report.exists() else ''}")
         if not report.exists():
             wrong.append("there is no report")

@@ -26,8 +26,8 @@ LOWEST = re.compile(r"([\w-]+)(?:\[[^]]*\])?>=([\w.]+)")
 
 def interpreter(version: str) -> str | None:
     """One of that version which can make environments."""
-    places = [shutil.which(f"python{version}"), *Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}")]
-    for program in filter(None, places):
+    programs = [shutil.which(f"python{version}"), *Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}")]
+    for program in filter(None, programs):
         check = [program, "-c", "import ensurepip, venv"]
         if subprocess.run(check, check=False, capture_output=True).returncode == 0:
             return str(program)

@@ -227,8 +227,8 @@ def _spans(line: Text) -> str:
             names.append(PALETTE.get(style.color.number % 8, ""))
         if word := text.strip():
             start = column + len(text) - len(text.lstrip())
-            place = f'x="{MARGIN + start * CELL_WIDTH:.1f}" textLength="{len(word) * CELL_WIDTH:.1f}"'
-            parts.append(f'<tspan {place} class="{" ".join(names).strip()}">{escape(word)}</tspan>')
+            extent = f'x="{MARGIN + start * CELL_WIDTH:.1f}" textLength="{len(word) * CELL_WIDTH:.1f}"'
+            parts.append(f'<tspan {extent} class="{" ".join(names).strip()}">{escape(word)}</tspan>')
         column += len(text)
     return "".join(parts)
 

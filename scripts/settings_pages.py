@@ -43,18 +43,18 @@ def _page(title: str, text: str, model: type[BaseModel]) -> str:
     plain = {name: info for name, info in model.model_fields.items() if not _models(info.annotation)}
     if plain:
         lines += ["## At the top", "", *_table(plain), ""]
-    for place, section, many in _sections(model, ""):
+    for path, section, many in _sections(model, ""):
         about = " ".join((section.__doc__ or "").split()).replace("``", "`")
-        lines += [f"## `{'[[' if many else '['}{place}{']]' if many else ']'}`", "", about, ""]
+        lines += [f"## `{'[[' if many else '['}{path}{']]' if many else ']'}`", "", about, ""]
         lines += [*_table(section.model_fields), ""]
     return "\n".join(lines)
 
 
-def _sections(model: type[BaseModel], place: str) -> Iterator[tuple[str, type[BaseModel], bool]]:
-    """Each table of the file below ``place``, and whether there may be many of it."""
+def _sections(model: type[BaseModel], table: str) -> Iterator[tuple[str, type[BaseModel], bool]]:
+    """Each table of the file below ``table``, and whether there may be many of it."""
     for name, info in model.model_fields.items():
         for inner in _models(info.annotation):
-            path = f"{place}.{name}" if place else name
+            path = f"{table}.{name}" if table else name
             yield path, inner, get_origin(info.annotation) is tuple
             yield from _sections(inner, path)
 

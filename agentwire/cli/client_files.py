@@ -33,49 +33,56 @@ Scope = Annotated[
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would change and change nothing.")]
 
 
-def find_place(places: Sequence[ConfigLocation], client: str, scope: str, refusal: type[CallerError]) -> ConfigLocation:
-    """The file meant among ``places``. Raises ``refusal``."""
+def find_location(
+    locations: Sequence[ConfigLocation], client: str, scope: str, refusal: type[CallerError]
+) -> ConfigLocation:
+    """The one of ``locations`` that is meant. Raises ``refusal``."""
     if client not in CLIENTS:
         raise refusal(f"no client {client!r}", suggestion=f"use one of: {', '.join(CLIENTS)}")
-    scopes = {place.scope: place for place in places if place.client == client}
+    scopes = {location.scope: location for location in locations if location.client == client}
     if scope not in scopes:
         raise refusal(f"{client} has no scope {scope!r}", suggestion=f"use one of: {', '.join(scopes)}")
     return scopes[scope]
 
 
-def show_states(places: Sequence[ConfigLocation], *, as_json: bool) -> None:
+def show_states(locations: Sequence[ConfigLocation], *, as_json: bool) -> None:
     """List the files and whether the entry is in them."""
-    rows = [state(place) for place in places]
+    rows = [state(location) for location in locations]
     if as_json:
         show_json(rows)
     else:
         show_rows(rows, ("client", "scope", "state", "path", "command"))
 
 
-def state(place: ConfigLocation) -> dict[str, Any]:
+def state(location: ConfigLocation) -> dict[str, Any]:
     """One file, as installed, absent (no entry), no file, invalid, or broken (no such command)."""
     from agentwire.mcp import clients
 
-    row: dict[str, Any] = {"client": place.client, "scope": place.scope, "path": str(place.path), "command": ""}
+    row: dict[str, Any] = {
+        "client": location.client,
+        "scope": location.scope,
+        "path": str(location.path),
+        "command": "",
+    }
     try:
-        found = clients.entry(place, clients.read(place))
+        found = clients.entry(location, clients.read(location))
     except ConfigInvalid as error:
         return {**row, "state": "invalid", "problem": error.message}
     if found is None:
-        return {**row, "state": "absent" if place.path.exists() else "no file"}
+        return {**row, "state": "absent" if location.path.exists() else "no file"}
     command = str(found.get("command", ""))
     words = " ".join([command, *map(str, found.get("args", []))])
     return {**row, "command": words, "state": "installed" if shutil.which(command) else "broken"}
 
 
-def change(place: ConfigLocation, before: str, after: str, *, dry_run: bool, as_json: bool) -> None:
+def change(location: ConfigLocation, before: str, after: str, *, dry_run: bool, as_json: bool) -> None:
     """Write ``after``, or show how it differs."""
-    changed, path = after != before, str(place.path)
-    backup = _write(place, after) if changed and not dry_run else ""
+    changed, path = after != before, str(location.path)
+    backup = _write(location, after) if changed and not dry_run else ""
     lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), path, path)
     diff = "".join(line if line.endswith("\n") else line + "\n" for line in lines)
     if as_json:
-        show_json({"client": place.client, "path": path, "changed": changed, "backup": backup, "diff": diff})
+        show_json({"client": location.client, "path": path, "changed": changed, "backup": backup, "diff": diff})
     elif dry_run:
         show_text(diff or f"{path} stays as it is\n")
     else:
@@ -83,7 +90,7 @@ def change(place: ConfigLocation, before: str, after: str, *, dry_run: bool, as_
         if backup:
             say(f"The file as it was: {backup}")
         if changed:
-            say(f"Restart {place.client} to see it.")
+            say(f"Restart {location.client} to see it.")
 
 
 def show_text(text: str) -> None:
@@ -91,11 +98,11 @@ def show_text(text: str) -> None:
     write_bytes((visible(text.expandtabs(4), lines=True) if to_person() else text).encode("utf-8", "replace"))
 
 
-def _write(place: ConfigLocation, text: str) -> str:
+def _write(location: ConfigLocation, text: str) -> str:
     """Replace the file in one step, with the mode it had; the old one is kept, its path returned."""
-    path = place.path.resolve()
+    path = location.path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
-    backup = path.with_name(f"{path.name}.before-{place.name}") if path.exists() else None
+    backup = path.with_name(f"{path.name}.before-{location.name}") if path.exists() else None
     if backup:
         shutil.copy2(path, backup)
     fd, temporary = tempfile.mkstemp(prefix=path.name, dir=path.parent)

@@ -70,14 +70,14 @@ def _option(
 
 def _missing(param: Any, path: Sequence[str], ctx: Any) -> tuple[str, str]:
     """What stands in the place of what is missing: of an option whose help lists its values, the first of them."""
-    place = " ".join(path)
+    verb = " ".join(path)
     if param.param_type_name == "option":
         first, *others = (param.help or "").split(", ")
         more = f", or another of: {', '.join(others)}" if others else ""
-        return f"{param.opts[0]} is missing", f"{place} {param.opts[0]} {first}{more}"
+        return f"{param.opts[0]} is missing", f"{verb} {param.opts[0]} {first}{more}"
     pieces = [piece.strip("{}") for piece in ctx.command.collect_usage_pieces(ctx)[1:]]
     name = param.make_metavar(ctx).strip("{}").removesuffix("...")
-    return f"{name} is missing", f"{place} {' '.join(pieces)}; {place} --help says more"
+    return f"{name} is missing", f"{verb} {' '.join(pieces)}; {verb} --help says more"
 
 
 def _replaced(words: Sequence[str], wrong: str, right: str) -> list[str]:

@@ -80,7 +80,7 @@ def _widths(rows: Sequence[Sequence[str]], most: int) -> list[int]:
     columns = list(zip(*rows, strict=True))
     widths, least = [max(map(_width, column)) for column in columns], [max(map(_least, column)) for column in columns]
     while _total(widths) > most and any(width > end for width, end in zip(widths, least, strict=True)):
-        widest = max(range(len(widths)), key=lambda place: (widths[place] > least[place], widths[place]))
+        widest = max(range(len(widths)), key=lambda index: (widths[index] > least[index], widths[index]))
         widths[widest] -= 1
     return widths
 

@@ -37,7 +37,7 @@ class ConfigLocation:
     extra: Mapping[str, Any]
 
 
-def places(name: str, home: Path, here: Path, variables: Mapping[str, str]) -> list[ConfigLocation]:
+def locations(name: str, home: Path, here: Path, variables: Mapping[str, str]) -> list[ConfigLocation]:
     """Every file we know of, for the entry of the program ``name``; a client's first is its default."""
     mac = sys.platform == "darwin"
     support = (
@@ -62,11 +62,11 @@ def places(name: str, home: Path, here: Path, variables: Mapping[str, str]) -> l
     ]
 
 
-def read(place: ConfigLocation) -> str:
+def read(location: ConfigLocation) -> str:
     """The file's text, empty when there is none. Raises ConfigInvalid when it cannot be read."""
-    most = MOST_BYTES[place.path.suffix]
+    most = MOST_BYTES[location.path.suffix]
     try:
-        with open(place.path, "rb", opener=_at_once) as file:
+        with open(location.path, "rb", opener=_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "not a regular file")
             data = file.read(most + 1)
@@ -77,7 +77,7 @@ def read(place: ConfigLocation) -> str:
         return ""
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigInvalid(
-            f"{place.path} cannot be read: {error}", suggestion="fix the file, then try again"
+            f"{location.path} cannot be read: {error}", suggestion="fix the file, then try again"
         ) from None
 
 
@@ -86,56 +86,60 @@ def _at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
-def entry(place: ConfigLocation, text: str) -> dict[str, Any] | None:
+def entry(location: ConfigLocation, text: str) -> dict[str, Any] | None:
     """What the file says of us now. Raises ConfigInvalid for a file that is not valid."""
-    return _inside(place, _parse(place, text))
+    return _inside(location, _parse(location, text))
 
 
-def with_entry(place: ConfigLocation, text: str, command: str, args: list[str]) -> str:
+def with_entry(location: ConfigLocation, text: str, command: str, args: list[str]) -> str:
     """The text with our entry in it; keys of the person's own in the entry stay."""
-    wanted = {**place.extra, "command": command, "args": args}
-    if place.path.suffix == ".toml":
-        return _toml_edited(place, text, wanted)
-    data = _parse(place, text)
-    table = _table(place, data, create=True)
+    wanted = {**location.extra, "command": command, "args": args}
+    if location.path.suffix == ".toml":
+        return _toml_edited(location, text, wanted)
+    data = _parse(location, text)
+    table = _table(location, data, create=True)
     assert table is not None
-    table[place.name] = {**(_inside(place, data) or {}), **wanted}
+    table[location.name] = {**(_inside(location, data) or {}), **wanted}
     return _json_text(data, text)
 
 
-def without_entry(place: ConfigLocation, text: str) -> str:
+def without_entry(location: ConfigLocation, text: str) -> str:
     """The text without our entry."""
-    if place.path.suffix == ".toml":
-        return _toml_edited(place, text, None)
-    data = _parse(place, text)
-    table = _table(place, data, create=False)
-    if table is None or place.name not in table:
+    if location.path.suffix == ".toml":
+        return _toml_edited(location, text, None)
+    data = _parse(location, text)
+    table = _table(location, data, create=False)
+    if table is None or location.name not in table:
         return text
-    del table[place.name]
+    del table[location.name]
     return _json_text(data, text)
 
 
-def snippet(place: ConfigLocation, command: str, args: list[str]) -> str:
+def snippet(location: ConfigLocation, command: str, args: list[str]) -> str:
     """What to add by hand."""
-    wanted = {**place.extra, "command": command, "args": args}
-    if place.path.suffix == ".toml":
-        hint = UNATTENDED.get(place.client)
-        return _toml_lines(place, wanted) + (f"# lets it run commands with nobody to ask:\n# {hint}\n" if hint else "")
-    data: dict[str, Any] = {place.name: wanted}
-    for key in reversed(place.keys):
+    wanted = {**location.extra, "command": command, "args": args}
+    if location.path.suffix == ".toml":
+        hint = UNATTENDED.get(location.client)
+        return _toml_lines(location, wanted) + (
+            f"# lets it run commands with nobody to ask:\n# {hint}\n" if hint else ""
+        )
+    data: dict[str, Any] = {location.name: wanted}
+    for key in reversed(location.keys):
         data = {key: data}
     return json.dumps(data, indent=2, ensure_ascii=False)
 
 
-def _parse(place: ConfigLocation, text: str) -> dict[str, Any]:
+def _parse(location: ConfigLocation, text: str) -> dict[str, Any]:
     if not text.strip():
         return {}
     try:
-        data: Any = tomllib.loads(text) if place.path.suffix == ".toml" else json.loads(text, object_pairs_hook=_once)
+        data: Any = (
+            tomllib.loads(text) if location.path.suffix == ".toml" else json.loads(text, object_pairs_hook=_once)
+        )
     except (ValueError, RecursionError) as error:
-        raise _not_valid(place, str(error)) from None
+        raise _not_valid(location, str(error)) from None
     if not isinstance(data, dict):
-        raise _not_valid(place, "it does not hold an object")
+        raise _not_valid(location, "it does not hold an object")
     return data  # pyright: ignore[reportUnknownVariableType]
 
 
@@ -147,30 +151,30 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-def _not_valid(place: ConfigLocation, why: str) -> ConfigInvalid:
+def _not_valid(location: ConfigLocation, why: str) -> ConfigInvalid:
     return ConfigInvalid(
-        f"{place.path} is not valid: {why}",
+        f"{location.path} is not valid: {why}",
         suggestion="fix it, or add the entry by hand (comments in JSON would be lost): "
-        f"{place.name} mcp install --client {place.client} --scope {place.scope} --print",
+        f"{location.name} mcp install --client {location.client} --scope {location.scope} --print",
     )
 
 
-def _table(place: ConfigLocation, data: dict[str, Any], *, create: bool) -> dict[str, Any] | None:
-    for key in place.keys:
+def _table(location: ConfigLocation, data: dict[str, Any], *, create: bool) -> dict[str, Any] | None:
+    for key in location.keys:
         if key not in data:
             if not create:
                 return None
             data[key] = {}
         if not isinstance(data[key], dict):
-            raise _not_valid(place, f"{key!r} is not an object")
+            raise _not_valid(location, f"{key!r} is not an object")
         data = data[key]
     return data
 
 
-def _inside(place: ConfigLocation, data: dict[str, Any]) -> dict[str, Any] | None:
-    found: Any = (_table(place, data, create=False) or {}).get(place.name)
+def _inside(location: ConfigLocation, data: dict[str, Any]) -> dict[str, Any] | None:
+    found: Any = (_table(location, data, create=False) or {}).get(location.name)
     if found is not None and not isinstance(found, dict):
-        raise _not_valid(place, f"its entry {place.name!r} is not an object")
+        raise _not_valid(location, f"its entry {location.name!r} is not an object")
     return found  # pyright: ignore[reportUnknownVariableType]
 
 
@@ -180,39 +184,41 @@ def _json_text(data: dict[str, Any], before: str) -> str:
     return json.dumps(data, indent=found[1] if found else 2, ensure_ascii=False) + "\n"
 
 
-def _toml_lines(place: ConfigLocation, wanted: Mapping[str, Any]) -> str:
+def _toml_lines(location: ConfigLocation, wanted: Mapping[str, Any]) -> str:
     # JSON's strings and arrays of strings are TOML's too.
-    return f"[mcp_servers.{place.name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in wanted.items())
+    return f"[mcp_servers.{location.name}]\n" + "".join(
+        f"{key} = {json.dumps(value)}\n" for key, value in wanted.items()
+    )
 
 
-def _toml_edited(place: ConfigLocation, before: str, wanted: Mapping[str, Any] | None) -> str:
+def _toml_edited(location: ConfigLocation, before: str, wanted: Mapping[str, Any] | None) -> str:
     """The text with ``wanted`` in our entry, without the entry for None; nothing else in it changes."""
     import tomlkit  # takes 30 ms, for which most verbs have no use
     from tomlkit.exceptions import TOMLKitError
 
-    expected = _parse(place, before)
-    table = _table(place, expected, create=wanted is not None)
-    if table is None or (wanted is None and place.name not in table):
+    expected = _parse(location, before)
+    table = _table(location, expected, create=wanted is not None)
+    if table is None or (wanted is None and location.name not in table):
         return before
     if wanted is None:
-        del table[place.name]
+        del table[location.name]
     else:
-        table[place.name] = {**table.get(place.name, {}), **wanted}
+        table[location.name] = {**table.get(location.name, {}), **wanted}
     with contextlib.suppress(TOMLKitError, ValueError, TypeError, LookupError):
         document = tomlkit.parse(before)
         servers = document.setdefault("mcp_servers", tomlkit.table(is_super_table=True))
         if wanted is None:
-            del servers[place.name]
+            del servers[location.name]
         else:
-            servers.setdefault(place.name, tomlkit.table()).update(wanted)
+            servers.setdefault(location.name, tomlkit.table()).update(wanted)
         after = document.as_string()
         if _without_empty(tomllib.loads(after)) == _without_empty(expected):
             return after
     raise ConfigInvalid(
-        f"{place.path} is written in a way that cannot be edited without touching the rest",
-        suggestion=f"add by hand: {_toml_lines(place, wanted)!r}"
+        f"{location.path} is written in a way that cannot be edited without touching the rest",
+        suggestion=f"add by hand: {_toml_lines(location, wanted)!r}"
         if wanted
-        else f"remove mcp_servers.{place.name} by hand",
+        else f"remove mcp_servers.{location.name} by hand",
     )
 
 

@@ -19,9 +19,9 @@ def directories(path: str, written: Iterable[str] = ()) -> str:
     count: no agent is given them, and programs of the person's own lie below."""
     homes = {os.path.abspath(home) for home in (os.path.expanduser("~"), "/")}
     homes |= {os.path.realpath(home) for home in homes}
-    places = {form for one in (*written, *_here()) for form in (os.path.abspath(one), os.path.realpath(one))}
-    places = {place for place in places if not any(_below(home, place) for home in homes)}
-    return os.pathsep.join(entry for entry in path.split(os.pathsep) if _is_apart(entry, places))
+    ours = {form for one in (*written, *_here()) for form in (os.path.abspath(one), os.path.realpath(one))}
+    ours = {own for own in ours if not any(_below(home, own) for home in homes)}
+    return os.pathsep.join(entry for entry in path.split(os.pathsep) if _is_apart(entry, ours))
 
 
 def environment(environ: Mapping[str, str], written: Iterable[str] = ()) -> dict[str, str]:
@@ -36,16 +36,16 @@ def _here() -> tuple[str, ...]:
         return ()
 
 
-def _is_apart(entry: str, places: Iterable[str]) -> bool:
+def _is_apart(entry: str, ours: Iterable[str]) -> bool:
     if not os.path.isabs(entry):
         return False
     for form in dict.fromkeys((os.path.abspath(entry), os.path.realpath(entry))):
         if PACKAGES in form.split("/") or os.path.lexists(os.path.join(os.path.dirname(form), MARK_OF_ENVIRONMENT)):
             return False
-        if any(_below(form, place) for place in places):
+        if any(_below(form, one) for one in ours):
             return False
     return True
 
 
-def _below(path: str, place: str) -> bool:
-    return path == place or path.startswith(place.rstrip("/") + "/")
+def _below(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip("/") + "/")

@@ -141,11 +141,11 @@ class Verifier:
         self._before: tuple[int, str] = (0, GENESIS)
         self._tombstones: set[tuple[int, str]] = set()
 
-    def line(self, place: str, line: bytes) -> None:
+    def line(self, location: str, line: bytes) -> None:
         """One line with its newline."""
         record = opened(line)
         if record is None:
-            self._problem(place, "the record is not what its hash says: it was changed")
+            self._problem(location, "the record is not what its hash says: it was changed")
             self._expected = (self._expected[0] + 1, "") if self._expected else None
             return
         report, seq, prev, digest = self.report, record["seq"], record["prev"], record["hash"]
@@ -153,21 +153,23 @@ class Verifier:
             self._before = (seq - 1, prev)
             report.first_seq = seq
         elif self._expected and (seq != self._expected[0] or (self._expected[1] and prev != self._expected[1])):
-            self._problem(place, f"record {seq} does not follow record {self._expected[0] - 1}: {_why(record, report)}")
-        self._judge(place, record, seq, prev)
+            self._problem(
+                location, f"record {seq} does not follow record {self._expected[0] - 1}: {_why(record, report)}"
+            )
+        self._judge(location, record, seq, prev)
         self._expected = (seq + 1, digest)
         report.records += 1
         report.last_seq, report.head = seq, digest
         if seq in self._heads:
             report.anchored_seq = max(report.anchored_seq, seq)
             if self._heads[seq] != {digest}:
-                self._problem(place, f"record {seq} is not the one that was anchored: the log was rebuilt")
+                self._problem(location, f"record {seq} is not the one that was anchored: the log was rebuilt")
 
-    def torn(self, place: str, size: int, *, last: bool) -> None:
+    def torn(self, location: str, size: int, *, last: bool) -> None:
         """What follows the last newline of a file: what a crash leaves, in the last one."""
         self.report.torn_bytes += size
         if not last:
-            self._problem(place, f"{size} bytes at its end are not a record")
+            self._problem(location, f"{size} bytes at its end are not a record")
 
     def finish(self) -> Report:
         """The report, with what only the whole log tells."""
@@ -185,7 +187,7 @@ class Verifier:
         report.open_calls = len(self._begun)
         return report
 
-    def _judge(self, place: str, record: dict[str, Any], seq: int, prev: str) -> None:
+    def _judge(self, location: str, record: dict[str, Any], seq: int, prev: str) -> None:
         report, event = self.report, record.get("event")
         self._unsigned += 1
         if event == "tool.start":
@@ -195,38 +197,38 @@ class Verifier:
             start = _whole(record.get("start"))
             # The begin of an older one has expired with the segment it was in.
             if start > self._before[0] and start not in self._begun:
-                self._problem(place, f"record {seq} ends a call that did not begin, or ended before")
+                self._problem(location, f"record {seq} ends a call that did not begin, or ended before")
             self._begun.discard(start)
         elif event == "audit.checkpoint":
-            if self._signed(place, record, seq) and (record["size"], record["root"]) == (seq - 1, prev):
+            if self._signed(location, record, seq) and (record["size"], record["root"]) == (seq - 1, prev):
                 report.checkpoints += 1
                 report.signed_seq = seq - 1
-            elif not self.report.problems or self.report.problems[-1].place != place:
-                self._problem(place, f"checkpoint {seq} is not about the record before it")
+            elif not self.report.problems or self.report.problems[-1].place != location:
+                self._problem(location, f"checkpoint {seq} is not about the record before it")
             self._unsigned = 0
         elif event == "audit.tombstone":
-            if self._signed(place, record, seq):
+            if self._signed(location, record, seq):
                 self._tombstones.add((record["size"], record["root"]))
         elif event == "audit.recover":
             report.recoveries += 1
         elif event == "audit.lost":
             report.lost_records += _whole(record.get("records"))
         if self._unsigned == CHECKPOINT_RECORDS + 1:
-            self._problem(place, f"more than {CHECKPOINT_RECORDS} records without a signed checkpoint")
+            self._problem(location, f"more than {CHECKPOINT_RECORDS} records without a signed checkpoint")
 
-    def _signed(self, place: str, record: dict[str, Any], seq: int) -> bool:
+    def _signed(self, location: str, record: dict[str, Any], seq: int) -> bool:
         key, size, root = str(record.get("key", "")), _whole(record.get("size")), str(record.get("root", ""))
         self.report.key = self.report.key or key
         message = statement(str(record["event"]), size, root)
         if key == self.report.key and self._check(key, message, str(record.get("sig", ""))):
             return True
-        self._problem(place, f"the signature of record {seq} is not by the log's key")
+        self._problem(location, f"the signature of record {seq} is not by the log's key")
         return False
 
-    def _problem(self, place: str, what: str) -> None:
+    def _problem(self, location: str, what: str) -> None:
         self.report.broken += 1
         if len(self.report.problems) < MOST_PROBLEMS:
-            self.report.problems.append(Problem(place, what))
+            self.report.problems.append(Problem(location, what))
 
 
 def _whole(value: Any) -> int:

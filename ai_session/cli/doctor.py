@@ -133,9 +133,9 @@ def backends() -> Iterator[Finding]:
 
     from ai_session.config import config, plugins
 
-    place = config.runtime_directory(config.home_directory(), os.getuid())
+    runtime = config.runtime_directory(config.home_directory(), os.getuid())
     wanted = config.load().session.backend
-    found = [asyncio.run(plugins.load("backends", name)(place).probe()) for name in plugins.names("backends")]
+    found = [asyncio.run(plugins.load("backends", name)(runtime).probe()) for name in plugins.names("backends")]
     usable = {status.name for status in found if status.usable}
     for status in found:
         if status.usable:
@@ -269,9 +269,9 @@ def listens() -> bool:
     """Whether some process accepts connections where the daemon does."""
     from ai_session.config import config
 
-    for place in config.runtime_directories(config.home_directory(), os.getuid()):
+    for runtime in config.runtime_directories(config.home_directory(), os.getuid()):
         with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
-            probe.connect(str(place / "sock"))
+            probe.connect(str(runtime / "sock"))
             return True
     return False
 
@@ -379,9 +379,9 @@ class Server:
 def clients() -> Iterator[Finding]:
     """Clients whose configuration names us."""
     from agentwire.cli.client_files import state
-    from ai_session.cli.install import all_places
+    from ai_session.cli.install import all_locations
 
-    found = [state(place) for place in all_places()]
+    found = [state(location) for location in all_locations()]
     installed = [row["client"] for row in found if row["state"] == "installed"]
     for row in found:
         if row["state"] == "broken":

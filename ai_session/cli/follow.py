@@ -98,7 +98,7 @@ class Follower:
         if text.startswith(shown):
             return text[len(shown) :]
         same = next(
-            (place for place, pair in enumerate(zip(shown, text, strict=False)) if pair[0] != pair[1]), len(text)
+            (index for index, pair in enumerate(zip(shown, text, strict=False)) if pair[0] != pair[1]), len(text)
         )
         kept = text.rfind("\n", 0, same) + 1
         up = shown.count("\n", kept)

@@ -37,7 +37,7 @@ def serve(flags: Mapping[str, Any], *, no_auth: bool) -> None:
     from ai_session.http.app import MCP_PATH, application
 
     settings = config.load(overrides=flags)
-    run(settings, MCP_PATH, application, lambda place: greeting(place, settings, no_auth=no_auth), no_auth=no_auth)
+    run(settings, MCP_PATH, application, lambda address: greeting(address, settings, no_auth=no_auth), no_auth=no_auth)
 
 
 def run(
@@ -57,15 +57,15 @@ def run(
     for name in NOISY:  # whoever reaches the port could fill the disk with their warnings
         logging.getLogger(name).setLevel(logging.ERROR)
     logging.getLogger("mcp.server.streamable_http").addFilter(not_gone)
-    place = server.find_place(settings.http, authenticated=not no_auth, path=path)
+    address = server.bind(settings.http, authenticated=not no_auth, path=path)
 
     def get_access(base_url: str) -> Any:
         return access(settings, base_url, path)
 
     def ready(front: HttpServer) -> None:
-        write_text(greet(place))
+        write_text(greet(address))
 
-    serving = server.serve(settings.http, place, None if no_auth else get_access, ready, make, own_calls=own_calls)
+    serving = server.serve(settings.http, address, None if no_auth else get_access, ready, make, own_calls=own_calls)
     asyncio.run(serving)
 
 
@@ -95,18 +95,18 @@ def note(name: str, facts: Mapping[str, Any]) -> None:
     log.warning("%s %s", name, json.dumps(dict(facts), default=str))
 
 
-def greeting(place: ListenAddress, settings: Settings, *, no_auth: bool) -> str:
+def greeting(address: ListenAddress, settings: Settings, *, no_auth: bool) -> str:
     """What a person who started it wants to know."""
-    entry = {"mcpServers": {"ai-session": {"type": "http", "url": place.url}}}
+    entry = {"mcpServers": {"ai-session": {"type": "http", "url": address.url}}}
     signing = NO_AUTH if no_auth else "Clients sign in on their first use."
     lines = [
-        f"Serving MCP at {place.url}",
+        f"Serving MCP at {address.url}",
         f"{signing} Ctrl-C ends it; sessions keep running.",
         "",
-        f"Claude Code   claude mcp add --transport http ai-session {place.url}",
-        f"Codex         codex mcp add ai-session --url {place.url}",
+        f"Claude Code   claude mcp add --transport http ai-session {address.url}",
+        f"Codex         codex mcp add ai-session --url {address.url}",
         f"others        {json.dumps(entry)}",
     ]
     if settings.http.legacy_sse:
-        lines.append(f"of 2024       {place.base_url}/sse")
+        lines.append(f"of 2024       {address.base_url}/sse")
     return "\n".join(lines) + "\n"

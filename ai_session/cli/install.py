@@ -14,7 +14,7 @@ from agentwire.cli.client_files import (
     Scope,
     change,
     complete_clients,
-    find_place,
+    find_location,
     show_states,
     show_text,
 )
@@ -50,12 +50,12 @@ def install(
     from agentwire.mcp import clients as mcp_clients
 
     command, args = ("ai-session", SERVE) if relative else launch_line()
-    place = find_place(all_places(), client, scope, InvalidArguments)
+    location = find_location(all_locations(), client, scope, InvalidArguments)
     if show:
-        show_text(mcp_clients.snippet(place, command, args).rstrip("\n") + "\n")
+        show_text(mcp_clients.snippet(location, command, args).rstrip("\n") + "\n")
         return
-    before = mcp_clients.read(place)
-    change(place, before, mcp_clients.with_entry(place, before, command, args), dry_run=dry_run, as_json=as_json)
+    before = mcp_clients.read(location)
+    change(location, before, mcp_clients.with_entry(location, before, command, args), dry_run=dry_run, as_json=as_json)
     if (line := mcp_clients.UNATTENDED.get(client)) and not (dry_run or as_json):
         say(f"To let it run commands with nobody to ask, add to the entry: {line}")
 
@@ -65,23 +65,23 @@ def uninstall(client: Client, scope: Scope = "user", dry_run: DryRun = False, as
     """Take this server out of a client's configuration."""
     from agentwire.mcp import clients as mcp_clients
 
-    place = find_place(all_places(), client, scope, InvalidArguments)
-    before = mcp_clients.read(place)
-    change(place, before, mcp_clients.without_entry(place, before), dry_run=dry_run, as_json=as_json)
+    location = find_location(all_locations(), client, scope, InvalidArguments)
+    before = mcp_clients.read(location)
+    change(location, before, mcp_clients.without_entry(location, before), dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
 def status(as_json: Json = False) -> None:
     """List the clients' files and whether this server is in them."""
-    show_states(all_places(), as_json=as_json)
+    show_states(all_locations(), as_json=as_json)
 
 
-def all_places() -> list[ConfigLocation]:
+def all_locations() -> list[ConfigLocation]:
     """Where this user's clients, in this directory, keep their servers."""
     from agentwire.mcp import clients as mcp_clients
     from ai_session.config import config
 
-    return mcp_clients.places("ai-session", config.home_directory(), Path.cwd(), config.environment())
+    return mcp_clients.locations("ai-session", config.home_directory(), Path.cwd(), config.environment())
 
 
 def launch_line() -> tuple[str, list[str]]:

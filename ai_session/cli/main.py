@@ -147,9 +147,9 @@ def _report_usage(error: Any, as_json: bool) -> int:
         return report(misplaced, as_json=as_json)
     if better := corrected(error, sys.argv[1:], "ai-session", INSTEAD):
         return report(InvalidArguments(better[0], suggestion=better[1]), as_json=as_json)
-    place = error.ctx.command_path if getattr(error, "ctx", None) else "ai-session"
+    command = error.ctx.command_path if getattr(error, "ctx", None) else "ai-session"
     message: str = error.format_message()
-    wrong = InvalidArguments(message[0].lower() + message[1:], suggestion=f"{place} --help")
+    wrong = InvalidArguments(message[0].lower() + message[1:], suggestion=f"{command} --help")
     return report(wrong, as_json=as_json)
 
 

@@ -22,7 +22,7 @@ def try_ways(as_json: Json = False) -> None:
     from ai_session.gate.written import FILE, WrittenDirectories
 
     settings = config.load()
-    place = config.runtime_directory(config.home_directory(), os.getuid())
-    written = WrittenDirectories(place / FILE, settings.sandbox.workspaces)
-    notifier = make_notifier(settings.notify, written, make_masking(settings, place).masked)
+    directory = config.runtime_directory(config.home_directory(), os.getuid())
+    written = WrittenDirectories(directory / FILE, settings.sandbox.workspaces)
+    notifier = make_notifier(settings.notify, written, make_masking(settings, directory).masked)
     send_trial(notifier, PROGRAM, as_json=as_json)

@@ -209,7 +209,7 @@ def make_profile(
     home = os.path.realpath(home)
     allowed = tuple(template.domains if domains is None else domains)
 
-    def places(names: Sequence[str]) -> tuple[str, ...]:
+    def resolved(names: Sequence[str]) -> tuple[str, ...]:
         return tuple(os.path.realpath(os.path.expanduser(path)) for path in names)
 
     return replace(
@@ -217,8 +217,8 @@ def make_profile(
         name="read-only" if wanted == "read-only" else "workspace",
         workspace=workspace,
         home=home,
-        readable=places(template.readable),
-        writable=places(template.writable),
+        readable=resolved(template.readable),
+        writable=resolved(template.writable),
         home_readable=tuple(os.path.join(home, path) for path in template.home_readable),
         network="proxy" if allowed else "off",
         domains=allowed,

@@ -60,10 +60,10 @@ def serve(
     if token:
         token.make()
 
-    def greet(place: ListenAddress) -> str:
+    def greet(address: ListenAddress) -> str:
         if as_json:
-            return json.dumps(facts(place, root, token)) + "\n"
-        return greeting(place, root, cli_http.NO_AUTH if token is None else asked_for(settings, token))
+            return json.dumps(facts(address, root, token)) + "\n"
+        return greeting(address, root, cli_http.NO_AUTH if token is None else asked_for(settings, token))
 
     make = partial(application, token=token)
     cli_http.run(settings, RPC_PATH, make, greet, no_auth=no_auth, own_calls=True)
@@ -93,13 +93,13 @@ def root_of(settings: Settings, *, chosen: bool) -> str:
         raise SandboxRefused(
             f"{here!r} cannot be a workspace: {reason}", suggestion="name the directory of one project"
         )
-    return known.place("", here).workspace
+    return known.start_directory("", here).workspace
 
 
-def facts(place: ListenAddress, root: str, token: AccessToken | None) -> dict[str, Any]:
+def facts(address: ListenAddress, root: str, token: AccessToken | None) -> dict[str, Any]:
     """What a program that started it wants to know."""
-    health = f"{place.base_url}/health"
-    found = {"url": place.url, "health": health, "workspace": root, "authenticated": token is not None}
+    health = f"{address.base_url}/health"
+    found = {"url": address.url, "health": health, "workspace": root, "authenticated": token is not None}
     return found if token is None else {**found, "token_file": str(token.file)}
 
 
@@ -116,11 +116,11 @@ def asked_for(settings: Settings, token: AccessToken) -> str:
     return f"Programs of yours need no token, all others one: {shown}."
 
 
-def greeting(place: ListenAddress, root: str, access: str) -> str:
+def greeting(address: ListenAddress, root: str, access: str) -> str:
     """What a person who started it wants to know."""
-    servers = dict.fromkeys(("filesystem", "code", "session"), place.base_url)
+    servers = dict.fromkeys(("filesystem", "code", "session"), address.base_url)
     lines = [
-        f"Serving AgentVault's tools at {place.url}",
+        f"Serving AgentVault's tools at {address.url}",
         access,
         "Ctrl-C ends it; sessions keep running.",
         f"Files and code: {root}",

@@ -160,11 +160,11 @@ class Recording:
         }  # fmt: skip
         return facts, screen.ansi()
 
-    def places(self, clocks: Sequence[float]) -> list[float]:
+    def positions(self, clocks: Sequence[float]) -> list[float]:
         """When in the recording it was that late."""
-        return [min(max(self._place(clock), 0.0), self._seconds) for clock in clocks]
+        return [min(max(self._position(clock), 0.0), self._seconds) for clock in clocks]
 
-    def _place(self, clock: float) -> float:
+    def _position(self, clock: float) -> float:
         last = bisect_right(self._pauses, clock) - 1
         if last < 0:
             return clock - self._began

@@ -81,18 +81,18 @@ class Replays:
             raise ValueError
         return await asyncio.to_thread(self._recording().piece, number)
 
-    async def _places(self, params: Mapping[str, Any]) -> tuple[Facts, bytes]:
+    async def _positions(self, params: Mapping[str, Any]) -> tuple[Facts, bytes]:
         clocks = [float(_checked(one, int, float)) for one in _checked(params["clocks"], list)]
         if len(clocks) > MOST_CLOCKS:
             raise ValueError
-        return {"places": self._recording().places(clocks)}, b""
+        return {"places": self._recording().positions(clocks)}, b""
 
 
 METHODS: Mapping[str, Callable[[Replays, Mapping[str, Any]], Awaitable[tuple[Facts, bytes]]]] = {
     "open": Replays._open,  # pyright: ignore[reportPrivateUsage]
     "screen": Replays._screen,  # pyright: ignore[reportPrivateUsage]
     "piece": Replays._piece,  # pyright: ignore[reportPrivateUsage]
-    "places": Replays._places,  # pyright: ignore[reportPrivateUsage]
+    "places": Replays._positions,  # pyright: ignore[reportPrivateUsage]
 }
 
 

@@ -68,7 +68,7 @@ class ChangeFeed:
         """What changes from now on, or has changed since ``cursor``. Raises CursorExpired, InvalidArguments."""
         if not self._listening:
             self._listen()
-        return Reader(self, self._place(cursor) if cursor else self._number, self._news, self._gap_seconds)
+        return Reader(self, self._number_of(cursor) if cursor else self._number, self._news, self._gap_seconds)
 
     def noted(self, kind: Kind, name: str = "") -> None:
         """Something is another than before."""
@@ -114,7 +114,7 @@ class ChangeFeed:
         if self._listening:
             await asyncio.wait(self._listening)
 
-    def _place(self, cursor: str) -> int:
+    def _number_of(self, cursor: str) -> int:
         begun, dot, number = cursor.partition(".")
         if not dot or not (number.isascii() and number.isdigit()) or len(number) > 18:
             raise InvalidArguments("this is no cursor of a change feed", fields={"cursor": "is none"})

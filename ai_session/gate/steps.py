@@ -235,30 +235,30 @@ class CallSteps:
 
     def _hook_facts(self) -> dict[str, Any]:
         call, tool, parts = self.call, self.tool, self.parts
-        session, place, box = self.subject.session, self.subject.place, self.subject.profile
+        session, start, box = self.subject.session, self.subject.start, self.subject.profile
         return {
             **call_facts(call.principal, tool.name, tool.effect, parts.masking, call.arguments),
             "agent": call.agent,
             "mode": parts.policy.mode,
             "session": {"id": session.spec.session_id, "name": session.spec.name} if session else None,
-            "directory": session.at.cwd if session else place.directory if place else "",
+            "directory": session.at.cwd if session else start.directory if start else "",
             "box": {"profile": box.name, "level": str(self.subject.level), "workspace": box.workspace},
         }
 
     async def _question(self) -> Question:
         call, subject, mask = self.call, self.subject, self.parts.masking.masked
-        place, session, rule = subject.place, subject.session, self.decision.rule
+        start, session, rule = subject.start, subject.session, self.decision.rule
         given = self.arguments.model_dump(exclude={"call_key"})
-        first = subject.command or subject.path or (place.directory if place else "")
+        first = subject.command or subject.path or (start.directory if start else "")
         if subject.raw_input:
             keys: Sequence[str] = given.get("keys", ())
             first = " ".join([repr(given.get("text", "")), *keys])
-        if place and place.real not in ("", first):
-            given["leads to"] = place.real
+        if start and start.real not in ("", first):
+            given["leads to"] = start.real
         about = describe_call(given, first)
         shown = mask(about)
         at = self.directory if session else "new"
-        where = f"below {place.workspace}" if subject.path and place else f"{at}, sandbox {box_of(subject)}"
+        where = f"below {start.workspace}" if subject.path and start else f"{at}, sandbox {box_of(subject)}"
         prefix = await self._prefix(rule) if shown == subject.command else ""
         return ask_about(
             call.principal,
@@ -279,7 +279,7 @@ class CallSteps:
     def _meant(self, first: str) -> dict[str, str]:
         """What the arguments come to, which an answer is bound to as well: a path without links, and a directory."""
         typed = self.subject.command is not None or self.subject.raw_input
-        return {"directory": self.directory} if typed else {"path": first} if self.subject.place else {}
+        return {"directory": self.directory} if typed else {"path": first} if self.subject.start else {}
 
     async def _prefix(self, rule: str) -> str:
         """The first words of the command that an answer may cover; none where a box may write what it reads."""
@@ -290,10 +290,10 @@ class CallSteps:
     def _folder(self, rule: str) -> str:
         """The directory of a session to come, below which an answer may cover every one: outside the workspaces only,
         which nothing but its place keeps it from, and without secrets in its name."""
-        place = self.subject.place
-        if not place or self.subject.session or self.subject.path or rule != OUTSIDE:
+        start = self.subject.start
+        if not start or self.subject.session or self.subject.path or rule != OUTSIDE:
             return ""
-        return place.directory if self.parts.masking.masked(place.directory) == place.directory else ""
+        return start.directory if self.parts.masking.masked(start.directory) == start.directory else ""
 
     async def _echo(self, text: str, given: Any) -> str:
         return await self.parts.sessions.turns.run(rate_key(self.call.principal), self.parts.masking.echo(text, given))

@@ -11,8 +11,8 @@ from ai_session.tools.base import Subject, Tool
 
 def action_of(call: ToolCall, tool: Tool, subject: Subject) -> Action:
     """What the policy judges."""
-    session, place = subject.session, subject.place
-    paths = (subject.path or place.directory, place.real, *subject.files) if place else ()
+    session, start = subject.session, subject.start
+    paths = (subject.path or start.directory, start.real, *subject.files) if start else ()
     return Action(
         principal=call.principal,
         tool=tool.name,
@@ -24,7 +24,7 @@ def action_of(call: ToolCall, tool: Tool, subject: Subject) -> Action:
         command=subject.command,
         raw_input=subject.raw_input,
         paths=tuple(filter(None, paths)),
-        outside_workspace=bool(place and place.outside),
+        outside_workspace=bool(start and start.outside),
         loosens=subject.loosens,
     )
 
@@ -32,12 +32,12 @@ def action_of(call: ToolCall, tool: Tool, subject: Subject) -> Action:
 def facts_of(subject: Subject) -> dict[str, Any]:
     """What the end record tells."""
     if subject.path:
-        return {"path": subject.path, "workspace": subject.place.workspace if subject.place else None}
+        return {"path": subject.path, "workspace": subject.start.workspace if subject.start else None}
     facts: dict[str, Any] = {"profile": subject.profile.name, "level": str(subject.level)}
     if session := subject.session:
         facts |= {"session": session.spec.session_id, "name": session.spec.name, "cwd": session.at.cwd}
-    elif subject.place:
-        facts["cwd"] = subject.place.directory
+    elif subject.start:
+        facts["cwd"] = subject.start.directory
     return facts
 
 

@@ -51,7 +51,7 @@ class ListenAddress:
         return self.base_url + self.path
 
 
-def find_place(settings: HttpSettings, *, authenticated: bool, path: str = MCP_PATH) -> ListenAddress:
+def bind(settings: HttpSettings, *, authenticated: bool, path: str = MCP_PATH) -> ListenAddress:
     """Bind the configured address. Raises ConfigInvalid for one where tokens, or everything, would lie open."""
     host = settings.host
     loopback = is_loopback(host)
@@ -103,7 +103,7 @@ def make_tls(settings: HttpSettings) -> ssl.SSLContext | None:
 class HttpServer(SignalledServer):
     """Serves an application on a place, with a door, and ends when told to, within bounded time."""
 
-    def __init__(self, app: Application, place: ListenAddress, limiter: ConnectionLimiter) -> None:
+    def __init__(self, app: Application, address: ListenAddress, limiter: ConnectionLimiter) -> None:
         config = uvicorn.Config(
             app.asgi,
             log_config=None,
@@ -119,7 +119,7 @@ class HttpServer(SignalledServer):
         super().__init__(config)
         self.limiter = limiter
         self._leave = app.leave
-        self._place = place
+        self._address = address
         self.listening = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -127,12 +127,12 @@ class HttpServer(SignalledServer):
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             raise DaemonUnavailable("the HTTP front cannot start", suggestion="see its output above")
-        place = self._place
+        address = self._address
         server = await asyncio.get_running_loop().create_server(
             lambda: LimitedProtocol(self.limiter, self.config, self.server_state, self.lifespan.state),
-            sock=place.listener,
-            ssl=place.tls,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS if place.tls else None,
+            sock=address.listener,
+            ssl=address.tls,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS if address.tls else None,
             backlog=BACKLOG,
         )
         self.servers = [server]
@@ -147,7 +147,7 @@ class HttpServer(SignalledServer):
 
 async def serve(
     settings: HttpSettings,
-    place: ListenAddress,
+    address: ListenAddress,
     get_access: GetAccess | None,
     ready: Callable[[HttpServer], None],
     make: Callable[..., Application] = application,
@@ -161,10 +161,12 @@ async def serve(
     if limit < settings.max_connections:
         log.warning("only %d connections at once: this process may not open more files (ulimit -n)", limit)
     gate = RemoteGate(authenticated=get_access is not None and not own_calls)
-    access = await asyncio.to_thread(get_access, place.base_url) if get_access else None
+    access = await asyncio.to_thread(get_access, address.base_url) if get_access else None
     try:
         await gate.started()
-        front = HttpServer(make(settings, place.host, place.base_url, gate, access), place, ConnectionLimiter(limit))
+        front = HttpServer(
+            make(settings, address.host, address.base_url, gate, access), address, ConnectionLimiter(limit)
+        )
         serving = asyncio.create_task(front.serve())
         listening = asyncio.create_task(front.listening.wait())
         await asyncio.wait({serving, listening}, return_when=asyncio.FIRST_COMPLETED)
@@ -173,7 +175,7 @@ async def serve(
             ready(front)
         await serving
     finally:
-        place.listener.close()
+        address.listener.close()
         await gate.close()
         if access:
             await asyncio.to_thread(access.close)

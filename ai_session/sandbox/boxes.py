@@ -54,16 +54,16 @@ def hides(profile: SandboxProfile, program: str) -> str:
     if profile.name == "trusted" or home == "/":
         return ""
     directories = dict.fromkeys((os.path.dirname(program), os.path.dirname(os.path.realpath(program))))
-    places = [place for place in map(os.path.realpath, directories) if _within(place, home)]
-    if not places:
+    inside = [path for path in map(os.path.realpath, directories) if _within(path, home)]
+    if not inside:
         return ""
     parts = [os.path.join(home, name) for name in profile.home_readable]
     shown = [os.path.realpath(one) for one in (*parts, *profile.readable, *profile.writable, profile.workspace) if one]
-    return next((place for place in places if not any(_within(place, one) for one in shown)), "")
+    return next((top for top in inside if not any(_within(top, one) for one in shown)), "")
 
 
-def _within(place: str, root: str) -> bool:
-    return place == root or place.startswith(f"{root.rstrip('/')}/")
+def _within(path: str, root: str) -> bool:
+    return path == root or path.startswith(f"{root.rstrip('/')}/")
 
 
 class Boxes:

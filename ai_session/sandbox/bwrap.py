@@ -24,9 +24,9 @@ from ai_session.models import SandboxProfile
 from ai_session.sandbox import seccomp
 from ai_session.sandbox import users as box_users
 from ai_session.sandbox.workspace.protected_paths import Protection
-from ai_session.system.paths_without_links import open_place
+from ai_session.system.paths_without_links import open_path
 
-PLACES = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap")
+PATHS = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap")
 """Never looked up on a client's PATH. Ubuntu's AppArmor lets the first one alone make user namespaces."""
 PRLIMIT = ("/usr/bin/prlimit", "/bin/prlimit")
 STARTERS = (("/bin/bash", "-p"), ("/usr/bin/bash", "-p"), ("/bin/busybox", "sh"))
@@ -114,8 +114,8 @@ def _check_unleased(fd: int, path: str) -> None:
 
 def find() -> Bubblewrap | None:
     """The installed bubblewrap with what it can, None where there is none, or nothing to start it with."""
-    path = next((place for place in PLACES if os.access(place, os.X_OK)), "")
-    prlimit = next((place for place in PRLIMIT if os.access(place, os.X_OK)), "")
+    path = next((one for one in PATHS if os.access(one, os.X_OK)), "")
+    prlimit = next((file for file in PRLIMIT if os.access(file, os.X_OK)), "")
     if not path or not prlimit:
         return None
     help_text = _said(path, "--help")
@@ -129,8 +129,8 @@ def find() -> Bubblewrap | None:
 
 def missing() -> list[str]:
     """Packages that ``find`` misses."""
-    needed = {"bubblewrap": PLACES, "util-linux": PRLIMIT}
-    return [name for name, places in needed.items() if not any(os.access(place, os.X_OK) for place in places)]
+    needed = {"bubblewrap": PATHS, "util-linux": PRLIMIT}
+    return [name for name, paths in needed.items() if not any(os.access(one, os.X_OK) for one in paths)]
 
 
 def _said(*argv: str) -> str:
@@ -141,7 +141,7 @@ def _said(*argv: str) -> str:
 def open_without_links(path: str) -> int:
     """An O_PATH descriptor. Raises SandboxRefused for a link on the way, OSError."""
     try:
-        return open_place(path)
+        return open_path(path)
     except OSError as problem:
         if problem.errno != errno.ELOOP:
             raise

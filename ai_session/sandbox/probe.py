@@ -80,7 +80,7 @@ def _flavours(found: Bubblewrap) -> Iterator[Bubblewrap]:
     yield replace(found, disable_userns=False, fresh_proc=False)
 
 
-def _place() -> AbstractContextManager[str]:
+def _temporary() -> AbstractContextManager[str]:
     from tempfile import TemporaryDirectory  # takes 5 ms, and most processes are told what others found out
 
     return TemporaryDirectory(prefix="ai-session-probe-")
@@ -89,12 +89,12 @@ def _place() -> AbstractContextManager[str]:
 def _bubblewrap(bubblewrap: Bubblewrap) -> str:
     """What went wrong, empty when the box holds."""
     with ExitStack() as stack:
-        place = Path(stack.enter_context(_place())).resolve()
-        (workspace := place / "workspace").mkdir()
+        directory = Path(stack.enter_context(_temporary())).resolve()
+        (workspace := directory / "workspace").mkdir()
         sources = Sources()
         stack.callback(sources.close)
-        (place / "box").mkdir()
-        files = Files(place / "box")
+        (directory / "box").mkdir()
+        files = Files(directory / "box")
         profile = SandboxProfile("workspace", str(workspace))
         plan = Plan(bubblewrap, sources, files / "empty")
         plan.system((), network=False)
@@ -110,9 +110,9 @@ def _bubblewrap(bubblewrap: Bubblewrap) -> str:
 def _landlock() -> str:
     from ai_session.sandbox import landlock
 
-    with _place() as place:
-        (workspace := Path(place).resolve() / "workspace").mkdir()
-        (box := Path(place).resolve() / "box").mkdir()
+    with _temporary() as directory:
+        (workspace := Path(directory).resolve() / "workspace").mkdir()
+        (box := Path(directory).resolve() / "box").mkdir()
         program = seccomp.build(network=False, unix_sockets=False, no_namespaces=True)
         profile = SandboxProfile("workspace", str(workspace))
         return _run((*landlock.prefix(profile, box, (), (), program), *FILTERED, str(workspace)))

@@ -205,13 +205,13 @@ def _argument(index: int, *, high: bool = False) -> Instruction:
 def _when(values: Sequence[int], verdict: int, test: int = EQUAL) -> list[Instruction]:
     """Ends with the verdict when one of the values fits; else goes on behind."""
     last = len(values) - 1
-    tests = [(test, last - place, int(place == last), value) for place, value in enumerate(values)]
+    tests = [(test, last - index, int(index == last), value) for index, value in enumerate(values)]
     return [*tests, (RETURN, 0, 0, verdict)]
 
 
 def _unless(values: Sequence[int], verdict: int) -> list[Instruction]:
     """Ends with the verdict when none of the values fits; else goes on behind."""
-    tests = [(EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)]
+    tests = [(EQUAL, len(values) - index, 0, value) for index, value in enumerate(values)]
     return [*tests, (RETURN, 0, 0, verdict)]
 
 

@@ -239,8 +239,8 @@ class SessionManager:
         if session.box_end is not None:
             # It would find the new shell as well.
             await session.box_end
-        places = (session.at.cwd, spec.working_directory, spec.env.get("HOME", ""))
-        here = next((place for place in places if os.path.isdir(place)), "/")
+        directories = (session.at.cwd, spec.working_directory, spec.env.get("HOME", ""))
+        here = next((one for one in directories if os.path.isdir(one)), "/")
         spec = replace(spec, working_directory=here, call_key=call_key)
         # The state of a shell that did not leave in an orderly way is that of an earlier one, elsewhere.
         orderly = session.at.exit_code is not None
@@ -254,10 +254,10 @@ class SessionManager:
         self, spec: SessionSpec, directory: Path, shell: Shell, backend: Backend, cwd: str = ""
     ) -> tuple[SessionSpec, Terminal]:
         """The terminal with its shell in its box, and the spec with the box's level, which is kept."""
-        if place := await asyncio.to_thread(hides, spec.profile, spec.shell):
+        if inside := await asyncio.to_thread(hides, spec.profile, spec.shell):
             raise ShellUnavailable(
                 f"{spec.shell} is in the home, which the sandbox hides",
-                suggestion=f'add "{place}" to sandbox.readable in the configuration, or use one of the system: bash',
+                suggestion=f'add "{inside}" to sandbox.readable in the configuration, or use one of the system: bash',
             )
         files = directory / "shell"
         files.mkdir(mode=0o700, exist_ok=True)

@@ -43,7 +43,7 @@ class Workspaces:
         """Those that sessions may work in without asking, without links."""
         return tuple(self._roots)
 
-    def place(self, wanted: str, client_directory: str, *, make: bool = True) -> StartDirectory:
+    def start_directory(self, wanted: str, client_directory: str, *, make: bool = True) -> StartDirectory:
         """Where ``wanted`` (relative to the client's directory; empty: the default) is. Without ``make`` the default
         need not exist yet. ``client_directory`` is as the kernel named it, without links.
 

@@ -12,7 +12,7 @@ import stat
 import sys
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
+PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
 FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _OPENAT2, _BENEATH_WITHOUT_LINKS = 437, 0x8 | 0x4 | 0x2
 _LONG = 4000
@@ -29,13 +29,17 @@ def open_directory(path: str) -> int:
         os.close(root)
 
 
-def open_place(path: str) -> int:
+def open_path(path: str) -> int:
     """An O_PATH descriptor of whatever lies at an absolute path without a link in it. Raises OSError: ELOOP where
     there is one."""
-    root = os.open("/", PLACE)
+    root = os.open("/", PATH_ONLY)
     try:
         inner = os.fsencode(path.strip("/"))
-        return _open(root, inner or b".", _place) if len(inner) <= _LONG else _open_step_by_step(root, inner, PLACE)
+        return (
+            _open(root, inner or b".", _path_only)
+            if len(inner) <= _LONG
+            else _open_step_by_step(root, inner, PATH_ONLY)
+        )
     finally:
         os.close(root)
 
@@ -77,7 +81,7 @@ class _How(ctypes.Structure):
 
 
 _directory = _How(DIRECTORY, 0, _BENEATH_WITHOUT_LINKS)
-_place = _How(PLACE, 0, _BENEATH_WITHOUT_LINKS)
+_path_only = _How(PATH_ONLY, 0, _BENEATH_WITHOUT_LINKS)
 
 
 def _open(fd: int, path: bytes, how: _How) -> int:

@@ -82,7 +82,7 @@ class MarkScanner:
         data, prefix = self._held + chunk if self._held else chunk, self._prefix
         self.offset += len(chunk)
         base = self.offset - len(data)
-        places: list[tuple[int, int]] = []
+        spans: list[tuple[int, int]] = []
         start, position = data.find(prefix), 0
         for _ in range(MOST_MARKS):
             if start < 0:
@@ -91,13 +91,13 @@ class MarkScanner:
             if bell >= 0:
                 # One that another begins in is cut off, so it is none.
                 position = bell + 1
-                places.append((max(start, data.rfind(prefix, start, bell)), position))
+                spans.append((max(start, data.rfind(prefix, start, bell)), position))
             start = data.find(prefix, max(position, start + len(prefix)))
         if start >= 0:
-            places += self._skimmed(data, start, seq)
+            spans += self._skimmed(data, start, seq)
             position = max(position, _behind_last(data, prefix))
         self._held = _unfinished(data, prefix, position)
-        found = (_parse(data[a + len(prefix) : b - 1], base + a, base + b) for a, b in places)
+        found = (_parse(data[a + len(prefix) : b - 1], base + a, base + b) for a, b in spans)
         return [mark for mark in found if mark]
 
     def _skimmed(self, data: bytes, position: int, seq: int | None) -> list[tuple[int, int]]:

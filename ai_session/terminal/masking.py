@@ -64,7 +64,7 @@ class Hiding:
             near = min(end - start, CONTEXT_BYTES)
             self._begin = max(first, begin - near)
             self._data = read(self._begin, min(last, stop + near))
-            self._found = yield from places(self._data, self._spans, growing and stop + near >= last)
+            self._found = yield from secret_spans(self._data, self._spans, growing and stop + near >= last)
             if self._begin == first > 0 and (torn := self._data.find(b"\n", 0, CONTEXT_BYTES)) > 0:
                 # What is kept may begin within a secret.
                 self._found = [(0, torn, b""), *(span for span in self._found if span[0] >= torn)]
@@ -83,7 +83,7 @@ class Hiding:
         from_byte = len(text[first:start].encode(errors="surrogatepass"))
         length = len(text[start:stop].encode(errors="surrogatepass"))
         growing = growing and first + len(near) == len(text)
-        found = yield from places(data, self._spans, growing, from_byte + length)
+        found = yield from secret_spans(data, self._spans, growing, from_byte + length)
         piece = yield from self._hidden(data, found, from_byte, from_byte + length)
         return self.labelled(piece.replace(b"\0", b"").decode(errors="surrogatepass"))
 
@@ -113,7 +113,7 @@ class Hiding:
         return self._labels[number] if number < len(self._labels) else mark[0]
 
 
-def places(
+def secret_spans(
     data: bytes, spans: Spans, growing: bool = False, before: int = sys.maxsize
 ) -> Steps[list[tuple[int, int, bytes]]]:
     """The spans of ``data``, and those that only show without what breaks them up; in order, apart from each other."""
@@ -201,7 +201,7 @@ def on_screen(lines: Sequence[str], cols: int, spans: Spans, printed: bytes = b"
 def _at_top(data: bytes, printed: bytes, spans: Spans) -> Steps[tuple[int, int, bytes] | None]:
     """The end of a secret that stands where ``data`` begins."""
     head, longest = data[:LEAST_CHARS], (0, b"")
-    for a, b, label in (yield from places(printed, spans)) if len(head) == LEAST_CHARS else ():
+    for a, b, label in (yield from secret_spans(printed, spans)) if len(head) == LEAST_CHARS else ():
         yield
         secret = _BREAK.sub(b"", printed[a:b])
         at = secret.find(head, 1)

@@ -8,7 +8,7 @@ from ai_session.models import CommandRecord
 from ai_session.system.turns import Steps
 from ai_session.terminal.log import OutputLog
 from ai_session.terminal.marks import strip_marks, unfinished_mark
-from ai_session.terminal.masking import CONTEXT_BYTES, Spans, places
+from ai_session.terminal.masking import CONTEXT_BYTES, Spans, secret_spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ def raw(log: OutputLog, record: CommandRecord, offset: int, most: int, nonce: st
     growing = growing and far == last
     if growing:
         stop -= len(unfinished_mark(data, nonce))
-    found = (yield from places(data, spans, growing)) if spans else []
+    found = (yield from secret_spans(data, spans, growing)) if spans else []
     parts: list[bytes] = []
     for first, after, label in ((begin + a, begin + b, label) for a, b, label in found):
         if growing and after == far:

@@ -18,7 +18,7 @@ from typing import Any
 from ai_session.models import CommandRecord
 from ai_session.system.turns import Steps, finished, pausing
 from ai_session.terminal.marks import without_marks
-from ai_session.terminal.masking import Hiding, Spans, breaks, places
+from ai_session.terminal.masking import Hiding, Spans, breaks, secret_spans
 from ai_session.terminal.timing import Tick
 
 MASK_BYTES = 1 << 20
@@ -191,7 +191,7 @@ def _clean(source: Source, spans: Spans, window_bytes: int) -> Iterator[_Piece |
         parts = list(without_marks(data, source.nonce))
         yield None
         shown = b"".join(data[a:b] for a, b in parts)
-        found = yield from pausing(places(shown, spans, growing and position == source.end))
+        found = yield from pausing(secret_spans(shown, spans, growing and position == source.end))
         for piece in _masked(parts, data, found):
             start, end = base + piece.start, base + piece.end
             if start >= stop:

@@ -324,7 +324,7 @@ class _Page:
             self.begin_frame()
         self.y = max(self.top, len(self.lines) - 1) if count >= _FAR else self.top + max(0, count - 1)
 
-    def place(self, count: int) -> None:
+    def move_to(self, count: int) -> None:
         self.row(count)
         self.column(self.second)
 
@@ -429,7 +429,7 @@ _CONTROLS: dict[str, Callable[[_Page, int], None]] = {
     "E": _Page.next_lines,
     "F": _Page.previous_lines,
     "G": _Page.column,
-    "H": _Page.place,
+    "H": _Page.move_to,
     "J": _Page.erase_screen,
     "K": _Page.erase_line,
     "L": _Page.insert_lines,
@@ -438,7 +438,7 @@ _CONTROLS: dict[str, Callable[[_Page, int], None]] = {
     "X": _Page.erase_characters,
     "b": _Page.repeat,
     "d": _Page.row,
-    "f": _Page.place,
+    "f": _Page.move_to,
     "r": _Page.set_region,
     "s": _Page.save,
     "u": _Page.restore,

@@ -71,14 +71,14 @@ class Limits:
 class Subject:
     """What a call is about, as the policy judges it and the tool then finds it.
 
-    ``profile`` and ``level`` are the box of the session it acts in, or would create at ``place``. ``path`` is a file or
+    ``profile`` and ``level`` are the box of the session it acts in, or would create at ``start``. ``path`` is a file or
     directory it touches itself, which it cannot leave the workspace by; ``files`` are those it names beside.
     """
 
     session: Session | None = None
     profile: SandboxProfile = TRUSTED
     level: SandboxLevel = SandboxLevel.NONE
-    place: StartDirectory | None = None
+    start: StartDirectory | None = None
     path: str = ""
     files: tuple[str, ...] = ()
     command: str | None = None

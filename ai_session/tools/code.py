@@ -61,26 +61,26 @@ def subject_of_code(context: Context, arguments: RunPython) -> Subject:
     template = boxes.profile("")
     if template.name == "trusted":
         template = boxes.profile("workspace")
-    place = context.workspaces.place("", context.principal.working_directory, make=False)
+    start = context.workspaces.start_directory("", context.principal.working_directory, make=False)
     profile = replace(
         template,
-        workspace=place.workspace,
+        workspace=start.workspace,
         home=context.workspaces.home,
         file_bytes=min(template.file_bytes, MAX_FILE_BYTES),
     )
-    return Subject(profile=profile, level=boxes.minimum_level, place=place, command=PROGRAM)
+    return Subject(profile=profile, level=boxes.minimum_level, start=start, command=PROGRAM)
 
 
 async def run_python(context: Context, arguments: RunPython) -> ToolResult:
     """Whoever waits may go away at any time: the session is ended all the same, also one that is still being made."""
-    place = context.workspaces.place("", context.principal.working_directory)
+    start = context.workspaces.start_directory("", context.principal.working_directory)
     request = NewSession(  # noqa: S604 - the name of a shell
         name=f"python-{secrets.token_hex(4)}",
         client_env=context.principal.env,
         env={},
         shell="sh",
         backend="pty",
-        working_directory=place.directory,
+        working_directory=start.directory,
         profile=context.subject.profile,
         once=True,
     )

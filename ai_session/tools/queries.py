@@ -145,13 +145,15 @@ async def query_audit(context: Context, arguments: QueryAudit) -> ToolResult:
         raise Denied("the audit log is for a person", suggestion="list_calls tells what was called on one session")
     session = context.sessions.get(arguments.session_id).spec.session_id if arguments.session_id else ""
     offset, segment = _number_and_name(arguments.cursor) if arguments.cursor else (0.0, "")
-    place = (int(segment), int(offset)) if segment.isdigit() else None
-    if arguments.cursor and place is None:
+    position = (int(segment), int(offset)) if segment.isdigit() else None
+    if arguments.cursor and position is None:
         raise _no_cursor()
     folder = context.sessions.audit_directory
     text = json.dumps(arguments.about, ensure_ascii=False)[1:-1].encode(errors="replace")
-    rows, place = await asyncio.to_thread(_records, folder, place, session, arguments.event, text, arguments.count)
-    return _page("records", rows, f"{place[1]}/{place[0]}" if place else "")
+    rows, position = await asyncio.to_thread(
+        _records, folder, position, session, arguments.event, text, arguments.count
+    )
+    return _page("records", rows, f"{position[1]}/{position[0]}" if position else "")
 
 
 def _sessions(context: Context, reference: str) -> list[Session]:
@@ -180,15 +182,15 @@ def _command(context: Context, session: Session, record: CommandRecord) -> dict[
 
 
 def _records(
-    folder: Path, place: tuple[int, int] | None, session: str, event: str, text: bytes, count: int
+    folder: Path, position: tuple[int, int] | None, session: str, event: str, text: bytes, count: int
 ) -> tuple[list[dict[str, Any]], tuple[int, int] | None]:
-    """Records before ``place``, a segment and an offset in it, and the place to go on from, unless that is the end."""
+    """Records before ``position`` (a segment and an offset in it), and the next position, None at the end."""
     found: list[dict[str, Any]] = []
     looked = 0
     for path in reversed(segments(folder)):
         segment, end = number(path), path.stat().st_size
-        if place is not None and segment >= place[0]:
-            end = min(end, place[1]) if segment == place[0] else 0
+        if position is not None and segment >= position[0]:
+            end = min(end, position[1]) if segment == position[0] else 0
         while end > 0:
             lines = _lines_before(path, end)
             if not lines:

@@ -108,11 +108,11 @@ def subject_of_new(context: Context, arguments: CreateSession) -> Subject:
     loosens = PROFILES.index(template.name) > PROFILES.index(boxes.profile("").name)
     if template.name == "trusted":
         home = principal.env.get("HOME", "")
-        place = unboxed(arguments.working_directory, principal.working_directory, home)
-        return Subject(profile=template, place=place, loosens=loosens)
-    place = context.workspaces.place(arguments.working_directory, principal.working_directory)
-    profile = replace(template, workspace=place.workspace, home=context.workspaces.home)
-    return Subject(profile=profile, level=boxes.minimum_level, place=place, loosens=loosens)
+        start = unboxed(arguments.working_directory, principal.working_directory, home)
+        return Subject(profile=template, start=start, loosens=loosens)
+    start = context.workspaces.start_directory(arguments.working_directory, principal.working_directory)
+    profile = replace(template, workspace=start.workspace, home=context.workspaces.home)
+    return Subject(profile=profile, level=boxes.minimum_level, start=start, loosens=loosens)
 
 
 def subject_of_closing(context: Context, arguments: CloseSession) -> Subject:
@@ -133,7 +133,7 @@ async def create_session(context: Context, arguments: CreateSession) -> ToolResu
             f"session {arguments.name!r}, which the call was about, was closed meanwhile",
             suggestion="make the call again to open another",
         )
-    place, profile = context.subject.place, context.subject.profile
+    start, profile = context.subject.start, context.subject.profile
     if profile.name != "trusted" and (names := [name for name in OF_THE_BOX if name in arguments.env]):
         raise InvalidArguments(
             f"env: {' and '.join(names)} of a session in a sandbox cannot be chosen",
@@ -146,7 +146,7 @@ async def create_session(context: Context, arguments: CreateSession) -> ToolResu
             env=arguments.env,
             shell=arguments.shell,
             backend=arguments.backend,
-            working_directory=place.directory if place else "",
+            working_directory=start.directory if start else "",
             rows=arguments.rows,
             cols=arguments.cols,
             profile=context.subject.profile,

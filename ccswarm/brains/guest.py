@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ccswarm.brains.base import Assignment, CallTool, Finish, Step, Think, Thinking, WorkerContext
-from ccswarm.bridge.bridge import ToolBridge, place
+from ccswarm.bridge.bridge import ToolBridge, bridge_directory
 from ccswarm.bridge.requests import Requests
 from ccswarm.config.settings import AgentSettings
 from ccswarm.engines.base import Flow
@@ -30,7 +30,9 @@ class Guest:
         """See Thinking."""
         if self._bridge is None or self._requests is None:
             given = self._assignment
-            self._bridge = ToolBridge(place(self._worker_context.state_directory, flow.id), given.agent, given.tools)
+            self._bridge = ToolBridge(
+                bridge_directory(self._worker_context.state_directory, flow.id), given.agent, given.tools
+            )
             await self._bridge.open()
             await flow.emit({"event": "desk.opened", "at": round(time.time(), 3), "agent": given.agent})
             self._requests = Requests(self._bridge, "")

@@ -66,7 +66,7 @@ class BridgeDirectory:
         return f"{start}.{digest}"
 
 
-def place(state_directory: Path, execution_id: str) -> BridgeDirectory:
+def bridge_directory(state_directory: Path, execution_id: str) -> BridgeDirectory:
     """Made where it is not there yet. Raises ConfigInvalid when a directory cannot be used."""
     name = hashlib.sha256(execution_id.encode()).hexdigest()[:12]
     directory = state_directory / "guests" / name
@@ -136,7 +136,7 @@ class ToolBridge:
 
     def __init__(
         self,
-        place: BridgeDirectory,
+        directory: BridgeDirectory,
         agent: str,
         tools: Sequence[ToolInfo],
         *,
@@ -148,7 +148,7 @@ class ToolBridge:
         self.beat_seconds = beat_seconds
         self.tools = dict(zip(names := shown_names(tools), tools, strict=True))
         self._full = names
-        self._place = place
+        self._directory = directory
         self._requests: dict[str, _Request] = {}
         self._queue: list[_Request] = []
         self._changed = asyncio.Condition()
@@ -164,21 +164,21 @@ class ToolBridge:
         self._start = start
         if self._server:
             return
-        made = self._place.socket.with_suffix(f".{secrets.token_hex(2)}")
+        made = self._directory.socket.with_suffix(f".{secrets.token_hex(2)}")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         listener.bind(str(made))
         made.chmod(0o600)
         keep: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
         self._server = await asyncio.start_unix_server(self._accept, sock=listener, limit=LINE_BYTES, **keep)
-        made.replace(self._place.socket)  # at no moment is there none, which would tell that the task is over
+        made.replace(self._directory.socket)  # at no moment is there none, which would tell that the task is over
 
     async def close(self, *, over: bool) -> None:
         """Nobody is served any more. Only when the task is ``over`` are its programs told, and the socket taken
         away."""
         if over:
-            self._place.socket.unlink(missing_ok=True)
+            self._directory.socket.unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # it is not empty
-                self._place.directory.rmdir()
+                self._directory.directory.rmdir()
             self.dismiss()
         if self._server:
             self._server.close()
@@ -317,7 +317,7 @@ class ToolBridge:
         program = self._program
         role, token = hello.get("role"), str(hello.get("token"))
         start = token.rpartition(".")[0]
-        if start in self._past or not hmac.compare_digest(token.encode(), self._place.token(start).encode()):
+        if start in self._past or not hmac.compare_digest(token.encode(), self._directory.token(start).encode()):
             _tell(writer, {"error": "this token is not of a task that is under way"})
         elif start != self._start:
             pass  # after a crash it takes a moment until the present start is known again: who is of it comes back

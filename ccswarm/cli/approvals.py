@@ -195,7 +195,7 @@ async def _alive(app: App) -> list[str]:
 async def merge(text: str, app: App) -> dict[str, Any]:
     """The question whether the work of RUN.TASK is merged, or of the one TASK of that name in the runs of this project.
     Raises RunNotFound; UsageInvalid, with what else there is to do, where that is not asked."""
-    asked = [(*_place(one), one) for one in await app.swarm.approvals() if one["tool"] == questions.MERGE]
+    asked = [(*_asking_task(one), one) for one in await app.swarm.approvals() if one["tool"] == questions.MERGE]
     here = [(run, task) for run, task, one in asked if "answer" not in one and await _is_here(app, run)]
     named = [run for run, task in here if task == text]
     if len(named) > 1:
@@ -216,7 +216,7 @@ async def merge(text: str, app: App) -> dict[str, Any]:
     raise UsageInvalid(f"{short(run_id)}.{task} does not wait to be merged: {why}", suggestion=then)
 
 
-def _place(question: dict[str, Any]) -> tuple[str, str]:
+def _asking_task(question: dict[str, Any]) -> tuple[str, str]:
     """The run, and the task in it, that asks."""
     number = str(question["task_id"])
     run_id = number.partition(".")[0]

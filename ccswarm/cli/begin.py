@@ -91,7 +91,7 @@ def checked(params: Params, config: Path | None) -> dict[str, Any]:
     asked = Asked.of(params, config)
     loaded, plan = _planned(asked, peek(config), only_look=True)
     problems = plan_problems(plan.settings, None)
-    told: dict[str, Any] = describe(plan.settings) if not problems else {"tasks": [], "stages": []}
+    described: dict[str, Any] = describe(plan.settings) if not problems else {"tasks": [], "stages": []}
     changed = [f"{one.what()}: {one.remedy()}" for one in files.changes(config)]
     named = [Path(asked.file)] if asked.file else []
     changed += [f"{one.what()}: {one.remedy()}" for one in map(files.change_of, named) if one]
@@ -99,7 +99,7 @@ def checked(params: Params, config: Path | None) -> dict[str, Any]:
     return {
         "workspace": workspace,
         "configuration": str(loaded.path or ""),
-        "tasks": [_shown(told["stages"], task) for task in told["tasks"]],
+        "tasks": [_shown(described["stages"], task) for task in described["tasks"]],
         "problems": [*problems, *app.brain_problems(plan.settings), *changed],
         "notes": _first_use(loaded),
         "digest": _digest(plan, workspace),

@@ -113,8 +113,8 @@ def reference(as_json: Json = False) -> None:
         show_text(config.reference())
 
 
-def _text(place: Path | None) -> str | None:
-    return None if place is None else str(place)
+def _text(file: Path | None) -> str | None:
+    return None if file is None else str(file)
 
 
 def _covered(settings: dict[str, Any]) -> dict[str, Any]:
@@ -137,13 +137,13 @@ def _toml(table: Mapping[str, Any], name: str) -> Iterator[str]:
         if key not in inner and value is not None:
             yield f"{_key(key)} = {_value(value)}\n"
     for key, value in inner.items():
-        place = f"{name}.{_key(key)}" if name else _key(key)
+        header = f"{name}.{_key(key)}" if name else _key(key)
         for one in (value,) if _is_table(value) else value:
-            lines = list(_toml(one, place))
+            lines = list(_toml(one, header))
             if not _is_table(value):
-                yield f"\n[[{place}]]\n"
+                yield f"\n[[{header}]]\n"
             elif lines and not lines[0].startswith("\n"):
-                yield f"\n[{place}]\n"
+                yield f"\n[{header}]\n"
             yield from lines
 
 

@@ -72,9 +72,9 @@ class View:
         del rows
         for total in report["totals"]:
             remark(f"{total['entrant']}: {total['passed']} of {total['attempts']} passed{_used(total)}")
-        self.tell_place(report)
+        self.tell_path(report)
 
-    def tell_place(self, report: Mapping[str, Any]) -> None:
+    def tell_path(self, report: Mapping[str, Any]) -> None:
         """Where there is more, and what was left out."""
         left_out: dict[str, list[str]] = {}
         for one in report["left_out"]:
@@ -149,7 +149,7 @@ class Drawn(View):
         shown = [{**total, **_rounded(total), "rate": f"{total['rate']:.0%}"} for total in report["totals"]]
         show_rows(shown, TOTALS)
         say(f"{len(report['results'])} attempts in {time.monotonic() - self._began:.1f} s")
-        self.tell_place(report)
+        self.tell_path(report)
 
     def _picture(self) -> Any:
         from rich.console import Group

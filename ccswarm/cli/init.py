@@ -118,7 +118,9 @@ def _addition(
     types = starters.agents_for(purpose)
     able = [one for one in agents if one.takes_words and not (thinking and one.follows_words)]
     lacking = [kind for kind in types if not any(one.type == kind for one in able)]
-    repository = any((place / ".git").exists() for place in (target.absolute().parent, *target.absolute().parents))
+    repository = any(
+        (directory / ".git").exists() for directory in (target.absolute().parent, *target.absolute().parents)
+    )
     return starters.addition(
         who,
         lacking,
@@ -213,5 +215,5 @@ def _tell(target: Path, steps: list[str], facts: Mapping[str, object], as_json: 
     if missing:
         remark(printable(f"missing: {missing}"))
     notes = {"ccswarm doctor": "   # is everything there that it needs?", "ccswarm run": "      # carry it out"}
-    for place, step in enumerate(steps):
-        say(("next: " if not place else "      ") + step + notes.get(step, ""))
+    for index, step in enumerate(steps):
+        say(("next: " if not index else "      ") + step + notes.get(step, ""))

@@ -14,7 +14,7 @@ from agentwire.cli.client_files import (
     Scope,
     change,
     complete_clients,
-    find_place,
+    find_location,
     show_states,
     show_text,
 )
@@ -56,12 +56,12 @@ def install(
     from agentwire.mcp import clients as mcp_clients
 
     command, args = _launch_line(client, config, workspace)
-    place = find_place(_places(), client, scope, UsageInvalid)
+    location = find_location(_locations(), client, scope, UsageInvalid)
     if show:
-        show_text(mcp_clients.snippet(place, command, args).rstrip("\n") + "\n")
+        show_text(mcp_clients.snippet(location, command, args).rstrip("\n") + "\n")
         return
-    before = mcp_clients.read(place)
-    change(place, before, mcp_clients.with_entry(place, before, command, args), dry_run=dry_run, as_json=as_json)
+    before = mcp_clients.read(location)
+    change(location, before, mcp_clients.with_entry(location, before, command, args), dry_run=dry_run, as_json=as_json)
     if (line := mcp_clients.UNATTENDED.get(client)) and not (dry_run or as_json):
         say(f"To let it start runs with nobody to ask, add to the entry: {line}")
 
@@ -74,9 +74,9 @@ def uninstall(client: ClientName, scope: Scope = "user", dry_run: DryRun = False
     """
     from agentwire.mcp import clients as mcp_clients
 
-    place = find_place(_places(), client, scope, UsageInvalid)
-    before = mcp_clients.read(place)
-    change(place, before, mcp_clients.without_entry(place, before), dry_run=dry_run, as_json=as_json)
+    location = find_location(_locations(), client, scope, UsageInvalid)
+    before = mcp_clients.read(location)
+    change(location, before, mcp_clients.without_entry(location, before), dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
@@ -85,14 +85,14 @@ def status(as_json: Json = False) -> None:
 
     Exit code: 0.
     """
-    show_states(_places(), as_json=as_json)
+    show_states(_locations(), as_json=as_json)
 
 
-def _places() -> list[ConfigLocation]:
+def _locations() -> list[ConfigLocation]:
     from agentwire.mcp import clients as mcp_clients
     from ccswarm.config import config
 
-    return mcp_clients.places("ccswarm", Path.home(), Path.cwd(), config.server_environment())
+    return mcp_clients.locations("ccswarm", Path.home(), Path.cwd(), config.server_environment())
 
 
 def _launch_line(client: str, config: Path | None, workspace: Path | None) -> tuple[str, list[str]]:
@@ -109,7 +109,7 @@ def _launch_line(client: str, config: Path | None, workspace: Path | None) -> tu
     words += ["--config", str(config.absolute())] if config else []
     words += ["--workspace", str(workspace.resolve())] if workspace else []
     # Not where agents leave programs, but where this one lies, which runs already.
-    places = (program_path.environment(files.server_environment())["PATH"], os.path.dirname(sys.executable))
-    if found := shutil.which("ccswarm", path=os.pathsep.join(places)):
+    directories = (program_path.environment(files.server_environment())["PATH"], os.path.dirname(sys.executable))
+    if found := shutil.which("ccswarm", path=os.pathsep.join(directories)):
         return str(Path(found).absolute()), words
     return sys.executable, ["-P", "-m", "ccswarm", *words]

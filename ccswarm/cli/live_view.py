@@ -166,13 +166,13 @@ class LiveView:
             table.add_column(column, no_wrap=True)
         table.add_column("NOW", no_wrap=True, overflow="ellipsis", ratio=1)
         room = max(FEWEST_LINES, self._console.size.height - 8)
-        places = self._board.nested()
-        rows = [self._board.rows[task] for task in places]
+        depths = self._board.nested()
+        rows = [self._board.rows[task] for task in depths]
         if crowded := len(rows) > room:
             rows.sort(key=_urgency)
         for row in rows[:room]:
-            within = above(row.task, places)
-            name = row.task if crowded or not within else "  " * places[row.task] + row.task[len(within) + 1 :]
+            within = above(row.task, depths)
+            name = row.task if crowded or not within else "  " * depths[row.task] + row.task[len(within) + 1 :]
             seconds = (row.ended or time.time()) - row.began if row.began else 0.0
             status = Text(row.shown.replace("_", " "), style=STYLES.get(row.shown, ""))
             agent = row.agent + (f" ({row.attempt})" if row.attempt > 1 else "")

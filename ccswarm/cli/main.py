@@ -274,25 +274,25 @@ def _report_usage(error: Any, as_json: bool) -> int:
         return report(misplaced, as_json=as_json)
     words = sys.argv[1:]
     message: str = error.format_message()
-    place = error.ctx.command_path if getattr(error, "ctx", None) else "ccswarm"
-    problem, suggestion = message[0].lower() + message[1:], f"{place} --help"
+    command_path = error.ctx.command_path if getattr(error, "ctx", None) else "ccswarm"
+    problem, suggestion = message[0].lower() + message[1:], f"{command_path} --help"
     if getattr(error, "option_name", "") in ("--with", "--for"):
         suggestion = f"ccswarm init {error.option_name} … adds agents, and ccswarm run uses them"
     elif better := corrected(error, words, "ccswarm", INSTEAD):
         problem, suggestion = better
     elif found := NO_CHOICE.search(message):
         suggestion = _vendor(found[1]) or suggestion
-    suggestion = _as_task(message, place, words, suggestion) or suggestion
+    suggestion = _as_task(message, command_path, words, suggestion) or suggestion
     return report(UsageInvalid(problem, suggestion=suggestion), as_json=as_json)
 
 
-def _as_task(message: str, place: str, words: list[str], suggestion: str) -> str:
+def _as_task(message: str, command_path: str, words: list[str], suggestion: str) -> str:
     """The command line that begins a run with these words, where they were given without its verb or without quotes."""
     if found := SENTENCE.match(message):
         return shlex.join(("ccswarm", "run", found[1]))
     if any(word.startswith("-") for word in words):
         return ""
-    if place == "ccswarm run" and message.startswith(WORDS_LEFT):
+    if command_path == "ccswarm run" and message.startswith(WORDS_LEFT):
         return shlex.join(("ccswarm", "run", " ".join(words[1:])))
     if len(words) > 2 and (words[0] in INSTEAD or suggestion == "ccswarm --help"):
         line = shlex.join(("ccswarm", "run", " ".join(words)))

@@ -50,13 +50,13 @@ def check(
     settings = loaded.settings
     if not settings.tasks:
         raise PlanInvalid(
-            f"{_place(file, loaded)}: there are no tasks", suggestion="add [[tasks]] with steps, or [[steps]]"
+            f"{_plan_name(file, loaded)}: there are no tasks", suggestion="add [[tasks]] with steps, or [[steps]]"
         )
     asked = None if offline else planning.problems(settings, workspace_of(loaded))
     if wrong := asyncio.run(asked) if asked else plan_problems(settings, None):
-        raise PlanInvalid(f"{_place(file, loaded)}: {'; '.join(wrong)}", suggestion="fix these places")
+        raise PlanInvalid(f"{_plan_name(file, loaded)}: {'; '.join(wrong)}", suggestion="fix these places")
     counts = {"tasks": len(settings.tasks), "steps": sum(len(task.steps) for task in settings.tasks)}
-    facts = {"plan": _place(file, loaded), **counts, "agents": len(settings.agents), "servers_asked": not offline}
+    facts = {"plan": _plan_name(file, loaded), **counts, "agents": len(settings.agents), "servers_asked": not offline}
     if as_json:
         show_json({"valid": True, **facts})
     else:
@@ -109,5 +109,5 @@ def _step(step: dict[str, Any]) -> dict[str, Any]:
     return {"step": step["id"], "tool": step["tool"], "after": step["needs"], "only": only, **agents}
 
 
-def _place(file: Path | None, loaded: Loaded) -> str:
+def _plan_name(file: Path | None, loaded: Loaded) -> str:
     return str(file or loaded.path or "the configuration")

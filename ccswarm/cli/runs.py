@@ -177,17 +177,17 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[dict[s
     return rows
 
 
-def _parts(place: str, one: Any, other: Any) -> list[dict[str, Any]]:
-    if one == other or place.endswith(OWN):
+def _parts(path: str, one: Any, other: Any) -> list[dict[str, Any]]:
+    if one == other or path.endswith(OWN):
         return []
     if isinstance(one, dict) and isinstance(other, dict):
         first, second = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
         names = dict.fromkeys((*first, *second))
-        return [row for name in names for row in _parts(f"{place}.{name}", first.get(name), second.get(name))]
+        return [row for name in names for row in _parts(f"{path}.{name}", first.get(name), second.get(name))]
     if isinstance(one, list) and isinstance(other, list):
         pairs = list(zip_longest(cast("list[Any]", one), cast("list[Any]", other)))
-        return [row for at, pair in enumerate(pairs) for row in _parts(f"{place}[{at}]", *pair)]
-    return [{"what": place, "a": one, "b": other}]
+        return [row for at, pair in enumerate(pairs) for row in _parts(f"{path}[{at}]", *pair)]
+    return [{"what": path, "a": one, "b": other}]
 
 
 def _without_name(facts: dict[str, Any]) -> dict[str, Any]:

@@ -351,7 +351,7 @@ class Clones:
         refuse_nested(self._git, taken, commit, changed, top)
 
 
-def place(root: str, run_id: str) -> str:
+def runs_directory(root: str, run_id: str) -> str:
     """What the clones of a run, or of what was handed on in it, are kept under: an agent may be at work in both."""
     return root if run_id == root else f"{root}-{hashlib.sha256(run_id.encode()).hexdigest()[:12]}"
 

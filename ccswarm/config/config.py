@@ -78,7 +78,7 @@ EXAMPLES: dict[object, object] = {str: "NAME", int: 0, float: 1.0}
 AnySection = TypeVar("AnySection", bound=Section)
 AnyRead = TypeVar("AnyRead")
 _Table = dict[str, Any]
-_Place = tuple[str | int, ...]
+_KeyPath = tuple[str | int, ...]
 
 
 Confirm = Callable[[Change], bool]
@@ -495,17 +495,17 @@ def _not_valid(data: _Table, model: type[Section]) -> Iterator[str]:
     try:
         model.model_validate(data)
     except ValidationError as error:
-        places: dict[_Place, list[str]] = {}
+        messages_at: dict[_KeyPath, list[str]] = {}
         for problem in error.errors(include_url=False):
-            place = _within(data, problem["loc"], problem["type"])
-            places.setdefault(place, []).append(_message(problem["type"], problem["msg"], place, model))
-        for place, messages in places.items():
-            yield f"{_written(data, place)} {' or '.join(messages)}"
+            path = _within(data, problem["loc"], problem["type"])
+            messages_at.setdefault(path, []).append(_message(problem["type"], problem["msg"], path, model))
+        for path, messages in messages_at.items():
+            yield f"{_written(data, path)} {' or '.join(messages)}"
 
 
-def _within(data: Any, loc: _Place, kind: str) -> _Place:
+def _within(data: Any, loc: _KeyPath, kind: str) -> _KeyPath:
     """``loc`` without the names of the alternatives that pydantic tried."""
-    node, place = data, list[str | int]()
+    node, path = data, list[str | int]()
     for count, part in enumerate(loc, 1):
         if isinstance(node, Mapping) and part in node:
             node = cast("Mapping[Any, Any]", node)[part]
@@ -513,41 +513,41 @@ def _within(data: Any, loc: _Place, kind: str) -> _Place:
             node = cast("list[Any]", node)[part]
         elif kind != "missing" or count < len(loc):
             continue
-        place.append(part)
-    return tuple(place)
+        path.append(part)
+    return tuple(path)
 
 
-def _message(kind: str, message: str, place: _Place, whole: type[Section]) -> str:
-    if kind == "string_pattern_mismatch" and place[-1] == "brain":
+def _message(kind: str, message: str, path: _KeyPath, whole: type[Section]) -> str:
+    if kind == "string_pattern_mismatch" and path[-1] == "brain":
         return 'should be playbook, llm or cli: a model is named in its settings = { model = "MAKER:NAME" }'
     if kind in MESSAGES:
         return MESSAGES[kind]
     if kind == "extra_forbidden":
-        model = _model(place[:-1], whole)
-        if model is AgentSettings and place[-1] in OF_BRAINS:
-            return f"is not known: it belongs in the agent's settings = {{ {place[-1]} = … }}"
-        if place == ("mcpServers",):
+        model = _model(path[:-1], whole)
+        if model is AgentSettings and path[-1] in OF_BRAINS:
+            return f"is not known: it belongs in the agent's settings = {{ {path[-1]} = … }}"
+        if path == ("mcpServers",):
             return "is not known: a server is a table [[mcp.servers]] with its name and its command"
-        near = difflib.get_close_matches(str(place[-1]), list(model.model_fields), n=1) if model else []
+        near = difflib.get_close_matches(str(path[-1]), list(model.model_fields), n=1) if model else []
         return "is not known" + (f" (did you mean {near[0]}?)" if near else "")
     return message.removeprefix("Input ")
 
 
-def _model(place: _Place, whole: type[Section]) -> type[Section] | None:
+def _model(path: _KeyPath, whole: type[Section]) -> type[Section] | None:
     """The section that the whole has at that place."""
     model: type[Section] | None = whole
-    for part in place:
+    for part in path:
         if isinstance(part, str):
             field = model.model_fields.get(part) if model else None
             model = section_of(field.annotation) if field else None
     return model
 
 
-def _written(data: Any, place: _Place) -> str:
+def _written(data: Any, path: _KeyPath) -> str:
     """``[tasks.count.steps.lines] tool``: the tables by name, then the key."""
     parts: list[str] = []
     node = data
-    for part in place:
+    for part in path:
         known = isinstance(node, (Mapping, list)) and (isinstance(part, int) or part in node)
         node = cast("Any", node)[part] if known else None
         if isinstance(part, int):
@@ -575,13 +575,13 @@ def _twice(data: _Table) -> Iterator[str]:
         ("steps", "steps", _items(data.get("steps"))),
     ]
     lists += [(f"tasks.{_name(task, 'tasks')}.steps", "steps", _items(task.get("steps"))) for task in tasks]
-    for place, kind, items in lists:
+    for table, kind, items in lists:
         names = [_name(item, kind) for item in items] + [str(item.get("save_as", "")) for item in items]
         if kind == "agents" and "orchestrator" in names:
             yield "[agents] orchestrator is the name of who runs the gates"
         for name, count in Counter(filter(None, names)).items():
             if count > 1:
-                yield f"[{place}] {NAMED[kind]} {name} is there {count} times"
+                yield f"[{table}] {NAMED[kind]} {name} is there {count} times"
 
 
 def _not_startable(data: _Table) -> Iterator[str]:
@@ -590,18 +590,18 @@ def _not_startable(data: _Table) -> Iterator[str]:
         if server.get("name") == "swarm":
             yield "[mcp.servers.swarm] name is that of every swarm's own server"
         command, url = str(server.get("command", "")), str(server.get("url", ""))
-        place = f"[mcp.servers.{_name(server, 'servers') or '#?'}]"
+        table = f"[mcp.servers.{_name(server, 'servers') or '#?'}]"
         try:
             words = shlex.split(command)
         except ValueError as error:
-            yield f"{place} command cannot be split: {error}"
+            yield f"{table} command cannot be split: {error}"
             continue
         if bool(words) == bool(url):
-            yield f"{place} needs either a command or a url"
+            yield f"{table} needs either a command or a url"
         elif url:
-            yield from (f"{place} {problem}" for problem in endpoint_problems(server))
+            yield from (f"{table} {problem}" for problem in endpoint_problems(server))
         elif server.get("protocol", "mcp") != "mcp":
-            yield f"{place} protocol {server['protocol']} is spoken at a url"
+            yield f"{table} protocol {server['protocol']} is spoken at a url"
 
 
 def _table(value: object) -> _Table:

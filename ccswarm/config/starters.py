@@ -163,10 +163,10 @@ def addition(
 
 
 def _agent(name: str, kind: str, who: With, environ: Mapping[str, str], *, clone: bool) -> str:
-    place = 'workspace = "clone"  # a clone of the repository for each attempt\n' if clone and who != "none" else ""
+    workspace = 'workspace = "clone"  # a clone of the repository for each attempt\n' if clone and who != "none" else ""
     grants = json.dumps([f"{SHELL}.*"] if who != "none" else GRANTS)
     return (
-        f'[[agents]]\nname = "{name}"\ntype = "{kind}"\n{_brain(who, environ)}grants = {grants}\n{place}'
+        f'[[agents]]\nname = "{name}"\ntype = "{kind}"\n{_brain(who, environ)}grants = {grants}\n{workspace}'
         f"budget = {BUDGETS[who]}\n"
     )
 

@@ -118,7 +118,7 @@ class Evaluation:
         self._tell = tell
         self._keep = keep
 
-    def _places(self, count: int) -> list[WorkDirectory]:
+    def _workdirs(self, count: int) -> list[WorkDirectory]:
         return [WorkDirectory(self._root / str(number), self._environ) for number in range(1, count + 1)]
 
     async def carry_out(self, tries: Sequence[Try], at_once: int) -> None:
@@ -126,11 +126,11 @@ class Evaluation:
         impossible, ServerUnavailable, EngineUnavailable."""
         state = self._root / "state"
         state.mkdir(mode=0o700)
-        places = await asyncio.to_thread(self._places, min(at_once, len(tries)))
+        workdirs = await asyncio.to_thread(self._workdirs, min(at_once, len(tries)))
         waiting = deque(tries)
         async with working(self._settings, state, self._environ) as app:
-            await self._look(app, tries, str(places[0].directory))
-            workers = [asyncio.create_task(self._work(app, place, waiting)) for place in places]
+            await self._look(app, tries, str(workdirs[0].directory))
+            workers = [asyncio.create_task(self._work(app, workdir, waiting)) for workdir in workdirs]
             try:
                 await asyncio.gather(*workers)
             finally:
@@ -154,13 +154,13 @@ class Evaluation:
         if problems:
             raise PlanInvalid("; ".join(dict.fromkeys(problems)), suggestion="fix the suite")
 
-    async def _work(self, app: App, place: WorkDirectory, waiting: deque[Try]) -> None:
-        async with app.swarm.staying(str(place.directory)):
-            await self._one_by_one(app, place, waiting)
+    async def _work(self, app: App, workdir: WorkDirectory, waiting: deque[Try]) -> None:
+        async with app.swarm.staying(str(workdir.directory)):
+            await self._one_by_one(app, workdir, waiting)
 
-    async def _one_by_one(self, app: App, place: WorkDirectory, waiting: deque[Try]) -> None:
+    async def _one_by_one(self, app: App, workdir: WorkDirectory, waiting: deque[Try]) -> None:
         assert app.task_worker
-        directory, calls = str(place.directory), MOST_CALLS
+        directory, calls = str(workdir.directory), MOST_CALLS
         while waiting:
             if calls >= MOST_CALLS:
                 await app.task_worker.release(directory)
@@ -169,35 +169,35 @@ class Evaluation:
                 calls = 0
             one = waiting.popleft()
             self._tell("case.started", one.facts)
-            result = await self._try(app, place, one)
+            result = await self._try(app, workdir, one)
             self.results.append(result)
             calls += result.calls + OWN_CALLS
             self._tell("case.ended", {**one.facts, "result": result})
 
-    async def _try(self, app: App, place: WorkDirectory, one: Try) -> Result:
+    async def _try(self, app: App, workdir: WorkDirectory, one: Try) -> Result:
         facts: dict[str, Any] = {**one.facts, "expected": one.entrant.expected}
         try:
-            await asyncio.to_thread(place.fill, one.case, self._suite_directory)
+            await asyncio.to_thread(workdir.fill, one.case, self._suite_directory)
         except WorkspaceUnusable as error:
             return Result(**facts, passed=False, why=f"setup: {error.message}")
-        directory = str(place.directory)
+        directory = str(workdir.directory)
         if one.entrant.does != "nothing":
             facts |= _worked(await self._run(app, self._plan(one), directory, one.case.timeout_seconds), one.case.id)
             await self._end_sessions(app, directory)
-        held = await self._held(app, place, one.case)
+        held = await self._held(app, workdir, one.case)
         if self._keep:
             facts["kept"] = str(self._root / "kept" / one.entrant.name / f"{one.case.id}-{one.attempt}")
-            await asyncio.to_thread(place.keep, Path(facts["kept"]))
-        await asyncio.to_thread(place.clear)
+            await asyncio.to_thread(workdir.keep, Path(facts["kept"]))
+        await asyncio.to_thread(workdir.clear)
         return Result(**facts, passed=not held, why=held)
 
-    async def _held(self, app: App, place: WorkDirectory, case: Case) -> str:
+    async def _held(self, app: App, workdir: WorkDirectory, case: Case) -> str:
         """``""`` where all gates hold, else what the first said that does not."""
         try:
-            await asyncio.to_thread(place.put, case.gate_files)
+            await asyncio.to_thread(workdir.put, case.gate_files)
         except (OSError, WorkspaceUnusable) as error:
             return f"the files of the gates cannot be put in place: {error}"
-        directory, seconds = str(place.directory), case.gate_seconds * len(case.gates)
+        directory, seconds = str(workdir.directory), case.gate_seconds * len(case.gates)
         task = _task(await self._run(app, self._gates(case), directory, seconds), case.id)
         await self._end_sessions(app, directory)
         return "" if task["status"] == RunStatus.SUCCEEDED else task["summary"] or "the gates were not run"

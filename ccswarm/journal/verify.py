@@ -44,11 +44,11 @@ class Findings:
         """Whether nothing is wrong."""
         return not self.broken
 
-    def add(self, place: str, what: str) -> None:
+    def add(self, location: str, what: str) -> None:
         """One more problem."""
         self.broken += 1
         if len(self.problems) < MOST_PROBLEMS:
-            self.problems.append(Problem(place, what))
+            self.problems.append(Problem(location, what))
 
 
 @dataclass(slots=True)
@@ -118,22 +118,22 @@ class _File:
             report.add(self._path.name, f"it ends with record {head[0]}, and had {self._noted[0]}: its end was cut off")
 
     def _record(self, count: int, link: Link) -> None:
-        record, place = link.record, f"{self._path.name}:{count}"
-        self._between(place, link)
+        record, location = link.record, f"{self._path.name}:{count}"
+        self._between(location, link)
         seq, prev = self._next
         if record.seq != seq or prev not in (None, link.prev):
             missing = record.seq - seq
             why = f"{missing} missing" if missing > 0 else "records were changed, added, moved or removed here"
-            self._report.add(place, f"record {record.seq} does not follow record {seq - 1}: {why}")
+            self._report.add(location, f"record {record.seq} does not follow record {seq - 1}: {why}")
         if record.worker != self._worker:
-            self._report.add(place, f"it is a record of worker {record.worker}")
+            self._report.add(location, f"it is a record of worker {record.worker}")
         if self._noted and self._noted[0] == record.seq and self._noted[1] != link.digest:
-            self._report.add(place, f"record {record.seq} is not the one that was noted: the file was rebuilt")
+            self._report.add(location, f"record {record.seq} is not the one that was noted: the file was rebuilt")
         self._next, self._event = (record.seq + 1, link.digest), record.event
         self._report.heads[self._worker] = (record.seq, link.digest)
         self._report.records += 1
 
-    def _between(self, place: str, link: Link) -> None:
+    def _between(self, location: str, link: Link) -> None:
         """Judge what lies between the last record and this one: only this one's word makes it what a crash left."""
         recovery = link.record.facts if link.record.event == RECOVER else None
         left = self._left.removesuffix(b"\n")
@@ -142,9 +142,9 @@ class _File:
             if same and self._torn():
                 self._report.recoveries += 1
             else:
-                self._report.add(place, "it reports torn bytes that are not there")
+                self._report.add(location, "it reports torn bytes that are not there")
         elif self._left:
-            self._report.add(place, "what is before it is not what was written: it was changed")
+            self._report.add(location, "what is before it is not what was written: it was changed")
             self._next = (self._next[0] + self._left.count(b"\n"), None)
         self._left = b""
 

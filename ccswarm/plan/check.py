@@ -17,7 +17,7 @@ from ccswarm.plan.steps import circles, needs_of, problems, unknown
 OWN_SERVER = "swarm"
 """Every swarm has it: messages between its agents. It stands in no configuration."""
 
-PLACE = re.compile(r"((?:(?:task|step|gate|review) [\w.-]+: |review: )+|agent [\w-]+: |\[[^\]]*\] (?!is for )\S+ )")
+LOCATION = re.compile(r"((?:(?:task|step|gate|review) [\w.-]+: |review: )+|agent [\w-]+: |\[[^\]]*\] (?!is for )\S+ )")
 
 
 def plan_problems(settings: Settings, tools: Mapping[str, ToolInfo] | None) -> list[str]:
@@ -55,9 +55,9 @@ def grant_problems(settings: Settings, tools: Mapping[str, ToolInfo]) -> list[st
 
 def placed(problem: str) -> tuple[str, str]:
     """The place that a problem begins with, ``""`` where it names none, and the rest."""
-    found = PLACE.match(problem)
-    place = found[0] if found else ""
-    return place.strip().removesuffix(":"), problem[len(place) :]
+    found = LOCATION.match(problem)
+    location = found[0] if found else ""
+    return location.strip().removesuffix(":"), problem[len(location) :]
 
 
 def able(settings: Settings, task: TaskSettings) -> list[AgentSettings]:
@@ -83,12 +83,12 @@ def describe(settings: Settings) -> dict[str, Any]:
     ]
     if wrong := wrong or circles({task.id: task.needs for task in settings.tasks}):
         raise PlanInvalid("; ".join(wrong), suggestion="fix the needs of these tasks")
-    places = {name: (PRIORITIES.index(task.priority), place) for place, (name, task) in enumerate(tasks.items())}
+    ranks = {name: (PRIORITIES.index(task.priority), index) for index, (name, task) in enumerate(tasks.items())}
     sorter = TopologicalSorter({task.id: task.needs for task in settings.tasks})
     sorter.prepare()
     stages: list[list[str]] = []
     while sorter.is_active():
-        stages.append(sorted(sorter.get_ready(), key=places.__getitem__))
+        stages.append(sorted(sorter.get_ready(), key=ranks.__getitem__))
         sorter.done(*stages[-1])
     return {
         "swarm": settings.swarm.name,

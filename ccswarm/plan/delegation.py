@@ -85,10 +85,10 @@ def _task(given: DelegatedTask) -> TaskSettings:
 
 
 def _describe(problem: Any) -> str:
-    place = ".".join(map(str, problem["loc"]))
+    path = ".".join(map(str, problem["loc"]))
     if problem["type"] == "extra_forbidden":
-        return f"{place} may not be set by a delegation"
-    return f"{place}: {problem['msg']}"
+        return f"{path} may not be set by a delegation"
+    return f"{path}: {problem['msg']}"
 
 
 def _object(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:

@@ -33,9 +33,9 @@ def planned(
     agreed to that. Raises PlanInvalid, UsageInvalid, ConfigInvalid, ConfigChanged."""
     if what is None:
         if not loaded.settings.tasks:
-            place = loaded.path or "there is no configuration, and so"
+            source = loaded.path or "there is no configuration, and so"
             raise PlanInvalid(
-                f"{place}: there are no tasks", suggestion='ccswarm init, or ccswarm run "list the files"'
+                f"{source}: there are no tasks", suggestion='ccswarm init, or ccswarm run "list the files"'
             )
         return loaded
     if not what.strip():

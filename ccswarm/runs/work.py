@@ -79,13 +79,13 @@ async def _last(store: Store, execution: str) -> Mapping[str, Any]:
 def difference(work: Work, run_id: str, looker: Looker) -> Difference | None:
     """What of the files is another one since its attempt began; None where it has no clone. Raises WorkRefused,
     WorkspaceUnusable."""
-    from ccswarm.clones.collect import place
+    from ccswarm.clones.collect import runs_directory
 
     if work.commit:
         return looker.difference(work.base, work.commit)
     within, _, own = work.execution.rpartition(".")
     name, _, attempt = own.partition("~")
-    return looker.under_way(place(run_id, within), f"{name}.{attempt or 1}")
+    return looker.under_way(runs_directory(run_id, within), f"{name}.{attempt or 1}")
 
 
 def compared(run_id: str, repository: str, found: Sequence[Work]) -> list[tuple[Work, Difference | SwarmError]]:

@@ -50,7 +50,7 @@ class Scheduler:
         self._wanted: dict[str, _Wanted] = {
             task.id: (task.agent or "", task.type or "", task.capabilities) for task in tasks
         }
-        self._rank = {task.id: (PRIORITIES.index(task.priority), place) for place, task in enumerate(tasks)}
+        self._rank = {task.id: (PRIORITIES.index(task.priority), index) for index, task in enumerate(tasks)}
         self._missing = {task.id: len(set(task.needs)) for task in tasks}
         self._needed_by: dict[str, list[str]] = {}
         for task in tasks:

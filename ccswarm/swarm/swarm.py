@@ -60,7 +60,7 @@ class Swarm:
         self._telemetry = telemetry or Telemetry()
         self._task_worker = task_worker
         self._leaving: set[asyncio.Task[None]] = set()
-        self._places = DirectoryLeases(engine, task_worker.release if task_worker else None)
+        self._leases = DirectoryLeases(engine, task_worker.release if task_worker else None)
         engine.define(RUN, self._run, queue=RUNS)
         engine.define(TASK, self._task)
         engine.define(PART, self._task, queue=RUNS)
@@ -230,7 +230,7 @@ class Swarm:
 
     def staying(self, directory: str) -> AbstractAsyncContextManager[None]:
         """Meanwhile the servers that were started for a directory go on, whatever run ends there."""
-        return self._places.task(directory, STAYING)
+        return self._leases.task(directory, STAYING)
 
     async def _run(self, flow: Flow, payload: Json) -> Json:
         if why := _of_another_version(payload):
@@ -239,7 +239,7 @@ class Swarm:
         root, whole = payload.get("root", flow.id), "root" not in payload
         if not whole:
             payload = {**payload, "plan": {**payload["plan"], **await _team(flow, payload)}}
-        async with self._places.run(root, whole=whole):
+        async with self._leases.run(root, whole=whole):
             result = await self._traced(flow.id, root, RunFlow(flow, payload).carry_out())
         if whole and self._tidy:
             self._afterwards(self._tidied(self._tidy, flow.id))
@@ -252,7 +252,7 @@ class Swarm:
         if why := _of_another_version(payload):
             return why
         root, payload = payload["root"], {**payload, **await _team(flow, payload)}
-        async with self._places.task(payload["workspace"], root):
+        async with self._leases.task(payload["workspace"], root):
             task = TaskFlow(flow, payload, self._task_worker, self._telemetry, self._remembered)
             try:
                 return await self._traced(flow.id, root, task.carry_out())

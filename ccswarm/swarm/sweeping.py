@@ -62,15 +62,15 @@ def where_opened(plan: Settings) -> list[str]:
 
 
 async def sweep(
-    over: Over, task_worker: TaskWorker, servers: Iterable[str], place: Path | str, files: Sequence[str] = ()
+    over: Over, task_worker: TaskWorker, servers: Iterable[str], directory: Path | str, files: Sequence[str] = ()
 ) -> tuple[int, list[str]]:
     """End the terminals of runs that are over; how many there were, and what kept others from being found or ended.
-    ``place`` is where these servers, ours and those of ``files``, are started."""
+    ``directory`` is where these servers, ours and those of ``files``, are started."""
     ended, problems = 0, list[str]()
     for server in servers:
         try:
             cleaner = AgentSettings(name=CLEANER, grants=tools_for_ending(server))
-            call = await task_worker.call({CLEANER: cleaner}, str(place), None, files)
+            call = await task_worker.call({CLEANER: cleaner}, str(directory), None, files)
             found, problem = await Terminals(call, server, everybodys=True).end_those_of(over)
             ended += found if not problem else 0
         except SwarmError as error:

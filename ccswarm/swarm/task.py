@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from ccswarm.brains.base import Assignment, Brain, Settled, WorkerContext
 from ccswarm.clones.clones import Clone, Workspaces
-from ccswarm.clones.collect import place
+from ccswarm.clones.collect import runs_directory
 from ccswarm.config import plugins
 from ccswarm.config.settings import AgentSettings, Budget, SwarmSettings, TaskSettings
 from ccswarm.engines.base import Flow
@@ -469,7 +469,7 @@ class TaskFlow:
                 await shown_tree(self._flow, workspaces, shown, "review" + self._flow.id.rpartition(".review")[2])
             )
         name = f"{self._task.id}.{self._payload['attempt']}"
-        where, merged = place(self._root, self._run_id), dict[str, str](self._payload.get("merged", {}))
+        where, merged = runs_directory(self._root, self._run_id), dict[str, str](self._payload.get("merged", {}))
         clone = await first_tree(self._flow, workspaces, where, name, merged, merges=self._swarm.merge != "branch")
         return self._tree_in(clone)
 

@@ -98,7 +98,7 @@ class LiveTelemetry(Telemetry):
 
     @contextmanager
     def call(self, request: CallRequest, sent: Sent) -> Generator[Mapping[str, str]]:
-        parent = self._place(request.run_id, request.task_id)
+        parent = self._parent(request.run_id, request.task_id)
         span = self._tracer.start_span(f"tools/call {self._name(request.tool)}", parent, SpanKind.CLIENT)
         inside = set_span_in_context(span, parent)
         carried: dict[str, str] = {}
@@ -116,7 +116,7 @@ class LiveTelemetry(Telemetry):
 
     def thought(self, request: CallRequest, function: Function) -> Function:
         async def traced(key: str) -> Any:
-            parent = self._place(request.run_id, request.task_id)
+            parent = self._parent(request.run_id, request.task_id)
             about = {"gen_ai.agent.name": self._name(request.agent), "ccswarm.run.id": request.run_id}
             with self._tracer.start_as_current_span(
                 "think", parent, attributes=about, record_exception=False, set_status_on_exception=False
@@ -160,7 +160,7 @@ class LiveTelemetry(Telemetry):
     async def close(self) -> None:
         await self._providers.close()
 
-    def _place(self, root: str, execution_id: str) -> Context:
+    def _parent(self, root: str, execution_id: str) -> Context:
         """Within a run or task, which may be told later or by another process; outside of all, an empty context."""
         if not root:
             return Context()
@@ -198,7 +198,7 @@ class LiveTelemetry(Telemetry):
         }
         token = _known.set((trace_id_of(root), span_id_of(found.id)))
         try:
-            parent = self._place(root, found.parent) if found.parent else Context()
+            parent = self._parent(root, found.parent) if found.parent else Context()
             span = self._tracer.start_span(name, parent, start_time=int(found.created_at * 1e9))
         finally:
             _known.reset(token)

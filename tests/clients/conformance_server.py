@@ -20,7 +20,7 @@ from ai_session.config.settings import HttpSettings
 from ai_session.daemon.host import HELLO_BYTES, listen, parse_hello
 from ai_session.http.app import application
 from ai_session.http.connections import ConnectionLimiter
-from ai_session.http.server import HttpServer, find_place
+from ai_session.http.server import HttpServer, bind
 from ai_session.models import Principal
 from ai_session.servers.base import Connection
 from ai_session.servers.mcp.plugin import McpServer
@@ -92,7 +92,7 @@ async def stdio() -> None:
 
 async def http() -> None:
     settings = HttpSettings(port=0)
-    place = find_place(settings, authenticated=False)
+    place = bind(settings, authenticated=False)
     app = application(settings, place.host, place.base_url, NoGate(), None, registry=make_server())
     front = HttpServer(app, place, ConnectionLimiter(settings.max_connections))
     serving = asyncio.create_task(front.serve())

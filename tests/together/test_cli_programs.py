@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ccswarm.bridge.bridge import place
+from ccswarm.bridge.bridge import bridge_directory
 from ccswarm.engines.base import Execution
 from ccswarm.models import RunStatus
 from tests.bounds import BOUND_SECONDS
@@ -74,7 +74,7 @@ async def test_two_programs_work_with_what_each_is_granted(house: House) -> None
     assert (report.problems, report.open) == ([], [])
     log = (house.home / "workers.log").read_text()
     assert "Traceback" not in log, log
-    token = place(house.state, f"{run_id}.ada").token("1").encode()
+    token = bridge_directory(house.state, f"{run_id}.ada").token("1").encode()
     files = [path for path in house.home.rglob("*") if path.is_file() and path.name != "desk"]
     assert len(files) > 5
     assert [path for path in files if token in path.read_bytes()] == []

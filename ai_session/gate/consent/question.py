@@ -46,9 +46,9 @@ def ask_about(
     who = printable(principal.client or principal.kind)
     if principal.subject:
         who = f"{printable(principal.subject)} by {who}"
-    place = printable(name or session)
+    shown_session = printable(name or session)
     at = f" ({printable(where)})" if where else ""
-    lines = [f"{who} wants {tool}{f' in session {place}' if place else ''}{at}:"]
+    lines = [f"{who} wants {tool}{f' in session {shown_session}' if shown_session else ''}{at}:"]
     lines += [f"    {line}" for line in printable(about, lines=True).split("\n")] if about else []
     lines += [printable(reason), f'"The same" means {_same(tool, rule, detail, folder)}.']
     if prefix:

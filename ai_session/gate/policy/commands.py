@@ -266,9 +266,9 @@ def _starts(head: str, words: Words) -> Iterator[int]:
     if (head in STARTERS and not asks) or LOADER.match(head):
         yield from range(1, min(len(words), MAX_SUFFIXES))
     for marks in BEHIND.get(head, ()):
-        places = [words.index(mark) if mark in words else -1 for mark in marks]
-        if -1 not in places:
-            yield from range(max(places) + 1, min(len(words), MAX_SUFFIXES))
+        indices = [words.index(mark) if mark in words else -1 for mark in marks]
+        if -1 not in indices:
+            yield from range(max(indices) + 1, min(len(words), MAX_SUFFIXES))
 
 
 def _reads_input(words: Words) -> bool:

@@ -103,34 +103,34 @@ class Fetcher:
     async def _read(
         self, client: httpx2.AsyncClient, request: httpx2.Request, auth: tuple[str, str] | None = None
     ) -> Any:
-        place = request.headers.get("Host", request.url.host)
+        host = request.headers.get("Host", request.url.host)
         try:
             async with asyncio.timeout(self._seconds):
                 answer = await client.send(request, stream=True, auth=auth)
                 try:
-                    body = await _body(answer, place)
+                    body = await _body(answer, host)
                 finally:
                     await answer.aclose()
         except TimeoutError:
-            raise Unreachable(f"{place} took longer than {self._seconds:g} s") from None
+            raise Unreachable(f"{host} took longer than {self._seconds:g} s") from None
         except httpx2.TimeoutException:
-            raise Unreachable(f"{place} took longer than {self._seconds:g} s") from None
+            raise Unreachable(f"{host} took longer than {self._seconds:g} s") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            raise Unreachable(f"{place} cannot be reached ({type(error).__name__})") from None
+            raise Unreachable(f"{host} cannot be reached ({type(error).__name__})") from None
         try:
             return json.loads(body)
         except (ValueError, RecursionError):
-            raise Unreachable(f"{place} did not answer with JSON") from None
+            raise Unreachable(f"{host} did not answer with JSON") from None
 
 
-async def _body(answer: httpx2.Response, place: str) -> bytes:
+async def _body(answer: httpx2.Response, host: str) -> bytes:
     if answer.status_code != 200:
-        raise Unreachable(f"{place} answered {answer.status_code}")
+        raise Unreachable(f"{host} answered {answer.status_code}")
     body = bytearray()
     async for chunk in answer.aiter_raw():
         body += chunk
         if len(body) > MAX_BYTES:
-            raise Unreachable(f"{place} sent more than {MAX_BYTES >> 10} KiB")
+            raise Unreachable(f"{host} sent more than {MAX_BYTES >> 10} KiB")
     return bytes(body)
 
 

@@ -127,8 +127,8 @@ class GitSettings:
     def _program(self) -> str:
         """git; never one that lies in the workspace."""
         # shutil, which has a function for this, takes 5 ms to import.
-        places = (os.path.join(place, "git") for place in outside_path().split(os.pathsep))
-        found = next((place for place in places if os.path.isfile(place) and os.access(place, os.X_OK)), "")
+        programs = (os.path.join(directory, "git") for directory in outside_path().split(os.pathsep))
+        found = next((program for program in programs if os.path.isfile(program) and os.access(program, os.X_OK)), "")
         return "" if not found or _below(os.path.realpath(found), self._root) else found
 
     def _entries(self, program: str, git: str, home: str, until: float) -> tuple[Entry, ...] | None:

@@ -53,16 +53,22 @@ class Placeholders:
             for entry in [one for one, (of, _) in ledger.items() if one != self._entry(box) and not of.is_dir()]:
                 self._settle(entry)
                 del ledger[entry]
-            held = {place.path: place for _, places in ledger.values() for place in places}
+            held = {placeholder.path: placeholder for _, made in ledger.values() for placeholder in made}
             others = [held[path] for path in existing if path in held]
             # On record before it is made: whoever is killed in between leaves nothing that nobody takes away.
-            intended = [place for place in wanted if place.path in held or not os.path.lexists(place.path)]
+            intended = [
+                placeholder
+                for placeholder in wanted
+                if placeholder.path in held or not os.path.lexists(placeholder.path)
+            ]
             if intended or others:
-                self._enter(box, [*intended, *others], durable=any(place.path not in held for place in intended))
-            account = [place for place in intended if _make(place) or place.path in held]
+                self._enter(
+                    box, [*intended, *others], durable=any(placeholder.path not in held for placeholder in intended)
+                )
+            account = [placeholder for placeholder in intended if _make(placeholder) or placeholder.path in held]
             if account != intended:
                 self._enter(box, [*account, *others])
-            return tuple(place.path for place in wanted if os.path.lexists(place.path))
+            return tuple(placeholder.path for placeholder in wanted if os.path.lexists(placeholder.path))
 
     def sweep(self) -> None:
         """Takes away what boxes put there whose directories are gone, or whose process ended without a word."""
@@ -74,7 +80,7 @@ class Placeholders:
     def held(self) -> list[str]:
         """Paths of all that is there for a box."""
         with self._locked():
-            return [place.path for _, places in self._entries().values() for place in places]
+            return [one.path for _, made in self._entries().values() for one in made]
 
     def introduce(self, root: str) -> bool:
         """Whether this is the first time that something is put into this workspace; from now on it is not."""
@@ -96,13 +102,13 @@ class Placeholders:
             with self._locked():
                 self._settle(entry)
 
-    def _enter(self, box: Path, places: Sequence[Placeholder], *, durable: bool = False) -> None:
+    def _enter(self, box: Path, placeholders: Sequence[Placeholder], *, durable: bool = False) -> None:
         """Records what is there for ``box``, or is about to be; ``durable``: also when the power fails."""
         entry = self._entry(box)
-        if not places:
+        if not placeholders:
             entry.unlink(missing_ok=True)
             return
-        made = [[one.path, None if one.content is None else one.content.decode(), one.ignored] for one in places]
+        made = [[one.path, None if one.content is None else one.content.decode(), one.ignored] for one in placeholders]
         new = entry.with_suffix(".new")
         with open(new, "w") as file:
             json.dump({"box": str(box), "made": made}, file)
@@ -113,12 +119,12 @@ class Placeholders:
 
     def _settle(self, entry: Path) -> None:
         entries = self._entries()
-        _, places = entries.pop(entry, NOTHING)
+        _, made = entries.pop(entry, NOTHING)
         entry.unlink(missing_ok=True)
-        others = {place.path for _, held in entries.values() for place in held}
-        for place in reversed(places):
-            if place.path not in others:
-                _remove(place)
+        others = {one.path for _, held in entries.values() for one in held}
+        for placeholder in reversed(made):
+            if placeholder.path not in others:
+                _remove(placeholder)
 
     def _entries(self) -> dict[Path, Entry]:
         """All of them. A file that is as it was is not read again: each box that begins or ends asks for all."""
@@ -147,15 +153,15 @@ class Placeholders:
             yield
 
 
-def _make(place: Placeholder) -> bool:
+def _make(placeholder: Placeholder) -> bool:
     """Whether it was absent and is there now."""
     try:
-        with _around(place.path) as (folder, name):
-            if place.content is not None:
-                _write(folder, name, place.content)
+        with _around(placeholder.path) as (folder, name):
+            if placeholder.content is not None:
+                _write(folder, name, placeholder.content)
             else:
                 os.mkdir(name, dir_fd=folder)
-                if place.ignored:
+                if placeholder.ignored:
                     _ignore(folder, name)
     except FileExistsError:
         return False
@@ -176,14 +182,14 @@ def _ignore(folder: int, name: str) -> None:
             os.close(inner)
 
 
-def _remove(place: Placeholder) -> None:
+def _remove(placeholder: Placeholder) -> None:
     """Where it is still as it was made. Its ``.gitignore`` goes also from a directory that somebody put something of
     theirs into, which git then sees."""
-    with suppress(OSError), _around(place.path) as (folder, name):
-        if place.content is not None:
-            _remove_file(folder, name, place.content)
+    with suppress(OSError), _around(placeholder.path) as (folder, name):
+        if placeholder.content is not None:
+            _remove_file(folder, name, placeholder.content)
             return
-        if place.ignored:
+        if placeholder.ignored:
             inner = os.open(name, DIRECTORY, dir_fd=folder)
             try:
                 _remove_file(inner, IGNORE, IGNORED)
@@ -226,13 +232,13 @@ def _abandoned(box: Path) -> bool:
 
 
 def _read(entry: Path) -> Entry:
-    box, places = entry / "none", list[Placeholder]()
+    box, placeholders = entry / "none", list[Placeholder]()
     with suppress(OSError, *MISSHAPEN):
         said = json.loads(entry.read_bytes())
         with suppress(*MISSHAPEN):
             box = Path(said["box"])
         made: list[tuple[str, str | None, bool]] = said["made"]
-        places = [
+        placeholders = [
             Placeholder(path, content if content is None else content.encode(), own) for path, content, own in made
         ]
-    return box, places
+    return box, placeholders

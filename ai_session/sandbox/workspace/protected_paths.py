@@ -210,10 +210,10 @@ class Workspace:
         """Where this program itself lies, if that is in the workspace: it runs outside, again with the next verb."""
         packages = str(Path(__file__).resolve().parents[3])
         ours = (os.path.join(packages, name) for name in ("agentwire", "ai_session", "ccswarm"))
-        places = (sys.prefix, sys.base_prefix, *ours)
-        inside = {place for place in map(os.path.realpath, places) if _below(place, self.root) and os.path.isdir(place)}
-        whole = {place for place in inside if not any(_below(place, other) for other in inside)}
-        found = (os.path.relpath(place, self.root) for place in whole)
+        prefixes = (sys.prefix, sys.base_prefix, *ours)
+        inside = {path for path in map(os.path.realpath, prefixes) if _below(path, self.root) and os.path.isdir(path)}
+        whole = {own for own in inside if not any(_below(own, other) for other in inside)}
+        found = (os.path.relpath(own, self.root) for own in whole)
         return frozenset(one for one in found if not self.reader.is_excepted(one, directory=True))
 
     def named_in(self, git: str) -> list[repositories.Named]:
@@ -495,7 +495,7 @@ def _placeholders(root: str, home: str) -> Iterator[Placeholder]:
 
 def _used(home: str) -> Iterator[str]:
     """Directories that are read by programs of which the home shows that somebody uses them."""
-    here, *plain = [_Names(os.path.join(home, place)) for place in ("", *TRACES)]
+    here, *plain = [_Names(os.path.join(home, folder)) for folder in ("", *TRACES)]
     for name in PLACEHOLDERS_WHERE_USED:
         if here.have(name) or any(names.have(name.lstrip(".")) for names in plain):
             yield name

@@ -9,7 +9,7 @@ from agentwire.json_lines import Message
 from ai_session.servers.mcp.caller import AGENT, RUN, Caller, claim
 from ai_session.servers.mcp.calls import object_in
 from ai_session.servers.mcp.trace import Asking
-from ai_session.servers.mcp.uris import Part, ResourceAddress, place_of
+from ai_session.servers.mcp.uris import Part, ResourceAddress, address_of
 from ai_session.sessions.changes import KINDS, LISTS, Change, Kind
 
 LISTEN = "subscriptions/listen"
@@ -35,20 +35,20 @@ TOUCHED: dict[Part, frozenset[Kind]] = {
 """Which changes make which resource another one."""
 
 
-def touches(change: Change, place: ResourceAddress) -> bool:
-    """Whether what is at ``place`` may be another after this change."""
-    if change.kind not in TOUCHED[place.part]:
+def touches(change: Change, address: ResourceAddress) -> bool:
+    """Whether what is at ``address`` may be another after this change."""
+    if change.kind not in TOUCHED[address.part]:
         return False
-    if place.part == "list":
+    if address.part == "list":
         return True
-    if change.name and place.session not in (change.session_id, change.name):
+    if change.name and address.session not in (change.session_id, change.name):
         return False
-    return place.part != "output" or not change.commands or place.command_id in change.commands
+    return address.part != "output" or not change.commands or address.command_id in change.commands
 
 
-def updated(changes: Collection[Change], places: Iterable[tuple[str, ResourceAddress]]) -> Iterator[str]:
+def updated(changes: Collection[Change], addresses: Iterable[tuple[str, ResourceAddress]]) -> Iterator[str]:
     """Those of the URIs that changed."""
-    return (uri for uri, place in places if any(touches(change, place) for change in changes))
+    return (uri for uri, address in addresses if any(touches(change, address) for change in changes))
 
 
 def needs_no_sdk(params: Message | None) -> bool:
@@ -64,20 +64,20 @@ async def listen(
 ) -> Message:
     """The result of a stream that ended, which the client gives up or this process, as it leaves. ``wanted`` may name
     resources that are none of ours: they are not heeded. Raises what ``Caller.watch_changes`` does."""
-    places = {uri: place for uri in wanted.get(RESOURCES) or () if (place := place_of(uri))}
+    addresses = {uri: address for uri in wanted.get(RESOURCES) or () if (address := address_of(uri))}
     heeded: Message = {name: True for name in LIST_CHANGES if wanted.get(name)}
-    changes = await caller.watch_changes(claim(asking, AGENT), claim(asking, RUN), KINDS if places else LISTS)
+    changes = await caller.watch_changes(claim(asking, AGENT), claim(asking, RUN), KINDS if addresses else LISTS)
     meta: Message = {SUBSCRIPTION_ID: asking.request_id}
     caller.streams.add(changes)
     try:
-        shown = heeded | ({RESOURCES: list(places)} if places else {})
+        shown = heeded | ({RESOURCES: list(addresses)} if addresses else {})
         await tell("notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": shown})
         while batch := await changes.next():
             kinds = {change.kind for change in batch}
             for kind, method in (LIST_CHANGES[name] for name in heeded):
                 if kind in kinds:
                     await tell(method, {"_meta": meta})
-            for uri in updated(batch, places.items()):
+            for uri in updated(batch, addresses.items()):
                 await tell("notifications/resources/updated", {"_meta": meta, "uri": uri})
     finally:
         caller.streams.discard(changes)

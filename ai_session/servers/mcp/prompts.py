@@ -27,7 +27,7 @@ from ai_session.servers.mcp.caller import scrub
 from ai_session.servers.mcp.gate_calls import Context, Missing, asked
 from ai_session.servers.mcp.resources import STATIC_MS, contents, read
 from ai_session.servers.mcp.tools import no_cursor
-from ai_session.servers.mcp.uris import ResourceAddress, is_session, place_of
+from ai_session.servers.mcp.uris import ResourceAddress, address_of, is_session
 
 MAX_CALLS = 100
 """So many of the newest calls a review is given."""
@@ -58,8 +58,10 @@ async def get_prompt(ctx: Context, params: GetPromptRequestParams) -> GetPromptR
         raise MCPError(INVALID_PARAMS, f"no prompt {scrub(params.name)[:60]!r}; prompts: {', '.join(PROMPTS)}")
     given = _checked(template.described, params.arguments or {})
     try:
-        words, places = await template.make(ctx, given)
-        resources = [EmbeddedResource(resource=contents(place, place.uri, await read(ctx, place))) for place in places]
+        words, addresses = await template.make(ctx, given)
+        resources = [
+            EmbeddedResource(resource=contents(address, address.uri, await read(ctx, address))) for address in addresses
+        ]
     except Missing as problem:
         raise MCPError(INVALID_PARAMS, f"{params.name}: {problem.error.message}") from None
     content = [TextContent(type="text", text=scrub(words)), *resources]
@@ -76,7 +78,7 @@ def _checked(prompt: Prompt, given: Arguments) -> Arguments:
     if (session := given.get("session")) and not is_session(session):
         problems.append("session is not the id or name of a session")
     command = given.get("command_id")
-    if command and (command == "all" or place_of(f"session://s/output/{command}") is None):
+    if command and (command == "all" or address_of(f"session://s/output/{command}") is None):
         problems.append("command_id is not the id of a command")
     if problems:
         wanted = ", ".join(name if each.required else f"{name}?" for name, each in known.items())

@@ -31,7 +31,7 @@ from ai_session.servers.mcp.calls import CALL_ID
 from ai_session.servers.mcp.elicitation import asker_of, returned, to_be_answered
 from ai_session.servers.mcp.gate_calls import Context, asked, missing
 from ai_session.servers.mcp.tools import no_cursor, shows_views
-from ai_session.servers.mcp.uris import LIST, TEMPLATES, Part, ResourceAddress, place_of
+from ai_session.servers.mcp.uris import LIST, TEMPLATES, Part, ResourceAddress, address_of
 
 PAGE_SESSIONS = 50
 """So many sessions are on one page of resources, four or five resources each."""
@@ -76,15 +76,15 @@ async def list_resources(ctx: Context, params: PaginatedRequestParams | None) ->
     return ListResourcesResult(resources=found, next_cursor=cursor, ttl_ms=LISTED_MS, cache_scope="private")
 
 
-def _resource(place: ResourceAddress, row: dict[str, Any], command: str = "") -> Resource:
-    title, mime_type, description = TITLES[place.part]
+def _resource(address: ResourceAddress, row: dict[str, Any], command: str = "") -> Resource:
+    title, mime_type, description = TITLES[address.part]
     name = str(row.get("name", ""))
     words = [title, *([f"of {name}"] if name else []), *([f": {command.splitlines()[0][:80]}"] if command else [])]
     changed = row.get("changed_at")
     changed_at = datetime.fromtimestamp(changed, UTC).isoformat(timespec="milliseconds") if changed else None
     return Resource(
-        uri=place.uri,
-        name=f"{name}/{place.part}" if name else place.part,
+        uri=address.uri,
+        name=f"{name}/{address.part}" if name else address.part,
         title=" ".join(words).replace(" :", ":"),
         description=description,
         mime_type=mime_type,
@@ -133,28 +133,28 @@ async def read_resource(ctx: Context, params: ReadResourceRequestParams) -> Read
     if params.uri == apps.URI and shows_views(ctx.session.client_capabilities):
         shown = TextResourceContents(uri=apps.URI, mime_type=apps.MIME_TYPE, text=apps.view(), _meta=apps.ABOUT)
         return ReadResourceResult(contents=[shown], ttl_ms=STATIC_MS, cache_scope="public")
-    place = place_of(params.uri)
-    if place is None:
+    address = address_of(params.uri)
+    if address is None:
         raise missing(ctx, params.uri)
     client = caller_of(ctx).principal.client
     state, answers = returned(ctx, params, client)
-    result = await read(ctx, place, uri=params.uri, asker=asker_of(ctx, client), state=state, answers=answers)
+    result = await read(ctx, address, uri=params.uri, asker=asker_of(ctx, client), state=state, answers=answers)
     meta: dict[str, Any] = {**scrub(dict(result.meta)), CALL_ID: result.call_id}
     if result.question:
         return to_be_answered(result.question, result.state, meta)
-    ended = place.part == "output" and result.structured.get("status") not in ("running", None)
+    ended = address.part == "output" and result.structured.get("status") not in ("running", None)
     return ReadResourceResult(
-        contents=[contents(place, params.uri, result)],
+        contents=[contents(address, params.uri, result)],
         ttl_ms=ENDED_MS if ended else 0,
         cache_scope="private",
         _meta=meta,
     )
 
 
-async def read(ctx: Context, place: ResourceAddress, **asking: Any) -> ToolResult:
-    """The result of the call that ``place`` stands for. Raises MCPError."""
-    on_session = {"session_id": place.session}
-    match place.part:
+async def read(ctx: Context, address: ResourceAddress, **asking: Any) -> ToolResult:
+    """The result of the call that reads ``address``. Raises MCPError."""
+    on_session = {"session_id": address.session}
+    match address.part:
         case "list":
             return await asked(ctx, "list_sessions", **asking)
         case "info":
@@ -164,14 +164,14 @@ async def read(ctx: Context, place: ResourceAddress, **asking: Any) -> ToolResul
         case "recording":
             return await asked(ctx, "get_recording", **on_session, **asking)
         case "output":
-            bound = {"command_id": place.command_id, "max_output_chars": OUTPUT_CHARS}
+            bound = {"command_id": address.command_id, "max_output_chars": OUTPUT_CHARS}
             return await asked(ctx, "read_output", **on_session, **bound, **asking)
 
 
-def contents(place: ResourceAddress, uri: str, result: ToolResult) -> TextResourceContents:
+def contents(address: ResourceAddress, uri: str, result: ToolResult) -> TextResourceContents:
     """What was read, as the text it is; what else is known of it stands in ``_meta``."""
     facts: dict[str, Any] = scrub(dict(result.structured))
-    match place.part:
+    match address.part:
         case "list" | "info":
             text, facts = json.dumps(facts, ensure_ascii=False), {}
         case "screen":
@@ -185,7 +185,7 @@ def contents(place: ResourceAddress, uri: str, result: ToolResult) -> TextResour
             if note := facts.get("note"):
                 text = f"[{note}]\n{text}"
     return TextResourceContents(
-        uri=uri, mime_type=TITLES[place.part][1], text=text, _meta={DETAIL: facts} if facts else None
+        uri=uri, mime_type=TITLES[address.part][1], text=text, _meta={DETAIL: facts} if facts else None
     )
 
 

@@ -37,7 +37,7 @@ from ai_session.servers.mcp.caller import AGENT, RUN, caller_of, claim
 from ai_session.servers.mcp.gate_calls import Context, asked, missing, refusal
 from ai_session.servers.mcp.listening import LISTEN, RESOURCES, updated
 from ai_session.servers.mcp.listening import listen as stream_changes
-from ai_session.servers.mcp.uris import ResourceAddress, place_of
+from ai_session.servers.mcp.uris import ResourceAddress, address_of
 from ai_session.sessions.changes import KINDS, LISTS, Kind
 
 MAX_URIS = 1000
@@ -99,7 +99,7 @@ class Subscriber:
     def __init__(self, session: ServerSession) -> None:
         self._session = session
         self._watches: dict[tuple[str, str], Watched] = {}
-        self._places: dict[tuple[str, str], dict[str, ResourceAddress]] = {}
+        self._followed: dict[tuple[str, str], dict[str, ResourceAddress]] = {}
         self._opening = asyncio.Lock()
         self._lists: Watched | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -112,26 +112,26 @@ class Subscriber:
                 self._lists = await watch(ctx, LISTS)
                 self._follow(self._lists, None)
 
-    async def subscribe(self, ctx: Context, uri: str, place: ResourceAddress) -> None:
-        """Tell of what is at ``place`` from now on. Raises MCPError."""
+    async def subscribe(self, ctx: Context, uri: str, address: ResourceAddress) -> None:
+        """Notify of changes to what is at ``address`` from now on. Raises MCPError."""
         who = claim(ctx, AGENT), claim(ctx, RUN)
-        if uri not in self._places.get(who, ()) and sum(map(len, self._places.values())) >= MAX_URIS:
+        if uri not in self._followed.get(who, ()) and sum(map(len, self._followed.values())) >= MAX_URIS:
             raise MCPError(INVALID_PARAMS, f"more than {MAX_URIS} resources; unsubscribe from some")
         async with self._opening:
             if self._ended:
                 return
             if who not in self._watches:
                 self._watches[who] = changes = await watch(ctx, KINDS)
-                self._follow(changes, self._places.setdefault(who, {}))
-            self._places[who][uri] = place
+                self._follow(changes, self._followed.setdefault(who, {}))
+            self._followed[who][uri] = address
 
     def unsubscribe(self, uri: str) -> None:
         """Tell of it no more; what was never told of is no error."""
-        for who, places in list(self._places.items()):
-            places.pop(uri, None)
-            if not places and who in self._watches:
+        for who, addresses in list(self._followed.items()):
+            addresses.pop(uri, None)
+            if not addresses and who in self._watches:
                 self._watches.pop(who).close()
-                del self._places[who]
+                del self._followed[who]
 
     async def end(self) -> None:
         """Tell of nothing more."""
@@ -143,21 +143,21 @@ class Subscriber:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _follow(self, changes: Watched, places: dict[str, ResourceAddress] | None) -> None:
-        task = asyncio.create_task(self._tell(changes, places))
+    def _follow(self, changes: Watched, addresses: dict[str, ResourceAddress] | None) -> None:
+        task = asyncio.create_task(self._tell(changes, addresses))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _tell(self, changes: Watched, places: dict[str, ResourceAddress] | None) -> None:
+    async def _tell(self, changes: Watched, addresses: dict[str, ResourceAddress] | None) -> None:
         try:
             while batch := await changes.next():
                 kinds = {change.kind for change in batch}
-                lists = places is None
+                lists = addresses is None
                 if lists and "tools" in kinds:
                     await self._session.send_notification(event_to_notification(ToolsListChanged(), {}))
                 if lists and "list" in kinds:
                     await self._session.send_notification(event_to_notification(ResourcesListChanged(), {}))
-                for uri in list(updated(batch, (places or {}).items())):
+                for uri in list(updated(batch, (addresses or {}).items())):
                     await self._session.send_resource_updated(uri)
         except (AiSessionError, *GONE) as problem:
             log.debug("a client is no longer notified of changes: %s", problem)
@@ -191,15 +191,15 @@ async def initialized(ctx: Context, params: NotificationParams | None) -> None:
 
 async def subscribe(ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
     """Of what is there and may be read. Raises MCPError as reading it does."""
-    place = place_of(params.uri)
-    if place is None:
+    address = address_of(params.uri)
+    if address is None:
         raise missing(ctx, params.uri)
-    if place.part == "output":
-        of: dict[str, Any] = {"session_id": place.session, "command_id": place.command_id}
+    if address.part == "output":
+        of: dict[str, Any] = {"session_id": address.session, "command_id": address.command_id}
         await asked(ctx, "read_output", uri=params.uri, tail_lines=1, **of)
-    elif place.part != "list":
-        await asked(ctx, "get_session_info", session_id=place.session, uri=params.uri)
-    await _subscriber(ctx).subscribe(ctx, params.uri, place)
+    elif address.part != "list":
+        await asked(ctx, "get_session_info", session_id=address.session, uri=params.uri)
+    await _subscriber(ctx).subscribe(ctx, params.uri, address)
     return EmptyResult()
 
 

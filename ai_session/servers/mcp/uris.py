@@ -54,7 +54,7 @@ def is_session(text: str) -> bool:
         return False
 
 
-def place_of(uri: str) -> ResourceAddress | None:
+def address_of(uri: str) -> ResourceAddress | None:
     """What is meant; None where it is no URI of a resource."""
     found = _URI.fullmatch(uri)
     if not found:

@@ -185,7 +185,7 @@ class Index:
     def __init__(self, pages: Mapping[str, str]) -> None:
         """``pages``: texts in Markdown by their path."""
         self.sections: list[Section] = []
-        self._places: dict[str, array[int]] = {}
+        self._postings: dict[str, array[int]] = {}
         lengths: list[int] = []
         for path, text in pages.items():
             title = ""
@@ -196,8 +196,8 @@ class Index:
                     for term in terms(words):
                         counts[term] += weight
                 for term, count in counts.items():
-                    place = len(self.sections) << 8 | min(count, MAX_COUNT)
-                    self._places.setdefault(term, array("L")).append(place)
+                    posting = len(self.sections) << 8 | min(count, MAX_COUNT)
+                    self._postings.setdefault(term, array("L")).append(posting)
                 lengths.append(counts.total())
                 self.sections.append(section)
         mean = sum(lengths) / max(1, len(lengths))
@@ -209,8 +209,8 @@ class Index:
         asked = dict.fromkeys(terms(question), 1.0)
         score, answering = defaultdict[int, float](float), set[int]()
         for term, weight in {**dict.fromkeys(terms(hints), HINT_WEIGHT), **asked}.items():
-            for place in self._places.get(term, ()):
-                number, times = place >> 8, place & MAX_COUNT
+            for posting in self._postings.get(term, ()):
+                number, times = posting >> 8, posting & MAX_COUNT
                 score[number] += weight * self.rarity(term) * times * (K1 + 1) / (times + self._norms[number])
                 if term in asked:
                     answering.add(number)
@@ -254,7 +254,7 @@ class Index:
 
     def rarity(self, term: str) -> float:
         """How much a word tells; most of all one that no section has."""
-        having = len(self._places.get(term, ()))
+        having = len(self._postings.get(term, ()))
         return log(1 + (len(self.sections) - having + 0.5) / (having + 0.5))
 
 

@@ -54,22 +54,22 @@ class ListDirectory(Arguments):
 
 def subject_of_path(context: Context, arguments: ReadFile | WriteFile | ListDirectory) -> Subject:
     """Where the path leads. The workspace contains it whatever the box of sessions, only a read-only one is kept."""
-    place = context.workspaces.place("", context.principal.working_directory, make=False)
-    at = confined.locate(place.workspace, arguments.path, ALIAS)
+    start = context.workspaces.start_directory("", context.principal.working_directory, make=False)
+    at = confined.locate(start.workspace, arguments.path, ALIAS)
     boxes = context.sessions.boxes
     template = boxes.profile("")
     if template.name == "trusted":
         template = boxes.profile("workspace")
-    profile = replace(template, workspace=place.workspace, home=context.workspaces.home)
+    profile = replace(template, workspace=start.workspace, home=context.workspaces.home)
     return Subject(
-        profile=profile, level=boxes.minimum_level, place=StartDirectory(at.path, place.workspace), path=at.path
+        profile=profile, level=boxes.minimum_level, start=StartDirectory(at.path, start.workspace), path=at.path
     )
 
 
 def _at(context: Context) -> tuple[confined.Location, SandboxProfile]:
     """What was judged, which is not looked for again; its workspace exists now."""
     subject = context.subject
-    context.workspaces.place("", context.principal.working_directory)
+    context.workspaces.start_directory("", context.principal.working_directory)
     root = subject.profile.workspace
     names = subject.path.removeprefix(root.rstrip("/")).split("/")
     return confined.Location(root, tuple(filter(None, names))), subject.profile

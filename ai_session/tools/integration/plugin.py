@@ -68,8 +68,8 @@ def subject_of_root(context: Context, arguments: Any) -> Subject:
     wanted = arguments.root or (profile_root if isinstance(profile_root, str) and len(profile_root) <= 4000 else "")
     if context.sessions.boxes.profile(context.profile).name == "trusted":
         home = principal.env.get("HOME", "")
-        return Subject(place=unboxed(wanted, principal.working_directory, home))
-    return Subject(place=context.workspaces.place(wanted, principal.working_directory))
+        return Subject(start=unboxed(wanted, principal.working_directory, home))
+    return Subject(start=context.workspaces.start_directory(wanted, principal.working_directory))
 
 
 def subject_of_plan(context: Context, arguments: ValidateEditPlan) -> Subject:
@@ -77,7 +77,7 @@ def subject_of_plan(context: Context, arguments: ValidateEditPlan) -> Subject:
     from ai_session.tools.integration.plans import named_files
 
     subject = subject_of_root(context, arguments)
-    directory = subject.place.directory if subject.place else ""
+    directory = subject.start.directory if subject.start else ""
     return replace(subject, files=tuple(f"{directory.rstrip('/')}/{path}" for path in named_files(arguments.plan)))
 
 
@@ -92,10 +92,10 @@ async def _in_tree(context: Context, look: Callable[[Tree], Facts]) -> Facts:
 
     from ai_session.tools.integration.project.tree import Tree
 
-    place = context.subject.place
-    root = place.real or os.path.realpath(place.directory) if place else "/"
+    start = context.subject.start
+    root = start.real or os.path.realpath(start.directory) if start else "/"
     profile = context.sessions.boxes.profile("")
-    top = os.path.realpath(place.workspace) if place and place.workspace else root
+    top = os.path.realpath(start.workspace) if start and start.workspace else root
     above = os.path.relpath(root, top) if root.startswith(top.rstrip("/") + "/") else ""
 
     def looked() -> Facts:

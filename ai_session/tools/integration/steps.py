@@ -6,7 +6,7 @@ from typing import Any
 
 from ai_session.tools.integration.frameworks import Framework
 from ai_session.tools.integration.project.profile import NODE, PYTHON, Profile
-from ai_session.tools.integration.recipes.clients import place_of
+from ai_session.tools.integration.recipes.clients import location_of
 from ai_session.tools.integration.recipes.node import SDK
 
 ADD = {
@@ -112,7 +112,7 @@ def _client(framework: Framework) -> list[tuple[str, str, str]]:
             ("check", "Check it", "ccswarm doctor; then ccswarm run --dry-run shows what it would do."),
             ("run", "Run it", "ccswarm run"),
         ]
-    path = place_of(framework.name)[1]
+    path = location_of(framework.name)[1]
     return [
         install,
         (

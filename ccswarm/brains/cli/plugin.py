@@ -24,7 +24,7 @@ from ccswarm.brains.cli import diagnosis as diagnosis
 from ccswarm.brains.cli import programs, prompts
 from ccswarm.brains.cli.events import Reading
 from ccswarm.brains.cli.settings import CliSettings, settings_of
-from ccswarm.bridge.bridge import ANSWER_SECONDS, BridgeDirectory, ToolBridge, place
+from ccswarm.bridge.bridge import ANSWER_SECONDS, BridgeDirectory, ToolBridge, bridge_directory
 from ccswarm.bridge.requests import Requests
 from ccswarm.config.settings import AgentSettings
 from ccswarm.engines.base import Flow
@@ -75,7 +75,7 @@ class Program:
         self._said = self._tokens = 0
         self.totals: Mapping[str, float] = before.totals if before else {}
         self._ended: Mapping[str, Any] | None = None
-        self._place: BridgeDirectory | None = None
+        self._bridge_directory: BridgeDirectory | None = None
         self._bridge: ToolBridge | None = None
         self._requests: Requests | None = None
         self._words: list[str] = []
@@ -91,8 +91,8 @@ class Program:
 
     def _mark(self) -> str:
         """What is before the words of people. Nobody but the program is told it."""
-        assert self._place
-        return f"[person {self._place.token('person').rpartition('.')[2][:MARK_CHARS]}]"
+        assert self._bridge_directory
+        return f"[person {self._bridge_directory.token('person').rpartition('.')[2][:MARK_CHARS]}]"
 
     async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
         """See Thinking."""
@@ -118,20 +118,20 @@ class Program:
 
     async def over(self) -> Sequence[CallTool]:
         """See Lasting: the program is told, and its terminal closed."""
-        if self._bridge and self._place:
+        if self._bridge and self._bridge_directory:
             await self._bridge.close(over=True)
-            await asyncio.to_thread(_tidy, self._place.directory, self._last_visit)
+            await asyncio.to_thread(_tidy, self._bridge_directory.directory, self._last_visit)
         return [self._close()] if self._open else ()
 
     async def settled(self) -> None:
         """See Settled: what another visit would need."""
-        if self._place:
-            await asyncio.to_thread(_tidy, self._place.directory, True)
+        if self._bridge_directory:
+            await asyncio.to_thread(_tidy, self._bridge_directory.directory, True)
 
     async def _begin(self, flow: Flow) -> list[Step]:
-        self._place = place(self._worker_context.state_directory, flow.id)
+        self._bridge_directory = bridge_directory(self._worker_context.state_directory, flow.id)
         seconds = ANSWER_SECONDS if self._settings.command else PATIENT_SECONDS
-        self._bridge = ToolBridge(self._place, self._given.agent, self._given.tools, answer_seconds=seconds)
+        self._bridge = ToolBridge(self._bridge_directory, self._given.agent, self._given.tools, answer_seconds=seconds)
         self._requests = Requests(self._bridge, self._prefix, lambda: self._reading.since())
         self._requests.begin()
         prompt = prompts.FEEDBACK.format(feedback=self._given.feedback) if self.session else self._whole()
@@ -149,7 +149,7 @@ class Program:
 
     async def _start(self, flow: Flow, prompt: str) -> list[Step]:
         """Whoever does this again waits for the program that is there."""
-        assert self._place
+        assert self._bridge_directory
         assert self._bridge
         self._started += 1
         if self._requests and self._started > 1:  # who was killed may have been told nothing of it
@@ -159,11 +159,11 @@ class Program:
         before: Mapping[str, float] = self.totals if self.session else {}
         self._reading, self._said, self._tokens, self._run = Reading(before), 0, 0, {}
         start = self._start_name(self._started)
-        variables = {VARIABLE: self._place.guest(start)}
+        variables = {VARIABLE: self._bridge_directory.guest(start)}
         variables |= {
             name: self._worker_context.variables[name] for name in PASSED_ON if self._worker_context.variables.get(name)
         }
-        directory = self._place.directory
+        directory = self._bridge_directory.directory
         words = [sys.executable, "-P", "-m", "ccswarm", "mcp-server", "--agent", self._given.agent, "--stdio"]
         launch = programs.launch_of(
             programs.Given(self._settings, str(directory), words, list(variables), self.session)

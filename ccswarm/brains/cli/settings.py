@@ -42,9 +42,7 @@ def settings_of(given: Mapping[str, Any], agent: str) -> CliSettings:
         found = CliSettings.model_validate({name: value for name, value in given.items() if name not in OURS})
     except ValidationError as error:
         said = [(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors()]
-        problems = "; ".join(f"settings.{place}: {why}" for place, why in said).replace(
-            ": Field required", " is missing"
-        )
+        problems = "; ".join(f"settings.{key}: {why}" for key, why in said).replace(": Field required", " is missing")
         known = ", ".join(CliSettings.model_fields)
         raise PlanInvalid(f"agent {agent}: {problems}", suggestion=f"settings of brain cli: {known}") from None
     return found

@@ -49,7 +49,7 @@ NOTES_CHARS = 24_000
 MOST_KNOWN = 40
 """Of files, and of ids, that are named after a conversation was summed up."""
 
-PLACE = "place"
+SURVEY = "place"
 """The step that looks at where the agent works."""
 
 FIRST_TRIES = 2
@@ -103,7 +103,7 @@ class LlmThinking:
         self._failing: dict[str, int] = {}
         self._cut_short = False
         self._summed = 0
-        self._place_reported = False
+        self._survey_reported = False
         self.todo: list[dict[str, str]] = []
         self._said: list[str] = []
         """By people, since the model was asked last."""
@@ -118,15 +118,15 @@ class LlmThinking:
             self.terminal.execution = flow.id
         if self._looks:
             self._looks = False
-            return [Think(PLACE, self._look)]
+            return [Think(SURVEY, self._look)]
         called, steps = False, list[Step]()
         for name, outcome in ended.items():
             if doing := self._doing.pop(name, None):
                 steps += self._go_on(doing, outcome)
                 called = True
-            elif name == PLACE:
+            elif name == SURVEY:
                 await self._tell_where(flow, outcome)
-                self.conversation.task += prompt.place(str((outcome.structured or {}).get("facts") or ""))
+                self.conversation.task += prompt.survey(str((outcome.structured or {}).get("facts") or ""))
             elif name.partition(".")[2].startswith("ask"):
                 return await self._heard(flow, outcome)
             elif name.partition(".")[2].startswith("sum"):
@@ -142,8 +142,8 @@ class LlmThinking:
     async def _tell_where(self, flow: Flow, outcome: CallOutcome) -> None:
         """Once, where a variable leads elsewhere than to the model's maker."""
         found = (outcome.structured or {}).get("where")
-        if found and not self._place_reported:
-            self._place_reported = True
+        if found and not self._survey_reported:
+            self._survey_reported = True
             await self._tell(flow, "agent.reaches", **cast("dict[str, Json]", found))
 
     def so_far(self) -> Json:
@@ -405,7 +405,7 @@ class LlmThinking:
 
 def where(model: Model) -> dict[str, Json]:
     """To be recorded with what is asked of it: where it is reached, if a variable says so."""
-    return {"where": {"model": model.model, "place": model.place}} if model.elsewhere else {}
+    return {"where": {"model": model.model, "place": model.endpoint}} if model.elsewhere else {}
 
 
 def _as_it_is(tool: str, arguments: Mapping[str, Json]) -> Work:

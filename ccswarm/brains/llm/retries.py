@@ -49,7 +49,7 @@ def explained(kind: str, message: str, model: Model, tries: int = 0) -> str:
     """For people: which model, what is wrong, what it said, what to do."""
     what, advice = EXPLAINED.get(kind, EXPLAINED["internal"])
     recorded = model.kind == RECORDED
-    known = {"key": "" if recorded else model.key_name or "settings.key", "address": "" if recorded else model.place}
+    known = {"key": "" if recorded else model.key_name or "settings.key", "address": "" if recorded else model.endpoint}
     again = f", asked {tries + 1} times" if tries else ""
     said = f" ({message})" if message else ""
     return f"{model.model or RECORDED} {what.format(**known)}{again}{said}; {advice.format(**known)}"

@@ -133,7 +133,7 @@ class Model(Section):
         return self.base_url or VENDORS[self.kind].address
 
     @property
-    def place(self) -> str:
+    def endpoint(self) -> str:
         """The address for people: without a password in it, and with the variable that it comes from."""
         parts = urlsplit(self.address)
         shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
@@ -166,8 +166,8 @@ class Model(Section):
         if parts.hostname in LOOPBACK:
             return ""
         return (
-            f"{self.place}: a key is sent without encryption to this machine only: use https://, or set base_url and "
-            "key in the agent's settings to send it nevertheless"
+            f"{self.endpoint}: a key is sent without encryption to this machine only: use https://, or set base_url "
+            "and key in the agent's settings to send it nevertheless"
         )
 
     def reached(self, variables: Mapping[str, str]) -> Self:
@@ -281,20 +281,20 @@ def read(given: Mapping[str, Any]) -> LlmSettings:
 
 def _describe(problem: Any) -> str:
     """One problem, and the name that was perhaps meant."""
-    place = [part for part in problem["loc"] if part != ""]
+    path = [part for part in problem["loc"] if part != ""]
     if problem["type"] == "extra_forbidden":
-        model = _section(place[:-1])
-        near = difflib.get_close_matches(str(place[-1]), list(model.model_fields), n=1)
-        return f"{'.'.join(map(str, place))} is not known" + (f" (did you mean {near[0]}?)" if near else "")
+        model = _section(path[:-1])
+        near = difflib.get_close_matches(str(path[-1]), list(model.model_fields), n=1)
+        return f"{'.'.join(map(str, path))} is not known" + (f" (did you mean {near[0]}?)" if near else "")
     message = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Input ")
     message = "is missing" if problem["type"] == "missing" else message
-    return " ".join(filter(None, (".".join(map(str, place)), message)))
+    return " ".join(filter(None, (".".join(map(str, path)), message)))
 
 
-def _section(place: list[Any]) -> type[Section]:
+def _section(path: list[Any]) -> type[Section]:
     """The section at that place."""
     found: type[Section] = LlmSettings
-    for part in place:
+    for part in path:
         field = found.model_fields.get(part) if isinstance(part, str) else None
         found = (field and section_of(field.annotation)) or found
     return found

@@ -46,7 +46,7 @@ class _Call:
     """A step's only call, or that for one of its items."""
 
     id: str
-    place: int
+    index: int
     known: Mapping[str, Json]
     visit: int
     state: State = "waiting"
@@ -71,7 +71,7 @@ class _Progress:
     ``going`` of these are not over."""
 
     plan: PlanStep
-    place: int
+    index: int
     needs: tuple[str, ...]
     missing: int
     state: State = "waiting"
@@ -90,14 +90,14 @@ class Playbook:
         self._agent = assignment.agent
         self._visit = int(assignment.settings.get("visit", 1))
         self._steps = {
-            step.id: _Progress(step, place, needs[step.id], len(needs[step.id])) for place, step in enumerate(steps)
+            step.id: _Progress(step, index, needs[step.id], len(needs[step.id])) for index, step in enumerate(steps)
         }
         self._order = tuple(self._steps.values())
         self._needed_by: dict[str, list[_Progress]] = {name: [] for name in self._steps}
         for progress in self._order:
             for need in progress.needs:
                 self._needed_by[need].append(progress)
-        self._look_at = [progress.place for progress in self._order if not progress.missing]
+        self._look_at = [progress.index for progress in self._order if not progress.missing]
         self._left = len(self._order)
         self._gate = ""
         """The gate that failed, and why: then only what is always carried out counts."""
@@ -126,23 +126,23 @@ class Playbook:
                 _settle(progress, call, outcome)
             else:
                 call.due = "call"
-            due.setdefault(progress.place, []).append(call)
+            due.setdefault(progress.index, []).append(call)
         decided: dict[int, list[CallTool | Wait]] = {}
         look_at, self._look_at = sorted({*due, *self._look_at}), []
         while look_at:
             progress = self._order[heappop(look_at)]
             self._begin(progress)
-            again = sorted(due.get(progress.place, ()), key=lambda call: call.place)
-            decided[progress.place] = list(self._go_on(progress, again))
+            again = sorted(due.get(progress.index, ()), key=lambda call: call.index)
+            decided[progress.index] = list(self._go_on(progress, again))
             for freed in self._complete(progress):
-                heappush(look_at, freed.place)
+                heappush(look_at, freed.index)
             if progress.plan.gate and progress.state == "failed":
                 self._gate = f"gate {progress.problem}"
                 decided.clear()
                 look_at = self._give_up()
         if not self._left:
             return [self._finish()]
-        return [step for place in sorted(decided) for step in decided[place]]
+        return [step for index in sorted(decided) for step in decided[index]]
 
     def _give_up(self) -> list[int]:
         """Nothing more begins but what is always carried out; of that, what comes first."""
@@ -150,7 +150,7 @@ class Playbook:
         for progress in last:
             progress.missing = sum(self._steps[need].plan.always for need in progress.needs)
         self._left = len(last)
-        return [progress.place for progress in last if not progress.missing]
+        return [progress.index for progress in last if not progress.missing]
 
     def _begin(self, progress: _Progress) -> None:
         """Starts a step when all it needs is over: finds out whether it shall run, and for which items."""

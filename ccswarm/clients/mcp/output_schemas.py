@@ -41,8 +41,8 @@ class OutputSchemas:
             return f"the schema itself cannot be used: {broken!s:.{MAX_MESSAGE}}"
         if error is None:
             return ""
-        place = ".".join(str(part) for part in error.absolute_path)
-        return f"{place or 'structuredContent'}: {error.message:.{MAX_MESSAGE}}"
+        path = ".".join(str(part) for part in error.absolute_path)
+        return f"{path or 'structuredContent'}: {error.message:.{MAX_MESSAGE}}"
 
     def _validator(self, tool: str, schema: Mapping[str, Any]) -> Any:
         known = self._compiled.get(tool)

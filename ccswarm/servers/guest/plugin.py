@@ -105,7 +105,7 @@ async def _opened(opened: App, execution: str, run_id: str) -> str:
             break
     async for event in opened.engine.events(execution):
         if event.get("event") == OPENED:
-            return bridge.place(opened.state_directory, execution).guest("")
+            return bridge.bridge_directory(opened.state_directory, execution).guest("")
     ended = await opened.engine.wait(run_id)
     raise ServerUnavailable(f"the run {run_id} ended before it began: {ended.error}", suggestion="ccswarm doctor")
 

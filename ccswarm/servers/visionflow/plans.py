@@ -74,10 +74,10 @@ def plan_of(
     hub = links.hub if kept.topology in ("star", "hierarchical") and len(agents) > 1 else ""
     names = [agent.name for agent in agents]
     tasks: list[TaskSettings] = []
-    for place, agent in enumerate(agents):
+    for index, agent in enumerate(agents):
         needs = [hub] if hub and agent.name != hub else []
-        if kept.topology == "ring" and place:
-            needs = [names[place - 1]]
+        if kept.topology == "ring" and index:
+            needs = [names[index - 1]]
         said = _said(agent, names, text, "first" if agent.name == hub else "")
         tasks.append(service.task_in_words(agent.name, said, agent, needs=needs, priority=priority))
     head = next((agent for agent in agents if agent.name == hub), None)

@@ -22,7 +22,7 @@ from ai_session.http.gate_client import RemoteGate
 from ai_session.http.oauth.access import Access
 from ai_session.http.oauth.challenges import Challenges
 from ai_session.http.oauth.scopes import USUAL
-from ai_session.http.server import HttpServer, ListenAddress, find_place
+from ai_session.http.server import HttpServer, ListenAddress, bind
 from tests.ai_session.contract.wire import BOUND_SECONDS, ENVELOPE, Message, living_in
 from tests.conftest import environment
 
@@ -155,7 +155,7 @@ async def running(
     """A front for the daemon of a home; the daemon is started where there is none, and goes on."""
     chosen = HttpSettings(port=0, **settings)
     with environment(living_in(home)):
-        place = find_place(chosen, authenticated=signed)
+        place = bind(chosen, authenticated=signed)
         tokens = Tokens(place.url) if signed else None
         access = None
         if tokens:

@@ -19,7 +19,7 @@ from ai_session.http.endpoints.rpc_app import RPC_PATH, application
 from ai_session.http.gate_client import RemoteGate
 from ai_session.http.oauth.access import Access
 from ai_session.http.oauth.challenges import Challenges
-from ai_session.http.server import HttpServer, find_place
+from ai_session.http.server import HttpServer, bind
 from tests.ai_session.contract.http_world import Here, Tokens, shown
 from tests.ai_session.contract.wire import BOUND_SECONDS, Message, living_in
 from tests.conftest import environment, new_home
@@ -89,7 +89,7 @@ async def serving(
     """A server started in the workspace; the daemon is started where there is none, and goes on."""
     chosen = HttpSettings(port=0, **settings)
     with environment(living_in(house.home)), contextlib.chdir(house.workspace):
-        place = find_place(chosen, authenticated=signed, path=RPC_PATH)
+        place = bind(chosen, authenticated=signed, path=RPC_PATH)
         tokens = Tokens(place.url) if signed else None
         access = None
         if tokens:

@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 
 from ai_session.config.settings import HttpSettings
 from ai_session.errors import ConfigInvalid
-from ai_session.http.server import find_place
+from ai_session.http.server import bind
 from tests.ai_session.contract.command_line import CommandLine, finish
 from tests.ai_session.contract.http_world import running
 from tests.ai_session.contract.wire import BOUND_SECONDS, stop_daemons
@@ -114,12 +114,12 @@ def test_what_cannot_be_is_said_in_words(house: Path) -> None:
 )
 def test_where_it_will_not_listen(settings: dict[str, Any], authenticated: bool) -> None:
     with pytest.raises(ConfigInvalid):
-        find_place(HttpSettings(port=0, **settings), authenticated=authenticated)
+        bind(HttpSettings(port=0, **settings), authenticated=authenticated)
 
 
 def test_behind_a_proxy_it_is_found_where_the_proxy_is() -> None:
     settings = HttpSettings(host="0.0.0.0", port=0, public_url="https://mcp.example.org/")
-    place = find_place(settings, authenticated=True)
+    place = bind(settings, authenticated=True)
     place.listener.close()
     assert place.url == "https://mcp.example.org/mcp"
 

@@ -41,7 +41,7 @@ def test_a_pause_is_short_and_the_clock_tells_when_it_was(home: Path) -> None:
     ]  # fmt: skip
     assert [made.screen(at)[0]["clock"] for at in (0.0, 2.5, 5.0)] == [BEGAN, BEGAN + 60.5, BEGAN + 70]
     clocks = [BEGAN + later for later in (-5.0, 0.0, 1.0, 30.0, 60.0, 60.5, 61.0, 62.0, 69.0, 70.0, 1e9)]
-    assert made.places(clocks) == [0.0, 0.0, 1.0, 2.0, 2.0, 2.5, 3.0, 4.0, 5.0, 5.0, 5.0]
+    assert made.positions(clocks) == [0.0, 0.0, 1.0, 2.0, 2.0, 2.5, 3.0, 4.0, 5.0, 5.0, 5.0]
     facts, data = made.piece(0)
     assert [event[::2] for event in facts["events"]] == [[0, "o"], [2, "m"], [2, "o"], [3, "o"], [5, "x"]]
     assert data == b"one\r\nmaketwo\r\nthree0"

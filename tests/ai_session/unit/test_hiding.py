@@ -17,7 +17,7 @@ from ai_session.gate.redaction.redactor import Redactor
 from ai_session.sessions.report import cut, read_stderr
 from ai_session.system.turns import Steps, finished
 from ai_session.terminal.log import READ_BYTES, MappedLog
-from ai_session.terminal.masking import CONTEXT_BYTES, LEAST_CHARS, Hiding, breaks, on_screen, places
+from ai_session.terminal.masking import CONTEXT_BYTES, LEAST_CHARS, Hiding, breaks, on_screen, secret_spans
 from ai_session.terminal.text import clean
 from ai_session.terminal.transcript import Transcript
 from tests.ai_session.unit.test_redaction import NAMED, SECRETS
@@ -274,7 +274,7 @@ def test_what_a_terminal_does_not_show_breaks_no_secret(broken: Callable[[str, s
         for cut_at in range(1, len(secret), 8):
             shown = broken(secret[:cut_at], secret[cut_at:])
             data = f"a line\r\nkey {shown} end\r\n".encode()
-            found = finished(places(data, spans))
+            found = finished(secret_spans(data, spans))
             assert found[0][:2] == (12, 12 + len(shown)) or not told(secret, without(data, found)), (secret, shown)
             with transcript(data) as text:
                 for offset in range(12, 12 + len(shown), 19):

@@ -14,7 +14,7 @@ import pexpect
 import pytest
 
 from agentwire.mcp import clients as mcp_clients
-from agentwire.mcp.clients import ConfigLocation, places
+from agentwire.mcp.clients import ConfigLocation, locations
 from ai_session.errors import ConfigInvalid
 from tests.ai_session.contract.command_line import CommandLine
 from tests.bounds import BOUND_SECONDS
@@ -24,7 +24,9 @@ CLIENTS = ["claude-desktop", "claude-code", "codex", "cursor", "vscode", "gemini
 
 
 def place_of(client: str, scope: str, home: Path) -> ConfigLocation:
-    return next(p for p in places("ai-session", home, home / "project", {}) if (p.client, p.scope) == (client, scope))
+    return next(
+        p for p in locations("ai-session", home, home / "project", {}) if (p.client, p.scope) == (client, scope)
+    )
 
 
 def run(*words: str, cwd: Path | None = None, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -68,7 +70,7 @@ def test_the_local_scope_of_claude_code_is_under_its_project(tmp_path: Path) -> 
 
 def test_variables_of_the_clients_move_their_files(tmp_path: Path) -> None:
     variables = {"CODEX_HOME": "/c", "CLAUDE_CONFIG_DIR": "/d", "XDG_CONFIG_HOME": "/x"}
-    paths = {(p.client, p.scope): str(p.path) for p in places("ai-session", tmp_path, tmp_path, variables)}
+    paths = {(p.client, p.scope): str(p.path) for p in locations("ai-session", tmp_path, tmp_path, variables)}
     assert paths["codex", "user"] == "/c/config.toml"
     assert paths["claude-code", "user"] == "/d/.claude.json"
     assert paths["vscode", "user"] == "/x/Code/User/mcp.json"
@@ -321,7 +323,7 @@ def test_what_a_project_holds_in_place_of_a_clients_file_keeps_nobody_busy(tmp_p
     )
     for number, (make, said) in enumerate(cases):
         here = tmp_path / str(number)
-        for place in mcp_clients.places("ai-session", tmp_path / "home", here, {}):
+        for place in mcp_clients.locations("ai-session", tmp_path / "home", here, {}):
             if place.path.name in (".mcp.json", "config.toml") and place.path.is_relative_to(here):
                 place.path.parent.mkdir(parents=True, exist_ok=True)
                 make(place.path)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import AnyUrl
 
-from ai_session.servers.mcp.uris import ResourceAddress, place_of
+from ai_session.servers.mcp.uris import ResourceAddress, address_of
 from tests.ai_session.unit.test_session_names import NAMES
 
 COMMANDS = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=64)
@@ -24,12 +24,12 @@ PLACES = st.one_of(
 
 @given(PLACES)
 def test_every_place_comes_back_from_its_uri(place: ResourceAddress) -> None:
-    assert place_of(place.uri) == place
+    assert address_of(place.uri) == place
 
 
 @given(st.one_of(st.text(max_size=80), st.text("session:/%.?#@\\ aA0_-\n", max_size=60).map("session://".__add__)))
 def test_what_is_taken_is_spelt_in_one_way(uri: str) -> None:
-    place = place_of(uri)
+    place = address_of(uri)
     assert place is None or place.uri == uri
 
 
@@ -38,7 +38,7 @@ def test_one_other_character_is_another_place_or_none(place: ResourceAddress, at
     uri = place.uri
     at %= len(uri)
     changed = uri[:at] + other + uri[at + 1 :]
-    found = place_of(changed)
+    found = address_of(changed)
     assert found is None or found.uri == changed
 
 
@@ -58,7 +58,7 @@ def test_one_other_character_is_another_place_or_none(place: ResourceAddress, at
     ],
 )  # fmt: skip
 def test_odd_uris_are_none(uri: str) -> None:
-    assert place_of(uri) is None
+    assert address_of(uri) is None
 
 
 def test_clients_that_parse_urls_send_what_they_were_given() -> None:

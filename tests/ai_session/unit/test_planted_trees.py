@@ -20,7 +20,7 @@ from ai_session.sandbox.workspace.placeholders import Placeholders
 from ai_session.sandbox.workspace.protected_paths import Placeholder, Workspace, survey
 from ai_session.sandbox.workspace.tree import INDEX_BYTES, MOST_ENTRIES, MOST_NAMES
 from ai_session.system import paths_without_links
-from ai_session.system.paths_without_links import DIRECTORY, PLACE, open_directory, open_place, read_file
+from ai_session.system.paths_without_links import DIRECTORY, PATH_ONLY, open_directory, open_path, read_file
 from tests.bounds import BOUND_SECONDS
 
 Plant = Callable[[Path], object]
@@ -286,7 +286,7 @@ def test_a_directory_is_opened_without_links_on_every_kernel(tmp_path: Path) -> 
         step = paths_without_links._open_step_by_step  # pyright: ignore[reportPrivateUsage]
         return lambda path: step(top, os.fsencode(os.path.relpath(path, tmp_path)), flags)
 
-    for one in (open_directory, by_step(DIRECTORY), open_place, by_step(PLACE)):
+    for one in (open_directory, by_step(DIRECTORY), open_path, by_step(PATH_ONLY)):
         os.close(one(f"{tmp_path}/a/b"))
         for path, why in (
             ("link", "Not a|many"),

@@ -20,7 +20,7 @@ def make(tree: Path, *roots: str) -> Workspaces:
 def test_the_deepest_workspace_around_a_directory_is_its_box(tree: Path) -> None:
     workspaces = make(tree, str(tree / "project"), str(tree / "project/src"))
     for wanted, workspace in (("project", "project"), ("project/src", "project/src")):
-        place = workspaces.place(str(tree / wanted), "")
+        place = workspaces.start_directory(str(tree / wanted), "")
         assert (place.directory, place.workspace, place.outside) == (
             str(tree / wanted),
             str(tree / workspace),
@@ -29,15 +29,15 @@ def test_the_deepest_workspace_around_a_directory_is_its_box(tree: Path) -> None
 
 
 def test_the_clients_directory_is_a_workspace_and_where_a_session_starts(tree: Path) -> None:
-    place = make(tree).place("", str(tree / "project"))
+    place = make(tree).start_directory("", str(tree / "project"))
     assert (place.directory, place.workspace, place.outside) == (str(tree / "project"),) * 2 + (False,)
-    assert make(tree).place("src", str(tree / "project")).workspace == str(tree / "project")
+    assert make(tree).start_directory("src", str(tree / "project")).workspace == str(tree / "project")
 
 
 def test_what_lies_in_no_workspace_is_outside_also_behind_a_link(tree: Path) -> None:
     (tree / "project/link").symlink_to(tree / "other")
     for wanted in (str(tree / "other"), "link", "../other"):
-        place = make(tree).place(wanted, str(tree / "project"))
+        place = make(tree).start_directory(wanted, str(tree / "project"))
         assert (place.directory, place.workspace, place.outside) == (str(tree / "other"), str(tree / "other"), True)
 
 
@@ -51,13 +51,13 @@ def test_a_link_that_took_the_place_of_the_clients_directory_is_not_followed(tre
         for workspaces in (make(tree), make(tree, str(tree / "private/sub"))):
             for wanted in ("", ".", "src"):
                 with pytest.raises(DirectoryUnusable, match="replaced by a link") as caught:
-                    workspaces.place(wanted, client)
+                    workspaces.start_directory(wanted, client)
                 assert "absolute" in caught.value.suggestion
-            assert workspaces.place(client, client).outside
-        assert not make(tree, str(tree / "home/.local")).place(str(tree / "home/.local"), client).outside
+            assert workspaces.start_directory(client, client).outside
+        assert not make(tree, str(tree / "home/.local")).start_directory(str(tree / "home/.local"), client).outside
         (tree / link).unlink()
         (tree / "moved").rename(tree / moved)
-    assert make(tree).place("", client).directory == client
+    assert make(tree).start_directory("", client).directory == client
 
 
 @pytest.mark.parametrize(
@@ -65,13 +65,13 @@ def test_a_link_that_took_the_place_of_the_clients_directory_is_not_followed(tre
 )
 def test_what_can_be_nobodys_workspace_is_refused(tree: Path, directory: str) -> None:
     with pytest.raises(SandboxRefused) as caught:
-        make(tree).place(str(tree / directory), str(tree / "project"))
+        make(tree).start_directory(str(tree / directory), str(tree / "project"))
     assert "trusted" in caught.value.suggestion
 
 
 def test_a_client_started_nowhere_in_particular_gets_a_workspace_of_its_own(tree: Path) -> None:
     for nowhere in ("/", "", str(tree / "home"), str(tree), str(tree / "gone")):
-        place = make(tree).place("", nowhere)
+        place = make(tree).start_directory("", nowhere)
         assert place.directory == place.workspace == str(tree / "home" / DEFAULT_NAME)
         assert not place.outside
     assert Path(place.directory).stat().st_mode & 0o777 == 0o700
@@ -79,13 +79,13 @@ def test_a_client_started_nowhere_in_particular_gets_a_workspace_of_its_own(tree
 
 def test_a_configured_workspace_may_be_named_from_the_home(tree: Path) -> None:
     (tree / "home/code").mkdir()
-    assert make(tree, "code").place("", "/").workspace == str(tree / "home/code")
+    assert make(tree, "code").start_directory("", "/").workspace == str(tree / "home/code")
 
 
 def test_a_directory_that_is_none_is_refused(tree: Path) -> None:
     (tree / "file").touch()
     for wanted in ("gone", "../file", "a\0b"):
         with pytest.raises(DirectoryUnusable):
-            make(tree).place(wanted, str(tree / "project"))
+            make(tree).start_directory(wanted, str(tree / "project"))
         with pytest.raises(DirectoryUnusable):
             unboxed(wanted, str(tree / "project"), "")

@@ -26,7 +26,7 @@ def test_what_is_kept_is_there_again(tmp_path: Path) -> None:
     message = {"z": LARGE, "a": "ü\ud800", "m": [None, 1.5]}
     task = tasks.begin("vault", "one", context="c", messages=[message], metadata={"k": 1})
     tasks.give(task, {"id": "a"})
-    tasks.give(task, {"id": "b"}, place=0)
+    tasks.give(task, {"id": "b"}, index=0)
     task.runs = ["run_1"]
     assert tasks.turn(task, State.WORKING, "why")
     tasks.close()

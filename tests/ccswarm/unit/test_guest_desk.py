@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ccswarm.brains.base import WorkerContext
-from ccswarm.bridge.bridge import ToolBridge, place, shown_names
+from ccswarm.bridge.bridge import ToolBridge, bridge_directory, shown_names
 from ccswarm.engines.base import Execution
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus, ToolInfo
 from tests.bounds import BOUND_SECONDS
@@ -42,7 +42,7 @@ async def opened(world: World) -> str:
                 break
         async for event in world.engine.events(TASK):
             if event["event"] == "desk.opened":
-                return place(world.task_worker.worker_context.state_directory, TASK).guest("")
+                return bridge_directory(world.task_worker.worker_context.state_directory, TASK).guest("")
     raise AssertionError("the task ended without a desk")
 
 
@@ -226,7 +226,7 @@ async def test_a_token_is_of_one_task(home: Path) -> None:
     world.tool("srv.do", found=42)
     async with at_the_desk(world) as client:
         await client.shake_hands()
-        mine, yours = place(home, TASK), place(home, "run_2.main")
+        mine, yours = bridge_directory(home, TASK), bridge_directory(home, "run_2.main")
         for token in (yours.token(""), mine.token("2") + "0", yours.token("2"), ""):
             async with guest(f"{token}@{mine.socket}") as stranger:
                 assert await stranger.leave() == 1
@@ -251,13 +251,13 @@ async def test_a_budget_ends_the_task_and_tells_the_program(home: Path) -> None:
 
 
 def desk(home: Path, answer_seconds: float) -> ToolBridge:
-    return ToolBridge(place(home, "e"), "ada", [ToolInfo("srv", "do")], answer_seconds=answer_seconds)
+    return ToolBridge(bridge_directory(home, "e"), "ada", [ToolInfo("srv", "do")], answer_seconds=answer_seconds)
 
 
 async def test_a_long_call_is_pending_and_waited_for(home: Path) -> None:
     reception = desk(home, 0.3)
     await reception.open()
-    async with guest(place(home, "e").guest("")) as client:
+    async with guest(bridge_directory(home, "e").guest("")) as client:
         await client.shake_hands()
         call = client.begin_call("srv__do")
         request = await asyncio.wait_for(reception.next(), BOUND_SECONDS)
@@ -275,9 +275,9 @@ async def test_a_long_call_is_pending_and_waited_for(home: Path) -> None:
 
 
 async def test_who_wants_to_know_hears_that_a_call_goes_on(home: Path) -> None:
-    reception = ToolBridge(place(home, "e"), "ada", [ToolInfo("srv", "do")], beat_seconds=0.05)
+    reception = ToolBridge(bridge_directory(home, "e"), "ada", [ToolInfo("srv", "do")], beat_seconds=0.05)
     await reception.open()
-    async with guest(place(home, "e").guest("")) as client:
+    async with guest(bridge_directory(home, "e").guest("")) as client:
         await client.shake_hands()
         call = client.begin("tools/call", name="srv__do", arguments={}, _meta={"progressToken": "mine"})
         request = await asyncio.wait_for(reception.next(), BOUND_SECONDS)
@@ -300,7 +300,7 @@ def test_names_are_such_as_programs_allow() -> None:
 
 def test_a_socket_has_a_short_path_however_deep_the_state_lies(home: Path) -> None:
     deep = home / ("d" * 100)
-    found = place(deep, "e")
+    found = bridge_directory(deep, "e")
     assert len(str(found.socket)) < 100
     assert found.socket.parent.stat().st_mode & 0o777 == 0o700
     found.socket.parent.rmdir()

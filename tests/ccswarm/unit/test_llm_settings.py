@@ -96,7 +96,7 @@ def test_the_variables_of_the_makers_libraries_say_where_a_model_is(
     settings, all_of_them = read({"model": f"{kind}:big"}), dict.fromkeys((one[1] for one in VARIABLES), value)
     (there,) = settings.models({name: value})
     (own,) = settings.models({other: value for other in all_of_them if other != name})
-    assert (there.address, there.elsewhere, there.place) == (address, name, f"{address} ({name})")
+    assert (there.address, there.elsewhere, there.endpoint) == (address, name, f"{address} ({name})")
     assert there.key_name == own.key_name, "the maker's key goes where the maker's variable says"
     assert (own.elsewhere, own.foreign) == ("", False), "another maker's variable says nothing of it"
     (said,) = read({"model": f"{kind}:big", "base_url": "http://127.0.0.1:7/v1"}).models(all_of_them)

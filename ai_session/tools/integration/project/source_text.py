@@ -34,11 +34,11 @@ def anchor(text: str, start: int, end: int) -> str:
     return ""
 
 
-def line_end(text: str, place: int) -> int:
-    """Where the line of ``place`` ends, before its line break."""
-    end = text.find("\n", place)
+def line_end(text: str, position: int) -> int:
+    """Where the line of ``position`` ends, before its line break."""
+    end = text.find("\n", position)
     end = len(text) if end < 0 else end
-    return end - 1 if end > place and text[end - 1] == "\r" else end
+    return end - 1 if end > position and text[end - 1] == "\r" else end
 
 
 def newline_of(text: str) -> str:
@@ -55,76 +55,76 @@ def code_of(text: str) -> str:
     out: list[str] = []
     templates: list[int] = []
     unclosed: dict[str, int] = {}
-    place = depth = 0
-    while place < len(text):
-        sign, pair = text[place], text[place : place + 2]
+    position = depth = 0
+    while position < len(text):
+        sign, pair = text[position], text[position : position + 2]
         if pair == "//":
-            end = line_end(text, place)
-            out.append(COMMENT * (end - place))
+            end = line_end(text, position)
+            out.append(COMMENT * (end - position))
         elif pair == "/*":
-            found = text.find("*/", place + 2)
+            found = text.find("*/", position + 2)
             end = len(text) if found < 0 else found + 2
-            out.append(COMMENT * (end - place))
-        elif sign in "'\"" and place >= unclosed.get(sign, 0):
-            end = _quoted_end(text, place)
-            out.append(LITERAL * (end - place) if end else sign)
+            out.append(COMMENT * (end - position))
+        elif sign in "'\"" and position >= unclosed.get(sign, 0):
+            end = _quoted_end(text, position)
+            out.append(LITERAL * (end - position) if end else sign)
             if not end:
-                unclosed[sign], end = line_end(text, place), place + 1
+                unclosed[sign], end = line_end(text, position), position + 1
         elif sign == "`" or (sign == "}" and templates and templates[-1] == depth):
             if sign == "}":
                 templates.pop()
                 depth -= 1
-            end, opens = _template_end(text, place + 1)
-            out.append(LITERAL * (end - place))
+            end, opens = _template_end(text, position + 1)
+            out.append(LITERAL * (end - position))
             if opens:
                 depth += 1
                 templates.append(depth)
-        elif sign == "/" and place >= unclosed.get(sign, 0) and _BEFORE_REGEX.search("".join(out[-_LOOK_BACK:])):
-            end = _regex_end(text, place)
-            out.append(LITERAL * (end - place) if end else sign)
+        elif sign == "/" and position >= unclosed.get(sign, 0) and _BEFORE_REGEX.search("".join(out[-_LOOK_BACK:])):
+            end = _regex_end(text, position)
+            out.append(LITERAL * (end - position) if end else sign)
             if not end:
-                unclosed[sign], end = line_end(text, place), place + 1
+                unclosed[sign], end = line_end(text, position), position + 1
         else:
             depth += (sign == "{") - (sign == "}")
-            end = place + 1
+            end = position + 1
             out.append(sign)
-        place = end
+        position = end
     return "".join(out)
 
 
 def _quoted_end(text: str, start: int) -> int:
     """Behind the closing quote, 0 where there is none in the line."""
-    quote, place = text[start], start + 1
-    while place < len(text):
-        sign = text[place]
+    quote, position = text[start], start + 1
+    while position < len(text):
+        sign = text[position]
         if sign == quote:
-            return place + 1
+            return position + 1
         if sign == "\n":
             break
-        place += 2 if sign == "\\" else 1
+        position += 2 if sign == "\\" else 1
     return 0
 
 
-def _template_end(text: str, place: int) -> tuple[int, bool]:
+def _template_end(text: str, position: int) -> tuple[int, bool]:
     """Behind the closing back quote, or behind ``${`` with True."""
-    while place < len(text):
-        if text[place] == "`":
-            return place + 1, False
-        if text.startswith("${", place):
-            return place + 2, True
-        place += 2 if text[place] == "\\" else 1
+    while position < len(text):
+        if text[position] == "`":
+            return position + 1, False
+        if text.startswith("${", position):
+            return position + 2, True
+        position += 2 if text[position] == "\\" else 1
     return len(text), False
 
 
 def _regex_end(text: str, start: int) -> int:
     """Behind the closing slash, 0 where there is none in the line."""
-    place, group = start + 1, False
-    while place < len(text) and text[place] != "\n":
-        sign = text[place]
+    position, group = start + 1, False
+    while position < len(text) and text[position] != "\n":
+        sign = text[position]
         if sign == "/" and not group:
-            return place + 1
+            return position + 1
         group = sign == "[" or (group and sign != "]")
-        place += 2 if sign == "\\" else 1
+        position += 2 if sign == "\\" else 1
     return 0
 
 
@@ -145,43 +145,43 @@ def members(text: str, keys: Sequence[str]) -> list[tuple[str, int]] | None:
     """The members of the object at ``keys`` in plain JSON: each name, and where its value ends. The first pair is an
     empty name, and where the object opens. None where there is no such object. Raises ValueError for what is no JSON.
     """
-    place, rest = _space(text, 0), list(keys)
+    position, rest = _space(text, 0), list(keys)
     while True:
-        if text[place : place + 1] != "{":
+        if text[position : position + 1] != "{":
             return None
-        found, starts = _object(text, place)
+        found, starts = _object(text, position)
         if not rest:
             return found
         key = rest.pop(0)
         if key not in starts:
             return None
-        place = starts[key]
+        position = starts[key]
 
 
-def _object(text: str, place: int) -> tuple[list[tuple[str, int]], dict[str, int]]:
+def _object(text: str, position: int) -> tuple[list[tuple[str, int]], dict[str, int]]:
     import json
 
     decoder = json.JSONDecoder()
-    found, starts = [("", place + 1)], dict[str, int]()
-    place = _space(text, place + 1)
-    while text[place : place + 1] == '"':
-        name, place = decoder.raw_decode(text, place)
-        place = _space(text, place)
-        if text[place : place + 1] != ":":
+    found, starts = [("", position + 1)], dict[str, int]()
+    position = _space(text, position + 1)
+    while text[position : position + 1] == '"':
+        name, position = decoder.raw_decode(text, position)
+        position = _space(text, position)
+        if text[position : position + 1] != ":":
             raise ValueError("a colon is missing")
-        starts[str(name)] = start = _space(text, place + 1)
-        _, place = decoder.raw_decode(text, start)
-        found.append((str(name), place))
-        place = _space(text, place)
-        if text[place : place + 1] != ",":
+        starts[str(name)] = start = _space(text, position + 1)
+        _, position = decoder.raw_decode(text, start)
+        found.append((str(name), position))
+        position = _space(text, position)
+        if text[position : position + 1] != ",":
             break
-        place = _space(text, place + 1)
-    if text[place : place + 1] != "}":
+        position = _space(text, position + 1)
+    if text[position : position + 1] != "}":
         raise ValueError("an object is not closed")
     return found, starts
 
 
-def _space(text: str, place: int) -> int:
-    while place < len(text) and text[place] in " \t\r\n\ufeff":
-        place += 1
-    return place
+def _space(text: str, position: int) -> int:
+    while position < len(text) and text[position] in " \t\r\n\ufeff":
+        position += 1
+    return position

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any, cast
 
-from agentwire.mcp.clients import ConfigLocation, places, snippet
+from agentwire.mcp.clients import ConfigLocation, locations, snippet
 from ai_session.config.config import read_toml
 from ai_session.tools.integration.project.edits import Edit, Proposal
 from ai_session.tools.integration.project.source_text import anchor, members, newline_of
@@ -66,31 +66,31 @@ def clients() -> list[str]:
     """Those that have a file in a project."""
     from pathlib import Path
 
-    return [one.client for one in places(NAME, Path("/"), Path("/"), {}) if one.scope == "project"]
+    return [one.client for one in locations(NAME, Path("/"), Path("/"), {}) if one.scope == "project"]
 
 
-def place_of(client: str) -> tuple[ConfigLocation, str]:
+def location_of(client: str) -> tuple[ConfigLocation, str]:
     """The project's file of a client: how it is written, and its path from the root."""
     from pathlib import Path
 
     here = Path("/")
-    found = next(one for one in places(NAME, here, here, {}) if (one.client, one.scope) == (client, "project"))
+    found = next(one for one in locations(NAME, here, here, {}) if (one.client, one.scope) == (client, "project"))
     return found, str(PurePosixPath(found.path).relative_to("/"))
 
 
 def propose(tree: Tree, client: str) -> Proposal:
     """The edit that puts ai-session among the client's servers."""
-    place, path = place_of(client)
+    location, path = location_of(client)
     text = tree.read(path)
-    by_hand = f"{path} cannot be edited safely; add by hand: {snippet(place, COMMAND, ARGS)}"
+    by_hand = f"{path} cannot be edited safely; add by hand: {snippet(location, COMMAND, ARGS)}"
     if text is None and tree.kind(path):
         return Proposal(f"No edits for {client}.", warnings=(by_hand,))
     data = _data(path, text or "")
-    if data is None or (table := _table(data, place.keys)) is None:
+    if data is None or (table := _table(data, location.keys)) is None:
         return Proposal(f"No edits for {client}.", warnings=(f"{path} is not valid or holds comments. {by_hand}",))
     if NAME in table:
         return Proposal(f"No edits for {client}.", present=True)
-    edit = _edit(place, path, text)
+    edit = _edit(location, path, text)
     if edit is None:
         return Proposal(f"No edits for {client}.", warnings=(by_hand,))
     return Proposal(
@@ -129,21 +129,21 @@ def _servers(data: dict[str, Any]) -> list[object]:
     return [cast("dict[str, object]", row).get("name") for row in rows if isinstance(row, dict)]
 
 
-def _edit(place: ConfigLocation, path: str, text: str | None) -> Edit | None:
-    entry = {**place.extra, "command": COMMAND, "args": ARGS}
+def _edit(location: ConfigLocation, path: str, text: str | None) -> Edit | None:
+    entry = {**location.extra, "command": COMMAND, "args": ARGS}
     if text is None or not text.strip():
-        whole = snippet(place, COMMAND, ARGS).partition("# lets it run")[0].rstrip("\n") + "\n"
+        whole = snippet(location, COMMAND, ARGS).partition("# lets it run")[0].rstrip("\n") + "\n"
         return Edit(path, "create_file" if text is None else "append", whole)
     if path.endswith(".toml"):
-        return _appended(path, text, snippet(place, COMMAND, ARGS).partition("# lets it run")[0])
-    for depth in range(len(place.keys), -1, -1):
+        return _appended(path, text, snippet(location, COMMAND, ARGS).partition("# lets it run")[0])
+    for depth in range(len(location.keys), -1, -1):
         try:
-            found = members(text, place.keys[:depth])
+            found = members(text, location.keys[:depth])
         except (ValueError, RecursionError):
             return None
         if found is not None:
             value: Any = entry
-            for key in reversed((*place.keys[depth:], NAME)):
+            for key in reversed((*location.keys[depth:], NAME)):
                 value = {key: value}
             return _inserted(path, text, found, value)
     return None
@@ -166,7 +166,7 @@ def _inserted(path: str, text: str, found: list[tuple[str, int]], value: Mapping
         choices = [(opens, entry + rest)]
     else:
         choices = [(last, "," + entry), (opens, entry + ",")]
-    named = [(anchor(text, text.rfind("\n", 0, place) + 1, place), code) for place, code in choices]
+    named = [(anchor(text, text.rfind("\n", 0, position) + 1, position), code) for position, code in choices]
     pattern, code = min((row for row in named if row[0]), key=lambda row: len(row[0]), default=("", ""))
     return Edit(path, "insert", code.replace("\n", newline), "", pattern) if pattern else None
 

@@ -82,12 +82,12 @@ def _proposal(tree: Tree, profile: Profile, path: str, text: str, code: str, mad
         return Proposal("No edits for Express.", warnings=(f"{new} is there and is not ours: rename it first",))
     edits: list[Edit | None] = [] if present else [Edit(new, "create_file", _source(style))]
     imported = MODULE in text
-    place = _import_place(text, code, style, made)
-    if not imported and place is None and (made[1] == "" or style.system == "cjs"):
+    import_line = _import_line(text, code, style, made)
+    if not imported and import_line is None and (made[1] == "" or style.system == "cjs"):
         edits.append(insert_line(path, text, made.start(), made.end(), f"{made[1]}{line}\n{use}"))
     else:
         if not imported:
-            edits.append(insert_line(path, text, *place, line, is_import=True) if place else None)
+            edits.append(insert_line(path, text, *import_line, line, is_import=True) if import_line else None)
         if use.strip() not in text:
             edits.append(insert_line(path, text, made.start(), made.end(), use))
     if None in edits:
@@ -102,7 +102,7 @@ def _proposal(tree: Tree, profile: Profile, path: str, text: str, code: str, mad
     )
 
 
-def _import_place(text: str, code: str, style: Style, made: re.Match[str]) -> tuple[int, int] | None:
+def _import_line(text: str, code: str, style: Style, made: re.Match[str]) -> tuple[int, int] | None:
     """The statement at the top level that imports express, before the app is made."""
     sign = IMPORT if style.system == "esm" else REQUIRE
     for found in sign.finditer(text):

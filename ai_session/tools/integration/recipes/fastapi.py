@@ -149,13 +149,15 @@ def _proposal(
         return Proposal("No edits for FastAPI.", warnings=(f"{new} is there and is not ours: rename it first",))
     if present is None:
         edits.append(Edit(new, "create_file", SOURCE))
-    place = _import_place(module, text, app)
-    if place is None and line not in text and use.strip() not in text:
+    import_line = _import_line(module, text, app)
+    if import_line is None and line not in text and use.strip() not in text:
         edits.append(insert_line(path, text, app.start, app.end, f"{app.indent}{line}\n{use}"))
     else:
         if line not in text:
-            start, end = place or (app.start, app.end)
-            edits.append(insert_line(path, text, start, end, line if place else app.indent + line, is_import=True))
+            start, end = import_line or (app.start, app.end)
+            edits.append(
+                insert_line(path, text, start, end, line if import_line else app.indent + line, is_import=True)
+            )
         if use.strip() not in text:
             edits.append(insert_line(path, text, app.start, app.end, use))
     if None in edits:
@@ -182,13 +184,13 @@ def parsed(text: str) -> ast.Module | None:
 
 def _offsets(text: str) -> list[int]:
     """Where each line begins, as ``ast`` counts lines."""
-    places = [0]
+    offsets = [0]
     for line in re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text):
-        places.append(places[-1] + len(line))
-    return places
+        offsets.append(offsets[-1] + len(line))
+    return offsets
 
 
-def _place(text: str, lines: list[int], line: int, column: int) -> int:
+def _offset(text: str, lines: list[int], line: int, column: int) -> int:
     """The character at a column, which ``ast`` counts in bytes of UTF-8."""
     start = lines[line - 1]
     return start + len(text[start : lines[line]].encode()[:column].decode(errors="ignore"))
@@ -206,8 +208,8 @@ def _app(node: ast.AST, text: str, lines: list[int]) -> _App | None:
     called = made.id if isinstance(made, ast.Name) else made.attr if isinstance(made, ast.Attribute) else ""
     if called != "FastAPI" or (node.end_lineno or 0) >= len(lines):
         return None
-    start = _place(text, lines, node.lineno, node.col_offset)
-    end = _place(text, lines, node.end_lineno or 0, node.end_col_offset or 0)
+    start = _offset(text, lines, node.lineno, node.col_offset)
+    end = _offset(text, lines, node.end_lineno or 0, node.end_col_offset or 0)
     indent = text[lines[node.lineno - 1] : start]
     rest = text[end : lines[node.end_lineno or 0]].strip()
     if indent.strip() or (rest and not rest.startswith("#")):
@@ -215,14 +217,14 @@ def _app(node: ast.AST, text: str, lines: list[int]) -> _App | None:
     return _App(name, start, end, indent)
 
 
-def _import_place(module: ast.Module, text: str, app: _App) -> tuple[int, int] | None:
+def _import_line(module: ast.Module, text: str, app: _App) -> tuple[int, int] | None:
     """Start and end of the last import before the app."""
     lines = _offsets(text)
     best: tuple[int, int] | None = None
     for node in module.body:
         if isinstance(node, ast.Import | ast.ImportFrom) and (node.end_lineno or 0) < len(lines):
-            start = _place(text, lines, node.lineno, node.col_offset)
-            end = _place(text, lines, node.end_lineno or 0, node.end_col_offset or 0)
+            start = _offset(text, lines, node.lineno, node.col_offset)
+            end = _offset(text, lines, node.end_lineno or 0, node.end_col_offset or 0)
             rest = text[end : lines[node.end_lineno or 0]].strip()
             if start < app.start and not node.col_offset and (not rest or rest.startswith("#")):
                 best = start, end

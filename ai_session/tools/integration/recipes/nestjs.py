@@ -192,12 +192,12 @@ def _proposal(tree: Tree, profile: Profile, path: str, text: str, name: str) -> 
 
 def _import_edit(path: str, text: str, code: str, line: str) -> Edit | None:
     """Below the last import."""
-    places = [
+    import_lines = [
         (found.start(), found.end())
         for found in re.finditer(r"""^import\b(?!\s*\()[^;'"]{0,400}?['"][^'"\n]+['"][ \t]*;?""", text, re.MULTILINE)
         if in_code(code, found.start()) and statement_end(text, code, found.end())
     ]
-    return insert_line(path, text, *places[-1], line, is_import=True) if places else None
+    return insert_line(path, text, *import_lines[-1], line, is_import=True) if import_lines else None
 
 
 def _use_edit(path: str, text: str, code: str, name: str) -> Edit | None:
@@ -220,18 +220,18 @@ def _use_edit(path: str, text: str, code: str, name: str) -> Edit | None:
     return insert_here(path, text, start, listed, f"{gap}{NAME}," if "\n" in gap else f"{NAME}, ")
 
 
-def _own_list(code: str, place: int, limit: int) -> int | None:
+def _own_list(code: str, position: int, limit: int) -> int | None:
     """Behind the ``[`` of the object's own member ``imports``; 0 where it has none, None where it is no plain list."""
     depth = 0
-    while place < limit:
-        found = re.compile(r"[\[({})\]]|\bimports\s*:\s*(\[)?").search(code, place, limit)
+    while position < limit:
+        found = re.compile(r"[\[({})\]]|\bimports\s*:\s*(\[)?").search(code, position, limit)
         if found is None or (found[0] == "}" and not depth):
             return 0
         if found[0].startswith("imports"):
             if not depth:
                 return found.end() if found[1] else None
-            place = found.end() - len(found[1] or "")
+            position = found.end() - len(found[1] or "")
             continue
         depth += 1 if found[0] in "[({" else -1
-        place = found.end()
+        position = found.end()
     return 0

@@ -68,8 +68,8 @@ def _server(name: str, url: Any, seconds: float) -> ServerSettings:
     parts = urlsplit(url) if isinstance(url, str) else None
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
         raise _wrong(f"has no address http://… for {name[:80]!r}")
-    place = parts.path.rstrip("/")
-    where = parts._replace(path=place if place.endswith(RPC) else place + RPC).geturl()
+    path = parts.path.rstrip("/")
+    where = parts._replace(path=path if path.endswith(RPC) else path + RPC).geturl()
     try:
         # As the one who set the variable has it: with its own network, where nothing is encrypted.
         return ServerSettings(name=name, url=where, protocol="rpc", insecure=True, timeout_seconds=seconds)

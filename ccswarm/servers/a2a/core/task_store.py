@@ -186,12 +186,12 @@ class Tasks:
         task.messages.append(message)
         self._tell(task, "message", message)
 
-    def give(self, task: Task, artifact: Json, *, place: int | None = None, event: Json = None) -> None:
-        """Adds an artifact, or replaces the one at ``place``. Followers receive ``event`` instead of it if given."""
-        if place is None:
+    def give(self, task: Task, artifact: Json, *, index: int | None = None, event: Json = None) -> None:
+        """Adds an artifact, or replaces the one at ``index``. Followers receive ``event`` instead of it if given."""
+        if index is None:
             task.artifacts.append(artifact)
         else:
-            task.artifacts[place] = artifact
+            task.artifacts[index] = artifact
         self._tell(task, "artifact", artifact if event is None else event)
 
     def keep(self, task: Task) -> None:

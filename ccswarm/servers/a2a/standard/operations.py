@@ -151,10 +151,10 @@ def _after(tasks: list[Task], token: str) -> list[Task]:
         return tasks
     at, _, number = token.partition(":")
     try:
-        place = (float(at), number)
+        last = (float(at), number)
     except ValueError:
         raise Fault(INVALID_PARAMS, violations=[("pageToken", "was not issued here")]) from None
-    return [task for task in tasks if (task.updated, task.id) < place]
+    return [task for task in tasks if (task.updated, task.id) < last]
 
 
 async def stream(

@@ -31,18 +31,18 @@ WHERE = "the plan"
 def plan_in(sent: Sent) -> str:
     """The plan a message has, as TOML or JSON; empty where it says something in words. Raises Fault."""
     found: list[str] = []
-    for place, part in enumerate(sent.message.parts):
+    for index, part in enumerate(sent.message.parts):
         if part.url is not None:
             problem = "nothing is fetched that a message only names: send its contents"
-            raise Fault(CONTENT_TYPE, problem, [(f"message.parts[{place}]", problem)])
+            raise Fault(CONTENT_TYPE, problem, [(f"message.parts[{index}]", problem)])
         if part.raw is not None:
-            found.append(_file(part, place))
+            found.append(_file(part, index))
         elif "plan" in (data := _object(part.data)):
             plan = data["plan"]
             if unknown := next((key for key in data if key != "plan"), None):
-                raise _wrong(f"message.parts[{place}].data.{unknown}", "is not known beside plan")
+                raise _wrong(f"message.parts[{index}].data.{unknown}", "is not known beside plan")
             if not isinstance(plan, (dict, str)):
-                raise _wrong(f"message.parts[{place}].data.plan", "must be an object, or a text in TOML")
+                raise _wrong(f"message.parts[{index}].data.plan", "must be an object, or a text in TOML")
             found.append(plan if isinstance(plan, str) else json.dumps(plan, ensure_ascii=False))
     if len(found) > 1:
         raise _wrong("message.parts", "has more than one plan")
@@ -51,17 +51,17 @@ def plan_in(sent: Sent) -> str:
     return found[0] if found else ""
 
 
-def _file(part: Part, place: int) -> str:
+def _file(part: Part, index: int) -> str:
     kind = part.media_type.partition(";")[0].strip().lower()
     if kind not in PLAN_TYPES and not FILE.search(part.filename):
         problem = f"{kind or part.filename or 'the file'} is not understood; there are {', '.join(INPUTS)}"
-        raise Fault(CONTENT_TYPE, problem, [(f"message.parts[{place}]", "a file has to be a plan: TOML or JSON")])
+        raise Fault(CONTENT_TYPE, problem, [(f"message.parts[{index}]", "a file has to be a plan: TOML or JSON")])
     try:
         # Both alphabets, with or without padding, as the protocol's JSON has it.
         text = (part.raw or "").translate(str.maketrans("-_", "+/")).rstrip("=")
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True).decode()
     except (binascii.Error, ValueError):
-        raise _wrong(f"message.parts[{place}]", "must be UTF-8 in base64") from None
+        raise _wrong(f"message.parts[{index}]", "must be UTF-8 in base64") from None
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -106,8 +106,8 @@ def refused(error: ConfigInvalid | PlanInvalid) -> Fault:
 
 
 def _violation(problem: str) -> tuple[str, str]:
-    place, what = placed(problem)
-    return (f"plan: {place}" if place else "plan"), what
+    location, what = placed(problem)
+    return (f"plan: {location}" if location else "plan"), what
 
 
 def in_words(sent: Sent, named: str, settings: Settings, referred: Sequence[Task]) -> Settings:

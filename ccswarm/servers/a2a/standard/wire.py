@@ -204,8 +204,8 @@ def _read(model: type[AnySection], params: Any) -> AnySection:
         raise Fault(INVALID_PARAMS, violations=[_violation(one["loc"], one["msg"]) for one in problems[:20]]) from None
 
 
-def _violation(place: Sequence[str | int], message: str) -> Violation:
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
+def _violation(keys: Sequence[str | int], message: str) -> Violation:
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in keys).removeprefix(".")
     words = message.removeprefix("Value error, ").replace("Input should", "should")
     return path, words.replace("Field required", "is required")
 

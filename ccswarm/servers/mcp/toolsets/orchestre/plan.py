@@ -112,8 +112,8 @@ def plan_of(
     """See the page. ``analysis`` is one by rules, or any other of that shape; what is missing in it is left out."""
     phases = _phases(brief, analysis, facts, wanted, template)
     for number, phase in enumerate(phases, 1):
-        for place, work in enumerate(phase.works, 1):
-            work.id = f"{number}.{place}"
+        for count, work in enumerate(phase.works, 1):
+            work.id = f"{number}.{count}"
     lengths = [phase.days(wanted.team) for phase in phases]
     effort = sum(work.days or 0 for phase in phases for work in phase.works)
     unknown = sum(work.days is None for phase in phases for work in phase.works)

@@ -50,16 +50,16 @@ async def initialize_project(workbench: Workbench, given: Given) -> Given:
             {"availableTemplates": list(ABOUT)},
         )
     files = files_of(template, name, given.get("requirements", ""))
-    place = _place(workbench, loaded, given["projectPath"], name)
-    _free(place, files)
-    base = place
+    target = _target(workbench, loaded, given["projectPath"], name)
+    _free(target, files)
+    base = target
     while not base.is_dir():
         base = base.parent
-    folder = Path(os.path.relpath(place, base))
+    folder = Path(os.path.relpath(target, base))
     text, settings = _planned(loaded.settings, name, template, folder, files)
     run, _ = await workbench.begin({"plan": text}, settings, str(base), loaded, origin=Origin.SERVER)
     progress = await _followed(workbench, run)
-    project: Facts = {"projectName": name, "template": template, "projectPath": str(place), "run": run}
+    project: Facts = {"projectName": name, "template": template, "projectPath": str(target), "run": run}
     if not progress["over"]:
         return {
             "status": "in_progress",
@@ -78,17 +78,17 @@ async def initialize_project(workbench: Workbench, given: Given) -> Given:
         )
     return {
         "project": {**project, "files": list(files)},
-        "nextSteps": [f"cd {shlex.quote(str(place))}", *NEXT[template]],
+        "nextSteps": [f"cd {shlex.quote(str(target))}", *NEXT[template]],
     }
 
 
-def _place(workbench: Workbench, loaded: Loaded, path: str, name: str) -> Path:
+def _target(workbench: Workbench, loaded: Loaded, path: str, name: str) -> Path:
     """The project's folder: ``path`` where it ends with the project's name, else the one of that name in it."""
     if not path.startswith("/"):
         raise Refusal(f"projectPath {path[:200]!r} is not absolute", "INVALID_PATH", "Give it from / on")
-    place = Path(path) if Path(path).name == name else Path(path) / name
+    target = Path(path) if Path(path).name == name else Path(path) / name
     try:
-        return workbench.within(str(place), loaded)
+        return workbench.within(str(target), loaded)
     except UsageInvalid:
         root = workbench.root(loaded)
         raise Refusal(
@@ -99,18 +99,18 @@ def _place(workbench: Workbench, loaded: Loaded, path: str, name: str) -> Path:
         ) from None
 
 
-def _free(place: Path, files: Mapping[str, str]) -> None:
+def _free(target: Path, files: Mapping[str, str]) -> None:
     """Raises Refusal where a file would be written over, or something else is in the way."""
-    folders = {parent for path in files for parent in (place / path).parents}
-    there = [path for path in files if os.path.lexists(place / path)]
+    folders = {parent for path in files for parent in (target / path).parents}
+    there = [path for path in files if os.path.lexists(target / path)]
     there += [
-        os.path.relpath(folder, place)
+        os.path.relpath(folder, target)
         for folder in sorted(folders)
-        if os.path.lexists(folder) and (not folder.is_dir() or (folder.is_symlink() and folder.is_relative_to(place)))
+        if os.path.lexists(folder) and (not folder.is_dir() or (folder.is_symlink() and folder.is_relative_to(target)))
     ]
     if there:
         raise Refusal(
-            f"In {place} there is already {', '.join(there)}: nothing is written over",
+            f"In {target} there is already {', '.join(there)}: nothing is written over",
             "PROJECT_EXISTS",
             "Choose another projectName or projectPath",
             {"existingFiles": there},

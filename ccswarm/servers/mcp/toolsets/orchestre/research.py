@@ -43,9 +43,9 @@ class Hits:
 
     @property
     def rank(self) -> tuple[int, int, int, int, str]:
-        place = ("documentation", "code", "tests").index(self.kind)
+        rank = ("documentation", "code", "tests").index(self.kind)
         best = max(count for count, _, _ in self.lines)
-        return -len(self.words), -best, place, -len(self.lines), self.path
+        return -len(self.words), -best, rank, -len(self.lines), self.path
 
 
 def words_of(topic: str) -> list[str]:

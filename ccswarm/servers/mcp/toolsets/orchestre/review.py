@@ -163,8 +163,8 @@ def _disagreements(groups: Sequence[Sequence[Finding]], models: Sequence[str]) -
 def _issue(group: Sequence[Finding]) -> Facts:
     worst = min(group, key=lambda one: SEVERITIES.index(one.severity))
     lines = [one for one in group if one.first]
-    place = {"line": min(one.first for one in lines), "endLine": max(one.last for one in lines)} if lines else {}
-    return {**worst.shown(), **place, "models": _models(group), "messages": [one.message for one in group]}
+    line_numbers = {"line": min(one.first for one in lines), "endLine": max(one.last for one in lines)} if lines else {}
+    return {**worst.shown(), **line_numbers, "models": _models(group), "messages": [one.message for one in group]}
 
 
 def _models(group: Sequence[Finding]) -> list[str]:

@@ -30,9 +30,9 @@ def files_of(template: str, name: str, requirements: str = "") -> dict[str, str]
     root, found = FOLDER / template, dict[str, str]()
     for file in root.rglob("*"):
         if file.is_file():
-            place = file.relative_to(root)
-            hidden = place.with_name("." + place.name.removeprefix(HIDDEN))
-            shown = hidden if place.name.startswith(HIDDEN) else place
+            relative = file.relative_to(root)
+            hidden = relative.with_name("." + relative.name.removeprefix(HIDDEN))
+            shown = hidden if relative.name.startswith(HIDDEN) else relative
             text = file.read_text(encoding="utf-8").replace(NAME_MARK, name).replace(f"{REQUIREMENTS_MARK}\n", section)
             found[shown.as_posix()] = text if text.endswith("\n") else f"{text}\n"
     return dict(sorted(found.items()))

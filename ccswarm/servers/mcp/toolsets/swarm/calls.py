@@ -269,8 +269,8 @@ async def check_plan(workbench: Workbench, given: Given) -> Answer:
 
 
 def _placed(problem: str) -> Facts:
-    place, rest = placed(problem)
-    return {"place": place, "problem": rest}
+    location, rest = placed(problem)
+    return {"place": location, "problem": rest}
 
 
 async def read_result(workbench: Workbench, given: Given) -> Answer:

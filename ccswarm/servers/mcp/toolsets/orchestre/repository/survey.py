@@ -66,7 +66,7 @@ class Count:
     def take(self, file: File) -> None:
         language = language_of(file.name)
         self.bytes += file.size
-        self._places(file)
+        self._note_role(file)
         if file.name in LOCKS:
             self.locks[file.path] = LOCKS[file.name]
             return
@@ -81,7 +81,7 @@ class Count:
         if found := cases_in(language, file.path, file.data):
             self.tests[language] += found
 
-    def _places(self, file: File) -> None:
+    def _note_role(self, file: File) -> None:
         path, name = file.path, file.name
         if secret(name):
             self.secrets.append(path)
