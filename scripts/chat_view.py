@@ -33,10 +33,10 @@ DEFAULT = re.compile(r"\bexport default ")
 
 def joined() -> str:
     """All modules as one, each in a function of its own that returns what it exports."""
-    places = {name: f"$m[{number}]" for number, name in enumerate(MODULES)}
+    module_names = {name: f"$m[{number}]" for number, name in enumerate(MODULES)}
     parts = ["const $m = [];"]
     for name, file in MODULES.items():
-        text = IMPORT.sub(lambda found: _imported(found, places), (WEB / file).read_text())
+        text = IMPORT.sub(lambda found: _imported(found, module_names), (WEB / file).read_text())
         given = {one: one for one in EXPORTED.findall(text)}
         text = EXPORTED.sub(lambda found: found[0].removeprefix("export "), text)
         if listed := LISTED.search(text):
@@ -45,16 +45,16 @@ def joined() -> str:
         if DEFAULT.search(text):
             text, given["default"] = DEFAULT.sub("const $default = ", text), "$default"
         names = ", ".join(f"{outer}: {inner}" for outer, inner in given.items())
-        parts.append(f"{places[name]} = (() => {{\n{text.strip()}\nreturn {{ {names} }};\n}})();")
+        parts.append(f"{module_names[name]} = (() => {{\n{text.strip()}\nreturn {{ {names} }};\n}})();")
     return "\n".join(parts) + "\n"
 
 
-def _imported(found: re.Match[str], places: dict[str, str]) -> str:
+def _imported(found: re.Match[str], module_names: dict[str, str]) -> str:
     whole, some, module = found.groups()
     if whole:
-        return f"const {whole} = {places[module]}.default;"
+        return f"const {whole} = {module_names[module]}.default;"
     names = (f"{inner}: {outer}" for inner, outer in map(_pair, some.split(",")))
-    return f"const {{ {', '.join(names)} }} = {places[module]};"
+    return f"const {{ {', '.join(names)} }} = {module_names[module]};"
 
 
 def _pair(text: str) -> tuple[str, str]:

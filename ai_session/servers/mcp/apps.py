@@ -30,8 +30,8 @@ ABOUT: Message = {"ui": {"prefersBorder": False}}
 
 def shows_views(extensions: object) -> bool:
     """Whether a client that knows these extensions shows such views."""
-    told: Any = extensions.get(EXTENSION) if isinstance(extensions, Mapping) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    types: Any = told.get("mimeTypes") if isinstance(told, Mapping) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    declared: Any = extensions.get(EXTENSION) if isinstance(extensions, Mapping) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    types: Any = declared.get("mimeTypes") if isinstance(declared, Mapping) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return isinstance(types, list) and MIME_TYPE in types
 
 
