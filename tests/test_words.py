@@ -67,6 +67,48 @@ RETIRED_NAMES = frozenset(
 )
 """Names that said nothing to whoever met them: a class is a noun of its domain, a function says what it makes."""
 
+RETIRED_PARTS = {
+    "beside": "sibling, temporary, concurrent",
+    "crew": "team",
+    "desk": "bridge, workbench, context",
+    "grounds": "context",
+    "hands": "tools",
+    "heed": "handle",
+    "kin": "what they are",
+    "lineage": "ancestry",
+    "mend": "repair",
+    "mended": "fixed, correction",
+    "place": "location, address, position, index, directory",
+    "places": "locations, addresses, positions",
+    "reach": "visibility, connect",
+    "seat": "agent loop",
+    "telling": "reporting, notifying",
+    "told": "what is sent or shown: message, problem, batch, reply",
+    "veil": "scrubber",
+    "visit": "round, pending authorization, connection",
+    "visitor": "connection, caller",
+    "visits": "rounds",
+    "wish": "wanted",
+}
+"""A word that no name has as one of its parts, and what to write instead."""
+
+LEGITIMATE = {
+    ("ai_session/audit/chain.py", "place"),
+    ("ai_session/cli/audit.py", "place"),
+    ("ccswarm/api/values.py", "place"),
+    ("ccswarm/cli/approvals.py", "place"),
+    ("ccswarm/cli/diff.py", "place"),
+    ("ccswarm/cli/doctor.py", "place"),
+    ("ccswarm/cli/journal.py", "place"),
+    ("ccswarm/journal/verify.py", "place"),
+    ("ccswarm/runs/work.py", "place"),
+    ("ai_session/http/oauth/authorize.py", "visit"),
+    ("ccswarm/config", "visits"),
+    ("ccswarm/plan", "visits"),
+    *((f"ccswarm/{folder}", word) for folder in ("brains", "swarm") for word in ("visit", "visits")),
+}
+"""Where a name is that of a field of JSON, of a form or of a plan, which programs and files of users know."""
+
 
 def prose(text: str) -> str:
     """A page without its code; lines stay where they are."""
@@ -145,6 +187,77 @@ def test_no_retired_name_comes_back() -> None:
     assert not found
 
 
+NAME_PART = re.compile(r"[A-Z]*[a-z0-9]+|[A-Z]+")
+
+
+def names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The identifiers a module makes or uses, apart from what it imports."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
+                yield node.lineno, name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield node.lineno, name
+            case _:
+                pass
+
+
+def retired_parts(source: str) -> Iterator[tuple[int, str, str]]:
+    """Line, identifier and the retired word in it."""
+    # Few files have such a word at all; only these are parsed.
+    if re.search("|".join(RETIRED_PARTS), source, re.IGNORECASE):
+        for line, name in names(ast.parse(source)):
+            for part in NAME_PART.findall(name):
+                if part.lower() in RETIRED_PARTS:
+                    yield line, name, part.lower()
+
+
+def test_no_retired_word_is_part_of_a_name() -> None:
+    found = [
+        f"{path}:{line}: {name} ({RETIRED_PARTS[word]})"
+        for path, source in ((str(path.relative_to(ROOT)), path.read_text()) for path in SOURCES)
+        for line, name, word in retired_parts(source)
+        if not {(path, word), ("/".join(path.split("/")[:2]), word)} & LEGITIMATE
+    ]
+    assert found == []
+
+
+def test_legitimate_names_are_in_use() -> None:
+    """What needs no exception any more is no longer in the list."""
+    used = set[tuple[str, str]]()
+    for path, _ in LEGITIMATE:
+        files = [ROOT / path] if path.endswith(".py") else (ROOT / path).rglob("*.py")
+        used |= {(path, word) for file in files for _, _, word in retired_parts(file.read_text())}
+    assert used >= LEGITIMATE
+
+
+@pytest.mark.parametrize(
+    ("source", "word"),
+    [
+        ("told = 1", "told"),
+        ("self._desk.open()", "desk"),
+        ("def f(*, place=1): pass", "place"),
+        ("f(visits=2)", "visits"),
+        ("class ToolDesk: pass", "desk"),
+        ("MAX_TOLD: int", "told"),
+        ("def find_place(): pass", "place"),
+    ],
+)
+def test_retired_parts_are_found(source: str, word: str) -> None:
+    assert {found for _, _, found in retired_parts(source)} == {word}
+
+
+def test_parts_are_whole_words() -> None:
+    assert list(retired_parts("replace = placement = mendel = 'told'  # a place")) == []
+
+
+def test_docstrings_say_what_they_describe() -> None:
+    """A docstring that only names another one says nothing on the spot."""
+    only = re.compile(r'"""(?:See|As) [`\w.]+[.:]?"""')
+    found = [f"{path.relative_to(ROOT)}: {match[0]}" for path in SOURCES for match in only.finditer(path.read_text())]
+    assert found == []
+
+
 def test_docstrings_refer_to_what_there_is() -> None:
     sources = [
         path.read_text()
@@ -156,5 +269,10 @@ def test_docstrings_refer_to_what_there_is() -> None:
     }
     defined |= {name for text in sources for name in re.findall(r"^(\w+)\s*[:=]", text, re.MULTILINE)}
     referred = {name for text in sources for name in re.findall(r'"""(?:See|As) ``([\w.]+)``', text)}
+    referred |= {name for text in sources for name in re.findall(r'"""(?:See|As) ([A-Z][a-z]\w+)[:;.]', text)}
+    implemented = re.compile(r"Implements ((?:``\w+``(?:, | and )?)+)")
+    referred |= {
+        one for text in sources for names in implemented.findall(text) for one in re.findall(r"``(\w+)``", names)
+    }
     ours = {name for name in referred if name.rpartition(".")[2] not in defined}
     assert ours == {"asyncio.to_thread", "setrlimit"}, "the standard library"

@@ -25,7 +25,6 @@ class StrictProtocol(H11Protocol):
         self.conn = StrictConnection(MAX_HEAD_BYTES)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """As asyncio's."""
         super().connection_made(transport)
         self.peer = user_of(transport.get_extra_info("socket"))
         self.app_state = {**self.app_state, PEER: self.peer}

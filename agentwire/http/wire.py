@@ -35,7 +35,7 @@ class StrictBuffer(ReceiveBuffer):
     """Lines end with CR LF, are not folded, and give one length: in all else programs differ."""
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
-        """As h11's. Raises LocalProtocolError."""
+        """The lines of a head, None until they are complete. Raises LocalProtocolError."""
         begin = self._multiple_lines_search  # what lies before was looked at
         end = self._data.find(b"\r\n\r\n", begin)
         if not self._data.startswith(b"\r\n") and BARE_END.search(
@@ -64,7 +64,6 @@ class StrictConnection(h11.Connection):
         self._proxy = proxy
 
     def next_event(self) -> Any:
-        """As h11's."""
         event = super().next_event()
         if isinstance(event, h11.Request) and (problem := _problem_of(event, proxy=self._proxy)):
             self._process_error(self.their_role)

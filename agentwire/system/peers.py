@@ -43,19 +43,19 @@ class Connection(Protocol):
 
     @property
     def family(self) -> int:
-        """As of socket.socket."""
+        """The address family: ``AF_UNIX``, ``AF_INET`` …"""
         ...
 
     def getsockname(self) -> tuple[str, int]:
-        """As of socket.socket."""
+        """The local address."""
         ...
 
     def getpeername(self) -> tuple[str, int]:
-        """As of socket.socket."""
+        """The remote address. Raises OSError when the connection is gone."""
         ...
 
     def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes:
-        """As of socket.socket."""
+        """The option's bytes, at most ``buflen``. Raises OSError."""
         ...
 
 

@@ -244,7 +244,7 @@ class spawn(_Base[AnyStr]):  # noqa: N801
     def expect_exact(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, pattern_list: Any, timeout: Any = -1, searchwindowsize: Any = -1, async_: Any = False
     ) -> Any:
-        """As pexpect's; see ``expect_list``."""
+        """Waits like ``expect``, but for literal text. Returns the index in ``pattern_list``."""
         if not async_:
             return super().expect_exact(pattern_list, timeout, searchwindowsize)
         one = isinstance(pattern_list, str | bytes | type)
@@ -282,7 +282,7 @@ class spawn(_Base[AnyStr]):  # noqa: N801
         return self._type(self._encoder.encode(text, final=False))
 
     def write(self, s: str | bytes) -> None:
-        """As ``send``."""
+        """Sends ``s`` and returns nothing, as a file's ``write``."""
         self.send(s)
 
     def writelines(self, sequence: Sequence[str | bytes]) -> None:

@@ -178,7 +178,7 @@ def bytes_from(session: str, command: str, offset: int, seconds: float) -> Call:
 
 
 def read_bytes(session: str, command: str, offset: int, seconds: float) -> Steps[Facts]:
-    """See ``bytes_from``."""
+    """One page of a command's output, from the byte ``offset``; waits up to ``seconds`` for more."""
     return (yield bytes_from(session, command, offset, seconds))
 
 

@@ -196,7 +196,7 @@ class Run:
             self._keyboard.start()
 
     def _leave(self) -> None:
-        """As by a second Ctrl-C, from any thread."""
+        """Ends the verb as a second Ctrl-C does. May be called from any thread."""
         self._interrupts += 1
         os.kill(os.getpid(), signal.SIGINT)
 

@@ -26,7 +26,6 @@ class Sections(TyperGroup):
     """The program: its help has the verbs under the headings of SECTIONS."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """See TyperGroup."""
         for heading, verbs in SECTIONS.items():
             with formatter.section(heading):
                 formatter.write_dl(

@@ -74,7 +74,7 @@ def load(
 def resolve(
     path: Path | None = None, environ: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
 ) -> Loaded:
-    """As ``load``, with the origin of each value."""
+    """The settings, and where each value comes from. Raises ConfigInvalid."""
     environ = os.environ if environ is None else environ
     file, values = _read_file(path, environ)
     origins = {name: str(file) for name in values}

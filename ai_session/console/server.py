@@ -29,14 +29,12 @@ class OwnProtocol(StrictProtocol):
     seconds = 60.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """As asyncio's."""
         super().connection_made(transport)
         if self.peer is not None and self.peer != os.getuid():
             transport.abort()
         self._limit = self.loop.call_later(self.seconds, self._too_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """As asyncio's."""
         self._limit.cancel()
         super().connection_lost(exc)
 
@@ -51,7 +49,7 @@ class Server(SignalledServer):
     ready: Callable[[], None] = staticmethod(lambda: None)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's; then ``ready`` is called."""
+        """Starts to listen, then calls ``ready``."""
         await super().startup(sockets)
         self.ready()
 

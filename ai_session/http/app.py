@@ -50,15 +50,15 @@ class Tokens:
         self._access = access
 
     def token(self, scope: Scope) -> Any:
-        """As guard.Tokens."""
+        """The verified token of the request, None without one."""
         return self._mcp.token(scope)
 
     def subject(self, scope: Scope) -> str:
-        """As guard.Tokens."""
+        """Who the token was issued to."""
         return self._mcp.subject(scope)
 
     def insufficient_scope(self, required: str, granted: list[str]) -> str:
-        """As guard.Tokens."""
+        """The value of ``WWW-Authenticate`` that asks for the missing scopes."""
         return self._access.challenges.insufficient_scope(required, granted)
 
 

@@ -84,7 +84,6 @@ class LimitedProtocol(StrictProtocol):
         self._limit: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """As asyncio's."""
         super().connection_made(transport)
         if self._limiter.enter(self):
             self._expect("head")
@@ -93,13 +92,11 @@ class LimitedProtocol(StrictProtocol):
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """As asyncio's."""
         self._limiter.leave(self)
         self._expect("")
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """As asyncio's."""
         if self._owed == "":
             self._begun = False
         self._begun = self._begun or bool(data)
@@ -107,7 +104,6 @@ class LimitedProtocol(StrictProtocol):
         self._look()
 
     def on_response_complete(self) -> None:
-        """As uvicorn's."""
         super().on_response_complete()
         self._begun = bool(self.conn.trailing_data[0])
         self._look()

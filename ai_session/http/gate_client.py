@@ -40,13 +40,12 @@ class Waiting(Protocol):
 
 
 class Replies:
-    """The messages of one request in order."""
+    """The messages of one request in order. Implements ``Waiting``."""
 
     def __init__(self) -> None:
         self._messages: asyncio.Queue[Message | None] = asyncio.Queue()
 
     def put(self, message: Message | None) -> None:
-        """As Waiting."""
         self._messages.put_nowait(message)
 
     async def next(self) -> Message:

@@ -146,7 +146,7 @@ class Answer:
         """Nothing of the response went out; another is to be sent in its place."""
 
     async def send(self, message: Message) -> None:
-        """As ASGI's."""
+        """Passes a message of the response on, or holds its head back until its status is known."""
         if message["type"] == "http.response.start" and self._hold:
             self._held = message
             self._timer = asyncio.get_running_loop().call_later(HOLD_SECONDS, self._let_go)

@@ -112,7 +112,7 @@ class Machine:
     ids: tuple[int, ...]
 
     def facts(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A JSON object for results and records."""
         found = asdict(self.bubblewrap) | {"options": sorted(self.bubblewrap.options)} if self.bubblewrap else None
         return {"status": asdict(self.status), "bubblewrap": found, "closed": self.closed, "ids": self.ids}
 

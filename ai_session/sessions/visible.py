@@ -76,17 +76,17 @@ class VisibleSessions:
         return await self._manager.turns.run(self._visibility.owner, steps)
 
     async def create(self, request: NewSession) -> Session:
-        """As SessionManager.create, for this caller."""
+        """Creates a session that this caller owns. Raises what ``SessionManager.create`` raises."""
         return await self._manager.create(
             replace(request, owner=self._visibility.owner, person=self._visibility.person)
         )
 
     async def resize(self, session: Session, rows: int, cols: int) -> None:
-        """As SessionManager.resize."""
+        """Sets the size in character cells."""
         await self._manager.resize(session, rows, cols)
 
     async def close(self, session: Session) -> None:
-        """As SessionManager.close."""
+        """Ends the session and everything that runs in it."""
         await self._manager.close(session)
 
     def _named(self, name: str) -> list[Session]:

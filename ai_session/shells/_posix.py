@@ -27,7 +27,7 @@ from ai_session.shells.base import (
 
 class PosixShell:
     """Base of such a shell, which has ``name``, ``names`` and how it is started where that is not as here: it reads
-    ``$ENV``, which is ours first and reads the person's."""
+    ``$ENV``, which is ours first and reads the person's. Implements ``Shell``."""
 
     name: str
     names: tuple[str, ...]
@@ -41,13 +41,12 @@ class PosixShell:
     files = 16
 
     def find(self, wanted: str = "") -> str:
-        """See ``Shell.find``; a version may follow the name, and busybox stands in for a missing ``ash``."""
+        """A version may follow the name, and busybox stands in for a missing ``ash``."""
         return find_executable(wanted or self.names[0], self.names)
 
     def install(
         self, directory: Path, nonce: str, *, executable: str, user_rc: bool, login_env: Mapping[str, str]
     ) -> Integration:
-        """See ``Shell.install``."""
         quoted = quote(str(directory))
         script = Path(__file__).with_name("integration.sh").read_text()
         # Nothing switches aliases off in these shells, and one would change what is defined.
@@ -87,11 +86,9 @@ class PosixShell:
         return ()
 
     def draws_before_ready(self, version: str) -> bool:
-        """See ``Shell.draws_before_ready``."""
         return "KSH" not in version
 
     def write_command(self, directory: Path, command: CommandText) -> bytes:
-        """See ``Shell.write_command``."""
         code = command.last_exit_code & 255
         text = quote(command.text + ("\n\n" if command.text.endswith("\\") else "\n"))
         limits = "ulimit" in command.text
@@ -115,20 +112,18 @@ class PosixShell:
         return b""
 
     def trigger(self, *, ready: bool, traced: bool = False) -> bytes:
-        """See ``Shell.trigger``. ^U clears a half-typed line, by the kernel where the shell has no line editor."""
+        """^U clears a half-typed line, by the kernel where the shell has no line editor."""
         return b'\x15 \\. "$__ais_f"\n'
 
     def write_probe(self, directory: Path, seq: int, aborted: int | None, number: int) -> bytes:
-        """See ``Shell.write_probe``."""
         return os.fsencode(f"\x15 \\. {probe(directory, seq, aborted, number)}\n")
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
-        """See ``Shell.reintegrate``. No function hides a special builtin of these shells."""
+        """No function hides a special builtin of these shells."""
         bare = " \\unset -f command printf print stty;" if restore else ""
         return os.fsencode(f"\x15{bare} \\. {quote(str(directory))}/integration\n")
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
-        """See ``Shell.strip_trace``."""
         # mksh traces redirections on lines of their own.
         ours = rb"(?:[^\n]*(?:__ais_|> ?/dev/|\+ set [-+]a|" + nonce.encode() + rb")[^\n]*\n)*"
         end = (

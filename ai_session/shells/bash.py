@@ -31,7 +31,7 @@ KEEP = '__ais_J=$? __ais_y=$_ __ais_S=("${PIPESTATUS[@]}")\n'
 
 
 class Bash:
-    """The fast path costs no fork and no function call before the command."""
+    """The fast path costs no fork and no function call before the command. Implements ``Shell``."""
 
     name = "bash"
     names = ("bash",)
@@ -45,13 +45,13 @@ class Bash:
     files = 5
 
     def find(self, wanted: str = "") -> str:
-        """See ``Shell.find``; a version may follow the name (``bash-5.2``)."""
+        """A version may follow the name (``bash-5.2``)."""
         return find_executable(wanted or "bash", self.names)
 
     def install(
         self, directory: Path, nonce: str, *, executable: str, user_rc: bool, login_env: Mapping[str, str]
     ) -> Integration:
-        """See ``Shell.install``. bash itself reads the system's bash.bashrc, as for any interactive shell."""
+        """bash itself reads the system's bash.bashrc, as for any interactive shell."""
         quoted = quote(str(directory))
         script = Path(__file__).with_name("integration.bash").read_text()
         write(directory / "integration", script.replace("@DIR@", quoted).replace("@N@", nonce))
@@ -82,11 +82,9 @@ class Bash:
         return Integration((executable, "--rcfile", str(directory / "rc"), "-i"), env)
 
     def draws_before_ready(self, version: str) -> bool:
-        """See ``Shell.draws_before_ready``."""
         return True
 
     def write_command(self, directory: Path, command: CommandText) -> bytes:
-        """See ``Shell.write_command``."""
         flags, code = command.flags, command.last_exit_code & 255
         # A backslash at the very end of its text trips eval.
         text = command.text + ("\n\n" if command.text.endswith("\\") else "\n")
@@ -136,22 +134,18 @@ class Bash:
         return more
 
     def trigger(self, *, ready: bool, traced: bool = False) -> bytes:
-        """See ``Shell.trigger``."""
         typed = b' \\. "${__ais_f:__ais_9}"\n' if traced else b' \\. "$__ais_f"\n'
         return b"\x1e" + typed if ready else typed
 
     def write_probe(self, directory: Path, seq: int, aborted: int | None, number: int) -> bytes:
-        """See ``Shell.write_probe``."""
         return os.fsencode(f"\x1e \\. {probe(directory, seq, aborted, number)}\n")
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
-        """See ``Shell.reintegrate``."""
         # In POSIX mode no function hides unset.
         posix = " POSIXLY_CORRECT=1; \\unset -f builtin unset . source; \\unset POSIXLY_CORRECT;"
         return os.fsencode(f"\x15{posix if restore else ''} \\. {quote(str(directory))}/integration\n")
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
-        """See ``Shell.strip_trace``."""
         ours = rb"(?:[^\n]*(?:__ais_|builtin |local |emulate |\[\[ |\(\( |" + nonce.encode() + rb")[^\n]*\n)*"
         return re.sub(rb'[^\n]*(?:__ais_e "?(?:\d+|\$\?|\$\{__ais_J)|__ais_J=)[^\n]*\n' + ours + rb"\Z", b"", output)
 

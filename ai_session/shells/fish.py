@@ -23,7 +23,8 @@ from ai_session.shells.base import (
 
 
 class Fish:
-    """fish reads the person's configuration by itself; the integration follows as its init command."""
+    """fish reads the person's configuration by itself; the integration follows as its init command.
+    Implements ``Shell``."""
 
     name = "fish"
     names = ("fish",)
@@ -37,13 +38,12 @@ class Fish:
     files = 12
 
     def find(self, wanted: str = "") -> str:
-        """See ``Shell.find``; a version may follow the name (``fish-3.6``)."""
+        """A version may follow the name (``fish-3.6``)."""
         return find_executable(wanted or "fish", self.names)
 
     def install(
         self, directory: Path, nonce: str, *, executable: str, user_rc: bool, login_env: Mapping[str, str]
     ) -> Integration:
-        """See ``Shell.install``."""
         quoted = quote(str(directory))
         script = Path(__file__).with_name("integration.fish").read_text()
         replace(directory / "integration", script.replace("@DIR@", quoted).replace("@N@", nonce))
@@ -58,11 +58,9 @@ class Fish:
         return Integration(argv, {"XDG_CONFIG_HOME": str(directory / "out/config")})
 
     def draws_before_ready(self, version: str) -> bool:
-        """See ``Shell.draws_before_ready``."""
         return False
 
     def write_command(self, directory: Path, command: CommandText) -> bytes:
-        """See ``Shell.write_command``."""
         redirections = f" <{quote(command.stdin_path)}" if command.stdin_path else ""
         redirections += f" 2>{quote(command.stderr_path)}" if command.stderr_path else ""
         # What was read is forgotten at once: a trigger that cannot read would else run the last command once more.
@@ -79,21 +77,18 @@ class Fish:
         return b""
 
     def trigger(self, *, ready: bool, traced: bool = False) -> bytes:
-        """See ``Shell.trigger``."""
         # Not sourced: exit in a sourced file only ends the file.
         typed = b" read -zg __ais_t <$__ais_f; eval $__ais_t\n"
         return b"\x1e" + typed if ready else typed
 
     def write_probe(self, directory: Path, seq: int, aborted: int | None, number: int) -> bytes:
-        """See ``Shell.write_probe``."""
         return os.fsencode(f"\x1e builtin source {probe(directory, seq, aborted, number)}\n")
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
-        """See ``Shell.reintegrate``. No function of fish hides a builtin that is called by this name."""
+        """No function of fish hides a builtin that is called by this name."""
         return os.fsencode(f"\x15 builtin source {quote(str(directory))}/integration\n")
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
-        """See ``Shell.strip_trace``."""
         ours = rb"(?:[^\n]*(?:__ais_|-> set -l fish_trace|" + nonce.encode() + rb")[^\n]*\n)*"
         return re.sub(
             rb"-*> (?:__ais_e|builtin set -g __ais_J|set -g __ais_J) \d+[^\n]*\n" + ours + rb"\Z", b"", output

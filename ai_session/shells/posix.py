@@ -14,7 +14,7 @@ class Posix(PosixShell):
     names = ("sh", "dash", "ash", "busybox", "ksh", "ksh93", "mksh")
 
     def options(self, executable: str) -> tuple[str, ...]:
-        """See ``PosixShell.options``; busybox is many programs."""
+        """Busybox is many programs."""
         return ("sh",) if os.path.basename(executable) == "busybox" else ()
 
 

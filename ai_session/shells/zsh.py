@@ -27,7 +27,8 @@ KEEP = '\\__ais_q "$?" "$_" "${pipestatus[@]}${${(e)__ais_0}:+}"\n__ais_r=${__ai
 
 
 class Zsh:
-    """The start files are ours by ``ZDOTDIR``; they read the person's with the person's own ``ZDOTDIR``."""
+    """The start files are ours by ``ZDOTDIR``; they read the person's with the person's own ``ZDOTDIR``.
+    Implements ``Shell``."""
 
     name = "zsh"
     names = ("zsh",)
@@ -41,13 +42,12 @@ class Zsh:
     files = 16
 
     def find(self, wanted: str = "") -> str:
-        """See ``Shell.find``; a version may follow the name (``zsh-5.9``)."""
+        """A version may follow the name (``zsh-5.9``)."""
         return find_executable(wanted or "zsh", self.names)
 
     def install(
         self, directory: Path, nonce: str, *, executable: str, user_rc: bool, login_env: Mapping[str, str]
     ) -> Integration:
-        """See ``Shell.install``."""
         quoted = quote(str(directory))
         script = Path(__file__).with_name("integration.zsh").read_text()
         replace(directory / "integration", script.replace("@DIR@", quoted).replace("@N@", nonce))
@@ -75,11 +75,9 @@ class Zsh:
         return Integration((executable, "-i"), {"ZDOTDIR": str(directory)})
 
     def draws_before_ready(self, version: str) -> bool:
-        """See ``Shell.draws_before_ready``."""
         return False
 
     def write_command(self, directory: Path, command: CommandText) -> bytes:
-        """See ``Shell.write_command``."""
         code = command.last_exit_code & 255
         text = command.text + ("\n\n" if command.text.endswith("\\") else "\n")
         text = quote(text + (KEEP if command.sound else ""))
@@ -106,16 +104,13 @@ class Zsh:
         return b""
 
     def trigger(self, *, ready: bool, traced: bool = False) -> bytes:
-        """See ``Shell.trigger``."""
         typed = b' \\. "$__ais_f${(e)__ais_0}"\n' if traced else b' \\. "$__ais_f"\n'
         return b"\x1e" + typed if ready else typed
 
     def write_probe(self, directory: Path, seq: int, aborted: int | None, number: int) -> bytes:
-        """See ``Shell.write_probe``."""
         return os.fsencode(f"\x1e \\. {probe(directory, seq, aborted, number)}\n")
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
-        """See ``Shell.reintegrate``."""
         bare = " \\unfunction \\builtin \\. \\source 2>/dev/null; \\enable \\builtin \\. \\source;" if restore else ""
         # A redirection that finds no descriptor leaves the three of the shell closed, or what they were for a moment,
         # and what cannot be written ends a file.
@@ -124,7 +119,6 @@ class Zsh:
         return os.fsencode(f"\x15{bare}{opened} \\. {quote(str(directory))}/integration\n")
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
-        """See ``Shell.strip_trace``."""
         ours = rb"(?:[^\n]*(?:__ais_|builtin |local |emulate |\[\[ |\(\( |" + nonce.encode() + rb")[^\n]*\n)*"
         return re.sub(rb'[^\n]*(?:__ais_[eq] "?(?:\d+|\$)|__ais_j=)[^\n]*\n' + ours + rb"\Z", b"", output)
 

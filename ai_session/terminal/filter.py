@@ -97,7 +97,7 @@ class TerminalFilter:
         return self.feed_text(self._decoder.decode(data)).encode("utf-8", "replace")
 
     def feed_text(self, text: str) -> str:
-        """As ``feed``."""
+        """``feed`` for text that is decoded already."""
         if self._skips:
             end = self._skips.search(text)
             if end is None:

@@ -334,7 +334,7 @@ class Transcript:
         return self._hiding.labelled(text) if self._hiding else text
 
     def _shown(self, start: int, end: int) -> Steps[bytes]:
-        """As ``_raw``, with secrets hidden."""
+        """The bytes of a range, with secrets replaced by labels."""
         if not self._hiding:
             return self._raw(start, end)
         known = (self.first_offset, self.end_offset, self._end is None)

@@ -164,7 +164,7 @@ class McpClient:
 
     @property
     def available_tools(self) -> Sequence[ToolInfo]:
-        """As of the last ``discover_tools``."""
+        """The tools found by the last ``discover_tools``."""
         return self._client.available_tools
 
     def discover_tools(self) -> Sequence[ToolInfo]:

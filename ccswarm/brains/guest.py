@@ -18,7 +18,8 @@ LATER_SECONDS = 1.0
 
 
 class Guest:
-    """One client's calls. The task succeeds when the client leaves, and as it says when it calls ``finish``."""
+    """One client's calls. The task succeeds when the client leaves, and as it says when it calls ``finish``.
+    Implements ``Thinking`` and ``SupportsClose``."""
 
     def __init__(self, assignment: Assignment, worker_context: WorkerContext) -> None:
         self._assignment = assignment
@@ -27,7 +28,6 @@ class Guest:
         self._requests: Requests | None = None
 
     async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
-        """See Thinking."""
         if self._bridge is None or self._requests is None:
             given = self._assignment
             self._bridge = ToolBridge(
@@ -50,7 +50,6 @@ class Guest:
         return [*steps, Think(self._requests.waiting, self._requests.wait)] if came else steps
 
     async def over(self) -> Sequence[CallTool]:
-        """See Lasting."""
         if self._bridge:
             await self._bridge.close(over=True)
         return ()
@@ -62,18 +61,16 @@ class Guest:
 
 
 class GuestBrain:
-    """Is not chosen by a plan, but by who starts the server."""
+    """Is not chosen by a plan, but by who starts the server. Implements ``Brain``."""
 
     name = "guest"
     wants_tools = True
     visits = 1
 
     def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:
-        """See Brain."""
         return [f"brain guest takes no settings: {', '.join(agent.settings)}"] if agent.settings else []
 
     def begin(self, assignment: Assignment, worker_context: WorkerContext, before: Thinking | None = None) -> Guest:
-        """See Brain."""
         return Guest(assignment, worker_context)
 
 

@@ -33,7 +33,7 @@ def short_why(why: str) -> str:
 
 
 def view_of(suite: str, tries: int, *, as_json: bool) -> View:
-    """As standard output has it."""
+    """The view that suits standard output: JSON, a terminal, or plain lines."""
     if as_json:
         return JsonView(suite, tries)
     if to_person():
@@ -89,12 +89,10 @@ class JsonView(View):
     """A document for each event, and the report as the last one."""
 
     def tell(self, event: str, facts: Mapping[str, Any]) -> None:
-        """See View."""
         shown = {**facts, **({"result": asdict(facts["result"])} if "result" in facts else {})}
         show_json_line({"event": event, "at": round(time.time(), 3), **shown})
 
     def end(self, report: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
-        """See View."""
         del rows
         show_json_line({"event": "result", **report})
 
@@ -117,12 +115,10 @@ class Drawn(View):
 
     @contextmanager
     def shown(self) -> Generator[None]:
-        """See View."""
         with self._live:
             yield
 
     def tell(self, event: str, facts: Mapping[str, Any]) -> None:
-        """See View."""
         key = (facts["case"], facts["entrant"], facts["attempt"])
         if event == "case.started":
             self._going[key] = time.monotonic()
@@ -131,7 +127,6 @@ class Drawn(View):
         super().tell(event, facts)
 
     def over(self, one: Result) -> None:
-        """See View."""
         from rich.text import Text
 
         used = f"{one.calls} calls, {one.seconds:.1f} s" + (f", {one.tokens} tokens" if one.tokens else "")
@@ -142,7 +137,6 @@ class Drawn(View):
         self._console.print(line)
 
     def end(self, report: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
-        """See View."""
         if any(row["attempts"] > 1 for row in rows):
             shown = [{**row, **_rounded(row), "passed": f"{row['passed']}/{row['attempts']}"} for row in rows]
             show_rows(shown, ("case", "entrant", "passed", "calls", "tokens", "dollars", "seconds"))

@@ -233,7 +233,7 @@ def _compare(params: Params, config: Path | None) -> dict[str, Any]:
 
 
 def _answer(params: Params, config: Path | None) -> dict[str, Any]:
-    """As approve and reject."""
+    """Approves or rejects a question; returns what was recorded. Raises SwarmError."""
     scope, reason, approved = _text(params, "scope", "once"), _text(params, "reason", ""), params["approved"] is True
     wider: questions.Scope | None = next((one for one in WIDER if one == scope), None)
     if scope != "once" and not (wider and approved):

@@ -83,7 +83,6 @@ class LiveView:
 
     @contextmanager
     def shown(self) -> Generator[None]:
-        """As long as the run is watched."""
         with self._typing(), self._live:
             self.draw()
             yield
@@ -97,7 +96,7 @@ class LiveView:
             termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._before)
 
     def draw(self) -> None:
-        """As it is now."""
+        """Redraws the table from the current state."""
         questions = self._board.questions
         question = questions[0] if questions else {}
         if question.get("id") != self._question.get("id"):

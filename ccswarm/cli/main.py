@@ -190,7 +190,6 @@ class Verbs(TyperGroup):
         self.commands: Any = dict.fromkeys(VERBS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """See TyperGroup."""
         return command(cmd_name) if cmd_name in VERBS else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -94,7 +94,6 @@ class Mailboxes:
         self._servers = servers
 
     async def list_tools(self, *, fresh: bool = False) -> Sequence[ToolInfo]:
-        """See ToolClient."""
         return TOOLS
 
     async def call(
@@ -106,7 +105,7 @@ class Mailboxes:
         timeout_seconds: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> ServerAnswer:
-        """See ToolClient; the caller is who ``meta`` says, which the toolbox fills in."""
+        """The caller is who ``meta`` says, which the toolbox fills in."""
         agent, run = str(meta.get(AGENT, "")), str(meta.get(RUN, ""))
         if not agent or not run:
             raise InvalidArguments("messages belong to a run", suggestion="use it from a plan's task")
@@ -131,7 +130,7 @@ class Mailboxes:
         raise UnknownTool(f"there is no tool {NAME}.{name}")
 
     async def close(self) -> None:
-        """See ToolClient."""
+        """Does nothing: there is no connection."""
 
     def _shown(self, name: str) -> dict[str, Any]:
         agent = self._team.agents[name]

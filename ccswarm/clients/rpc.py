@@ -45,7 +45,8 @@ class _Fault(Exception):
 
 
 class RpcToolClient:
-    """One configured server; see ``ToolClient``. A call carries nothing but its arguments: ``meta`` is not sent."""
+    """One configured server; see ``ToolClient``. A call carries nothing but its arguments: ``meta`` is not sent.
+    Implements ``Unlisted``."""
 
     def __init__(self, settings: ServerSettings, *, env: Mapping[str, str]) -> None:
         self._settings, self._env = settings, env
@@ -92,7 +93,6 @@ class RpcToolClient:
         return self._tools
 
     def unlisted(self, name: str) -> ToolInfo | None:
-        """See Unlisted."""
         return None if self._lists or not name or not self._settings.tools.sees(name) else ToolInfo(self.name, name)
 
     async def call(

@@ -98,7 +98,7 @@ class Beginning:
 
 class Clones:
     """Those of the repository that ``directory`` lies in, below ``root``. ``most_bytes`` are copied of one, and so
-    many are read to compare them beyond what it began with."""
+    many are read to compare them beyond what it began with. Implements ``Workspaces`` and ``Looker``."""
 
     def __init__(self, directory: Path, root: Path, git: Git, *, most_bytes: int = MOST_COPIED_BYTES) -> None:
         self.directory = directory
@@ -120,7 +120,7 @@ class Clones:
         return self._git.person(self.directory, "rev-parse", "--verify", f"{clone.ref}^{{commit}}")
 
     def make(self, run_id: str, name: str) -> Clone:
-        """See ``Workspaces.clone``."""
+        """The clone of the attempt ``name``, made if there is none. Raises WorkspaceUnusable."""
         return self._made(self.repository(), run_id, name)
 
     def _made(self, repository: Repository, run_id: str, name: str) -> Clone:
@@ -140,7 +140,7 @@ class Clones:
         return Clone(path, branch, ref, base, prefix, onto)
 
     def require(self, clone: Clone, merged: Mapping[str, str]) -> None:
-        """See ``Workspaces.require_merged``."""
+        """Raises Conflict unless the clone began with every commit of ``merged``, which are named by their tasks."""
         repository = self.repository()
         for task, commit in merged.items():
             try:
@@ -156,7 +156,6 @@ class Clones:
                 )
 
     def copy(self, clone: Clone, commit: str, name: str) -> Clone:
-        """See ``Workspaces.copy``."""
         path = clone.path.with_name(f"{clone.path.name}.{name}")
         if not path.is_dir():
             repository = self.repository()
@@ -220,7 +219,6 @@ class Clones:
         _facts_of(clone.path).unlink(missing_ok=True)
 
     def forget(self, clone: Clone) -> None:
-        """See ``Workspaces.forget``."""
         self.remove(clone)
         self._git.refs(self.directory, dict.fromkeys((clone.ref + ending for ending in REFS), ""))
 
@@ -232,7 +230,6 @@ class Clones:
             return int(self._git.private(person, "rev-list", "--count", commit, "--not", head))
 
     def collect(self, clone: Clone, title: str) -> int:
-        """See ``Workspaces.collect``."""
         repository = self.repository()
         with self.scratch() as scratch:
             person = PrivateRepository(scratch / "person", repository, repository.head, writing=True)
@@ -246,11 +243,11 @@ class Clones:
             return int(listed)
 
     def difference(self, base: str, commit: str, scratch: Path) -> Difference:
-        """See ``Workspaces.difference``; ``scratch`` is an empty directory of ours."""
+        """``scratch`` is an empty directory of ours."""
         return compare(self._git, PrivateRepository(scratch / "person", self.repository(), base), base, commit)
 
     def under_way(self, run_id: str, name: str, scratch: Path) -> Difference | None:
-        """See ``Looker.under_way``; ``scratch`` is an empty directory of ours."""
+        """``scratch`` is an empty directory of ours."""
         if not (self._root / run_id / name).is_dir():
             return None
         repository = self.repository()
@@ -268,7 +265,6 @@ class Clones:
             )
 
     def leave_on_branch(self, clone: Clone, commit: str) -> tuple[str, bool]:
-        """See ``Workspaces.leave_on_branch``."""
         name = clone.ref.removeprefix("refs/").rpartition(".")[0]
         if commit == clone.base or not self.unmerged(self.repository(), commit):
             return name, True

@@ -25,7 +25,6 @@ class Looker:
         self._environ = environ
 
     def difference(self, base: str, commit: str) -> Difference:
-        """See ``Workspaces.difference``."""
         with self._scratch() as scratch:
             return self._clones.difference(base, commit, scratch)
 

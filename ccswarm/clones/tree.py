@@ -45,7 +45,7 @@ class Entry:
 
     @property
     def mode(self) -> str:
-        """As git writes it."""
+        """The mode in git's notation, such as ``100644``."""
         return "120000" if self.link is not None else "100755" if self.executable else "100644"
 
 

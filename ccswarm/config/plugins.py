@@ -13,7 +13,7 @@ names = _PLUGINS.names
 
 
 def load(kind: str, name: str) -> Any:
-    """See Plugins.load. Whoever names a program or a model as a brain is told how an agent gets it."""
+    """Whoever names a program or a model as a brain is told how an agent gets it."""
     try:
         return _PLUGINS.load(kind, name)
     except ConfigInvalid as error:

@@ -83,7 +83,7 @@ class Record:
 
     @property
     def content(self) -> Content:
-        """As it was looked at then."""
+        """The content when it was read; it may have changed on disk since."""
         data = None if self.data is None else base64.b64decode(self.data)
         return Content(Path(self.path), Path(self.target), data, Path(self.path), self.digest)
 

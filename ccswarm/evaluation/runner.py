@@ -70,7 +70,7 @@ class Try:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """As events tell it."""
+        """The JSON object in events."""
         return {"case": self.case.id, "entrant": self.entrant.name, "attempt": self.attempt}
 
 

@@ -100,7 +100,7 @@ async def _budgets(store: Store, run: Execution, plan: Mapping[str, Any]) -> lis
 
 
 def _used(run: Execution) -> dict[str, Any]:
-    """As its result says it, where it is over."""
+    """What a run that is over has used, from its result."""
     result: Mapping[str, Any] = run.result or {}
     usage: Mapping[str, Any] = result.get("usage") or {}
     return {name: value for name, value in usage.items() if name in BUDGETS}

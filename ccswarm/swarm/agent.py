@@ -570,7 +570,7 @@ def asked_about(number: str, request: CallRequest) -> dict[str, Any]:
 
 
 def shown(value: Json) -> str:
-    """As a person sees an argument."""
+    """An argument as it is shown to a person."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     left = len(text) - SHOWN_CHARS
     return text if left <= 0 else f"{text[:SHOWN_CHARS]}… ({left} characters more are not shown)"

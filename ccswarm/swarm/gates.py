@@ -121,7 +121,7 @@ class Gates:
 
 class _Check:
     """A Thinking that makes ``calls``, and those of ``afterwards`` when it is over, whatever ended it. ``problem`` is
-    None until it has come to its end."""
+    None until it has come to its end. Implements ``SupportsClose``."""
 
     def __init__(self, calls: Calls, afterwards: Sequence[CallTool]) -> None:
         self.problem: str | None = None
@@ -130,7 +130,6 @@ class _Check:
         self._begun = False
 
     async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
-        """See Thinking."""
         if self._begun and not ended:
             return []
         try:
@@ -142,7 +141,6 @@ class _Check:
         return [step]
 
     async def over(self) -> Sequence[CallTool]:
-        """See Lasting."""
         self._calls.close()
         return self._afterwards
 

@@ -221,11 +221,11 @@ class Swarm:
                     await self.answer(str(one["id"]), approved=True, by=by, reason=reason, task_id=str(one["task_id"]))
 
     async def answer_to(self, number: str, task_id: str) -> dict[str, Any] | None:
-        """See ``questions.answer_to``."""
+        """A person's recorded answer to this question, None while there is none."""
         return await questions.answer_to(self.engine, number, task_id)
 
     async def approvals(self) -> list[dict[str, Any]]:
-        """See ``questions.waiting``."""
+        """The questions that wait for a person."""
         return await questions.waiting(self.engine)
 
     def staying(self, directory: str) -> AbstractAsyncContextManager[None]:

@@ -488,5 +488,5 @@ def _caps(budget: Budget) -> dict[str, float]:
 
 
 def plain(usage: Usage) -> dict[str, Any]:
-    """As JSON."""
+    """The usage as a JSON object."""
     return asdict(usage)

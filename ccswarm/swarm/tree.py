@@ -254,7 +254,7 @@ def blocked(why: str, ending: Ending) -> Ending:
 
 
 def facts_of(clone: Clone) -> dict[str, Json]:
-    """As JSON."""
+    """The clone as a JSON object."""
     return {**asdict(clone), "path": str(clone.path)}
 
 

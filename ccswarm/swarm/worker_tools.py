@@ -83,7 +83,6 @@ class AgentTools:
         team: Team | None = None,
         files: Sequence[str] = (),
     ) -> Call:
-        """See ``task.TaskWorker``."""
         toolbox = self.toolbox(agents, directory, team, files)
 
         async def send(request: CallRequest) -> CallOutcome:
@@ -99,17 +98,14 @@ class AgentTools:
         team: Team | None = None,
         files: Sequence[str] = (),
     ) -> list[ToolInfo]:
-        """See ``task.TaskWorker``."""
         return list(await self.toolbox(agents, directory, team, files).discover_tools(agent))
 
     async def release(self, directory: str) -> None:
-        """See ``task.TaskWorker``."""
         self._toolboxes = {key: box for key, box in self._toolboxes.items() if key[1] != directory}
         gone = [self._clients.pop(key) for key in [key for key in self._clients if key[1] == directory]]
         await asyncio.gather(*(client.close() for client in gone), return_exceptions=True)
 
     def workspaces(self, repository: str) -> Workspaces:
-        """See ``task.TaskWorker``."""
         if repository not in self._workspaces:
             self._workspaces[repository] = Workspaces(Path(repository), self._state / "workspaces", self._environ)
         return self._workspaces[repository]

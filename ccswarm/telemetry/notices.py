@@ -42,15 +42,12 @@ class NotifyingTelemetry(Telemetry):
         self._inner, self._notifier = inner, notifier
 
     def call(self, request: CallRequest, sent: Sent) -> AbstractContextManager[Mapping[str, str]]:
-        """See Telemetry."""
         return self._inner.call(request, sent)
 
     def thought(self, request: CallRequest, function: Function) -> Function:
-        """See Telemetry."""
         return self._inner.thought(request, function)
 
     async def asked(self, number: str, answer: Awaitable[Json | None]) -> Json | None:
-        """See Telemetry."""
         text = f"A run waits for your answer: ccswarm approvals shows {number}"
         notice = Notice("question", f"{PROGRAM} asks", text, {"question": number})
         soon = asyncio.get_running_loop().call_later(ANSWERED_SOON_SECONDS, self._notifier.tell, notice)
@@ -62,7 +59,6 @@ class NotifyingTelemetry(Telemetry):
     async def execution(
         self, execution_id: str, root: str, work: Coroutine[object, object, Json], status: Status
     ) -> Json:
-        """See Telemetry."""
         try:
             result = await self._inner.execution(execution_id, root, work, status)
         except Exception:  # one that is cancelled was paused, handed back, or ended by a person
@@ -78,6 +74,5 @@ class NotifyingTelemetry(Telemetry):
         self._notifier.tell(Notice("run", f"{PROGRAM}: a run is over", text, {"run": run, "status": came}))
 
     async def close(self) -> None:
-        """See Telemetry."""
         await self._notifier.close(SENT_SECONDS)
         await self._inner.close()

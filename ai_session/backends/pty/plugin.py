@@ -84,7 +84,7 @@ class PtyTerminal:
         pass
 
     async def settled(self) -> None:
-        """See ``Terminal.settled``."""
+        """Returns at once: an end is reported without being asked for."""
 
     def start(self, on_output: Callable[[], None], on_exit: Callable[[ExitStatus], None]) -> None:
         self._on_output, self._on_exit = on_output, on_exit

@@ -260,7 +260,7 @@ async def take_lock(path: str, *, shared: bool) -> int:
 
 
 def lock_file(path: str, *, shared: bool) -> int:
-    """As ``take_lock``, for worker threads."""
+    """A descriptor that holds the lock. Blocks: call it on a worker thread."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)

@@ -58,7 +58,7 @@ SCREEN = "#{pane_height} #{pane_width} #{cursor_y} #{cursor_x} #{cursor_flag} #{
 
 
 class TmuxTerminal:
-    """See ``Terminal``. ``forget`` is called when it is no longer watched."""
+    """Implements ``Terminal``. ``forget`` is called when it is no longer watched."""
 
     writes_log = True
 
@@ -349,7 +349,6 @@ class TmuxTerminal:
             self._server.spawn(self._settle(self._settling))
 
     async def settled(self) -> None:
-        """See ``Terminal.settled``."""
         self.touch()
         if self._settling is not None:
             await asyncio.shield(self._settling)

@@ -71,7 +71,7 @@ class Feed:
         return result["structured"]
 
     def tell(self, method: str, **params: Any) -> None:
-        """As ``ask``, for what nobody waits for."""
+        """Sends a request whose answer is not waited for."""
         with suppress(AiSessionError):
             self._send({"method": method, "params": params})
 

@@ -39,7 +39,7 @@ def listed(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def run_row(run: Facts) -> tuple[Text, ...]:
-    """As the list has it."""
+    """The cells of a run in the list."""
     status: str = run["status"]
     return (
         Text(SIGNS.get(status, "○"), TONES.get(status, "")),
@@ -50,7 +50,7 @@ def run_row(run: Facts) -> tuple[Text, ...]:
 
 
 def question_row(question: Facts) -> tuple[Text, ...]:
-    """As the list has it."""
+    """The cells of a question in the list."""
     about = question.get("question") or " ".join(
         [question["tool"], *(str(one["value"]).partition("\n")[0] for one in question["arguments"][:1])]
     )

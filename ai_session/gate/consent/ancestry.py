@@ -106,7 +106,7 @@ class ProcessAncestry:
         return next((process for process in chain if self._marked(process.pid)), None)
 
     def read(self, pid: int) -> Process | None:
-        """As ``process``."""
+        """The process with this id, read from ``/proc``; None when it is gone or cannot be read."""
         return process(pid, self.folder)
 
     def words(self, pid: int) -> list[bytes]:

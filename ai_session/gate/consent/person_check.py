@@ -240,7 +240,7 @@ def signature_of(value: object) -> Signature | None:
 
 
 def who(principal: Principal) -> str:
-    """As a record names them."""
+    """How records name them: ``person uid UID pid PID``, without the last part where no process is known."""
     return f"person uid {principal.uid}" + (f" pid {principal.pid}" if principal.pid else "")
 
 

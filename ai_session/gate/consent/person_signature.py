@@ -38,7 +38,7 @@ class PublicKey:
 
     @property
     def line(self) -> str:
-        """As it is sent and stored: kind, salt, key."""
+        """Kind, salt and key in one line, the form that is sent and stored."""
         return f"{KIND} {self.salt.hex()} {self.public.hex()}"
 
 

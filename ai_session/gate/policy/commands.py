@@ -256,7 +256,7 @@ class Reading:
 
 
 def loosely(prefix: Sequence[str], line: Line) -> Match:
-    """As ``Reading.match``, for one prefix."""
+    """Whether ``prefix`` matches a command anywhere in the line."""
     return Reading(line).match(prefix)
 
 

@@ -54,7 +54,7 @@ class PolicyInForce:
         return hashlib.sha256(f"{self._policy.digest} {self._above.digest}".encode()).hexdigest()
 
     def decide(self, action: Action) -> Decision:
-        """As ``Policy.decide``; what the administrator's says is named ``administrator:RULE``."""
+        """What the administrator's says is named ``administrator:RULE``."""
         return decide(self._policy, self._above, action)
 
     @property

@@ -47,7 +47,7 @@ class FailClosedVerifier:
         self._on_unreachable = on_unreachable
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """As the verifier's own."""
+        """The token's claims, None for an invalid one or when its issuer cannot be reached."""
         try:
             return await self._verifier.verify_token(token)
         except (Unreachable, AiSessionError) as reason:

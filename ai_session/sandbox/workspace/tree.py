@@ -128,7 +128,6 @@ class WorkspaceReader:
         self._plain_names.clear()
 
     def read(self, fd: int, path: str, state: State) -> tuple[list[Inner[State]], Facts | None]:
-        """As the tree's Reader does."""
         if state is State.REPOSITORY:
             return self._repository(fd, path)
         if state is State.WORKTREES:
@@ -142,7 +141,6 @@ class WorkspaceReader:
         return self._ordinary(fd, path, state)
 
     def matters(self, name: str, state: State, *, directory: bool) -> bool:
-        """As the tree's Reader does."""
         if state is State.REPOSITORY:
             return name in ("index", "worktrees", REBASE, *DECIDING) or name.startswith(SHARED_INDEX)
         if state is State.REBASE:
@@ -165,11 +163,9 @@ class WorkspaceReader:
         return LISTED if fact else APPEARED
 
     def lasts(self, state: State, fact: Facts | None) -> bool:
-        """As the tree's Reader does."""
         return self.mask(state, fact) != WRITTEN
 
     def shared(self, fact: Facts | None) -> list[str]:
-        """As the tree's Reader does."""
         return [name.name for name in fact or () if name.names > 1 and len(name.stamp) > 1]
 
     def _open(self, path: str) -> bool:

@@ -244,7 +244,7 @@ class CommandTasks:
         return created(wait.seen("working", _running(wait)), {**result["_meta"], COMMAND_ID: facts["command_id"]})
 
     async def get(self, ctx: Context, task_id: str) -> dict[str, Any]:
-        """As ``Tasks.get``."""
+        """The task as JSON. Raises MCPError for an unknown one."""
         wait = _alive(task_id)
         call = self._look(ctx, wait)
         who = _who(call, task_id)

@@ -51,7 +51,8 @@ SIGNALLED = (129, 137, 143)
 
 
 class Program:
-    """One visit. Everything it does depends on what was recorded; what is live only finds that out."""
+    """One visit. Everything it does depends on what was recorded; what is live only finds that out.
+    Implements ``Hearing``, ``Thinking``, ``SupportsClose`` and ``Settled``."""
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class Program:
         self.session = before.session if before else ""
 
     def hear(self, by: str, text: str) -> None:
-        """See Hearing: with the next answer to the program, or when it is started again."""
+        """With the next answer to the program, or when it is started again."""
         words = prompts.SAID.format(mark=self._mark(), by=by, text=text)
         self._words.append(words)
         if self._requests:
@@ -95,7 +96,6 @@ class Program:
         return f"[person {self._bridge_directory.token('person').rpartition('.')[2][:MARK_CHARS]}]"
 
     async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
-        """See Thinking."""
         if self._requests is None or self._bridge is None:
             return await self._begin(flow)
         before = self._requests.finished
@@ -117,14 +117,14 @@ class Program:
         return [finish] if finish else steps
 
     async def over(self) -> Sequence[CallTool]:
-        """See Lasting: the program is told, and its terminal closed."""
+        """The program is told, and its terminal closed."""
         if self._bridge and self._bridge_directory:
             await self._bridge.close(over=True)
             await asyncio.to_thread(_tidy, self._bridge_directory.directory, self._last_visit)
         return [self._close()] if self._open else ()
 
     async def settled(self) -> None:
-        """See Settled: what another visit would need."""
+        """What another visit would need."""
         if self._bridge_directory:
             await asyncio.to_thread(_tidy, self._bridge_directory.directory, True)
 
@@ -328,7 +328,7 @@ async def _tell(flow: Flow, event: str, **facts: Any) -> None:
 
 
 class CliBrain:
-    """Needs a program, and a server of terminals to run it in."""
+    """Needs a program, and a server of terminals to run it in. Implements ``Brain``."""
 
     name = "cli"
     wants_tools = True
@@ -336,7 +336,7 @@ class CliBrain:
     visits = 3
 
     def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:
-        """See Brain. Whether it is logged in only shows when it runs."""
+        """Whether it is logged in only shows when it runs."""
         try:
             settings = _checked(settings_of(agent.settings, agent.name), agent.name)
         except PlanInvalid as error:
@@ -352,7 +352,7 @@ class CliBrain:
         return found
 
     def begin(self, assignment: Assignment, worker_context: WorkerContext, before: Thinking | None = None) -> Program:
-        """See Brain: a second visit goes on with the session of the first."""
+        """A second visit goes on with the session of the first."""
         settings = _checked(settings_of(assignment.settings, assignment.agent), assignment.agent)
         known = before if isinstance(before, Program) and programs.resumable(settings) else None
         return Program(assignment, worker_context, settings, known)

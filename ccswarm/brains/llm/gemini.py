@@ -59,7 +59,7 @@ async def ask(
     bounds: Bounds,
     connections: Connections,
 ) -> dict[str, Any]:
-    """See ``api.ask``."""
+    """One answer of the model. Returns and raises as ``api.ask``."""
     address = f"{model.address.rstrip('/')}/models/{model.name}:streamGenerateContent?alt=sse"
     headers = {"x-goog-api-key": access.key or "none", **access.headers}
     asked = {**_body(model, conversation, tools), **model.body}

@@ -72,7 +72,8 @@ class _Doing:
 
 
 class LlmThinking:
-    """``conversation`` goes on where it was when the work was given back."""
+    """``conversation`` goes on where it was when the work was given back.
+    Implements ``Hearing``, ``Thinking``, ``SupportsPartialResult``, ``Holding`` and ``Showing``."""
 
     def __init__(
         self,
@@ -109,11 +110,10 @@ class LlmThinking:
         """By people, since the model was asked last."""
 
     def hear(self, by: str, text: str) -> None:
-        """See Hearing."""
         self._said.append(prompt.SAID.format(by=by, text=text))
 
     async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
-        """See Thinking: a question to the model, its calls, a pause before it is asked again, or the end."""
+        """A question to the model, its calls, a pause before it is asked again, or the end."""
         if self.terminal:
             self.terminal.execution = flow.id
         if self._looks:
@@ -147,12 +147,12 @@ class LlmThinking:
             await self._tell(flow, "agent.reaches", **cast("dict[str, Json]", found))
 
     def so_far(self) -> Json:
-        """See Partial: what the model said last."""
+        """What the model said last."""
         said = next((turn.text for turn in reversed(self.conversation.turns) if turn.text), "")
         return {"said": _bounded(said, SAID_CHARS)} if said else None
 
     async def release(self) -> None:
-        """See Holding: connections to models."""
+        """Closes the connections to models."""
         if self._let_go:
             await self._let_go()
 
@@ -239,7 +239,6 @@ class LlmThinking:
         return _end(call, "It is kept.")
 
     def shown(self) -> Mapping[str, Json]:
-        """See Showing."""
         return {"todo": self.todo} if self.todo else {}
 
     def _turned(self) -> Sequence[Step]:

@@ -83,7 +83,8 @@ class _Progress:
 
 
 class Playbook:
-    """A task being carried out. Looks only at steps that something has happened to."""
+    """A task being carried out. Looks only at steps that something has happened to.
+    Implements ``GivingUp`` and ``SupportsPartialResult``."""
 
     def __init__(self, assignment: Assignment, steps: Sequence[PlanStep]) -> None:
         needs = needs_of(steps)
@@ -226,11 +227,11 @@ class Playbook:
                 yield dependent
 
     def given_up(self, step_id: str) -> bool:
-        """See GivingUp: after a gate that failed."""
+        """After a gate that failed."""
         return bool(self._gate) and step_id in self._going and not self._going[step_id][0].plan.always
 
     def so_far(self) -> Json:
-        """See Partial: the results of the steps that are over."""
+        """The results of the steps that are over."""
         names = [name for step in self._steps.values() for name in (step.plan.id, step.plan.save_as or "")]
         return {"steps": {name: bounded(self._results[name]) for name in names if name in self._results}}
 

@@ -156,7 +156,7 @@ def _sought(text: str) -> list[str]:
 
 
 class Words:
-    """Opens a terminal, carries the command out in it, and waits for its end."""
+    """Opens a terminal, carries the command out in it, and waits for its end. Implements ``SupportsPartialResult``."""
 
     def __init__(self, assignment: Assignment, settings: WordSettings) -> None:
         text = str(assignment.task.get("text", ""))
@@ -192,7 +192,6 @@ class Words:
         return [self._over(outcome)]
 
     def so_far(self) -> Json:
-        """See Partial."""
         return {"steps": dict(self._results)}
 
     def _call(self, name: str, tool: str, arguments: Mapping[str, Json]) -> CallTool:

@@ -353,7 +353,7 @@ class McpClients:
         scopes: Sequence[str] = (),
         seconds: float = 600.0,
     ) -> LoginFacts:
-        """See ``login.log_in``."""
+        """Logs in and stores the tokens. Raises what ``login.log_in`` raises."""
         from ccswarm.clients.mcp.login import log_in
 
         return await log_in(settings, env, state_directory, person, scopes=scopes, seconds=seconds)
@@ -361,13 +361,13 @@ class McpClients:
     async def log_out(
         self, settings: ServerSettings, env: Mapping[str, str], state_directory: Path
     ) -> tuple[bool, bool]:
-        """See ``login.log_out``."""
+        """Whether there was a login, and whether the authority revoked its token."""
         from ccswarm.clients.mcp.login import log_out
 
         return await log_out(settings, env, state_directory)
 
     async def login(self, settings: ServerSettings, state_directory: Path) -> LoginFacts | None:
-        """See ``login.kept``."""
+        """What is stored of a login; None without one."""
         from ccswarm.clients.mcp.login import kept
 
         return await kept(settings, state_directory)

@@ -53,7 +53,7 @@ class Doorbell:
         self._listening = threading.Thread(target=self._listen, name="ccswarm-bell", daemon=True)
 
     def is_set(self) -> bool:
-        """As of the event."""
+        """Whether the event is set."""
         return self._stopping.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:

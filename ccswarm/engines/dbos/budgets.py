@@ -22,7 +22,7 @@ def spend(
     caps: Mapping[str, float],
     anyway: bool,
 ) -> str:
-    """See Flow; once for each ``step``."""
+    """Adds ``amounts`` once per ``step``. Returns the cap they exceed, else ""; such amounts count only ``anyway``."""
     with store.begin() as c:
         if store.remote:  # one at a time for each scope, also for the first, of which there is no row to lock
             c.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK, sa.func.hashtext(scope))))

@@ -29,7 +29,7 @@ QUIET_SECONDS = 1.0
 
 
 class Client:
-    """An open engine: see Engine for what its methods do."""
+    """An open engine; implements ``Engine``."""
 
     def __init__(self, settings: EngineSettings, directory: Path, kinds: Mapping[str, tuple[Durable, str]]) -> None:
         harden()
@@ -73,7 +73,6 @@ class Client:
         )
 
     async def submit(self, kind: str, execution_id: str, payload: Json, *, agent: str, priority: Priority) -> None:
-        """See Engine."""
         options: Any = {
             "queue_name": self._shared.queue(kind),
             "workflow_name": kind,
@@ -85,11 +84,9 @@ class Client:
         await self._shared.call(self._shared.store.client.enqueue, options, payload)
 
     async def status(self, execution_id: str) -> Execution:
-        """See Engine."""
         return await self._shared.call(self._shared.execution, execution_id)
 
     async def list(self, kind: str, prefix: str, limit: int, *, top: bool, unfinished: bool) -> Sequence[Execution]:
-        """See Engine."""
         which: dict[str, Any] = {"name": kind or None, "workflow_id_prefix": prefix or None, "limit": limit}
         which |= {"has_parent": False if top else None, "sort_desc": True, "load_input": False}
         return await self._shared.call(self._unfinished if unfinished else self._shared.executions, which)
@@ -103,7 +100,6 @@ class Client:
         return sorted(found.values(), key=lambda one: one.created_at, reverse=True)[: which["limit"]]
 
     async def wait(self, execution_id: str) -> Execution:
-        """See Engine."""
         await self._outlast(lambda: self._shared.ends.first([execution_id]))
         return await self._outlast(lambda: self.status(execution_id))
 
@@ -133,7 +129,6 @@ class Client:
         store.unmark(ended)
 
     async def resume(self, execution_id: str) -> None:
-        """See Engine."""
         await self._shared.call(self._resume_now, execution_id)
 
     def _resume_now(self, execution_id: str) -> None:
@@ -151,17 +146,14 @@ class Client:
             store.retry(execution_id, self._shared.queue(top.name))
 
     async def send(self, execution_id: str, topic: str, message: Json, key: str) -> bool:
-        """See Engine."""
         new = await self._shared.call(self._shared.send, execution_id, topic, message, key)
         self._shared.stirred.ring()
         return new
 
     async def sent(self, execution_id: str, topic: str, key: str) -> Json | None:
-        """See Engine."""
         return await self._shared.call(self._shared.store.sent, execution_id, topic, key)
 
     async def events(self, execution_id: str, offset: int, follow: bool) -> AsyncGenerator[Mapping[str, Any]]:
-        """See Engine."""
         shared, bell, pause = self._shared, self._shared.bell(execution_id), self._settings.poll_seconds
         read, decode = shared.store.system.read_stream_values, shared.store.system.serializer.deserialize
         status = partial(self._outlast, partial(self.status, execution_id))
@@ -194,23 +186,18 @@ class Client:
                 await self._shared.ended.heard(QUIET_SECONDS, self._shared.ended.count)
 
     async def steps(self, execution_id: str) -> Sequence[Step]:
-        """See Engine."""
         return await self._shared.call(self._shared.store.steps, execution_id)
 
     async def spent(self, scope: str) -> Mapping[str, float]:
-        """See Engine."""
         return await self._shared.call(accounts.spent, self._shared.store, scope)
 
     async def recover(self, worker_id: str) -> int:
-        """See Engine."""
         return await self._shared.call(self._shared.store.recover, worker_id, VERSION)
 
     async def retain(self, before: float) -> int:
-        """See Engine."""
         return await self._shared.call(accounts.retain, self._shared.store, before)
 
     async def health(self) -> Mapping[str, Any]:
-        """See Engine."""
         shared = self._shared
         workers, counts = await shared.call(lambda: (shared.store.workers(), shared.store.count()))
         return {

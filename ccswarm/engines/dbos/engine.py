@@ -33,7 +33,7 @@ def _client() -> ModuleType:
 
 
 class DbosEngine:
-    """See Engine. ``open`` and ``close`` are counted, so that a worker and who watches it may share one."""
+    """Implements ``Engine``. ``open`` and ``close`` are counted, so that a worker and who watches it may share one."""
 
     def __init__(self, settings: EngineSettings, directory: Path) -> None:
         self._settings, self._directory = settings, directory
@@ -49,11 +49,10 @@ class DbosEngine:
         return self._open
 
     def define(self, kind: str, function: Durable, *, queue: str = TASKS) -> None:
-        """See Engine."""
         self._kinds[kind] = (function, queue)
 
     async def open(self, *, limits: Limits = NO_LIMITS) -> None:
-        """See Engine. Importing dbos takes a third of a second: on a thread."""
+        """Implements ``Engine``. Importing dbos takes a third of a second: on a thread."""
         async with self._opening:
             if self._open is None:
                 client: Client = (await asyncio.to_thread(_client)).Client(self._settings, self._directory, self._kinds)
@@ -66,7 +65,6 @@ class DbosEngine:
             self._users += 1
 
     async def close(self) -> None:
-        """See Engine."""
         async with self._opening:
             self._users = max(0, self._users - 1)
             if self._users == 0 and self._open is not None:
@@ -76,7 +74,6 @@ class DbosEngine:
     async def run_worker(
         self, worker_id: str, stop: asyncio.Event, *, limits: Limits = NO_LIMITS, known: asyncio.Event | None = None
     ) -> None:
-        """See Engine."""
         if WORKING:
             raise UsageInvalid(f"worker {WORKING[0]!r} is this process's", suggestion="start another process")
         WORKING.append(worker_id)
@@ -92,63 +89,48 @@ class DbosEngine:
     async def submit(
         self, kind: str, execution_id: str, payload: Json, *, agent: str = "", priority: Priority = "medium"
     ) -> None:
-        """See Engine."""
         await self._client.submit(kind, execution_id, payload, agent=agent, priority=priority)
 
     async def status(self, execution_id: str) -> Execution:
-        """See Engine."""
         return await self._client.status(execution_id)
 
     async def list(
         self, *, kind: str = "", prefix: str = "", top: bool = False, unfinished: bool = False, limit: int = 100
     ) -> Sequence[Execution]:
-        """See Engine."""
         return await self._client.list(kind, prefix, limit, top=top, unfinished=unfinished)
 
     async def wait(self, execution_id: str) -> Execution:
-        """See Engine."""
         return await self._client.wait(execution_id)
 
     async def cancel(self, execution_id: str) -> None:
-        """See Engine."""
         await self._client.stop(execution_id, "cancelled")
 
     async def pause(self, execution_id: str) -> None:
-        """See Engine."""
         await self._client.stop(execution_id, "paused")
 
     async def resume(self, execution_id: str) -> None:
-        """See Engine."""
         await self._client.resume(execution_id)
 
     async def send(self, execution_id: str, topic: str, message: Json, *, key: str = "") -> bool:
-        """See Engine."""
         return await self._client.send(execution_id, topic, message, key)
 
     async def sent(self, execution_id: str, topic: str, key: str) -> Json | None:
-        """See Engine."""
         return await self._client.sent(execution_id, topic, key)
 
     def events(self, execution_id: str, *, offset: int = 0, follow: bool = True) -> AsyncIterator[Mapping[str, Any]]:
-        """See Engine."""
         return self._client.events(execution_id, offset, follow)
 
     async def steps(self, execution_id: str) -> Sequence[Step]:
-        """See Engine."""
         return await self._client.steps(execution_id)
 
     async def spent(self, scope: str) -> Mapping[str, float]:
-        """See Engine."""
         return await self._client.spent(scope)
 
     async def recover(self, worker_id: str) -> int:
-        """See Engine."""
         return await self._client.recover(worker_id)
 
     async def retain(self, before: float) -> int:
-        """See Engine."""
         return await self._client.retain(before)
 
     async def health(self) -> Mapping[str, Any]:
-        """See Engine."""
         return await self._client.health()

@@ -17,7 +17,7 @@ QUEUED = "SELECT 1 FROM workflow_status WHERE status IN ('ENQUEUED', 'DELAYED') 
 
 
 class FileChanges:
-    """See Changes. ``file`` is in WAL mode and open in this process: what is written comes into its log first."""
+    """``Changes`` of ``file``, which is in WAL mode and open in this process: what is written is in its log first."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -33,7 +33,6 @@ class FileChanges:
             self._poll.register(self._watched, select.POLLIN)
 
     def heard(self, seconds: float) -> bool:
-        """See Changes."""
         if self._changed():  # before anything was waited for
             return True
         self._poll.poll(1000 * (seconds if self._watched >= 0 else min(seconds, POLL_SECONDS)))
@@ -51,18 +50,15 @@ class FileChanges:
         return self._version != before
 
     def queued(self) -> bool:
-        """See Changes."""
         try:
             return self._store.execute(QUEUED).fetchone() is not None
         except sqlite3.Error:
             return True
 
     def wake(self) -> None:
-        """See Changes."""
         os.write(self._waking, b".")
 
     def close(self) -> None:
-        """See Changes."""
         self._store.close()
         for fd in (self._woken, self._waking, self._watched):
             if fd >= 0:

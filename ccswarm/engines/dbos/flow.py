@@ -32,7 +32,8 @@ LANE = 50_000
 
 class DbosFlow:
     """Every asyncio task that calls a flow is a lane with numbers of its own, so that what goes on side by side gets
-    the same numbers again whatever ended first: only the first calls of the tasks must come in the same order."""
+    the same numbers again whatever ended first: only the first calls of the tasks must come in the same order.
+    Implements ``Flow``."""
 
     def __init__(self, shared: Shared, context: DBOSContext) -> None:
         task = asyncio.current_task()
@@ -62,7 +63,6 @@ class DbosFlow:
     async def step(
         self, name: str, function: Callable[[str], Awaitable[Json]], *, timeout_seconds: float | None = None
     ) -> Json:
-        """See Flow."""
 
         async def run() -> Recorded:
             bound = asyncio.timeout(timeout_seconds)
@@ -86,7 +86,6 @@ class DbosFlow:
         return answer["value"]
 
     async def first(self, tasks: Collection[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
-        """See Flow."""
         await asyncio.sleep(0)  # tasks that were just made get their numbers before this call gets its own
         for task in tasks:
             if task not in self._lanes and isinstance(tasks, AbstractSet):
@@ -99,14 +98,12 @@ class DbosFlow:
     async def start(
         self, kind: str, execution_id: str, payload: Json, *, agent: str, priority: Priority = "medium"
     ) -> None:
-        """See Flow."""
         queue, function = self._shared.queue(kind), self._shared.registered[kind]
         key = partition(agent, execution_id)
         with SetWorkflowID(execution_id), SetEnqueueOptions(priority=NUMBERS[priority], queue_partition_key=key):
             await self._do(lambda: DBOS.enqueue_workflow_async(queue, function, payload))
 
     async def first_of(self, ids: Sequence[str]) -> str:
-        """See Flow."""
 
         async def run() -> str:
             return await self._ask(lambda: self._shared.ends.first(ids))
@@ -114,7 +111,6 @@ class DbosFlow:
         return await self._do(lambda: DBOS.run_step_async({"name": "first_of"}, run))
 
     async def outcome(self, execution_id: str) -> Outcome:
-        """See Flow."""
 
         async def run() -> list[Json]:
             await self._ask(lambda: self._shared.ends.first([execution_id]))
@@ -125,15 +121,12 @@ class DbosFlow:
         return Outcome(RunStatus(given[0]), given[1], given[2])
 
     async def given(self, execution_id: str) -> Json:
-        """See Flow."""
         return await self._ask(lambda: self._shared.given(execution_id))
 
     async def receive(self, topic: str, timeout_seconds: float) -> Json | None:
-        """See Flow."""
         return await self._do(lambda: DBOS.recv_async(topic, timeout_seconds))
 
     async def send(self, execution_id: str, topic: str, message: Json) -> None:
-        """See Flow."""
         sender = self.id
 
         async def run() -> None:
@@ -145,22 +138,18 @@ class DbosFlow:
         self._shared.stirred.ring()
 
     async def sleep(self, seconds: float) -> None:
-        """See Flow."""
         await self._do(lambda: DBOS.sleep_async(seconds))
 
     async def emit(self, event: Mapping[str, Any]) -> None:
-        """See Flow."""
         await self._do(lambda: DBOS.write_stream_async("events", dict(event)))
         self._shared.bell(self.id).ring()
 
     async def publish(self, status: Mapping[str, Any]) -> None:
-        """See Flow."""
         await self._do(lambda: DBOS.set_event_async("shown", dict(status)))
 
     async def spend(
         self, scope: str, amounts: Mapping[str, float], caps: Mapping[str, float], *, anyway: bool = False
     ) -> str:
-        """See Flow."""
         store, execution = self._shared.store, self.id
 
         async def run() -> str:
@@ -171,7 +160,6 @@ class DbosFlow:
         return await self._do(lambda: DBOS.run_step_async({"name": f"spend {scope}"}, run))
 
     async def spent(self, scope: str) -> Mapping[str, float]:
-        """See Flow."""
 
         async def run() -> dict[str, float]:
             return await self._ask(lambda: self._shared.call(accounts.spent, self._shared.store, scope))

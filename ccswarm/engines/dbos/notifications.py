@@ -37,7 +37,7 @@ def announce(c: sa.Connection, table: str) -> None:
 
 
 class Notifications:
-    """See Changes."""
+    """``Changes`` by LISTEN and NOTIFY of PostgreSQL."""
 
     def __init__(self, engine: sa.Engine, queued: sa.Select[Any]) -> None:
         self._engine, self._queued = engine, queued
@@ -45,7 +45,6 @@ class Notifications:
         self._held: Any = None
 
     def heard(self, seconds: float) -> bool:
-        """See Changes."""
         try:
             if self._held is None:
                 self._held = _listening(self._engine)
@@ -60,7 +59,6 @@ class Notifications:
             return True
 
     def queued(self) -> bool:
-        """See Changes."""
         try:
             with self._engine.connect() as c:
                 return c.execute(self._queued).first() is not None
@@ -68,11 +66,9 @@ class Notifications:
             return True
 
     def wake(self) -> None:
-        """See Changes."""
         os.write(self._waking, b".")
 
     def close(self) -> None:
-        """See Changes."""
         self._let_go()
         os.close(self._woken)
         os.close(self._waking)

@@ -30,7 +30,7 @@ INPUT = "coalesce((SELECT i.inputs FROM workflow_input i WHERE i.workflow_uuid =
 
 
 class FileStore:
-    """See Store. A file that is not there yet has nothing in it. Whoever asks never waits for anything but the disk:
+    """A ``Store``. A file that is not there yet is empty. Whoever asks never waits for anything but the disk:
     what is returned is there at once, and no loop is needed."""
 
     def __init__(self, file: Path) -> None:
@@ -38,7 +38,6 @@ class FileStore:
         self._open: sqlite3.Connection | None = None
 
     async def status(self, execution_id: str) -> Execution:
-        """See Store."""
         found = self._executions(f"{ROWS.format(input=INPUT)} WHERE f.workflow_uuid = ?", execution_id)
         if not found:
             raise RunNotFound(f"no execution is called {execution_id!r}")
@@ -47,7 +46,6 @@ class FileStore:
     async def list(
         self, *, kind: str = "", prefix: str = "", top: bool = False, unfinished: bool = False, limit: int = 100
     ) -> Sequence[Execution]:
-        """See Store."""
         where, given = ["f.application_name = 'ccswarm'"], list[object]()
         if kind:
             where.append("f.name = ?")
@@ -64,7 +62,6 @@ class FileStore:
         return self._executions(f"{query} LIMIT ?", *given, limit)
 
     async def sent(self, execution_id: str, topic: str, key: str) -> Json | None:
-        """See Store."""
         name = f"{execution_id}/{topic}/{key}::{execution_id}"
         found = self._rows("SELECT message FROM notifications WHERE message_uuid = ?", name)
         return json.loads(found[0]["message"]) if found else None
@@ -72,7 +69,7 @@ class FileStore:
     async def events(
         self, execution_id: str, *, offset: int = 0, follow: bool = True
     ) -> AsyncGenerator[Mapping[str, Any]]:
-        """See Store; what comes later is not waited for."""
+        """What comes later is not waited for."""
         assert not follow, "only an engine follows what happens"
         await self.status(execution_id)
         query = "SELECT value FROM streams WHERE workflow_uuid = ? AND key = 'events' AND \"offset\" >= ?"
@@ -81,18 +78,15 @@ class FileStore:
                 yield event
 
     async def steps(self, execution_id: str) -> Sequence[Step]:
-        """See Store."""
         query = "SELECT function_name, output, started_at_epoch_ms, completed_at_epoch_ms FROM operation_outputs"
         query += " WHERE workflow_uuid = ? AND function_name LIKE ? ORDER BY completed_at_epoch_ms, function_id"
         return [step_of(*row) for row in self._rows(query, execution_id, f"{STEP}%")]
 
     async def spent(self, scope: str) -> Mapping[str, float]:
-        """See Store."""
         rows = self._rows("SELECT name, amount FROM ccswarm_spent WHERE scope = ?", scope)
         return {row["name"]: row["amount"] for row in rows}
 
     async def health(self) -> Mapping[str, Any]:
-        """See Store."""
         workers = {row["id"]: max(0.0, time.time() - row["beat"]) for row in self._rows("SELECT * FROM ccswarm_worker")}
         rows = self._rows("SELECT status, count(*) AS many FROM workflow_status GROUP BY status")
         counts = dict.fromkeys(RunStatus, 0)

@@ -133,7 +133,7 @@ class Shared:
         return self.kinds[kind][1]
 
     def execution(self, execution_id: str) -> Execution:
-        """As it is now; on a thread."""
+        """The current state. Blocks: call it on a worker thread."""
         found = self.executions({"workflow_ids": [execution_id]})
         if not found:
             raise RunNotFound(f"no execution is called {execution_id!r}")

@@ -18,18 +18,16 @@ PORT_VARIABLE, TOKEN_VARIABLE = "A2A_PORT", "A2A_AUTH_TOKEN"
 
 
 class A2a:
-    """The dialect of ``ccswarm serve --a2a``."""
+    """The dialect of ``ccswarm serve --a2a``. Implements ``Dialect``."""
 
     name = "a2a"
 
     def settings(self, settings: Settings, variables: Mapping[str, str]) -> Settings:
-        """See Dialect."""
         from ccswarm.servers.a2a.agentvault.targets import with_mapped
 
         return with_mapped(settings, variables)
 
     async def serve(self, serve_context: ServeContext, listening: Listening, stop: asyncio.Event) -> None:
-        """See Dialect."""
         host, port = listening.host or "127.0.0.1", serve_context.port(listening, PORT_VARIABLE, PORT)
         tokens = serve_context.variables.get(TOKEN_VARIABLE, "").replace(",", " ").split()
         admission = await asyncio.to_thread(serve_context.admission, listening, host, TOKEN_VARIABLE, tokens)

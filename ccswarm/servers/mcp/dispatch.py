@@ -176,6 +176,6 @@ class Exchange:
         self.report(progress, message or "")
 
     def report(self, progress: float, message: str) -> None:
-        """As ``progress``, from a timer."""
+        """Reports progress from a timer."""
         if self.token is not None:
             self._send(progress_notification(self.token, progress, message))

@@ -211,7 +211,7 @@ async def subscribe(ctx: Context, params: SubscribeRequestParams) -> EmptyResult
 
 
 async def unsubscribe(ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
-    """See ``subscribe``."""
+    """Ends a subscription; an unknown URI is ignored."""
     client, uri = ctx.lifespan_context, str(params.uri)
     if uri in client.subscribed:
         client.subscribed.discard(uri)
@@ -220,7 +220,7 @@ async def unsubscribe(ctx: Context, params: UnsubscribeRequestParams) -> EmptyRe
 
 
 async def listen(ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-    """As long as the request is open."""
+    """Streams changes until the client cancels the request."""
     with ctx.lifespan_context.watchers.watching(map(str, params.notifications.resource_subscriptions or ())):
         return await LISTEN(ctx, params)
 

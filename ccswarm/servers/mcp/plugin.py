@@ -152,7 +152,7 @@ class McpServer:
     name = "mcp"
 
     def main(self, options: ServerOptions) -> int:
-        """See Server. Ends the process itself: threads that import, or wait for the client, would hold it up."""
+        """Ends the process itself: threads that import, or wait for the client, would hold it up."""
 
         async def serve() -> None:
             code = 1

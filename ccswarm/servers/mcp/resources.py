@@ -125,7 +125,7 @@ class Watchers:
 
     @contextmanager
     def watching(self, uris: Iterable[str]) -> Generator[None]:
-        """As long as the block runs."""
+        """Watches ``uris`` while the block runs."""
         uris = list(uris)
         for uri in uris:
             self.add(uri)

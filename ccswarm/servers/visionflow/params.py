@@ -32,7 +32,7 @@ class Param:
     most: int = MOST_CHARS
 
     def schema(self) -> dict[str, Any]:
-        """As JSON Schema has it."""
+        """The parameter's JSON Schema."""
         facts: dict[str, Any] = {"type": self.kind, "description": self.about}
         facts |= {"enum": list(self.choices)} if self.choices else {}
         facts |= {"items": {"type": "string"}} if self.kind == "array" else {}

@@ -221,16 +221,14 @@ def _plain(answer: Message) -> Message:
 
 
 class Visionflow:
-    """The dialect of ``ccswarm serve --tcp``."""
+    """The dialect of ``ccswarm serve --tcp``. Implements ``Dialect``."""
 
     name = "visionflow"
 
     def settings(self, settings: Settings, variables: Mapping[str, str]) -> Settings:
-        """See Dialect."""
         return settings
 
     async def serve(self, serve_context: ServeContext, listening: Listening, stop: asyncio.Event) -> None:
-        """See Dialect."""
         host, port = listening.host or "127.0.0.1", serve_context.port(listening, PORT_VARIABLE, PORT)
         named = [token] if (token := serve_context.variables.get(TOKEN_VARIABLE, "")) else []
         admission = await asyncio.to_thread(serve_context.admission, listening, host, TOKEN_VARIABLE, named)

@@ -30,7 +30,7 @@ def name_of(status: RunStatus) -> str:
 
 
 def time_of(seconds: float) -> str:
-    """As ISO 8601 has it."""
+    """A time in ISO 8601."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

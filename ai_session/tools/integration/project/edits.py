@@ -38,7 +38,7 @@ class Edit:
         return self.imports + self.code
 
     def facts(self) -> dict[str, Any]:
-        """As clients see it."""
+        """The JSON object that clients receive."""
         anchors = [{"type": "after_match", "pattern": self.anchor}] if self.anchor else []
         return {
             "filepath": self.filepath,

@@ -28,7 +28,7 @@ class Fault(Exception):
         self.code, self.message, self.data = code, message, data
 
     def to_json(self) -> dict[str, Any]:
-        """As clients read it."""
+        """The JSON object that clients receive."""
         return {"code": self.code, "message": self.message} | ({} if self.data is None else {"data": self.data})
 
 
@@ -107,7 +107,7 @@ def wanted_of(message: Facts) -> Wanted:
 
 
 def task_json(task: Task) -> dict[str, Any]:
-    """As tasks/get answers it."""
+    """The task in the form of ``tasks/get``."""
     return {
         "id": task.id,
         "state": STATES[task.state],
@@ -133,5 +133,5 @@ def event_of(task: Task, run_event: TaskEvent) -> tuple[str, dict[str, Any]]:
 
 
 def time_of(seconds: float) -> str:
-    """As these clients read times."""
+    """A time in the format these clients parse."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

@@ -117,7 +117,7 @@ def _finite(text: str) -> float:
 
 
 def to_bytes(value: Any, errors: str = "replace") -> bytes:
-    """As it is written to clients."""
+    """JSON in UTF-8."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors=errors)
 
 
@@ -202,7 +202,6 @@ class LimitedProtocol(StrictProtocol):
     admission = Admission()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """As asyncio's."""
         super().connection_made(transport)
         self._late: asyncio.TimerHandle | None = None
         self._look()
@@ -211,17 +210,14 @@ class LimitedProtocol(StrictProtocol):
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """As asyncio's."""
         self._wait_for(nothing=True)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """As asyncio's."""
         super().data_received(data)
         self._look()
 
     def on_response_complete(self) -> None:
-        """As uvicorn's."""
         super().on_response_complete()
         self._look()
 
@@ -288,7 +284,7 @@ class Server(uvicorn.Server):
         await self.serve(sockets=[self._listener])
 
     async def main_loop(self) -> None:
-        """As uvicorn's, without a clock."""
+        """uvicorn's main loop without its one-second tick."""
         self._ready()
         await self._stop.wait()
 

@@ -102,7 +102,7 @@ class Message(Section):
     reference_task_ids: list[str] = []
 
     def to_json(self) -> Object:
-        """As 1.0 writes it."""
+        """The message in the format of version 1.0."""
         plain = self.model_dump(by_alias=True, exclude_unset=True)
         return {name: value for name, value in plain.items() if value not in ("", [], {})}
 
@@ -252,7 +252,7 @@ def state_json(state: State, version: Version) -> str:
 
 
 def time_json(at: float) -> str:
-    """As ISO 8601 has it."""
+    """A time in ISO 8601, UTC."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

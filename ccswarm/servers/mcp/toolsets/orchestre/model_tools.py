@@ -73,7 +73,7 @@ NEW = (
 
 
 async def analyze_project(workbench: Workbench, given: Given) -> Given:
-    """See the page."""
+    """Facts about the project, with a model's view of them if one is configured. Raises SwarmError."""
     loaded, brief = await workbench.loaded(), brief_of(given)
     facts = await look(_project(workbench, given, loaded))
     fresh = is_new(brief) and not given.get("projectPath")
@@ -96,7 +96,7 @@ async def analyze_project(workbench: Workbench, given: Given) -> Given:
 
 
 async def generate_plan(workbench: Workbench, given: Given) -> Given:
-    """See the page."""
+    """Phases and tasks, and a plan that ccswarm can run. Raises SwarmError."""
     loaded, brief = await workbench.loaded(), brief_of(given)
     template = str(given.get("template") or "")
     if template and template not in ABOUT:
@@ -186,7 +186,7 @@ async def _problems(workbench: Workbench, loaded: Loaded, text: str) -> list[str
 
 
 async def multi_llm_review(workbench: Workbench, given: Given) -> Given:
-    """See the page."""
+    """Findings of several models on the same sources, grouped where they agree. Raises SwarmError."""
     loaded = await workbench.loaded()
     sources = await asyncio.to_thread(sources_of, workbench, loaded, given)
     those, wrong = await asyncio.to_thread(thinkers, loaded.settings)
@@ -235,7 +235,7 @@ def _reviewed(said: ModelReply, found: Any) -> Facts:
 
 
 async def research(workbench: Workbench, given: Given) -> Given:
-    """See the page."""
+    """What the project's own files say about a topic, summed up by a model. Raises SwarmError."""
     loaded, topic = await workbench.loaded(), str(given["topic"])
     there = await asyncio.to_thread(searched, Tree(workbench.root(loaded).resolve()), topic)
     done: Facts = {"topic": topic, "findings": [], "workspace": there, "method": "search", "notes": []}

@@ -67,7 +67,7 @@ class Finding:
         return frozenset(re.findall(r"\w+", self.category.casefold())) - GENERAL
 
     def same(self, other: Finding) -> bool:
-        """See RULE."""
+        """Whether two findings are one by RULE."""
         if self.file != other.file:
             return False
         if self.first and other.first:

@@ -30,7 +30,7 @@ class Source:
 
     @property
     def numbered(self) -> str:
-        """As a model reads it."""
+        """The text with line numbers, as it is put into a prompt."""
         lines = [f"{number}: {line}" for number, line in enumerate(self.text.splitlines(), 1)]
         return "\n".join(lines) + (f"\n(cut: {MOST_BYTES} of {self.size} bytes are shown)" if self.cut else "")
 

@@ -41,7 +41,7 @@ def _lines(name: str, item: Mapping[str, Any], lists: Sequence[str]) -> Iterator
 
 
 def comment(text: str) -> str:
-    """As lines that TOML does not read."""
+    """The text as TOML comment lines."""
     plain = re.sub(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]", " ", text)
     return "".join(f"# {line}".rstrip() + "\n" for line in plain.splitlines())
 
