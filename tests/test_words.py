@@ -187,6 +187,9 @@ def test_no_retired_name_comes_back() -> None:
     assert not found
 
 
+MAY_HAVE_RETIRED = re.compile(
+    rf"(?<![A-Za-z])(?i:{'|'.join(RETIRED_PARTS)})(?![a-z])|(?:{'|'.join(map(str.title, RETIRED_PARTS))})(?![a-z])"
+)
 NAME_PART = re.compile(r"[A-Z]*[a-z0-9]+|[A-Z]+")
 
 
@@ -205,7 +208,7 @@ def names(tree: ast.AST) -> Iterator[tuple[int, str]]:
 def retired_parts(source: str) -> Iterator[tuple[int, str, str]]:
     """Line, identifier and the retired word in it."""
     # Few files have such a word at all; only these are parsed.
-    if re.search("|".join(RETIRED_PARTS), source, re.IGNORECASE):
+    if MAY_HAVE_RETIRED.search(source):
         for line, name in names(ast.parse(source)):
             for part in NAME_PART.findall(name):
                 if part.lower() in RETIRED_PARTS:

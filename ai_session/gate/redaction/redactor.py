@@ -329,8 +329,8 @@ def _end_of_key() -> Any:
 
 
 @cache
-def _telling() -> tuple[re.Pattern[bytes], dict[int, tuple[str, range]]]:
-    """What tells the kind of what RE2 found, ten times as fast at that, and never run over more; by the group of each
+def _classifier() -> tuple[re.Pattern[bytes], dict[int, tuple[str, range]]]:
+    """Classifies what RE2 found, ten times as fast as it would, and is never run over more; by the group of each
     kind its name, and the groups within that are the secret."""
     widths = [1 + re.compile(pattern).groups for pattern in KINDS.values()]
     groups = {
@@ -375,7 +375,7 @@ def _merged(found: Iterable[Span]) -> Iterator[Span]:
 
 def _classified(data: bytes, start: int, end: int) -> Span:
     """The secret in what one of the kinds matched."""
-    expression, groups = _telling()
+    expression, groups = _classifier()
     match = expression.match(data, start, end)
     assert match is not None
     kind, within = groups[match.lastindex or 0]
