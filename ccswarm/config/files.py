@@ -40,11 +40,11 @@ def _above() -> Sequence[Path]:
     above: list[Path] = []
     try:
         here = Path.cwd()
-        for place in (here, *here.parents):
-            if place.stat().st_uid != os.getuid():
+        for folder in (here, *here.parents):
+            if folder.stat().st_uid != os.getuid():
                 return ()
-            above.append(place)
-            if os.path.lexists(place / ".git"):
+            above.append(folder)
+            if os.path.lexists(folder / ".git"):
                 return [one / name for one in above[1:] for name in NAMES]
     except OSError:  # the directory is gone, or not to be looked into
         pass
