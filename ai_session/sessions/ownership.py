@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from urllib.parse import quote
 
 from ai_session.errors import InsufficientScope, InvalidArguments
@@ -55,9 +56,14 @@ def visibility_of(principal: Principal, run: str = "", agent: str = "") -> Visib
     """Where the caller stands who says that an agent of a run calls; a person stands above all."""
     if principal.kind == "person":
         return Visibility(everything=True, person=True)
-    known = zip(KINDS, (principal.subject, run, agent), strict=True)
-    owner = "/".join(f"{kind}:{quote(name, safe='@:+ ')}" for kind, name in known if name)
-    return Visibility(owner, everything=ADMIN in (principal.scopes or ()))
+    return _visibility_as(principal.subject, run, agent, ADMIN in (principal.scopes or ()))
+
+
+@lru_cache(maxsize=256)
+def _visibility_as(subject: str, run: str, agent: str, everything: bool) -> Visibility:
+    """Asked several times for each call, mostly of the same few callers."""
+    known = zip(KINDS, (subject, run, agent), strict=True)
+    return Visibility("/".join(f"{kind}:{quote(name, safe='@:+ ')}" for kind, name in known if name), everything)
 
 
 def is_of_run(owner: str) -> bool:
@@ -65,6 +71,7 @@ def is_of_run(owner: str) -> bool:
     return any(part.startswith("run:") for part in owner.split("/"))
 
 
+@lru_cache(maxsize=256)
 def widening(owner: str) -> tuple[str, ...]:
     """The owner and those it is part of, up to the user: empty for the user of this machine."""
     parts = owner.split("/") if owner else []

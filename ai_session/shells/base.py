@@ -260,7 +260,7 @@ def probe(directory: Path, seq: int, aborted: int | None, number: int) -> str:
 def undated(directory: Path, file: str) -> str:
     """From this call on the shell has not come to ``file``, until it carries out what is given: a redirection alone,
     which no name of the person's can hide."""
-    path = directory / file
+    path = f"{directory}/{file}"
     # What is the shell's to change is never followed.
     with contextlib.suppress(OSError):
         try:
@@ -268,7 +268,7 @@ def undated(directory: Path, file: str) -> str:
         except FileNotFoundError:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             os.utime(path, ns=(0, 0), follow_symlinks=False)
-    return f"3>|{quote(str(path))}"
+    return f"3>|{quote(path)}"
 
 
 def dated(directory: Path, file: str) -> bool:

@@ -43,8 +43,10 @@ class Timing:
         self._path = path
         self._last = 0.0
         self._fd = -1
+        self._size = 0
         with contextlib.suppress(OSError):
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._size = os.fstat(self._fd).st_size
 
     def note(self, offset: int) -> None:
         """Output up to ``offset`` is there now."""
@@ -60,8 +62,8 @@ class Timing:
     def _write(self, tick: Tick) -> None:
         if self._fd >= 0:
             with contextlib.suppress(OSError):
-                os.write(self._fd, _pack(tick))
-                self.full = os.fstat(self._fd).st_size > MAX_BYTES
+                self._size += os.write(self._fd, _pack(tick))
+                self.full = self._size > MAX_BYTES
 
     def thin(self, first: int) -> Steps[None]:
         """Lets go of what output before ``first`` needs, and of every second tick; what comes meanwhile stays."""
@@ -86,7 +88,7 @@ class Timing:
                 os.write(fd, b"".join((*packed, _read(self._path)[len(data) :])))
                 new.rename(self._path)
                 os.close(self._fd)
-                self._fd = fd
+                self._fd, self._size = fd, os.fstat(fd).st_size
 
     def close(self) -> None:
         """Release the file."""

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from ai_session.errors import SandboxUnavailable
-from ai_session.models import TRUSTED, SandboxProfile, ToolCall, ToolResult
+from ai_session.models import TRUSTED, Principal, SandboxProfile, ToolCall, ToolResult
+from ai_session.sessions.changes import Changes
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.spec import SessionDefaults
 from tests.ai_session.contract.session_harness import request, run, runtime_directory
@@ -125,15 +126,27 @@ async def test_what_changes_before_the_sdk_is_there_is_told() -> None:
     assert said[2]["method"] == "notifications/resources/list_changed"
 
 
+class WatchedGate(Gate):
+    """Says when somebody watches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.watched = asyncio.Event()
+
+    async def watch_changes(self, principal: Principal, agent: str, run: str, kinds: Any) -> Changes:
+        self.watched.set()
+        return await super().watch_changes(principal, agent, run, kinds)
+
+
 @pytest.mark.anyio
 async def test_who_shook_hands_and_asks_for_nothing_is_told_what_changes() -> None:
-    gate = Gate()
+    gate = WatchedGate()
     async with Peer(gate) as peer:
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "peer", "version": "1"}}
         peer.send(id="h", method="initialize", params=hello)
         peer.send(method="notifications/initialized")
-        peer.send(id="p", method="ping")
-        assert [(await peer.read())["id"] for _ in range(2)] == ["h", "p"]
+        assert (await peer.read())["id"] == "h"
+        await gate.watched.wait()
         spec: Any = SimpleNamespace(session_id="ses_1", name="main")
         gate.changes.listed(spec)
         assert (await peer.read())["method"] == "notifications/resources/list_changed"
