@@ -16,7 +16,7 @@ from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.spec import NewSession, SessionDefaults
 from benchmarks.floors import RawReadline, SyncedWrite
 from benchmarks.report import Report, median_ms
-from benchmarks.sdk_server import KINDS
+from benchmarks.sdk_server import BARE, KINDS
 from benchmarks.size import sized
 from benchmarks.wire import UNLIMITED, Client
 
@@ -69,7 +69,7 @@ def calls(report: Report, directory: Path, floor: RawReadline) -> None:
     workspace.mkdir()
     os.environ.update(UNLIMITED)
     ours = Client(directory=workspace)
-    theirs = {kind: Client([sys.executable, "-m", "benchmarks.sdk_server", kind]) for kind in KINDS}
+    theirs = {kind: Client([sys.executable, "-m", "benchmarks.sdk_server", kind]) for kind in (*KINDS, BARE)}
     for backend in ("pty", "tmux"):
         ours.call_tool("create_session", {"name": backend, "backend": backend})
     synced = SyncedWrite(directory)
@@ -112,8 +112,11 @@ def calls(report: Report, directory: Path, floor: RawReadline) -> None:
     report.row("write and sync 600 bytes", median["sync"], "ms", floor=usual)
     report.row("both in a tool of the SDK's usual server", median["shell"], "ms", floor=usual)
     report.row("  19 of 20 within", slow["shell"], "ms", floor=slow["usual"])
+    report.row("both in a loop that is no server", median[BARE], "ms", floor=usual)
+    report.row("  19 of 20 within", slow[BARE], "ms", floor=slow["usual"])
     report.row("execute_command on pty", median["pty"], "ms", floor=median["shell"], most_ratio=MOST_OF_ALL)
     report.row("  against the SDK's usual server", median["pty"], "ms", floor=usual)
+    report.row("  against the loop that is no server", median["pty"], "ms", floor=median[BARE])
     report.row("  19 of 20 within", slow["pty"], "ms", floor=slow["shell"], most_ratio=LATE)
     report.row("  against the SDK's usual server", slow["pty"], "ms", floor=slow["usual"])
     report.row("  processor time of the daemon", busy["pty"], "ms", floor=busy["usual"], most_ratio=2)

@@ -2,12 +2,13 @@
 
 ``python -m benchmarks.sdk_server usual`` is made as its documentation shows, with a decorated function; ``low-level``
 of the parts below that. The usual one has the floors as tools as well: ``record`` writes and syncs one, ``shell`` runs
-a command in a bare shell after it.
+a command in a bare shell after it. ``bare`` is no server of the SDK: it answers any call by that, and checks nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -21,6 +22,7 @@ from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 from benchmarks.floors import RawReadline, SyncedWrite
 
 KINDS = ("usual", "low-level")
+BARE = "bare"
 
 
 def usual() -> None:
@@ -59,8 +61,27 @@ async def low_level() -> None:
         await server.run(reader, writer, server.create_initialization_options())
 
 
+def bare() -> None:
+    """A loop of blocking calls: no server in Python can do the work of a command in less."""
+    with tempfile.TemporaryDirectory() as directory:
+        synced, shell = SyncedWrite(Path(directory)), RawReadline(Path(directory))
+        for line in sys.stdin.buffer:
+            request = json.loads(line)
+            if "id" not in request:
+                continue
+            result: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}}
+            if request["method"] == "tools/call":
+                seconds = synced.once() + shell.once()
+                result = {"content": [], "structuredContent": {"result": seconds}, "isError": False}
+            answer = {"jsonrpc": "2.0", "id": request["id"], "result": result}
+            sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
+            sys.stdout.buffer.flush()
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "usual":
         usual()
+    elif sys.argv[1] == BARE:
+        bare()
     else:
         asyncio.run(low_level())
