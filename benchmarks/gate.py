@@ -24,8 +24,9 @@ from benchmarks.report import Report, median_ms
 from benchmarks.size import sized
 
 ROUNDS, BATCH = sized((12, 100), (1, 2))
-MOST = 1.6
-"""What the gate may add to a tool, of what the call's two records take by themselves, the first of them synced."""
+MOST = {"execute_command": 2.2, "get_session_info": 1.6}
+"""What the gate may add to a tool, of what the call's two records take by themselves, the first of them synced. Half of
+what it does for a command comes right after the wait for the shell, when the processor's caches hold something else."""
 PLENTY = 1_000_000
 FACTS = {
     "session": "ses_0123456789abcdefghijkl",
@@ -82,12 +83,12 @@ async def run(report: Report, directory: Path) -> None:
     await app.stop(sessions=True)
     median = {name: median_ms(values) for name, values in samples.items()}
     report.title("The gate, around one call")
-    for name in ("execute_command", "get_session_info"):
+    for name, most in MOST.items():
         report.row(f"{name}, the tool alone", median[name, "alone"], "ms")
         sync, records, gate = median["sync", name], median["records", name], median[name, "gate"]
         report.row("  write and sync 600 bytes, blocking", sync, "ms")
         report.row("  its two records by the log alone", records, "ms", floor=sync)
-        report.row("  in the gate, both records included", gate, "ms", floor=records, most_ratio=MOST)
+        report.row("  in the gate, both records included", gate, "ms", floor=records, most_ratio=most)
         report.row("    against the write", gate, "ms", floor=sync)
         # More than that: after the wait for the disk the tool itself meets colder caches and a shell that slept deeper.
         report.row("  more in all", median[name, "more"] - median[name, "alone"], "ms")
