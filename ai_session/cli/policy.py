@@ -121,23 +121,22 @@ def explain(
 
     Nothing is run. Put -- before a command with options: ai-session policy explain -- git push --force
     """
-    from ai_session.system.shell_words import parse
+    from ai_session.gate.policy.explain import decisions, reading
+    from ai_session.gate.policy.mode import decide
 
     _, policy = _load(file)
     if mode or not file:
         policy = policy.with_mode(mode or in_force()["mode"], by_person=True)
     text = command[0] if len(command) == 1 else shlex.join(command)
-    line = parse(text)
-    commands = [[word if word is not None else "?" for word in words] for words in line.commands]
+    read = reading(text)
     above = None if file else _above()[0]
-    rows = _decisions(policy, above, text, client, agent)
+    rows = decisions(lambda action: decide(policy, above, action), os.getuid(), text, client, agent)
     if as_json:
-        plain = {"plain": not line.obscure, "obscure": line.obscure, "complete": line.complete}
-        show_json({"command": text, **plain, "commands": commands, "decisions": rows})
+        show_json({"command": text, **read, "decisions": rows})
         return
-    reading = "plain words" if not line.obscure else f"not plain words: {line.obscure}"
-    runs = "; ".join(" ".join(words) for words in commands)
-    show_facts({"command": text, "mode": policy.mode, "read as": reading, "runs": runs})
+    how = "plain words" if read["plain"] else f"not plain words: {read['obscure']}"
+    runs = "; ".join(" ".join(words) for words in read["commands"])
+    show_facts({"command": text, "mode": policy.mode, "read as": how, "runs": runs})
     show_rows(rows, ("who", "where", "verdict", "rule", "reason"))
 
 
@@ -219,22 +218,3 @@ def _load(file: Path | None) -> tuple[Path, Policy]:
     settings = loaded.settings.policy
     hook = HookProgram.of(settings.hook, settings.hook_seconds, "the configuration")
     return loaded.path, Policy(os.getuid(), settings.mode, settings.rules, hook=hook)
-
-
-def _decisions(policy: Policy, above: Policy | None, text: str, client: str, agent: str) -> list[dict[str, Any]]:
-    from ai_session.gate.policy.mode import decide
-    from ai_session.gate.policy.policy import Action
-    from ai_session.models import Effect, Principal, SandboxLevel
-
-    rows: list[dict[str, Any]] = []
-    boxes = {"in a box": ("workspace", SandboxLevel.BWRAP), "without a box": ("trusted", SandboxLevel.NONE)}
-    callers = {"client": Principal("mcp", os.getuid(), client=client), "you": Principal("person", os.getuid())}
-    for who, principal in callers.items():
-        for where, (profile, level) in boxes.items():
-            decision = decide(
-                policy, above,
-                Action(principal, "execute_command", Effect.EXECUTE, agent, "", profile, level, command=text),
-            )  # fmt: skip
-            said = {"verdict": decision.verdict, "rule": decision.rule, "reason": decision.reason}
-            rows.append({"who": who, "where": where, **said})
-    return rows

@@ -29,7 +29,7 @@ from ai_session.console.runs import DECISIONS, LOOKS, Runs
 
 METHODS = frozenset((
     *("call", "stream", "close_stream", "acknowledge", "take_over", "release", "resize", "type"),
-    *("changes", "approvals", "approve", "reject", "policy", "person"),
+    *("changes", "approvals", "approve", "reject", "policy", "explain", "person"),
 ))  # fmt: skip
 TOOLS = frozenset((
     *("list_sessions", "get_session_info", "read_output"),
@@ -38,6 +38,7 @@ TOOLS = frozenset((
 PARAMS: Mapping[str, frozenset[str]] = {
     "call": frozenset(("name", "arguments")),
     "policy": frozenset(),
+    "explain": frozenset(("command", "client", "agent")),
     "approve": frozenset(("question_id", "scope", "reason")),
     "reject": frozenset(("question_id", "reason")),
 }

@@ -6,17 +6,19 @@ import asyncio
 import shlex
 from collections.abc import Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ai_session.config.config import default_path
 from ai_session.errors import Denied, InvalidArguments, StorageFull
 from ai_session.gate.consent.consent import Watch
 from ai_session.gate.consent.person_check import Signature, Way
 from ai_session.gate.feed import Reader
 from ai_session.gate.hook import call_facts
 from ai_session.gate.parts import CONFIGURED, STOP, WATCH, GateParts
+from ai_session.gate.policy.explain import decisions, defaults, reading
 from ai_session.gate.policy.policy import Action, Decision
 from ai_session.gate.trace import LOST, Program
 from ai_session.models import Answer, Effect, Principal, Question
@@ -267,3 +269,26 @@ class PersonActions:
                 self.parts.policy.set_mode(mode, by_person=by_person)
                 trace.facts["mode"] = mode
             return self.parts.policy.facts() | {"box_writable": [*self.parts.written]}
+
+    async def explain(self, principal: Principal, command: str, client: str, agent: str) -> dict[str, Any]:
+        """The policy with where each rule is written, what the mode decides without one, the box of new sessions, and
+        what would be decided about ``command``, where one is given; that is judged only. Raises Denied."""
+        given = {name: value for name, value in (("command", command), ("client", client), ("agent", agent)) if value}
+        async with self.parts.recorded(principal, "explain", Effect.READ, given):
+            policy, box = self.parts.policy, self.parts.sessions.boxes.template
+            places = await asyncio.to_thread(policy.places, default_path())
+            uid = principal.uid
+            judged = {
+                "command": command,
+                **reading(command),
+                "decisions": decisions(policy.decide, uid, command, client, agent),
+            }
+            return {
+                **policy.facts(),
+                "rules": places,
+                "defaults": defaults(uid, policy.mode),
+                "box": {**asdict(box), "minimum_level": self.parts.sessions.boxes.minimum_level.value},
+                "workspaces": list(self.parts.workspaces.configured),
+                "box_writable": [*self.parts.written],
+                **({"judged": judged} if command else {}),
+            }

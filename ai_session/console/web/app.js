@@ -10,10 +10,11 @@ import { Needs } from './needs.js';
 import { Audit } from './audit.js';
 import { Compare, Run, Runs } from './runs.js';
 import { Start } from './start.js';
+import { Policy } from './policy.js';
 
-const PAGES = [['needs', 'Needs you', 'needs'], ['terminals', 'Terminals', 'grid'], ['runs', 'Runs', 'steps'], ['audit', 'Audit', 'log']];
+const PAGES = [['needs', 'Needs you', 'needs'], ['terminals', 'Terminals', 'grid'], ['runs', 'Runs', 'steps'], ['audit', 'Audit', 'log'], ['policy', 'Policy', 'rules']];
 const PARTS = { run: 'runs', compare: 'runs', start: 'runs', session: 'terminals' };
-const KEYS = [['1 2 3 4', 'go to Needs you, Terminals, Runs, Audit'], ['j k', 'next, previous'], ['Enter', 'open'], ['/', 'search what was printed'],
+const KEYS = [['1 2 3 4 5', 'go to Needs you, Terminals, Runs, Audit, Policy'], ['j k', 'next, previous'], ['Enter', 'open'], ['/', 'search what was printed'],
   ['t', 'take over, or give back'], ['r', 'commands, or the terminal itself'], ['v', 'replay'], ['Space + - ← → Home End', 'in a replay: play or pause; faster, slower; 5 seconds back, on; its beginning, its end'], ['y s a p f n l', 'answer a question: once, this session, always, all that begins like it, this folder; deny; later'], ['c', 'give work back with a comment'], ['n', 'on the runs: start one'],
   ['Ctrl+Shift+F6', 'leave the terminal while you type in it'], ['d', 'dark, light, as the system'], ['?', 'these keys']];
 
@@ -71,7 +72,7 @@ const Nav = () => html`<nav class="nav" aria-label="Pages">
   ${PAGES.map(([name, title, icon]) => html`<a href=${`#/${name}`} aria-current=${(PARTS[where.value.page] ?? where.value.page) === name ? 'page' : undefined}><${Icon} name=${icon} tone=${name === 'needs' && total(name) ? 'warn' : ''} />${title}<${Count} value=${total(name)} hot=${name === 'needs'} /></a>`)}
   <h2>Sessions</h2>
   <div class="subs">${[...model.sessions.value.values()].slice(0, 40).map(one => html`<${Sub} key=${one.value.session_id} one=${one} />`)}</div>
-  <footer>${model.policy.value && html`<span class="row"><span class="grow">Policy</span><span class="tag">${model.policy.value.mode}</span></span>`}
+  <footer>${model.policy.value && html`<span class="row"><span class="grow">Mode</span><span class="tag">${model.policy.value.mode}</span></span>`}
     <span class="row"><button class="btn bare" type="button" onClick=${showTabs}>Tabs</button><button class="btn bare" type="button" onClick=${nextTheme}>${{ '': 'Auto', dark: 'Dark', light: 'Light' }[theme.value]}</button></span></footer></nav>`;
 
 const Sub = ({ one }) => {
@@ -90,7 +91,7 @@ const STATES = { connecting: 'Connecting', live: 'Live', lost: 'Reconnecting', '
 const Page = () => {
   const { page, id, query } = where.value;
   if (model.link.value === 'signed-out') return html`<${Outside} problem="This tab was signed out." />`;
-  return page === 'needs' ? html`<${Needs} />` : page === 'audit' ? html`<${Audit} query=${query} />`
+  return page === 'needs' ? html`<${Needs} />` : page === 'audit' ? html`<${Audit} query=${query} />` : page === 'policy' ? html`<${Policy} query=${query} />`
     : page === 'runs' ? html`<${Runs} />` : page === 'start' && model.may('approve') ? html`<${Start} />` : page === 'run' ? html`<${Run} key=${id} id=${id} query=${query} />` : page === 'compare' ? html`<${Compare} key=${id} id=${id} query=${query} />`
     : page === 'session' ? html`<${Session} key=${id} id=${id} query=${query} />` : html`<${Terminals} />`;
 };
@@ -110,7 +111,7 @@ const typing = element => element?.matches?.('input, textarea, select, .xterm-he
 
 addEventListener('keydown', event => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || dialog.value || typing(event.target)) return;
-  const go = { 1: '#/needs', 2: '#/terminals', 3: '#/runs', 4: '#/audit' }[event.key];
+  const go = { 1: '#/needs', 2: '#/terminals', 3: '#/runs', 4: '#/audit', 5: '#/policy' }[event.key];
   if (go) location.hash = go;
   else if (event.key === '?') dialog.value = 'keys';
   else if (event.key === 'd') nextTheme();

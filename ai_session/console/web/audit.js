@@ -69,7 +69,7 @@ export function joined(records) {
 }
 
 // What only showed a person something, as this page does all the time.
-const LOOKS = new Set(['list_sessions', 'get_session_info', 'read_output', 'query_commands', 'query_output', 'query_recordings', 'query_audit', 'approvals', 'policy', 'person', 'watch', 'watch_changes']);
+const LOOKS = new Set(['list_sessions', 'get_session_info', 'read_output', 'query_commands', 'query_output', 'query_recordings', 'query_audit', 'approvals', 'policy', 'explain', 'person', 'watch', 'watch_changes']);
 export const looked = one => ['session.detach', 'audit.checkpoint'].includes(one.event) || one.actor?.kind === 'person' && one.outcome !== 'error' && one.decision?.verdict !== 'deny' && (LOOKS.has(one.tool) || one.tool === 'attach' && one.args?.read_only === true);
 
 const rows = (records, kind) => joined(records).filter(one => kind !== DONE || !looked(one) && (one.event !== 'tool.end' || one.actor));
@@ -96,6 +96,7 @@ function places(one) {
   if (session && one.command_id) found.push([sessionLink(session, `?command=${one.command_id}`), 'Its command']);
   if (session) found.push([sessionLink(session, `?clock=${(one.begun ?? one.ts) / 1e6}`), 'This moment in the recording']);
   if (run) found.push([runLink(run[1], `?task=${encodeURIComponent(run[2])}&view=transcript${one.request ? `&call=${encodeURIComponent(one.request)}` : ''}`), `Step ${run[2]} of its run`]);
+  if (one.rule && !one.rule.includes('default:')) found.push([`#/policy?rule=${encodeURIComponent(one.rule)}`, `Rule ${one.rule}`]);
   if (run) found.push([auditLink(run[1]), 'All records of the run']);
   const id = one.session ?? '';
   if (id) found.push([auditLink(id), 'All records of the session']);

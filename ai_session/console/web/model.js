@@ -4,7 +4,7 @@ import { signal, computed } from '@preact/signals';
 export const link = signal('connecting'), linkNote = signal(''), scopes = signal([]);
 export const sessions = signal(new Map()); // session_id → signal of its facts
 export const commands = new Map(); // session_id → signal of its commands, the oldest first
-export const questions = signal([]), later = signal(new Set());
+export const questions = signal([]), grants = signal([]), later = signal(new Set());
 export const policy = signal(null), audit = signal(null), notice = signal(null);
 export const runs = signal(null), runsAsked = signal([]), runsProblem = signal(null), runsChanged = signal(0); // as the program tells them that carries them out
 export const now = signal(Date.now()), held = signal(new Set()); // sessions that this tab types in
@@ -34,7 +34,11 @@ export async function refresh() {
   await Promise.all([refreshQuestions(), wire.ask('policy').then(known => { policy.value = known; })]);
 }
 
-export const refreshQuestions = async () => { questions.value = (await wire.ask('approvals')).questions; };
+export const refreshQuestions = async () => {
+  const found = await wire.ask('approvals');
+  questions.value = found.questions;
+  grants.value = found.grants;
+};
 
 const CALM_MS = 1000, HIDDEN_MS = 5000; // between two looks, however much happens meanwhile
 let reading = null, planned, missed = false, lookedAt = 0;

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ai_session.errors import Denied, StorageFull
-from ai_session.gate.policy.policy import MODES, Action, Decision, HookProgram, Policy, stricter
+from ai_session.gate.policy.explain import lines
+from ai_session.gate.policy.policy import MODES, STRICTNESS, Action, Decision, HookProgram, Policy, stricter
 
 FILE = "mode.json"
 """Its name in the runtime directory."""
@@ -96,6 +97,18 @@ class PolicyInForce:
                 f"mode {mode} holds until the daemon ends; it could not be kept: {error.strerror}",
                 suggestion=f"make room for {self._path}, and set it again",
             ) from None
+
+    def places(self, path: Path) -> list[dict[str, Any]]:
+        """Every rule in the order in which it counts, denials first: as in ``facts``, with ``file`` and ``line``, 0
+        where it is not known. ``path`` is the user's configuration; the administrator's are named ``administrator:ID``.
+        """
+        whose = [(self._above, Path(self._origin), "administrator:")] if self._above else []
+        found: list[dict[str, Any]] = []
+        for policy, file, prefix in (*whose, (self._configured, path, "")):
+            known = lines(file, policy.rules) or [0] * len(policy.rules)
+            for rule, line in zip(_rules(policy), known, strict=True):
+                found.append({**rule, "id": prefix + rule["id"], "file": str(file), "line": line})
+        return sorted(found, key=lambda rule: -STRICTNESS.index(rule["decision"]))
 
     def facts(self) -> dict[str, Any]:
         """Plain JSON values: ``mode``, ``configured_mode``, ``policy_sha256``, ``configured_sha256``, ``rules`` and

@@ -11,6 +11,8 @@ side and are answered as they end. Methods:
     approve    {question_id, scope, reason, signature} → {question_id, about}
     reject     {question_id, reason, signature}      → {question_id, about}
     policy     {mode, signature}                     → what holds, in that mode from now on where one is given
+    explain    {command, client, agent}              → the policy, its rules with file and line, the box of new
+               sessions; what would be decided about a command, where one is given, which is judged only
     person     {}                                    → who speaks, the key that counts, host and nonce for a signature
     enrol      {key, signature}                      → {key_id}, whose signatures count from now on
     unenrol    {signature}                           → {key_id}, whose signatures count no more
@@ -430,6 +432,12 @@ async def policy(connection: Connection, params: Mapping[str, Any]) -> Mapping[s
     return await (await person_of(connection)).policy(connection.principal, mode, signature_of(params.get("signature")))
 
 
+async def explain(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What holds and why."""
+    given = {name: text(params, name) if params.get(name) else "" for name in ("command", "client", "agent")}
+    return await (await person_of(connection)).explain(connection.principal, **given)
+
+
 async def person(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Who speaks, and what a signature needs."""
     return await (await person_of(connection)).facts(connection.principal)
@@ -483,6 +491,7 @@ METHODS = {
         approve,
         reject,
         policy,
+        explain,
         person,
         enrol,
         unenrol,

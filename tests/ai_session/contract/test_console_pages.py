@@ -463,6 +463,22 @@ def test_a_question_is_shown_whole_and_answered_by_key(browser: Browser, asking_
         assert [wants(command) for command in (hidden, hidden)] == ["ran", "consent_needed"]
         assert [wants("echo fourth") for _ in range(2)] == ["ran", "ran"]
 
+        page.press("5")
+        config = asking_house / ".config/ai-session/config.toml"
+        line = config.read_text().splitlines().index("[[policy.rules]]") + 1
+        shown = page.shows("Remembered answers")
+        assert f"~/{config.relative_to(asking_house)}:{line}" in shown
+        assert shown.index("asked\n") < shown.index("allowed\n"), "a question counts before leave"
+        page.click(".try [name=command]")
+        page.write("echo $(x); true\n")
+        page.wait("document.querySelectorAll('.verdicts li').length === 4")
+        judged = page.evaluate("[...document.querySelectorAll('.verdicts .tag')].map(e => e.textContent)")
+        assert judged == ["asked", "asked", "allowed", "allowed"]
+        page.shows("this session, since")
+        page.click(".answers .btn.no")
+        page.shows("No answer counts for more than its own call.")
+        assert wants("echo fourth") == "consent_needed", "it was taken back"
+
 
 def answer_when_quiet(page: Page, key: str) -> None:
     """Keys count a second after the last one."""
