@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,16 @@ ROOT = Path(__file__).resolve().parent.parent
 ASSETS = ROOT / "docs/assets"
 MOST_BYTES = 170_000
 SIZES = {"wide": (1180, 740), "narrow": (390, 844)}
-PAGES = ("needs", "terminals", "session", "replay", "runs", "run", "compare", "audit")
+PAGES = ("needs", "terminals", "session", "replay", "runs", "start", "run", "compare", "audit", "policy")
 NAMES = [f"{page}-{size}-{theme}" for page in PAGES for size in SIZES for theme in ("dark", "light")]
 """All of them, as docs/reference/console.md shows them."""
 
 RULES = """
+[[policy.rules]]
+id = "no-force"
+decision = "deny"
+commands = ["git push --force", "git push -f"]
+reason = "History is shared; push a new branch instead."
 [[policy.rules]]
 id = "deploys"
 decision = "ask"
@@ -43,6 +48,9 @@ id = "others"
 decision = "allow"
 tools = ["*"]
 """
+ALLOWED = "deploy docs --to preview"
+"""Asked about, and allowed for as long as nobody takes it back."""
+
 COMMANDS = (
     ("api", "git init -q && git status -sb"),
     ("api", r"""printf '\e[31mProgrammingError:\e[0m column "due_at" of "invoices" already exists\n'; (exit 1)"""),
@@ -67,10 +75,12 @@ def scene(root: Path) -> Generator[Console]:
     billing.mkdir()
     forked.daemon(living_in(home))
     try:
-        with environment(client_environment(home)), asking.client(home) as agent, console(home) as here:
+        with environment(client_environment(home)), ExitStack() as stack:
             shop = Shop(home)
             shop.run("run", "--no-wait", code=3)
             shop.run("cancel", "last")
+            agent = stack.enter_context(asking.client(home))
+            here = stack.enter_context(console(home, directory=shop.project))
             asking.greet(agent, {}, name="claude-code")
             for name in dict.fromkeys(name for name, _ in COMMANDS):
                 given: dict[str, Any] = {
@@ -82,6 +92,8 @@ def scene(root: Path) -> Generator[Console]:
                 }
                 agent.call("create_session", name=name, **given)
                 agent.call("execute_command", session_id=name, command="PS1='$ '; clear")
+            agent.call("execute_command", session_id="docs", command=ALLOWED)
+            asking.approve(home, asking.approvals(home)["questions"][0], scope="always")
             for name, command in COMMANDS:
                 agent.call("execute_command", session_id=name, command=command, timeout_seconds=2)
             with shop.running():
@@ -117,6 +129,12 @@ def pictures(page: Page, folder: Path, suffix: str) -> None:
     page.evaluate("location.hash = '#/runs'")
     page.wait("document.querySelectorAll('.runs a').length === 2 && document.querySelector('.runs .tag.warn')")
     page.picture(folder / f"runs-{suffix}.png")
+    page.evaluate("location.hash = '#/start'")
+    page.wait("(e => e && (e.click(), true))(document.querySelector('form.card .btn.main:not(:disabled)'))")
+    page.wait("document.querySelectorAll('.checked li').length === 6")
+    page.picture(folder / f"start-{suffix}.png")
+    page.evaluate("location.hash = '#/runs'")
+    page.wait("document.querySelectorAll('.runs a').length === 2")
     run, before = page.evaluate("[...document.querySelectorAll('.runs a')].map(e => e.hash.slice(6))")
     page.evaluate(f"location.hash = '#/run/{run}'")
     page.wait("document.querySelector('.card.quiet .diff') && document.querySelector('.bar.wait')")
@@ -126,7 +144,12 @@ def pictures(page: Page, folder: Path, suffix: str) -> None:
     page.picture(folder / f"compare-{suffix}.png")
     page.evaluate("location.hash = '#/audit'")
     page.wait("document.querySelector('tr.record')")
+    page.evaluate("document.querySelector('.chain .btn').click()")
+    page.wait("document.querySelector('.judged').textContent.includes('sound')")
     page.picture(folder / f"audit-{suffix}.png")
+    page.evaluate("location.hash = '#/policy?command=' + encodeURIComponent('cd api && git push --force')")
+    page.wait("document.querySelectorAll('.verdicts li').length === 4")
+    page.picture(folder / f"policy-{suffix}.png")
 
 
 def main(chosen: Path | None) -> None:

@@ -63,7 +63,7 @@ function Answers() {
     try { await wire().ask('reject', { question_id: one.grant_id }); await model.refreshQuestions(); } catch (error) { model.problem(error); } finally { wait(''); }
   };
   return html`<div class="panel"><header><h2 class="grow">Remembered answers</h2><span class="faint num">${grants.length || ''}</span></header>
-    ${!grants.length ? html`<p class="said soft">No answer counts for more than its own call.</p>` : html`<ul class="rows answers">${grants.map(one => html`<li key=${one.grant_id}><div class="grow"><p><code><${Theirs}>${one.what}</${Theirs}></code></p><p class="faint num">${SCOPES[one.scope] ?? one.scope}, since ${time(one.at)}${one.expires_at ? `, until ${time(one.expires_at)}` : ''}${one.by ? html`, by <${Theirs}>${one.by}</${Theirs}>` : ''}</p></div>${model.may('approve') && html`<button class="btn no" type="button" disabled=${busy === one.grant_id} aria-label=${`Revoke: ${one.what}`} onClick=${() => revoke(one)}>Revoke</button>`}</li>`)}</ul>`}</div>`;
+    ${!grants.length ? html`<p class="said soft">No answer counts for more than its own call.</p>` : html`<ul class="rows answers">${grants.map(one => html`<li key=${one.grant_id}><div class="grow"><p><code><${Theirs}>${one.what}</${Theirs}></code></p><p class="faint">${SCOPES[one.scope] ?? one.scope}, since ${time(one.at)}${one.expires_at ? `, until ${time(one.expires_at)}` : ''}${one.by ? html`, by <${Theirs}>${one.by}</${Theirs}>` : ''}</p></div>${model.may('approve') && html`<button class="btn no" type="button" disabled=${busy === one.grant_id} aria-label=${`Revoke: ${one.what}`} onClick=${() => revoke(one)}>Revoke</button>`}</li>`)}</ul>`}</div>`;
 }
 
 function Box({ found }) {

@@ -469,13 +469,13 @@ def test_a_question_is_shown_whole_and_answered_by_key(browser: Browser, asking_
         shown = page.shows("Remembered answers")
         assert f"~/{config.relative_to(asking_house)}:{line}" in shown
         assert shown.index("asked\n") < shown.index("allowed\n"), "a question counts before leave"
-        page.click(".try [name=command]")
+        page.evaluate("document.querySelector('.try [name=command]').focus()")
         page.write("echo $(x); true\n")
         page.wait("document.querySelectorAll('.verdicts li').length === 4")
         judged = page.evaluate("[...document.querySelectorAll('.verdicts .tag')].map(e => e.textContent)")
         assert judged == ["asked", "asked", "allowed", "allowed"]
         page.shows("this session, since")
-        page.click(".answers .btn.no")
+        page.evaluate("document.querySelector('.answers .btn.no').click()")
         page.shows("No answer counts for more than its own call.")
         assert wants("echo fourth") == "consent_needed", "it was taken back"
 
