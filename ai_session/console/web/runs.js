@@ -133,7 +133,7 @@ function Timeline({ run, chosen }) {
   const rows = run.tasks.filter(one => one.attempts.length || one.planned), end = run.ended_at || model.now.value / 1000;
   const from = Math.min(run.created_at, ...rows.flatMap(task => task.attempts.map(one => one.began))), whole = Math.max(end - from, 0.001);
   if (!rows.length || !run.created_at) return null;
-  const step = STEPS.find(one => whole / one <= 6) ?? 86400, place = at => `${Math.min(100, Math.max(0, 100 * (at - from) / whole))}%`;
+  const step = STEPS.find(one => whole / one <= (matchMedia('(max-width: 900px)').matches ? 3 : 6)) ?? 86400, place = at => `${Math.min(100, Math.max(0, 100 * (at - from) / whole))}%`;
   const extent = (began, ended) => ({ left: place(began), width: `${Math.max(0, Math.min(100, 100 * ((ended || end) - began) / whole))}%` });
   const ticks = []; for (let at = Math.ceil(from / step) * step; at < end; at += step) ticks.push(at);
   return html`<div class="panel"><header><h2 class="grow">Timeline</h2><span class="faint key"><i class="bar wait"></i>waiting for a person</span></header><ol class="timeline">
