@@ -231,6 +231,7 @@ METHODS: dict[str, tuple[dict[str, Any], Sequence[str]]] = {
     "enrol": ({"key": f"scrypt-ed25519 {'0' * 32} {'0' * 64}"}, ["enrol"]),
     "unenrol": ({}, ["unenrol"]),
     "policy": ({"mode": "ask-all"}, ["policy"]),
+    "explain": ({"command": "ls"}, ["explain"]),
     "status": ({}, []),
     "settings": ({}, []),
     "sandbox": ({"argv": ["true"], "profile": "workspace", "workspace": "/", "domains": []}, ["sandbox"]),
