@@ -276,7 +276,7 @@ class PersonActions:
         given = {name: value for name, value in (("command", command), ("client", client), ("agent", agent)) if value}
         async with self.parts.recorded(principal, "explain", Effect.READ, given):
             policy, box = self.parts.policy, self.parts.sessions.boxes.template
-            places = await asyncio.to_thread(policy.places, default_path())
+            rules = await asyncio.to_thread(policy.located_rules, default_path())
             uid = principal.uid
             judged = {
                 "command": command,
@@ -285,7 +285,7 @@ class PersonActions:
             }
             return {
                 **policy.facts(),
-                "rules": places,
+                "rules": rules,
                 "defaults": defaults(uid, policy.mode),
                 "box": {**asdict(box), "minimum_level": self.parts.sessions.boxes.minimum_level.value},
                 "workspaces": list(self.parts.workspaces.configured),

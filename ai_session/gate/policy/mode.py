@@ -98,7 +98,7 @@ class PolicyInForce:
                 suggestion=f"make room for {self._path}, and set it again",
             ) from None
 
-    def places(self, path: Path) -> list[dict[str, Any]]:
+    def located_rules(self, path: Path) -> list[dict[str, Any]]:
         """Every rule in the order in which it counts, denials first: as in ``facts``, with ``file`` and ``line``, 0
         where it is not known. ``path`` is the user's configuration; the administrator's are named ``administrator:ID``.
         """

@@ -38,9 +38,9 @@ def test_rules_are_told_in_the_order_in_which_they_count_with_their_lines(tmp_pa
     above = Policy(UID, "trusted", RULES[1:])
     in_force = PolicyInForce(policy, tmp_path / "mode.json", above, str(file))
     file.write_text(FILE)
-    found = [(rule["id"], rule["line"]) for rule in in_force.places(file)]
+    found = [(rule["id"], rule["line"]) for rule in in_force.located_rules(file)]
     assert found == [("administrator:no-force", 0), ("no-force", 10), ("leave", 5)], "the administrator has other rules"
-    assert {rule["file"] for rule in in_force.places(file)} == {str(file)}
+    assert {rule["file"] for rule in in_force.located_rules(file)} == {str(file)}
 
 
 @pytest.mark.parametrize(
