@@ -6,14 +6,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from ai_session.errors import SandboxUnavailable
 from ai_session.models import SandboxLevel, SandboxProfile
 from ai_session.sandbox import advice, bwrap, seccomp, users
 from ai_session.sandbox.bwrap import Bubblewrap, Files, Plan, Sources
+from ai_session.system.trial_directories import trial_directory
 
 SEATBELT = "/usr/bin/sandbox-exec"
 SECONDS = 20.0
@@ -80,16 +80,10 @@ def _flavours(found: Bubblewrap) -> Iterator[Bubblewrap]:
     yield replace(found, disable_userns=False, fresh_proc=False)
 
 
-def _temporary() -> AbstractContextManager[str]:
-    from tempfile import TemporaryDirectory  # takes 5 ms, and most processes are told what others found out
-
-    return TemporaryDirectory(prefix="ai-session-probe-")
-
-
 def _bubblewrap(bubblewrap: Bubblewrap) -> str:
     """What went wrong, empty when the box holds."""
     with ExitStack() as stack:
-        directory = Path(stack.enter_context(_temporary())).resolve()
+        directory = stack.enter_context(trial_directory("box")).resolve()
         (workspace := directory / "workspace").mkdir()
         sources = Sources()
         stack.callback(sources.close)
@@ -110,9 +104,9 @@ def _bubblewrap(bubblewrap: Bubblewrap) -> str:
 def _landlock() -> str:
     from ai_session.sandbox import landlock
 
-    with _temporary() as directory:
-        (workspace := Path(directory).resolve() / "workspace").mkdir()
-        (box := Path(directory).resolve() / "box").mkdir()
+    with trial_directory("box") as directory:
+        (workspace := directory.resolve() / "workspace").mkdir()
+        (box := directory.resolve() / "box").mkdir()
         program = seccomp.build(network=False, unix_sockets=False, no_namespaces=True)
         profile = SandboxProfile("workspace", str(workspace))
         return _run((*landlock.prefix(profile, box, (), (), program), *FILTERED, str(workspace)))

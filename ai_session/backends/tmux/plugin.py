@@ -8,14 +8,14 @@ import errno
 import os
 import re
 import shutil
+import signal
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ai_session.backends.tmux.control import ControlClosed, TmuxRefused, join, literal, take_lock
+from ai_session.backends.tmux.control import ControlClosed, TmuxRefused, join, listener, literal, take_lock
 from ai_session.backends.tmux.server import (
     ANSWER_SECONDS,
     EXIT_OPTION,
@@ -29,6 +29,7 @@ from ai_session.backends.tmux.terminal import COPIES, SINK, SPARE_BYTES, TmuxTer
 from ai_session.errors import BackendUnavailable, DirectoryUnusable, OperatorError, StorageFull, TerminalsExhausted
 from ai_session.models import BackendStatus, TerminalSpec
 from ai_session.system.events import FileGrowth
+from ai_session.system.trial_directories import abandoned, trial_directory
 
 if TYPE_CHECKING:
     import libtmux
@@ -85,8 +86,10 @@ class TmuxBackend:
         if find_spec("libtmux") is None:  # imported when it is needed, which takes 70 ms
             missing = "install ai-session again, with all it needs, or use backend pty"
             return BackendStatus(self.name, usable=False, reason="libtmux is not installed", suggestion=missing)
-        # Not under the runtime directory, whose socket path may leave no room for a longer one.
-        with tempfile.TemporaryDirectory(prefix="ais-", dir="/tmp") as directory:
+        for directory in abandoned("tmux"):
+            if server_pid := listener(str(directory / "tmux.sock")):
+                os.kill(server_pid, signal.SIGKILL)  # it may be stopped, and then hears nothing else
+        with trial_directory("tmux") as directory:
             server = TmuxServer(directory)
             try:
                 await server.client(start=True)

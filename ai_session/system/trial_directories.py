@@ -1,0 +1,74 @@
+"""Directories in which something is tried for a moment. What a killed process left of them, the next one removes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PREFIX = "ai-session-trial-"
+LONGEST_PARENT = 60
+"""Bytes; with more the path of a socket in such a directory would be too long."""
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@contextmanager
+def trial_directory(kind: str) -> Generator[Path]:
+    """A new private one, which is gone at the end with all that is in it. Raises OSError."""
+    from tempfile import mkdtemp  # takes 5 ms, and most processes are told what others found out
+
+    for _ in abandoned(kind):
+        pass
+    while True:
+        path = mkdtemp(prefix=f"{PREFIX}{kind}-", dir=_parent())
+        lock = _locked(path, wait=True)
+        if lock >= 0:
+            break  # else another process took it for abandoned before it was locked
+    try:
+        yield Path(path)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
+
+
+def abandoned(kind: str) -> Iterator[Path]:
+    """Those that processes of this user's left when they were killed; each is removed once the next is asked for."""
+    where = _parent()
+    for name in os.listdir(where):
+        path = os.path.join(where, name)
+        if not name.startswith(f"{PREFIX}{kind}-") or (lock := _locked(path, wait=False)) < 0:
+            continue
+        try:
+            yield Path(path)
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
+
+
+def _parent() -> str:
+    from tempfile import gettempdir
+
+    found = gettempdir()
+    return found if len(os.fsencode(found)) <= LONGEST_PARENT else "/tmp"
+
+
+def _locked(path: str, *, wait: bool) -> int:
+    """A descriptor that holds the lock which says that a directory is in use, until this process ends; -1 where
+    somebody else holds it, it is not this user's, or has gone."""
+    try:
+        lock = os.open(path, _DIRECTORY)
+    except OSError:
+        return -1
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        found, ours = os.stat(path, follow_symlinks=False), os.fstat(lock)
+        if os.path.samestat(found, ours) and ours.st_uid == os.geteuid():
+            return lock
+    except OSError:
+        pass
+    os.close(lock)
+    return -1
