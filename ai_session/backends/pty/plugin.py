@@ -111,7 +111,7 @@ class PtyTerminal:
     def ended(self, status: ExitStatus) -> None:
         """The child has ended: what it wrote is delivered first, then ``on_exit`` is called."""
         if self._exit is None and self._master >= 0:
-            self._exit = status
+            self._exit, self._drained = status, False
             self._drop_input()
             self._unwatch_child()
             if self._on_output is not None:
@@ -121,8 +121,8 @@ class PtyTerminal:
     def _finish(self) -> None:
         if self._master < 0 or self._on_output is None or self._on_exit is None or self._exit is None:
             return
-        self._drained = False
-        self._on_output()
+        if not self._drained:
+            self._on_output()  # its owner reads now, or once it has its turn
         if self._drained or self._after_exit <= 0:
             if self._master >= 0:
                 self._on_exit(self._exit)

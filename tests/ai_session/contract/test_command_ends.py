@@ -26,7 +26,7 @@ from ai_session.tools.commands import ExecuteCommand, InterruptCommand, execute_
 from ai_session.tools.input import SendInput, send_input
 from ai_session.tools.output import ReadOutput, read_output
 from ai_session.tools.sessions import OneSession, get_session_info
-from tests.ai_session.contract.session_harness import runtime_directory, spin, successor, until, workspace
+from tests.ai_session.contract.session_harness import request, runtime_directory, spin, successor, until, workspace
 from tests.bounds import BOUND_SECONDS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.corners]
@@ -325,3 +325,24 @@ async def test_commands_that_leave_nothing_behind_get_no_notes(caller: Caller) -
         await asyncio.to_thread(spin, lambda: (h := holder()) is not None and h.input_mode is not None)
         # What was begun in the background is the program by then, and no copy of the shell with the shell's output.
         await asyncio.to_thread(spin, lambda: all(name == "sleep" for name in children(caller.session)))
+
+
+@pytest.mark.parametrize("backend", plugins.names("backends"))
+async def test_the_end_of_a_shell_is_noticed_while_others_always_have_more_to_do(backend: str, home: Path) -> None:
+    manager = SessionManager(runtime_directory(home), SessionDefaults(backend=backend, user_rc=False))
+    busy = True
+
+    def work() -> None:
+        if busy:
+            manager.turns.add("another session", work)
+
+    try:
+        session = await manager.create(request(shell="bash"))
+        work()
+        session.send(b"exit 3\r")
+        await until(session, lambda: session.exit is not None)
+        assert session.exit is not None
+        assert session.exit.code == 3
+    finally:
+        busy = False
+        await manager.stop()
