@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,10 +48,11 @@ def ours(where: Path) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def temporary(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def temporary(home: Path) -> Iterator[Path]:
     """The directory for temporary files, of this test alone."""
-    monkeypatch.setattr("tempfile.tempdir", str(home))
-    return home
+    before, tempfile.tempdir = tempfile.tempdir, str(home)
+    yield home
+    tempfile.tempdir = before
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next_and_what_is_in_use_stays(temporary: Path) -> None:
