@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ from ccswarm.config.plugins import load
 from ccswarm.config.settings import AgentSettings, EngineSettings, Settings, TaskSettings
 from ccswarm.engines.base import Limits
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus, ToolInfo
-from ccswarm.plan.team import Team
 from ccswarm.plan.topology import Links
 from ccswarm.swarm.scheduler import Scheduler
+from ccswarm.swarm.scope import ToolScope
 from ccswarm.swarm.swarm import Swarm
 from ccswarm.swarm.task import TaskWorker
 
@@ -42,10 +41,8 @@ class NoTools(TaskWorker):
         self.worker_context = WorkerContext(lambda _: "key", {}, log.parent)
         self._log = log.open("a")
 
-    async def call(
-        self, agents: Mapping[str, AgentSettings], directory: str, team: Team | None = None, files: Sequence[str] = ()
-    ) -> Any:
-        """See ``swarm.Hands``."""
+    async def call(self, scope: ToolScope) -> Any:
+        """See ``TaskWorker``."""
 
         async def send(request: CallRequest) -> CallOutcome:
             print(time.time(), request.key, file=self._log, flush=True)
@@ -53,22 +50,15 @@ class NoTools(TaskWorker):
 
         return send
 
-    async def tools(
-        self,
-        agents: Mapping[str, AgentSettings],
-        agent: str,
-        directory: str,
-        team: Team | None = None,
-        files: Sequence[str] = (),
-    ) -> list[ToolInfo]:
-        """See ``swarm.Hands``."""
+    async def tools(self, scope: ToolScope, agent: str) -> list[ToolInfo]:
+        """See ``TaskWorker``."""
         return []
 
     async def release(self, directory: str) -> None:
-        """See ``swarm.Hands``."""
+        """See ``TaskWorker``."""
 
     def workspaces(self, repository: str) -> Workspaces:
-        """See ``swarm.Hands``."""
+        """See ``TaskWorker``."""
         return Workspaces(Path(repository), Path(repository), {})
 
 

@@ -24,6 +24,7 @@ from ccswarm.config.settings import AgentSettings, ServerSettings
 from ccswarm.errors import UsageInvalid
 from ccswarm.journal.writer import Journal
 from ccswarm.models import CallOutcome, CallRequest, ToolInfo
+from ccswarm.swarm.scope import ToolScope
 from ccswarm.swarm.worker_tools import AgentTools
 from ccswarm.toolbox.toolbox import Toolbox
 
@@ -60,7 +61,7 @@ class McpClient:
         name = f"{platform.node() or 'host'}-program-{os.getpid()}-{secrets.token_hex(2)}"
         journal = Journal(self._state / JOURNALS, name)
         task_worker = AgentTools([self._server], self._state, config.server_environment(), journal)
-        toolbox = task_worker.toolbox({PROGRAM: AgentSettings(name=PROGRAM, grants=("*",))}, self._directory)
+        toolbox = task_worker.toolbox(ToolScope({PROGRAM: AgentSettings(name=PROGRAM, grants=("*",))}, self._directory))
         self._opened = task_worker, toolbox, journal
         return self
 

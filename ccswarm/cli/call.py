@@ -87,6 +87,7 @@ async def _call(
     from ccswarm.cli.configured_servers import servers_of, unknown, workspace_of
     from ccswarm.config import config
     from ccswarm.models import CallRequest
+    from ccswarm.swarm.scope import ToolScope
     from ccswarm.swarm.worker_tools import AgentTools
     from ccswarm.toolbox.discovery import OWN
 
@@ -103,7 +104,7 @@ async def _call(
     journal = persons_journal(state)
     task_worker = AgentTools(servers, state, config.server_environment(), journal)
     try:
-        toolbox = task_worker.toolbox(agents, workspace_of(loaded))
+        toolbox = task_worker.toolbox(ToolScope(agents, workspace_of(loaded)))
         given = _object(words) if _is_object(words) else _members(words, await _schema(toolbox, tool))
         agreed = f"by {person()}" if yes else ""
         request = CallRequest(

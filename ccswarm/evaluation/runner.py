@@ -34,7 +34,8 @@ from ccswarm.evaluation.workdir import WorkDirectory
 from ccswarm.models import RunStatus
 from ccswarm.plan.check import plan_problems
 from ccswarm.plan.origin import Origin
-from ccswarm.swarm.terminals import CLEANER, end_terminals, tools_for_ending
+from ccswarm.swarm.scope import ToolScope
+from ccswarm.swarm.terminals import end_terminals, scope_for_ending
 
 CHECKER = AgentSettings(name="checker", grants=("swarm.list_agents",))
 """Whose task has the gates. It does nothing that could change what they look at."""
@@ -140,7 +141,7 @@ class Evaluation:
 
     async def _look(self, app: App, tries: Sequence[Try], directory: str) -> None:
         assert app.task_worker
-        toolbox = app.task_worker.toolbox({LOOKER: AgentSettings(name=LOOKER, grants=("*",))}, directory)
+        toolbox = app.task_worker.toolbox(ToolScope({LOOKER: AgentSettings(name=LOOKER, grants=("*",))}, directory))
         tools = {tool.full_name: tool for tool in await toolbox.discover_tools(LOOKER)}
         shell = self._settings.swarm.shell
         if problem := toolbox.problems().get(shell):
@@ -236,8 +237,7 @@ class Evaluation:
         assert app.task_worker
         shell = self._settings.swarm.shell
         alone = any(server.name == shell and ALONE in command_of(server) for server in self._settings.mcp.servers)
-        cleaner = AgentSettings(name=CLEANER, grants=tools_for_ending(shell))
-        call = await app.task_worker.call({CLEANER: cleaner}, directory)
+        call = await app.task_worker.call(scope_for_ending(shell, directory))
         if await end_terminals(call, shell, directory, everybodys=alone):
             await app.task_worker.release(directory)
 

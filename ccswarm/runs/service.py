@@ -19,6 +19,7 @@ from ccswarm.models import Priority, RunStatus
 from ccswarm.plan.check import able, grant_problems, plan_problems
 from ccswarm.plan.origin import Author, Origin, gate_problems
 from ccswarm.runs.status import MOST_TASKS, ended_here, run_id_of, short, status_of
+from ccswarm.swarm.scope import ToolScope
 
 if TYPE_CHECKING:
     from ccswarm.app import App
@@ -140,7 +141,7 @@ async def check(
     that are not needed do not work; raises PlanInvalid, ServerUnavailable, LoginNeeded."""
     assert opened.task_worker
     checker = AgentSettings(name=CHECKER, grants=tuple(grants))
-    toolbox = opened.task_worker.toolbox({CHECKER: checker}, directory, files=files)
+    toolbox = opened.task_worker.toolbox(ToolScope({CHECKER: checker}, directory, files=files))
     tools = {tool.full_name: tool for tool in await toolbox.discover_tools(CHECKER)}
     wrong = [*plan_problems(settings, tools), *grant_problems(settings, tools), *apps.brain_problems(settings)]
     wrong += await apps.tree_problems(settings, opened.task_worker.workspaces(directory))

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from ccswarm.config.settings import AgentSettings, Settings
+from ccswarm.config.settings import Settings
 from ccswarm.engines.base import Store
 from ccswarm.errors import RunNotFound, SwarmError
 from ccswarm.models import RunStatus
 from ccswarm.swarm.task import TaskWorker
-from ccswarm.swarm.terminals import CLEANER, OPENING, Terminals, tools_for_ending
+from ccswarm.swarm.terminals import OPENING, Terminals, scope_for_ending
 from ccswarm.toolbox.grants import Grants
 
 Tell = Callable[[int], None]
@@ -69,8 +69,7 @@ async def sweep(
     ended, problems = 0, list[str]()
     for server in servers:
         try:
-            cleaner = AgentSettings(name=CLEANER, grants=tools_for_ending(server))
-            call = await task_worker.call({CLEANER: cleaner}, str(directory), None, files)
+            call = await task_worker.call(scope_for_ending(server, str(directory), files))
             found, problem = await Terminals(call, server, everybodys=True).end_those_of(over)
             ended += found if not problem else 0
         except SwarmError as error:

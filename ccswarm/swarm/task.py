@@ -23,7 +23,8 @@ from ccswarm.swarm.agent import STEPS, Agent, Allowance, Call, Ending, Remembere
 from ccswarm.swarm.delivery import Delivery, Judged
 from ccswarm.swarm.gates import ORCHESTRATOR, Checked, Gates, orchestrator
 from ccswarm.swarm.reviews import Review
-from ccswarm.swarm.terminals import CLEANER, Fence, Terminals, tools_for_ending
+from ccswarm.swarm.scope import ToolScope
+from ccswarm.swarm.terminals import Fence, Terminals, scope_for_ending
 from ccswarm.swarm.time_budgets import TimeBudgets, time_budgets
 from ccswarm.swarm.tree import Tree, blocked, clone_of, facts_of, first_tree, shown_tree
 from ccswarm.telemetry.base import Telemetry
@@ -37,25 +38,11 @@ class TaskWorker(Protocol):
     process: str
     worker_context: WorkerContext
 
-    async def call(
-        self,
-        agents: Mapping[str, AgentSettings],
-        directory: str,
-        team: Team | None = None,
-        files: Sequence[str] = (),
-    ) -> Call:
-        """The way to the tools for agents that work in ``directory``, and for what those of ``crew`` have with each
-        other, with the servers of ``files`` beside those of this process."""
+    async def call(self, scope: ToolScope) -> Call:
+        """The way to the tools."""
         ...
 
-    async def tools(
-        self,
-        agents: Mapping[str, AgentSettings],
-        agent: str,
-        directory: str,
-        team: Team | None = None,
-        files: Sequence[str] = (),
-    ) -> list[ToolInfo]:
+    async def tools(self, scope: ToolScope, agent: str) -> list[ToolInfo]:
         """What an agent is granted."""
         ...
 
@@ -293,9 +280,11 @@ class TaskFlow:
         if self._directory != self._payload["workspace"]:
             await self._task_worker.release(self._directory)
 
+    def _scope(self, directory: str) -> ToolScope:
+        return ToolScope(self._team.agents, directory, self._team, self._files)
+
     async def _terminals(self, server: str, path: Path | str = "") -> Terminals:
-        cleaner = AgentSettings(name=CLEANER, grants=tools_for_ending(server))
-        call = await self._task_worker.call({CLEANER: cleaner}, self._directory, None, self._files)
+        call = await self._task_worker.call(scope_for_ending(server, self._directory, self._files))
         return Terminals(call, server, self._id, path, run_id=self._root, task_id=self._id)
 
     async def _visits(self, directory: str, tree: Tree | None) -> Judged:
@@ -396,8 +385,8 @@ class TaskFlow:
         # Apart from the agents, so that none of them can have what the orchestrator is granted.
         gates = () if self._gates_act_for else self._task.gates
         hosts = {ORCHESTRATOR: orchestrator(self._swarm.shell, gates, self._shell())}
-        host = self._fence.around(await self._task_worker.call(hosts, directory, None, self._files))
-        call = self._fence.around(await self._task_worker.call(self._team.agents, directory, self._team, self._files))
+        host = self._fence.around(await self._task_worker.call(ToolScope(hosts, directory, files=self._files)))
+        call = self._fence.around(await self._task_worker.call(self._scope(directory)))
         return Work(
             self._root, self._flow.id, self._agent.name, call, self._task.timeout_seconds, self._task_worker.process,
             self._allowances, self._payload["attempt"], host, self._delegated, self._telemetry, self._remembered,
@@ -453,10 +442,8 @@ class TaskFlow:
 
     async def _tools(self, directory: str) -> list[ToolInfo]:
         async def listed(_: str) -> Json:
-            agents, name = self._team.agents, self._agent.name
-            return [
-                asdict(tool) for tool in await self._task_worker.tools(agents, name, directory, self._team, self._files)
-            ]
+            tools = await self._task_worker.tools(self._scope(directory), self._agent.name)
+            return [asdict(tool) for tool in tools]
 
         return [ToolInfo(**facts) for facts in await self._flow.step("tools", listed)]
 

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from ccswarm.config.settings import AgentSettings
 from ccswarm.models import CallOutcome, CallRequest, CallStatus
+from ccswarm.swarm.scope import ToolScope
 
 CLEANER = "cleaner"
 """Whose calls these are in the journal."""
@@ -29,9 +31,10 @@ IsLeft = Callable[[str, str], Awaitable[bool]]
 """Whether an attempt is over, and nobody asked to keep the terminals that this agent opened in it."""
 
 
-def tools_for_ending(shell: str) -> tuple[str, ...]:
+def scope_for_ending(shell: str, directory: str, files: Sequence[str] = ()) -> ToolScope:
     """What has to be granted for it."""
-    return (f"{shell}.list_sessions", f"{shell}.close_session", f"{shell}.interrupt_command")
+    grants = (f"{shell}.list_sessions", f"{shell}.close_session", f"{shell}.interrupt_command")
+    return ToolScope({CLEANER: AgentSettings(name=CLEANER, grants=grants)}, directory, files=files)
 
 
 class Fence:

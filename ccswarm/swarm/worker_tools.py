@@ -14,12 +14,12 @@ from ccswarm.brains.base import WorkerContext
 from ccswarm.clients.base import ToolClient
 from ccswarm.clones.clones import Workspaces
 from ccswarm.config import plugins
-from ccswarm.config.settings import AgentSettings, ServerSettings
+from ccswarm.config.settings import ServerSettings
 from ccswarm.journal.masks import Masks
 from ccswarm.journal.writer import Journal
 from ccswarm.models import CallOutcome, CallRequest, ToolInfo
-from ccswarm.plan.team import Team
 from ccswarm.swarm.agent import Call
+from ccswarm.swarm.scope import ToolScope
 from ccswarm.telemetry.base import Telemetry
 from ccswarm.toolbox.toolbox import Toolbox
 
@@ -56,18 +56,13 @@ class AgentTools:
         self._mask = Masks(environ)
         self.worker_context = WorkerContext(secret, environ, state_directory)
 
-    def toolbox(
-        self,
-        agents: Mapping[str, AgentSettings],
-        directory: str,
-        team: Team | None = None,
-        files: Sequence[str] = (),
-    ) -> Toolbox:
-        """The one for these agents in ``directory``. Raises ConfigInvalid for files that are wrong."""
+    def toolbox(self, scope: ToolScope) -> Toolbox:
+        """The one of this scope. Raises ConfigInvalid for files that are wrong."""
+        agents, directory, team = scope.agents, scope.directory, scope.team
         those = [agent.model_dump(mode="json") for agent in agents.values()]
-        who = json.dumps([team and team.key, list(files), *those], sort_keys=True)
+        who = json.dumps([team and team.key, list(scope.files), *those], sort_keys=True)
         if (who, directory) not in self._toolboxes:
-            reached = self._reached(directory, tuple(files))
+            reached = self._reached(directory, tuple(scope.files))
             if team:
                 mail = plugins.load("clients", "mail")(self._state / "mail", team, list(reached))
                 reached[mail.name] = mail
@@ -76,29 +71,16 @@ class AgentTools:
             )
         return self._toolboxes[who, directory]
 
-    async def call(
-        self,
-        agents: Mapping[str, AgentSettings],
-        directory: str,
-        team: Team | None = None,
-        files: Sequence[str] = (),
-    ) -> Call:
-        toolbox = self.toolbox(agents, directory, team, files)
+    async def call(self, scope: ToolScope) -> Call:
+        toolbox = self.toolbox(scope)
 
         async def send(request: CallRequest) -> CallOutcome:
             return await toolbox.call(request, budget=None, approved=lambda one: bool(one.approval))
 
         return send
 
-    async def tools(
-        self,
-        agents: Mapping[str, AgentSettings],
-        agent: str,
-        directory: str,
-        team: Team | None = None,
-        files: Sequence[str] = (),
-    ) -> list[ToolInfo]:
-        return list(await self.toolbox(agents, directory, team, files).discover_tools(agent))
+    async def tools(self, scope: ToolScope, agent: str) -> list[ToolInfo]:
+        return list(await self.toolbox(scope).discover_tools(agent))
 
     async def release(self, directory: str) -> None:
         self._toolboxes = {key: box for key, box in self._toolboxes.items() if key[1] != directory}

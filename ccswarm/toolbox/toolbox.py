@@ -72,11 +72,15 @@ _STATUS: tuple[tuple[type[SwarmError], CallStatus], ...] = (
 
 
 @dataclass(slots=True)
-class _Entry:
-    """A call on its way; ``begun`` when its begin record is written."""
+class _Sending:
+    """A call on its way, once; ``begun`` when its begin record is written."""
 
-    call_id: str
+    request: CallRequest
+    approved: Callable[[CallRequest], bool]
+    on_progress: OnProgress | None
+    budget: Budgeted | None
     began: float
+    call_id: str = field(default_factory=lambda: CALL_PREFIX + secrets.token_hex(16))
     begun: bool = False
     repeatable: bool = False
     carried: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -168,64 +172,41 @@ class Toolbox:
         on record again, where that is the same as once: with the same key, to a tool that only reads, or where who
         makes it knows that.
         """
-        entry = self._entry()
-        outcome = await self._traced(request, entry, budget, approved, on_progress)
+        entry = _Sending(request, approved, on_progress, budget, self._clock())
+        outcome = await self._traced(entry)
         for _ in range(1, MOST_SENDS):
             if outcome.status is not CallStatus.LOST or not entry.repeatable:
                 break
-            entry = self._entry()
-            again = await self._traced(request, entry, None, approved, on_progress)
+            entry = _Sending(request, approved, on_progress, None, self._clock())
+            again = await self._traced(entry)
             if not entry.begun:  # what became of the one before is as unknown as it was
                 break
             outcome = again
         return outcome
 
-    def _entry(self) -> _Entry:
-        return _Entry(CALL_PREFIX + secrets.token_hex(16), self._clock())
+    async def _traced(self, entry: _Sending) -> CallOutcome:
+        with self._telemetry.call(entry.request, entry) as entry.carried:
+            return await self._recorded(entry)
 
-    async def _traced(
-        self,
-        request: CallRequest,
-        entry: _Entry,
-        budget: Budgeted | None,
-        approved: Callable[[CallRequest], bool],
-        on_progress: OnProgress | None,
-    ) -> CallOutcome:
-        with self._telemetry.call(request, entry) as entry.carried:
-            return await self._recorded(request, entry, budget, approved, on_progress)
-
-    async def _recorded(
-        self,
-        request: CallRequest,
-        entry: _Entry,
-        budget: Budgeted | None,
-        approved: Callable[[CallRequest], bool],
-        on_progress: OnProgress | None,
-    ) -> CallOutcome:
+    async def _recorded(self, entry: _Sending) -> CallOutcome:
         try:
-            entry.outcome = await self._carry_out(request, entry, budget, approved, on_progress)
+            entry.outcome = await self._judged_and_sent(entry)
         except asyncio.CancelledError:
             entry.outcome = CallOutcome(CallStatus.CANCELLED, code="cancelled", message="the call was cancelled")
             raise
         except SwarmError as error:
-            entry.outcome = self._failed(request, entry, error)
+            entry.outcome = self._failed(entry, error)
         except Exception as error:  # of a client, a budget or an approval: an outcome like others, or the run ends here
             status = CallStatus.LOST if entry.begun else CallStatus.UNAVAILABLE
             message = f"{type(error).__name__}: {error}"[:2000]
             entry.outcome = CallOutcome(status, code="internal_error", message=message)
         finally:
             entry.outcome = replace(entry.outcome, duration_seconds=self._clock() - entry.began)
-            self._record_end(request, entry)
+            self._record_end(entry)
         return entry.outcome
 
-    async def _carry_out(
-        self,
-        request: CallRequest,
-        entry: _Entry,
-        budget: Budgeted | None,
-        approved: Callable[[CallRequest], bool],
-        on_progress: OnProgress | None,
-    ) -> CallOutcome:
+    async def _judged_and_sent(self, entry: _Sending) -> CallOutcome:
+        request = entry.request
         if request.agent not in self._agents:
             raise NotGranted(f"there is no agent {request.agent[:80]!r}", suggestion="name an agent of the swarm")
         tool = await self.find(request.tool)
@@ -234,12 +215,12 @@ class Toolbox:
                 f"agent {request.agent} may not use {tool.full_name}", suggestion="use a tool from its list"
             )
         arguments = self._checked(request, tool)
-        if self.needs_approval(request.agent, tool) and not approved(request):
+        if self.needs_approval(request.agent, tool) and not entry.approved(request):
             raise ApprovalNeeded(f"a person has to agree to {tool.full_name}", suggestion="ccswarm approvals")
         self._require_own(request, tool)
-        if budget and (name := await budget(request)):
+        if entry.budget and (name := await entry.budget(request)):
             raise BudgetExhausted(f"{name} is used up", suggestion="raise the budget, and resume the run")
-        self._journal.append("call.begin", **self._facts(request, entry), **self._given(request))
+        self._journal.append("call.begin", **self._facts(entry), **self._given(request))
         entry.begun, entry.repeatable = True, _same_twice(request, tool)
         # Agents of one run write to each other, and the terminals of an attempt are nobody else's.
         run = request.run_id if tool.server == OWN_SERVER else request.principal or request.run_id
@@ -250,7 +231,7 @@ class Toolbox:
             arguments,
             meta={name: value for name, value in meta.items() if value},
             timeout_seconds=request.timeout_seconds,
-            on_progress=on_progress,
+            on_progress=entry.on_progress,
         )
         return _outcome(answer)
 
@@ -280,7 +261,8 @@ class Toolbox:
                 suggestion="see what came of it, then continue from there",
             )
 
-    def _failed(self, request: CallRequest, entry: _Entry, error: SwarmError) -> CallOutcome:
+    def _failed(self, entry: _Sending, error: SwarmError) -> CallOutcome:
+        request = entry.request
         known = (status for kind, status in _STATUS if isinstance(error, kind))
         status = next(known, CallStatus.LOST if entry.begun else CallStatus.UNAVAILABLE)
         suggestion = error.suggestion
@@ -290,9 +272,9 @@ class Toolbox:
             suggestion = f"did you mean {', '.join(near)}?" if near else "use a tool from the agent's list"
         return CallOutcome(status, code=error.code, message=error.message, suggestion=suggestion)
 
-    def _record_end(self, request: CallRequest, entry: _Entry) -> None:
-        outcome = entry.outcome
-        facts = {**self._facts(request, entry), "status": outcome.status.value, "code": outcome.code}
+    def _record_end(self, entry: _Sending) -> None:
+        request, outcome = entry.request, entry.outcome
+        facts = {**self._facts(entry), "status": outcome.status.value, "code": outcome.code}
         facts["seconds"] = round(outcome.duration_seconds, 6)
         if not entry.begun:
             ours = outcome.status in (CallStatus.INVALID, CallStatus.DENIED, CallStatus.BUDGET)
@@ -305,7 +287,8 @@ class Toolbox:
         facts["exit_code"] = exit_code if isinstance(exit_code, int) else None
         self._journal.note("call.end", **_filled(facts))
 
-    def _facts(self, request: CallRequest, entry: _Entry) -> dict[str, Any]:
+    def _facts(self, entry: _Sending) -> dict[str, Any]:
+        request = entry.request
         facts = {"call": entry.call_id, "run": request.run_id, "task": request.task_id, "step": request.step_id}
         return _filled(facts | {"agent": request.agent, "tool": request.tool[:256], "attempt": request.attempt})
 

@@ -7,9 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ccswarm.config.settings import AgentSettings
 from ccswarm.errors import SwarmError
-from ccswarm.swarm.terminals import CLEANER, Terminals, tools_for_ending
+from ccswarm.swarm.terminals import Terminals, scope_for_ending
 
 if TYPE_CHECKING:
     from ccswarm.app import App
@@ -72,9 +71,8 @@ async def close_sessions(
 ) -> None:
     """Ends the terminals that an agent has opened in these runs and left open, with all that runs in them."""
     assert app.task_worker
-    cleaner = AgentSettings(name=CLEANER, grants=tools_for_ending(shell))
     try:
-        send = await app.task_worker.call({CLEANER: cleaner}, directory, None, files)
+        send = await app.task_worker.call(scope_for_ending(shell, directory, files))
     except SwarmError as error:
         log.warning("what %s left open was not looked for: %s", handle, error.message)
         return

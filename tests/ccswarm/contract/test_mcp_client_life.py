@@ -18,6 +18,7 @@ from ccswarm.config.settings import AgentSettings, ServerSettings
 from ccswarm.errors import ServerLost, ServerUnavailable, SwarmError
 from ccswarm.journal.writer import Journal
 from ccswarm.models import CallRequest
+from ccswarm.swarm.scope import ToolScope
 from ccswarm.swarm.worker_tools import AgentTools
 from tests.ccswarm.contract.mcp_servers import BOUND_SECONDS, ROOT, client_of, ended, facts, held, settings, use
 
@@ -68,7 +69,7 @@ async def test_where_agents_work_a_server_starts_behind_no_link(tmp_path: Path) 
         journal = Journal(tmp_path / "state/journal", "w")
         task_worker = AgentTools(servers, tmp_path / "state", {"PATH": os.environ["PATH"]}, journal)
         try:
-            call = await task_worker.call({"ada": agent}, directory)
+            call = await task_worker.call(ToolScope({"ada": agent}, directory))
             return await call(request)
         finally:
             await task_worker.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,14 @@ from typing import Any
 from ccswarm.brains.base import WorkerContext
 from ccswarm.clients.mail import AGENT, RUN, Mailboxes
 from ccswarm.clones.clones import Workspaces
-from ccswarm.config.settings import AgentSettings, Settings
+from ccswarm.config.settings import Settings
 from ccswarm.engines.base import Execution, Limits
 from ccswarm.errors import SwarmError
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
 from ccswarm.plan.origin import Origin
 from ccswarm.plan.team import Team
 from ccswarm.swarm.agent import Call
+from ccswarm.swarm.scope import ToolScope
 from ccswarm.swarm.swarm import Swarm
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.engine_double import MemoryEngine, MemoryStore
@@ -42,9 +43,9 @@ class MemoryHands:
         self.released = asyncio.Event()
         self.places: dict[str, Workspaces] = {}
 
-    async def call(
-        self, agents: Mapping[str, AgentSettings], directory: str, team: Team | None = None, files: Sequence[str] = ()
-    ) -> Call:
+    async def call(self, scope: ToolScope) -> Call:
+        agents, team = scope.agents, scope.team
+
         async def send(request: CallRequest) -> CallOutcome:
             if request.agent not in agents:
                 return CallOutcome(CallStatus.DENIED, code="not_granted", message=f"there is no agent {request.agent}")
@@ -55,7 +56,7 @@ class MemoryHands:
             if request.tool not in self.acts:
                 return CallOutcome(CallStatus.DENIED, code="not_granted", message=f"{request.tool} is not granted")
             self.calls.append(request)
-            self.directories.append(directory)
+            self.directories.append(scope.directory)
             answer = await self.acts[request.tool](request)
             if isinstance(answer, CallOutcome):
                 return answer
@@ -73,15 +74,8 @@ class MemoryHands:
             return CallOutcome(CallStatus.INVALID, code=error.code, message=error.message)
         return CallOutcome(CallStatus.OK, answer.text, answer.structured)
 
-    async def tools(
-        self,
-        agents: Mapping[str, AgentSettings],
-        agent: str,
-        directory: str,
-        team: Team | None = None,
-        files: Sequence[str] = (),
-    ) -> list[ToolInfo]:
-        assert agent in agents
+    async def tools(self, scope: ToolScope, agent: str) -> list[ToolInfo]:
+        assert agent in scope.agents
         return [ToolInfo(name.partition(".")[0], name.partition(".")[2]) for name in self.acts]
 
     async def release(self, directory: str) -> None:

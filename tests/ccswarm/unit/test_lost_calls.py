@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from ccswarm.config.settings import AgentSettings
 from ccswarm.models import RunStatus
-from ccswarm.swarm.terminals import CLEANER, Terminals, tools_for_ending
+from ccswarm.swarm.terminals import Terminals, scope_for_ending
 from ccswarm.toolbox.toolbox import MOST_SENDS
 from tests.ccswarm.doubles import MemoryClient, Received, tool
 from tests.ccswarm.llm_world import ToolboxHands, finish, recorded, reply
@@ -92,8 +91,7 @@ async def test_a_command_is_waited_for_although_the_server_was_lost_meanwhile(
 
 async def test_terminals_are_ended_although_the_server_was_lost_meanwhile(tmp_path: Path) -> None:
     made = Dying(tmp_path)
-    cleaner = AgentSettings(name=CLEANER, grants=tools_for_ending("ai-session"))
-    call = await made.task_worker.call({CLEANER: cleaner}, "/project")
+    call = await made.task_worker.call(scope_for_ending("ai-session", "/project"))
     assert await Terminals(call, "ai-session", "r").end() == ""
     assert made.ended == ["close_session"]
     made.deaths["list_sessions"] = MOST_SENDS

@@ -20,6 +20,7 @@ from ccswarm.servers.a2a.agentvault.targets import MAP, found
 from ccswarm.servers.a2a.agentvault.wire import AGENT_ERROR, Fault, Wanted, said, wanted_of
 from ccswarm.servers.a2a.core.context import DialectContext
 from ccswarm.servers.a2a.core.task_store import State, Task
+from ccswarm.swarm.scope import ToolScope
 
 PROFILE = "vault"
 RUN = "a2a"
@@ -117,7 +118,7 @@ class Calls:
     async def _sent(self, task: Task, request: CallRequest) -> CallOutcome:
         assert self._agent
         assert self._app.task_worker
-        toolbox = self._app.task_worker.toolbox({self._agent.name: self._agent}, self._directory)
+        toolbox = self._app.task_worker.toolbox(ToolScope({self._agent.name: self._agent}, self._directory))
         self._context.tasks.turn(task, State.WORKING)
         return await toolbox.call(request, budget=self._budget, approved=lambda one: bool(one.approval))
 
