@@ -44,7 +44,7 @@ class OneTool(NoTools):
         self.mb: list[float] = []
 
     async def call(self, *_: Any, **__: Any) -> Any:
-        """See ``swarm.Hands``."""
+        """See ``TaskWorker``."""
 
         async def send(_: CallRequest) -> CallOutcome:
             self.mb.append(resident_mb())
@@ -53,7 +53,7 @@ class OneTool(NoTools):
         return send
 
     async def tools(self, *_: Any, **__: Any) -> list[ToolInfo]:
-        """See ``swarm.Hands``."""
+        """See ``TaskWorker``."""
         schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
         return [ToolInfo("no", f"op{number}", "Does nothing.", schema) for number in range(8)]
 

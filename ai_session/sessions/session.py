@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Protocol
 
 from ai_session.backends.base import Terminal
-from ai_session.errors import ShellUnavailable
 from ai_session.models import (
     CommandRecord,
     CommandStatus,
@@ -32,8 +31,9 @@ from ai_session.sessions import commands
 from ai_session.sessions.commands import CommandHistory, LeftRunning, RunningCommand, begun_last, command_text
 from ai_session.sessions.leftovers import Leftovers, Looks
 from ai_session.sessions.recovery import LOOK_SECONDS, Evidence, Recovery, Step
+from ai_session.sessions.shell_process import GONE, ShellProcess
 from ai_session.sessions.shell_state import ShellState
-from ai_session.sessions.spec import last_use, note_use, shell_named
+from ai_session.sessions.spec import last_use, note_use
 from ai_session.sessions.typed_input import LINE_ENDS, TypedInput
 from ai_session.shells.base import ANSWERED, BEGUN, Shell, dated
 from ai_session.system import foreground, processes, terminal_device
@@ -174,8 +174,7 @@ class Session:
         self._killing: asyncio.TimerHandle | None = None
         self._line = Recovery()
         self._line_watch: asyncio.TimerHandle | None = None
-        self._shell_pid: int | None = None
-        self._image = b""
+        self._process = ShellProcess(terminal, spec.level, self.files) if terminal else None
         self._display = Display(log, spec.rows, spec.cols, turns, spec.session_id)
         self._waiters: set[asyncio.Future[bool]] = set()
         self._scanner = MarkScanner(spec.nonce, log.first)
@@ -260,7 +259,8 @@ class Session:
 
     def respawn(self, terminal: Terminal) -> None:
         """Go on with a new shell on a new terminal; the log and the history continue."""
-        self.terminal, self.exit, self._shell_pid, self._image = terminal, None, None, b""
+        self.terminal, self.exit = terminal, None
+        self._process = ShellProcess(terminal, self.spec.level, self.files)
         self.at.reset()
         self.typed, self.ended_by, self._given_up = TypedInput(), "", ""
         self._leftovers = Leftovers(self.spec.cookie, self._looks)
@@ -409,8 +409,8 @@ class Session:
             self._line.again()
             if self._line_watch is None:
                 self._watch_line()
-        if mark.kind is MarkKind.SHELL_STARTED and self._resumed is None and self.terminal is not None:
-            self._image = processes.image(self._pid())
+        if mark.kind is MarkKind.SHELL_STARTED and self._resumed is None and self._process is not None:
+            self._process.started()
         if running is not None and running.typed:
             self._on_typed_mark(running, mark)
             return
@@ -491,9 +491,9 @@ class Session:
             record = running.record
             found = processes.left_on_terminal(self.terminal.pid, self.terminal.tty, running.newest_pid)
             # Of a box these are who makes it and keeps it.
-            known = {self._shell_pid, *(left.pid for left in self.left_running)}
+            known = {self.shell_pid, *(left.pid for left in self.left_running)}
             if not self.shell.copies_run:
-                known |= {pid for pid, _ in found if processes.is_copy(pid, self._pid())}
+                known |= {pid for pid, _ in found if processes.is_copy(pid, self.shell_pid)}
             left = [LeftRunning(record.command_id, record.command, *one) for one in found if one[0] not in known]
             self.left_running += tuple(left)
             if few or running.cramped:
@@ -583,7 +583,7 @@ class Session:
             return False
         # What the integration starts, when it is read again, has the terminal for a moment.
         recovery = running.recovery
-        return recovery.asking or (running.started and recovery.prompt and foreground.leads(self._pid()))
+        return recovery.asking or (running.started and recovery.prompt and foreground.leads(self.shell_pid))
 
     async def begin(
         self,
@@ -664,7 +664,7 @@ class Session:
                 pass
         if last and "exec" in last.command and self.shell.reads_input and (terminal := self.terminal) is not None:
             # Its input is another now, which it reads to the end.
-            while self.ending is None and not processes.fed_by(self._pid(), terminal.tty):
+            while self.ending is None and not processes.fed_by(self.shell_pid, terminal.tty):
                 if not await self.changed(deadline - loop.time()):
                     break
         while self.exit is None and self.ending is not None and await self.changed(deadline - loop.time()):
@@ -806,11 +806,12 @@ class Session:
         """Whether a shell without a line editor, which waits for its terminal, does so at its prompt."""
         if self._unprompted():
             return False
-        mode = self._own_mode()
-        if self.terminal is None or mode != "line":
-            edits = self.terminal is not None and mode == "raw" and foreground.line_edited(self.terminal.tty)
+        process = self._process
+        mode = process.input_mode() if process is not None else None
+        if process is None or mode != "line":
+            edits = process is not None and mode == "raw" and process.edits_lines()
             return (edits and self._on_prompts_line()) or self.typed.answered(self.at.prompts)
-        size = foreground.read_size(self._pid())
+        size = foreground.read_size(process.pid)
         return size >= READS_LINES if size is not None else self.typed.answered(self.at.prompts)
 
     def _unprompted(self) -> bool:
@@ -826,19 +827,7 @@ class Session:
         return b"\n" not in shown
 
     def _is_at_work(self) -> bool:
-        """Whether the shell does not wait for its terminal, or has not read all of it; False where nobody can say."""
-        holder, terminal = self.holder(), self.terminal
-        if holder is None or terminal is None:
-            return terminal is None or terminal.unsent > 0
-        if not holder.leads_itself or terminal.unsent or terminal_device.unread_bytes(terminal.tty):
-            return True
-        return self._own_mode() is None
-
-    def _own_mode(self) -> InputMode | None:
-        """How the shell itself waits for its terminal; it may have started others in its group."""
-        if self.terminal is None:
-            return None
-        return foreground.input_mode_of(self._pid(), self.terminal.tty)
+        return self._process is None or self._process.is_at_work(self.holder())
 
     async def _caught_up_with_terminal(self, seconds: float) -> bool:
         """Whether all that was printed before this call is known now; a terminal that is held back says nothing."""
@@ -925,12 +914,12 @@ class Session:
                 self.wake()
             return
         if step is Step.CONTINUE:
-            processes.go_on(self._pid())
+            processes.go_on(self.shell_pid)
         elif step is Step.STARTED:
             running.start_at(running.trigger_offset)
         else:
             # A command that reads with the line editor may still need those it has.
-            used = 0 if step is Step.ASK else processes.files_open(self._pid())
+            used = 0 if step is Step.ASK else processes.files_open(self.shell_pid)
             if few := self._allow_files(running, used):
                 running.note, running.cramped = running.note or few, True
             if step is Step.GIVE_UP and not self._given_up and not dated(self.files, ANSWERED):
@@ -985,7 +974,7 @@ class Session:
     def _allow_files(self, by: RunningCommand | None, used: int = 0) -> str:
         """Allows a shell more files that may open too few to take commands, and gives what is to be said of that; ends
         it where its hard limit forbids that. ``used`` of them are open."""
-        pid, least = self._pid(), max(self.shell.files, used + SPARE_FILES)
+        pid, least = self.shell_pid, max(self.shell.files, used + SPARE_FILES)
         allowed = processes.files_allowed(pid)
         if allowed is None or allowed >= least or self._present_shell()[1]:
             return ""
@@ -1000,7 +989,7 @@ class Session:
         self._given_up = why
         if by is not None:
             self.ended_by = by.record.command_id
-        pid = self._pid()
+        pid = self.shell_pid
         started = processes.start_time(pid)
 
         def end(number: signal.Signals) -> None:
@@ -1015,7 +1004,7 @@ class Session:
         """Goes on with another kind of shell than was started."""
         if shell is self.shell:
             return
-        executable = processes.program(self._pid())
+        executable = processes.program(self.shell_pid)
         shell.install(self.files, self.spec.nonce, executable=executable, user_rc=True, login_env=self.spec.env)
         self.shell = shell
         self.at.line_editor = shell.line_editor
@@ -1067,54 +1056,18 @@ class Session:
             if evidence.reads and not evidence.executing:
                 self._probe(running, Step.REINTEGRATE if evidence.replaced else Step.PROBE)
 
-    def _pid(self) -> int:
-        """The shell's process, or what makes its box before it is there."""
-        assert self.terminal is not None
-        self._shell_pid = self._shell_pid or processes.boxed(self.terminal.pid, self.spec.level)
-        return self._shell_pid or self.terminal.pid
-
     def _present_shell(self) -> tuple[Shell | None, bool]:
-        """Which shell the session's process is now, if any, and whether that is another than was started."""
-        pid = self._pid()
-        arguments = processes.command_line(pid)
-        called = os.path.basename(os.fsdecode(arguments.partition(b"\0")[0])).removeprefix("-")
-        for name in (called, ""):
-            name = name or os.path.basename(processes.program(pid))
-            with contextlib.suppress(ShellUnavailable):
-                shell = shell_named(name)
-                ours = self._image == processes.image(pid) if self._image else os.fsencode(self.files) in arguments
-                replaced = shell is not self.shell or (not ours and bool(self._image or shell.asks))
-                return (shell if not replaced or processes.controls_jobs(pid) else None), replaced
-        return None, True
+        return self._process.present(self.shell) if self._process is not None else (None, True)
 
     def _evidence(self, *, by_person: bool = False) -> Evidence:
         """What the kernel says of the shell now, which runs a command of ours or a line that a person typed."""
-        terminal = self.terminal
-        if terminal is None or self.exit is not None:
-            return Evidence(leads=False, reads=False, stopped=False, executing=None, replaced=False, printed=0)
-        pid = self._pid()
-        stopped, leads = processes.stopped(pid), foreground.leads(pid)
-        reads, executing, replaced = False, None, False
+        if self._process is None or self.exit is not None:
+            return GONE
         running = self.running
         # A line of our own that a key of the terminal's cut short, in a quote, seems to be a person's.
         ours = running is not None and not running.typed and not running.started and self.at.incomplete
         of_person = self.at.human_line and not ours
-        if leads and of_person == by_person and foreground.reads(pid, terminal.tty):
-            shell, replaced = self._present_shell()
-            idle = not terminal.unsent and not terminal_device.unread_bytes(terminal.tty)
-            edits = shell is not None and (not shell.line_editor or foreground.line_edited(terminal.tty))
-            reads = idle and edits
-            if shell is not None and shell.shows_command and not replaced and not by_person:
-                executing = processes.has_open(pid, "/shell/c")
-        return Evidence(
-            leads=leads,
-            reads=reads,
-            stopped=stopped,
-            executing=executing,
-            replaced=replaced,
-            printed=self.log.end,
-            switches=processes.switches(pid) if reads else 0,
-        )
+        return self._process.evidence(self.shell, self.log.end, may_read=of_person == by_person, by_person=by_person)
 
     def _watch_line(self) -> None:
         self._line_watch = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_at_line)
@@ -1131,7 +1084,7 @@ class Session:
             return
         step = self._line.next(self._evidence(by_person=True), started=True, answers=bool(self.shell.asks))
         if step is Step.CONTINUE:
-            processes.go_on(self._pid())
+            processes.go_on(self.shell_pid)
         elif step is Step.ASK:
             self.terminal.write(self.shell.asks)
         elif step in (Step.REINTEGRATE, Step.RESTORE):
@@ -1162,7 +1115,7 @@ class Session:
                 self._reintegrate(None, restore=tries > 1)
             elif self.at.up:
                 self.terminal.write(self.shell.asks)
-            elif self.shell.shows_command and processes.has_open(self._pid(), "/shell/rc") is False:
+            elif self.shell.shows_command and processes.has_open(self.shell_pid, "/shell/rc") is False:
                 self.at.up = True
                 self.wake()
         if self.blocker:
@@ -1172,15 +1125,16 @@ class Session:
     @property
     def shell_pid(self) -> int:
         """The process of the shell; only while there is a terminal."""
-        return self._pid()
+        assert self._process is not None
+        return self._process.pid
 
     def holder(self) -> foreground.Foreground | None:
         """The foreground process group as the kernel has it now."""
-        if self.terminal is None or self.exit is not None:
+        if self.terminal is None or self._process is None or self.exit is not None:
             return None
         if self.log.losing:
             self.terminal.write(b"")
-        return foreground.find(self._pid(), self.terminal.tty)
+        return self._process.holder()
 
     def input_wanted(self) -> InputMode | None:
         """How the running command waits for input on the terminal; None when it does not, or when it may not.

@@ -1,0 +1,96 @@
+"""The process in a session's terminal that is its shell, or has taken its place, as the kernel knows it now."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from ai_session.backends.base import Terminal
+from ai_session.errors import ShellUnavailable
+from ai_session.models import InputMode, SandboxLevel
+from ai_session.sessions.recovery import Evidence
+from ai_session.sessions.spec import shell_named
+from ai_session.shells.base import Shell
+from ai_session.system import foreground, processes, terminal_device
+
+GONE = Evidence(leads=False, reads=False, stopped=False, executing=None, replaced=False, printed=0)
+"""What is known of a shell that has ended."""
+
+
+class ShellProcess:
+    """Of one terminal. ``files`` is where the shell finds what it reads of ours."""
+
+    def __init__(self, terminal: Terminal, level: SandboxLevel, files: Path) -> None:
+        self._terminal = terminal
+        self._level = level
+        self._files = files
+        self._boxed: int | None = None
+        self._image = b""
+
+    @property
+    def pid(self) -> int:
+        """Its own, or that of what makes its box before it is there."""
+        self._boxed = self._boxed or processes.boxed(self._terminal.pid, self._level)
+        return self._boxed or self._terminal.pid
+
+    def started(self) -> None:
+        """It has said so: what it is now is what was started."""
+        self._image = processes.image(self.pid)
+
+    def holder(self) -> foreground.Foreground | None:
+        """The foreground process group of the terminal."""
+        return foreground.find(self.pid, self._terminal.tty)
+
+    def is_at_work(self, holder: foreground.Foreground | None) -> bool:
+        """Whether it does not wait for its terminal, or has not read all of it; False where nobody can say."""
+        if holder is None:
+            return self._terminal.unsent > 0
+        return not holder.leads_itself or self._owes() or self.input_mode() is None
+
+    def _owes(self) -> bool:
+        return bool(self._terminal.unsent or terminal_device.unread_bytes(self._terminal.tty))
+
+    def input_mode(self) -> InputMode | None:
+        """How it waits for its terminal itself; it may have started others in its group."""
+        return foreground.input_mode_of(self.pid, self._terminal.tty)
+
+    def edits_lines(self) -> bool:
+        """Whether the terminal is as a shell's own line editor sets it."""
+        return foreground.line_edited(self._terminal.tty)
+
+    def present(self, began_as: Shell) -> tuple[Shell | None, bool]:
+        """Which shell it is now, if any, and whether that is another than was started."""
+        pid = self.pid
+        arguments = processes.command_line(pid)
+        called = os.path.basename(os.fsdecode(arguments.partition(b"\0")[0])).removeprefix("-")
+        for name in (called, ""):
+            name = name or os.path.basename(processes.program(pid))
+            with contextlib.suppress(ShellUnavailable):
+                shell = shell_named(name)
+                ours = self._image == processes.image(pid) if self._image else os.fsencode(self._files) in arguments
+                replaced = shell is not began_as or (not ours and bool(self._image or shell.asks))
+                return (shell if not replaced or processes.controls_jobs(pid) else None), replaced
+        return None, True
+
+    def evidence(self, began_as: Shell, printed: int, *, may_read: bool, by_person: bool) -> Evidence:
+        """What says whether it runs something: a command of ours, or a line that a person typed. ``printed`` is where
+        its output ends; ``may_read`` is False where what it reads would say nothing of that."""
+        pid = self.pid
+        stopped, leads = processes.stopped(pid), foreground.leads(pid)
+        reads, executing, replaced = False, None, False
+        if leads and may_read and foreground.reads(pid, self._terminal.tty):
+            shell, replaced = self.present(began_as)
+            edits = shell is not None and (not shell.line_editor or self.edits_lines())
+            reads = not self._owes() and edits
+            if shell is not None and shell.shows_command and not replaced and not by_person:
+                executing = processes.has_open(pid, "/shell/c")
+        return Evidence(
+            leads=leads,
+            reads=reads,
+            stopped=stopped,
+            executing=executing,
+            replaced=replaced,
+            printed=printed,
+            switches=processes.switches(pid) if reads else 0,
+        )
