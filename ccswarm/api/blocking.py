@@ -115,7 +115,8 @@ class Run:
     def diff(self, task: str = "") -> list[WorkDiff]:
         """What its tasks changed in their clones, or one task and its parts; without those that changed nothing.
 
-        Merged, on a branch, kept or under way: ``state`` says which. Raises UsageInvalid where there is no such task.
+        Merged, on a branch, kept, waiting to be accepted or under way: ``state`` says which. Raises UsageInvalid where
+        there is no such task.
         """
         return _called(partial(self._run.diff, task))
 

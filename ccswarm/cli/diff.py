@@ -37,7 +37,7 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Show what the tasks of a run changed in their clones, each since its attempt began: merged, on a branch, kept,
-    or under way.
+    waiting to be accepted, or under way.
 
     In a pipe it is what git apply reads; where each task's work is goes to standard error. Exit codes: 0 shown, 1 the
     work of some task cannot be shown, 2 there is no such run or task.

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ccswarm.errors import RunNotFound, SwarmError, UsageInvalid
 from ccswarm.runs.events import task_of
-from ccswarm.runs.status import MOST_TASKS, RUN, facts_of, short, status_of
+from ccswarm.runs.status import MOST_TASKS, RUN, approvals_of, facts_of, short, status_of
+from ccswarm.toolbox.questions import MERGE
 
 if TYPE_CHECKING:
     from ccswarm.clones.difference import Difference
     from ccswarm.clones.looker import Looker
     from ccswarm.engines.base import Execution, Store
 
-State = Literal["merged", "on a branch", "kept, not merged", "blocked, not merged", "under way"]
+State = Literal["merged", "on a branch", "kept, not merged", "blocked, not merged", "waits to be accepted", "under way"]
 STATES: Mapping[str, State] = {
     "merge": "merged", "work.on_branch": "on a branch", "work.kept": "kept, not merged", "merge.judged": "under way"
 }  # fmt: skip
@@ -58,9 +59,12 @@ async def works_of(store: Store, run_id: str, task: str) -> tuple[str, list[Work
 
 async def _work(store: Store, path: str, execution: Execution) -> Work:
     status, event = status_of(execution).value, await _last(store, execution.id)
+    state: State = STATES[str(event["event"])] if event else "under way"
+    if state == "under way" and any(one.get("tool") == MERGE for one in approvals_of(execution)):
+        state = "waits to be accepted"
     if not event:
-        return Work(path, execution.id, status)
-    state: State = "blocked, not merged" if event.get("conflict") else STATES[str(event["event"])]
+        return Work(path, execution.id, status, state)
+    state = "blocked, not merged" if event.get("conflict") else state
     where = str(event.get("branch") or event["ref"])
     return Work(path, execution.id, status, state, str(event["base"]), str(event["commit"]), where)
 

@@ -58,7 +58,7 @@ def test_work_is_seen_and_accepted(asked: Project) -> None:
     assert [line.split(" ", 1)[1] for line in lines if line.endswith("gates held")] == ["gates held"]
 
     shown = asked.run("diff", "last")
-    assert shown.err == "t: 1 file, +2 −1, under way\n"
+    assert shown.err == "t: 1 file, +2 −1, waits to be accepted\n"
     asked.git("apply", "--check", given=shown.out)
     with environment({**os.environ, "TMPDIR": "/proc/self"}):  # where nothing can be made, as on a full disk
         before = (asked.state / "workspaces").stat().st_mtime_ns
@@ -69,7 +69,7 @@ def test_work_is_seen_and_accepted(asked: Project) -> None:
     assert "+\\x1b[2J   three" in terminal
     assert asked.run("diff", "last", "--stat").rows == [["t", "a.txt", "2", "1"]]
     (one,) = asked.json("diff", "last")["tasks"]
-    assert (one["state"], one["files"]) == ("under way", [{"path": "a.txt", "added": 2, "removed": 1}])
+    assert (one["state"], one["files"]) == ("waits to be accepted", [{"path": "a.txt", "added": 2, "removed": 1}])
 
     assert asked.git("show", "HEAD:a.txt") == "one"
     assert "Agreed to swarm.merge for ada" in asked.run("accept", "t").err
