@@ -60,7 +60,9 @@ def test_what_is_wrong_otherwise_is_left_alone(line: str) -> None:
 def test_the_error_says_how_the_line_is_meant(home: Path) -> None:
     code, out, err = answer("ccswarm", f"-c {home}/x.toml config path")
     assert (code, out) == (2, "")
-    assert err == f"error usage_invalid: option -c stands before its verb\nnext: ccswarm config path -c {home}/x.toml\n"
+    assert (
+        err == f"error usage_invalid: option -c must come after its verb\nnext: ccswarm config path -c {home}/x.toml\n"
+    )
     assert answer("ccswarm", err.partition("next: ccswarm ")[2])[:2] == (1, f"{home}/x.toml\n")
     code, out, _ = answer("ai-session".replace("-", "_"), "--json policy show")
     error = json.loads(out)["error"]

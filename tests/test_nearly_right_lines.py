@@ -22,7 +22,7 @@ AI_SESSION = {
     "nwe": "ai-session new",
     "attach-session -t x": "ai-session attach NAME",
     "kill-server": "ai-session daemon stop",
-    "detach": "ctrl-] leaves a session that is attached, which goes on",
+    "detach": "ctrl-] detaches from a session, which keeps running",
     "run -it ubuntu": "ai-session exec NAME -- COMMAND",
     "strat": "ai-session new NAME",
     "-ls": "ai-session ls",

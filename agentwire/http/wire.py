@@ -80,7 +80,7 @@ def request_in(head: bytes) -> tuple[str, str, Headers]:
     except h11.RemoteProtocolError as error:
         raise ValueError(str(error)) from None
     if not isinstance(request, h11.Request):
-        raise ValueError("the head is not whole")
+        raise ValueError("the request head is incomplete")
     return request.method.decode("ascii"), request.target.decode("ascii"), list(request.headers)
 
 

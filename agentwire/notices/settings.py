@@ -39,7 +39,7 @@ class NotifySettings(BaseModel):
     webhook: str = Field(default="", description="Address that each notice is posted to, as JSON.")
     token_file: str = Field(default="", description="File with the bearer token that the two addresses are sent.")
     per_minute: int = Field(default=6, ge=1, le=600, description="Most notices in a minute; further ones are counted.")
-    seconds: float = Field(default=10.0, gt=0, le=60, description="How long one may take before it is given up.")
+    seconds: float = Field(default=10.0, gt=0, le=60, description="Time limit for sending one.")
 
     @field_validator("ntfy", "webhook")
     @classmethod

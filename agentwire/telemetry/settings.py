@@ -42,7 +42,7 @@ def opened(
         return none
     try:
         if settings.protocol != PROTOCOL:
-            raise ValueError(f"the protocol {settings.protocol[:40]!r} is not known here, only {PROTOCOL}")
+            raise ValueError(f"the protocol {settings.protocol[:40]!r} is not supported, only {PROTOCOL}")
         return live()
     except ImportError as error:
         log.warning(

@@ -281,7 +281,7 @@ class Reader:
             )
         return NotExpected(
             f"{wanted!r} was not printed in time",
-            suggestion="the command goes on: expect again with a longer timeout, or interrupt() it",
+            suggestion="the command is still running: expect again with a longer timeout, or interrupt() it",
             before=self._new,
             ended=False,
         )

@@ -145,7 +145,7 @@ class Verifier:
         """One line with its newline."""
         record = opened(line)
         if record is None:
-            self._problem(location, "the record is not what its hash says: it was changed")
+            self._problem(location, "the record does not match its hash: it was changed")
             self._expected = (self._expected[0] + 1, "") if self._expected else None
             return
         report, seq, prev, digest = self.report, record["seq"], record["prev"], record["hash"]

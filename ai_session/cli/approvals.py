@@ -27,12 +27,12 @@ def complete_questions(incomplete: str) -> list[tuple[str, str]]:
     return [(q["question_id"], q["tool"]) for q in found if q["question_id"].startswith(incomplete)]
 
 
-QuestionId = Annotated[str, Argument(metavar="ID", help="As approvals shows it.", complete=complete_questions)]
+QuestionId = Annotated[str, Argument(metavar="ID", help="The ID that approvals shows.", complete=complete_questions)]
 
 
 def approvals(
     as_json: Json = False,
-    wait: Annotated[bool, Option("--wait", help="Return only when there is a question.")] = False,
+    wait: Annotated[bool, Option("--wait", help="Wait until there is a question.")] = False,
 ) -> None:
     """Show what waits for your answer, whole, and what you allowed for longer."""
     with connect() as client:
@@ -55,7 +55,7 @@ def approve(
     question_id: QuestionId,
     session: Annotated[bool, Option("--session", help="The same in this session as well.")] = False,
     always: Annotated[bool, Option("--always", help="The same from now on, until rejected.")] = False,
-    prefix: Annotated[bool, Option("--prefix", help="From now on all that begins like it, if offered.")] = False,
+    prefix: Annotated[bool, Option("--prefix", help="From now on everything that begins like it, if offered.")] = False,
     folder: Annotated[bool, Option("--folder", help="From now on in this folder and all below, if offered.")] = False,
     reason: Annotated[str, Option("--reason", help="Recorded.", show_default=False)] = "",
     as_json: Json = False,

@@ -25,7 +25,7 @@ app = Group(
     "3 no log, or no such record.",
 )
 
-Directory = Annotated[Path | None, Option("--directory", help="A log elsewhere, e.g. a copy.")]
+Directory = Annotated[Path | None, Option("--directory", help="A log in another directory, such as a copy.")]
 
 COLUMNS = ("at", "seq", "event", "what", "session", "who", "outcome")
 
@@ -98,7 +98,7 @@ def verify(
         try:
             _remember(judged)
         except OSError as error:
-            remark(f"not remembered for the next time: {worded(error)}")
+            remark(f"not saved for the next check: {worded(error)}")
 
 
 @app.command()

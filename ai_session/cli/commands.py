@@ -43,15 +43,15 @@ def exec_(
     session: SessionName,
     command: Annotated[
         list[str],
-        Argument(metavar="COMMAND...", help="One word is shell text as it is; several are quoted, as for env or sudo."),
+        Argument(metavar="COMMAND...", help="A single word is shell text; several are quoted, as with env or sudo."),
     ],
     timeout: Annotated[
         float | None,
-        Option("--timeout", "-t", least=0, help="Seconds; the command keeps running after them, exit code 124."),
+        Option("--timeout", "-t", least=0, help="Seconds to wait; then exit code 124, and the command keeps running."),
     ] = None,
-    new: Annotated[bool, Option("--new", help="Open the session when there is none of that name.")] = False,
+    new: Annotated[bool, Option("--new", help="Open the session if it does not exist.")] = False,
     no_stdin: Annotated[bool, Option("--no-stdin", "-n", help="Do not pass piped input on.")] = False,
-    apart: Annotated[bool, Option("--stderr", help="Keep standard error apart and print it to ours.")] = False,
+    apart: Annotated[bool, Option("--stderr", help="Capture standard error separately and print it there.")] = False,
     as_json: Json = False,
 ) -> None:
     """Run a command in a session and return its exit code.
@@ -238,7 +238,7 @@ class Run:
                 report(error, as_json=False)
         else:
             if facts["status"] == "running":
-                self._remark("it does not end; Ctrl-C again leaves it running")
+                self._remark("it is still running; Ctrl-C again leaves it running")
 
     def exit_code(self, facts: dict[str, Any]) -> int:
         """What ``exec`` returns."""
@@ -273,14 +273,14 @@ class Run:
 
 def logs(
     session: SessionName,
-    follow: Annotated[bool, Option("--follow", "-f", help="Go on as output comes, until the session ends.")] = False,
-    tail: Annotated[int, Option("--tail", "-n", least=0, help="Only the last lines; 0 means all that is kept.")] = 0,
+    follow: Annotated[bool, Option("--follow", "-f", help="Keep printing output until the session ends.")] = False,
+    tail: Annotated[int, Option("--tail", "-n", least=0, help="Only the last lines; 0: all kept output.")] = 0,
     command_id: Annotated[str, Option("--command", "-c", help="Only this command's output; 'last' for the last.")] = "",
     as_json: Json = False,
 ) -> None:
     """Show what a session printed."""
     if follow and as_json:
-        raise InvalidArguments("--follow never ends in one document", suggestion="leave out --json or --follow")
+        raise InvalidArguments("--follow cannot be one JSON document", suggestion="leave out --json or --follow")
     shown: list[str] = []
     show = shown.append if as_json else write_text
     with connect() as client:
@@ -306,7 +306,7 @@ def logs(
 
 def screen(
     session: SessionName,
-    ansi: Annotated[bool, Option("--ansi", help="The bytes that draw it, with colours.")] = False,
+    ansi: Annotated[bool, Option("--ansi", help="Print the escape sequences too, with colours.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show a session's screen. For vim, less, htop, a REPL."""
@@ -329,9 +329,9 @@ def screen(
 
 def send(
     session: SessionName,
-    text: Annotated[list[str] | None, Argument(help="Typed as it is; words are joined with spaces.")] = None,
+    text: Annotated[list[str] | None, Argument(help="Typed unchanged; words are joined with spaces.")] = None,
     key: Annotated[
-        list[str] | None, Option("--key", "-k", help="Then this key: Enter, C-c, Up, F5… May be repeated.")
+        list[str] | None, Option("--key", "-k", help="Then press this key: Enter, C-c, Up, F5… May be repeated.")
     ] = None,
     no_enter: Annotated[bool, Option("--no-enter", help="Do not press Enter after the text.")] = False,
     as_json: Json = False,

@@ -18,7 +18,7 @@ File = Annotated[Path | None, Option("--file", help="Instead of ~/.config/ai-ses
 @app.command()
 def show(
     file: File = None,
-    default: Annotated[bool, Option("--defaults", help="Those that hold without a file and variables.")] = False,
+    default: Annotated[bool, Option("--defaults", help="The defaults, without file and variables.")] = False,
     as_json: Json = False,
 ) -> None:
     """Print the settings in force as a file, with what each means and where it comes from."""

@@ -29,9 +29,9 @@ def console(
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Only print the link.")] = False,
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Tabs only look: nothing is typed and no question answered.")
+        bool, typer.Option("--read-only", help="Read-only: nothing can be typed and no question answered.")
     ] = False,
-    link_seconds: Annotated[int, typer.Option(min=1, max=3600, help="How long a link may be used, once.")] = 60,
+    link_seconds: Annotated[int, typer.Option(min=1, max=3600, help="How long a link is valid; it works once.")] = 60,
     as_json: Json = False,
 ) -> None:
     """Open the console in the browser: terminals, commands, runs, what waits for you, the audit log.

@@ -83,7 +83,7 @@ def tell(client: ControlClient, as_json: bool) -> None:
         return
     show_facts({**facts, **({"uptime_seconds": round(facts["uptime_seconds"])} if "uptime_seconds" in facts else {})})
     if facts["version"] != __version__:
-        say(f"It is of another version than this ({__version__}): ai-session daemon restart")
+        say(f"Its version differs from this one ({__version__}): ai-session daemon restart")
 
 
 def tell_stopped(names: list[str], as_json: bool) -> None:
@@ -101,7 +101,7 @@ def end(client: ControlClient, *, sessions_too: bool) -> None:
         process = os.pidfd_open(client.hello["pid"])
     answer = client.request("stop", sessions=sessions_too)
     if "problem" in answer:
-        remark(f"warning: that it ended here may be missing in the audit log: {answer['problem']}")
+        remark(f"warning: its end may be missing from the audit log: {answer['problem']}")
     client.wait_closed()
     if process is not None:
         ready = select.poll()
@@ -110,7 +110,7 @@ def end(client: ControlClient, *, sessions_too: bool) -> None:
         os.close(process)
         if not gone:
             raise DaemonUnavailable(
-                f"the daemon (pid {client.hello['pid']}) has not ended", suggestion="look into daemon.log, or kill it"
+                f"the daemon (pid {client.hello['pid']}) has not ended", suggestion="see daemon.log, or kill it"
             )
 
 

@@ -74,7 +74,7 @@ def doctor(as_json: Json = False) -> None:
         show_json({"healthy": not failed, "version": __version__, "checks": [asdict(f) for f in findings]})
     else:
         show_rows([asdict(finding) for finding in findings], ("state", "check", "detail", "advice"))
-        say(f"Not working: {', '.join(failed)}." if failed else "All that is needed works.")
+        say(f"Not working: {', '.join(failed)}." if failed else "Everything required works.")
     leave(EXIT_ERROR if failed else 0)
 
 
@@ -180,19 +180,21 @@ def sandbox_limits() -> Iterator[Finding]:
 
     here = sandbox_advice.machine()
     if parent := delegated():
-        yield Finding("sandbox limits", "ok", f"kept by the kernel, in cgroups below {parent}")
+        yield Finding("sandbox limits", "ok", f"enforced by the kernel, in cgroups below {parent}")
     else:
         advice = sandbox_advice.limits(here)
-        kept = "kept by looking ten times a second, for no cgroup with memory and pids is delegated to this user"
+        kept = (
+            "enforced by polling ten times a second, because no cgroup with memory and pids is delegated to this user"
+        )
         yield Finding("sandbox limits", "warn" if advice else "ok", kept, advice)
     if here.root:
-        risk = "root: in a box root's own files ask root for no permission"
+        risk = "root: in a box, permissions of root's own files do not restrict root"
         yield Finding("sandbox user", "warn", risk, "run ai-session as an ordinary user")
 
 
 EXPLAINED = {
     "bwrap": "own processes and network, system read-only, home empty; settings and secrets in the workspace guarded",
-    "bwrap-noproc": "as bwrap, but who else runs what can be seen inside, and ps does not work",
+    "bwrap-noproc": "as bwrap, but other users' processes are visible inside, and ps does not work",
     "landlock": "contents are written in the workspace alone, and there is no network, but nothing in the workspace is "
     "protected: .env can be read, settings of git, editors and agents be changed; modes and times of your files"
     " outside can be changed (chmod, touch); processes outside be seen; there is no list of domains",
@@ -284,7 +286,7 @@ def policy() -> Iterator[Finding]:
     mode, configured = found["mode"], found["configured_mode"]
     detail = f"mode {mode}, {len(found['rules'])} rules"
     if found["file_differs"]:
-        yield Finding("policy", "warn", f"{detail}; the file says otherwise by now", "ai-session daemon restart")
+        yield Finding("policy", "warn", f"{detail}; the file has changed since", "ai-session daemon restart")
     elif mode != configured:
         yield Finding("policy", "warn", f"{detail}; configured is {configured}", f"ai-session policy mode {configured}")
     else:
@@ -316,7 +318,7 @@ def handshake() -> Iterator[Finding]:
         f"{answer['protocolVersion']}, first answer {first * 1000:.0f} ms, {len(tools)} tools {whole * 1000:.0f} ms"
     )
     if not tools:
-        yield Finding("mcp", "fail", detail + ": no tools", "look into daemon.log")
+        yield Finding("mcp", "fail", detail + ": no tools", "see daemon.log")
     elif first > SLOW_SECONDS:
         yield Finding(
             "mcp", "warn", detail, "some clients continue without tools after 1 s; is the machine under load?"
@@ -365,7 +367,7 @@ class Server:
         return line
 
     def _failed(self, why: str) -> DaemonUnavailable:
-        return DaemonUnavailable(why, suggestion="look into daemon.log in the runtime directory")
+        return DaemonUnavailable(why, suggestion="see daemon.log in the runtime directory")
 
     def close(self) -> None:
         """End of input, which the server ends at."""

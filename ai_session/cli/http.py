@@ -26,7 +26,7 @@ NOISY = (
     "mcp.server.runner",
 )
 
-NO_AUTH = "Nobody is asked for a token (--no-auth): every user of this machine runs commands as you."
+NO_AUTH = "No token is required (--no-auth): every user of this machine can run commands as you."
 
 log = logging.getLogger(__name__)
 

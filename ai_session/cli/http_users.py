@@ -24,7 +24,7 @@ user = Group("Add a person who may sign in.")
 users = Group("List or remove people who may sign in.")
 client = Group("Add a machine that has a secret.")
 clients = Group("List or remove programs that may ask for tokens.")
-tokens = Group("List or end what people granted to programs.")
+tokens = Group("List or revoke what people granted to programs.")
 for name, group in {"user": user, "client": client, "users": users, "clients": clients, "tokens": tokens}.items():
     app.verbs[name] = group
 
@@ -59,7 +59,7 @@ def add_user(
 
 @client.command("add")
 def add_client(
-    name: Annotated[str, Argument(help="What it is called, here and in the audit log.")],
+    name: Annotated[str, Argument(help="Its name, here and in the audit log.")],
     scope: Scopes = None,
     as_json: Json = False,
 ) -> None:
@@ -132,15 +132,15 @@ def list_tokens(as_json: Json = False) -> None:
 @tokens.command("revoke")
 def revoke_tokens(
     grant: Annotated[str | None, Argument(metavar="ID", help="As list shows it.")] = None,
-    everything: Annotated[bool, Option("--all", help="Whatever was granted to anybody.")] = False,
+    everything: Annotated[bool, Option("--all", help="All grants of all users.")] = False,
     as_json: Json = False,
 ) -> None:
     """End a grant: its tokens open nothing from now on."""
     from ai_session.http.oauth import grants
 
     if (grant is None) == (not everything):
-        raise InvalidArguments("name one grant, or say --all", suggestion="ai-session http tokens list")
-    _ask("End everything that was granted?" if everything else f"End {grant}?")
+        raise InvalidArguments("name one grant, or pass --all", suggestion="ai-session http tokens list")
+    _ask("Revoke all grants?" if everything else f"End {grant}?")
 
     def end(db: Connection) -> bool:
         now = time.time()

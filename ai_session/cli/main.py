@@ -97,7 +97,7 @@ INSTEAD = {
     **dict.fromkeys(("terminate", "exit", "quit"), KILL),
     **dict.fromkeys(("kill-server", "shutdown", "daemon kill"), "ai-session daemon stop"),
     **dict.fromkeys(("restart",), "ai-session daemon restart"),
-    **dict.fromkeys(("detach", "d"), "ctrl-] leaves a session that is attached, which goes on"),
+    **dict.fromkeys(("detach", "d"), "ctrl-] detaches from a session, which keeps running"),
     **dict.fromkeys(("run", "do"), "ai-session exec NAME -- COMMAND"),
     "batch": "ai-session exec NAME COMMAND for each",
     **dict.fromkeys(("send-keys", "type", "write", "paste"), "ai-session send NAME TEXT"),
@@ -142,7 +142,7 @@ def _report_usage(error: Any, as_json: bool) -> int:
         write_text(f"{error.format_message()}\n")
         return 0
     if line := _meant(error):
-        misplaced = InvalidArguments(f"option {error.option_name} stands before its verb", suggestion=line)
+        misplaced = InvalidArguments(f"option {error.option_name} must come after its verb", suggestion=line)
         return report(misplaced, as_json=as_json)
     if better := corrected(error, sys.argv[1:], "ai-session", INSTEAD):
         return report(InvalidArguments(better[0], suggestion=better[1]), as_json=as_json)

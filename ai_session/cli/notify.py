@@ -6,7 +6,7 @@ import os
 
 from agentwire.cli.options import Group, Json
 
-app = Group("Tell you, elsewhere, that something waits for you.")
+app = Group("Notify you, outside of this terminal, that something waits for you.")
 
 
 @app.command("test")

@@ -41,7 +41,7 @@ def enrol(as_json: Json = False) -> None:
     with signing.terminal() as asked:
         key = PrivateKey(asked.new_passphrase())
     with connect() as client:
-        act = Act("enrol", {"key": key.public.line}, "Have signatures with the new passphrase count, and no others.")
+        act = Act("enrol", {"key": key.public.line}, "Accept signatures made with the new passphrase, and no others.")
         done = signing.request(client, "enrol", lambda: act, key=key.public.line)
     if as_json:
         show_json(done)
@@ -55,7 +55,7 @@ def remove(as_json: Json = False) -> None:
     with connect() as client:
 
         def act() -> Act:
-            return Act("unenrol", {"key": client.request("person")["key"]["line"]}, "Have no signature count any more.")
+            return Act("unenrol", {"key": client.request("person")["key"]["line"]}, "Stop accepting signatures.")
 
         done = signing.request(client, "unenrol", act)
     if as_json:

@@ -51,7 +51,7 @@ def show(as_json: Json = False) -> None:
         written = ", ".join(found.get("box_writable", ())) or "none yet"
         remark(f"Outside of a box, where a box may write, leave by {', '.join(unsure)} does not hold in: {written}")
     if found["file_differs"]:
-        remark("The file was changed since the daemon started, which goes by it after: ai-session daemon restart")
+        remark("The file has changed since the daemon started; to apply it: ai-session daemon restart")
 
 
 @app.command()
@@ -111,10 +111,10 @@ def explain(
     command: Annotated[
         list[str], Argument(metavar="COMMAND...", help="One word is a line as it is; several are quoted.")
     ],
-    file: Annotated[Path | None, Option("--file", help="Judge by this file.", show_default=False)] = None,
-    mode: Annotated[str, Option("--mode", help="As if in this mode; else the one in force.")] = "",
-    client: Annotated[str, Option("--client", help="As if asked for by this client.")] = "",
-    agent: Annotated[str, Option("--agent", help="As if asked for by this agent.")] = "",
+    file: Annotated[Path | None, Option("--file", help="Use this policy file.", show_default=False)] = None,
+    mode: Annotated[str, Option("--mode", help="Assume this mode; default: the one in force.")] = "",
+    client: Annotated[str, Option("--client", help="Assume that this client asks.")] = "",
+    agent: Annotated[str, Option("--agent", help="Assume that this agent asks.")] = "",
     as_json: Json = False,
 ) -> None:
     """Say what the policy does with a command, by which rule and why: for a client and for you, in and out of a box.
@@ -143,7 +143,7 @@ def explain(
 @app.command()
 def protected(
     paths: Annotated[
-        list[str] | None, Argument(metavar="[PATH]...", help="Say of each which line decides about it.")
+        list[str] | None, Argument(metavar="[PATH]...", help="Show for each which line decides about it.")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -36,7 +36,7 @@ _FASTER = {b"+": 2.0, b"-": 0.5}
 @app.command()
 def export(
     session: SessionName,
-    output: Annotated[Path | None, Option("--output", "-o", help="A file; standard output without.")] = None,
+    output: Annotated[Path | None, Option("--output", "-o", help="Output file; default: standard output.")] = None,
 ) -> None:
     """Write a session as asciicast v3, secrets masked, as far back as its output is kept."""
     if output is None and to_person():

@@ -42,7 +42,9 @@ def sandbox(
     workspace: Annotated[
         str, Option("--workspace", metavar="DIR", help="The directory to work in; default: this one.")
     ] = "",
-    home: Annotated[str, Option("--home", metavar="DIR", help="The home that is found empty; default: $HOME.")] = "",
+    home: Annotated[
+        str, Option("--home", metavar="DIR", help="The home directory, which is empty inside; default: $HOME.")
+    ] = "",
     allow_domain: Annotated[
         list[str] | None,
         Option("--allow-domain", metavar="NAME", help="Reachable, like pypi.org or *.pypi.org; may be repeated."),

@@ -27,7 +27,7 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default=False)] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")] = RPC_PORT,
     no_auth: Annotated[
-        bool, typer.Option("--no-auth", help="Ask nobody for a token: every user of this machine is you.")
+        bool, typer.Option("--no-auth", help="Require no token: every user of this machine can act as you.")
     ] = False,
     workspace: Annotated[
         Path | None,
@@ -113,7 +113,7 @@ def asked_for(settings: Settings, token: AccessToken) -> str:
         return f"Everybody behind the proxy needs a token: {shown}."
     if not can_tell():
         return f"This system does not say whose programs connect, so all need a token: {shown}."
-    return f"Programs of yours need no token, all others one: {shown}."
+    return f"Your own programs need no token, all others do: {shown}."
 
 
 def greeting(address: ListenAddress, root: str, access: str) -> str:

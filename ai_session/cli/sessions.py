@@ -200,11 +200,11 @@ def kill(
         Argument(metavar="[SESSION]...", help="Names or ids.", complete=complete_sessions),
     ] = None,
     everything: Annotated[bool, Option("--all", "-a", help="Every session.")] = False,
-    owner: Annotated[str, Option("--owner", metavar="OWNER", help="Those of this owner, as ls shows it.")] = "",
-    run: Annotated[str, Option("--run", metavar="RUN", help="Those of a run: its id, or the beginning.")] = "",
+    owner: Annotated[str, Option("--owner", metavar="OWNER", help="Sessions of this owner, as ls shows it.")] = "",
+    run: Annotated[str, Option("--run", metavar="RUN", help="Sessions of a run: its ID, or the beginning of it.")] = "",
     idle: Annotated[
         str,
-        Option("--idle", metavar="TIME", help="Those not in use, and last used so long ago: 90s, 30m, 12h, 2d."),
+        Option("--idle", metavar="TIME", help="Sessions not in use, and unused for this long: 90s, 30m, 12h, 2d."),
     ] = "",
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask before --all, --owner, --run and --idle.")] = False,
     as_json: Json = False,
@@ -260,5 +260,7 @@ def _seconds(text: str) -> float:
     """``90s``, ``30m``, ``12h`` or ``2d``; nothing is none."""
     found = DURATION.fullmatch(text)
     if text and not found:
-        raise InvalidArguments(f"{text[:40]!r} is no time", suggestion="a number with its unit: 90s, 30m, 12h or 2d")
+        raise InvalidArguments(
+            f"{text[:40]!r} is not a duration", suggestion="a number with its unit: 90s, 30m, 12h or 2d"
+        )
     return float(found[1]) * UNITS[found[2]] if found else 0.0

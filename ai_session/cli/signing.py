@@ -64,7 +64,7 @@ def terminal(refused: AiSessionError | None = None) -> Generator[Terminal]:
         fd = os.open(TERMINAL, os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError:
         raise refused or InvalidArguments(
-            "a passphrase is typed in a terminal, and there is none", suggestion="by ssh, a terminal comes with: ssh -t"
+            "a passphrase must be typed in a terminal, and there is none", suggestion="with ssh, use: ssh -t"
         ) from None
     try:
         _dumpable(False)

@@ -10,9 +10,7 @@ from agentwire.cli.output import show_facts, show_json
 
 
 def token(
-    renew: Annotated[
-        bool, Option("--renew", help="Make another one; the one before opens nothing from then on.")
-    ] = False,
+    renew: Annotated[bool, Option("--renew", help="Make a new token; the old one stops working.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show the token for ai-session serve.

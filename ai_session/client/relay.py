@@ -147,8 +147,8 @@ def _check_protocol(facts: Mapping[str, Any]) -> None:
     oldest, newest = facts.get("protocol", (1, 1))
     if oldest > PROTOCOL[1] or newest < PROTOCOL[0]:
         raise Unreachable(
-            f"the daemon (pid {facts.get('pid')}) is version {facts.get('version')} and talks in another way than this "
-            f"one, {__version__}",
+            f"the daemon (pid {facts.get('pid')}) is version {facts.get('version')} and speaks another protocol than "
+            f"this one, {__version__}",
             "replace it: ai-session daemon restart; sessions keep running",
             "incompatible",
         )
@@ -261,7 +261,7 @@ def _check_private(directory: str) -> None:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
         raise Unreachable(
             f"{directory} is not a private directory (mode {stat.filemode(found.st_mode)}, uid {found.st_uid})",
-            f"look who made it, then remove it or: chmod 700 {directory}",
+            f"check who made it, then remove it or: chmod 700 {directory}",
             "runtime_directory_unsafe",
         )
 

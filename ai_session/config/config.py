@@ -218,7 +218,7 @@ def _read_file(path: Path | None, environ: Mapping[str, str]) -> tuple[Path, dic
             raise ConfigInvalid(f"{file} does not exist", suggestion="ai-session config init writes one") from None
         return file, {}
     except UnicodeDecodeError:
-        raise ConfigInvalid(f"{file} is not text in UTF-8", suggestion="save it anew, as UTF-8") from None
+        raise ConfigInvalid(f"{file} is not text in UTF-8", suggestion="save it again, as UTF-8") from None
     except (OSError, ValueError) as error:
         raise ConfigInvalid(f"{file}: {error}", suggestion="fix the file, or move it away") from None
     values: dict[str, Any] = {}
@@ -336,4 +336,4 @@ def check_private(directory: Path, uid: int) -> None:
 
 
 def _unsafe(directory: Path, why: str) -> RuntimeDirectoryUnsafe:
-    return RuntimeDirectoryUnsafe(f"{directory} {why}", suggestion=f"look who made {directory}, then remove it")
+    return RuntimeDirectoryUnsafe(f"{directory} {why}", suggestion=f"check who made {directory}, then remove it")

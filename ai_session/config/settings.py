@@ -119,7 +119,7 @@ class ConsoleSettings(Section):
 
     runs: tuple[str, ...] = Field(
         default=("ccswarm", "feed"),
-        description="Program that tells of runs, and its arguments (`ai-session docs runs-provider`): a path, or a"
+        description="Program that reports runs, and its arguments (`ai-session docs runs-provider`): a path, or a"
         " name, which is looked for beside ai-session, then on PATH. []: none.",
     )
 
@@ -262,7 +262,7 @@ class RateSettings(Section):
 class AuditSettings(Section):
     """The record of every call."""
 
-    segment_bytes: int = Field(default=64 << 20, ge=1 << 16, description="A new file is begun after so many bytes.")
+    segment_bytes: int = Field(default=64 << 20, ge=1 << 16, description="A new file is started after this many bytes.")
     retain_days: int = Field(default=365, ge=1, description="Files older than this may be removed, with a tombstone.")
 
 
@@ -286,7 +286,7 @@ class HttpSettings(Section):
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8765, ge=0, le=65_535, description="Port to listen on; 0: any free one.")
     public_url: str = Field(
-        default="", description="Where clients find it, if not there: https://mcp.example.org; needed behind a proxy."
+        default="", description="Its public URL, if another: https://mcp.example.org; needed behind a proxy."
     )
     tls_certificate: str = Field(default="", description="File with the certificate chain (PEM); empty: no TLS here.")
     tls_key: str = Field(default="", description="File with its private key; empty: it is in the same file.")
@@ -321,12 +321,16 @@ class OauthSettings(Section):
     mode: Literal["builtin", "external"] = Field(
         default="builtin", description="builtin: this front signs its people in itself; external: another issuer does."
     )
-    issuer: str = Field(default="", description="The external issuer, letter by letter as its tokens name it.")
-    jwks_url: str = Field(default="", description="Where its keys are; empty: where its metadata says.")
-    introspection_url: str = Field(default="", description="Ask it about each token here, instead of reading JWTs.")
+    issuer: str = Field(default="", description="The external issuer, exactly as its tokens name it.")
+    jwks_url: str = Field(default="", description="URL of its keys; empty: the one in its metadata.")
+    introspection_url: str = Field(
+        default="", description="URL at which each token is introspected, instead of reading JWTs."
+    )
     client_id: str = Field(default="", description="Client ID used for introspection requests.")
-    client_secret_file: str = Field(default="", description="File with the secret for that, readable by its owner.")
-    client_secret_variable: str = Field(default="", description="Or the environment variable that holds it.")
+    client_secret_file: str = Field(default="", description="File with the client secret, readable by its owner.")
+    client_secret_variable: str = Field(
+        default="", description="Or the environment variable that holds the client secret."
+    )
     audience: str = Field(
         default="", description="Audience that tokens must have; empty: the URL of the HTTP server's /mcp."
     )
@@ -336,35 +340,41 @@ class OauthSettings(Section):
     access_token_seconds: int = Field(
         default=3600, ge=60, le=86_400, description="Lifetime of access tokens issued by the built-in server."
     )
-    refresh_days: int = Field(default=30, ge=1, le=365, description="A client unused for so long signs in again.")
+    refresh_days: int = Field(
+        default=30, ge=1, le=365, description="A client unused for this long has to sign in again."
+    )
     registration: bool = Field(default=True, description="Clients may register themselves (RFC 7591).")
     redirect_schemes: tuple[str, ...] = Field(
         default=REDIRECT_SCHEMES,
         description="Schemes that clients may have answers sent to (cursor://…), besides https, http of this machine"
-        " and domains turned around (com.example.app); replaces this default as a whole.",
+        " and reversed domain names (com.example.app); replaces this default as a whole.",
     )
     cimd: bool = Field(default=True, description="Clients may be named by the URL of a document that describes them.")
-    cimd_loopback: bool = Field(default=False, description="Such documents may lie on this machine, for development.")
+    cimd_loopback: bool = Field(default=False, description="Such documents may be on this machine, for development.")
 
 
 class NotifySettings(notices.NotifySettings, Section):
     """How you are told that something waits (`ai-session docs notifications`); without a way, nothing is sent."""
 
     command_seconds: float = Field(
-        default=0.0, ge=0, description="Tell of a command that still runs after so many seconds; 0: of none."
+        default=0.0, ge=0, description="Notify of a command that still runs after this many seconds; 0: never."
     )
-    show_commands: bool = Field(default=False, description="Notices have the text of commands; secrets stay masked.")
+    show_commands: bool = Field(
+        default=False, description="Include the text of commands in notices; secrets stay masked."
+    )
 
 
 class TelemetrySettings(Section):
     """Where traces and metrics are exported (`ai-session docs telemetry`); without an address there are none."""
 
-    endpoint: str = Field(default="", description="A collector that takes OTLP over HTTP: http://localhost:4318.")
-    traces_endpoint: str = Field(default="", description="Where traces go instead of there; none: nowhere.")
-    metrics_endpoint: str = Field(default="", description="Where metrics go instead of there; none: nowhere.")
-    protocol: str = Field(default="http/protobuf", description="How it is spoken to; no other is known here.")
-    headers: dict[str, str] = Field(default_factory=dict[str, str], description="Sent along, such as an API key.")
-    metrics_seconds: float = Field(default=60.0, ge=0.1, description="Between two exports of metrics.")
+    endpoint: str = Field(default="", description="Collector for OTLP over HTTP: http://localhost:4318.")
+    traces_endpoint: str = Field(default="", description="Another address for traces; none: no traces.")
+    metrics_endpoint: str = Field(default="", description="Another address for metrics; none: no metrics.")
+    protocol: str = Field(default="http/protobuf", description="Protocol; no other is supported.")
+    headers: dict[str, str] = Field(
+        default_factory=dict[str, str], description="Headers of each request, such as an API key."
+    )
+    metrics_seconds: float = Field(default=60.0, ge=0.1, description="Time between two exports of metrics.")
 
 
 class Settings(Section):

@@ -27,7 +27,7 @@ class Runs:
     """``words`` are the program, by its path, and what it is given; it is started with the first question, and again
     with the next one when it has ended. Without it every question is answered with an error that says ``why``."""
 
-    def __init__(self, words: Sequence[str], why: str = "no program is set that tells of runs") -> None:
+    def __init__(self, words: Sequence[str], why: str = "no program is set that reports runs") -> None:
         self._words = tuple(words)
         self._missing = why
         self._hearers: set[Callable[[Facts], None]] = set()
@@ -110,7 +110,7 @@ class _Child:
             await self.close()
             spoken = f"speaks version {hello.get('runs')} of the protocol, not {PROTOCOL}" if hello else "ended"
             raise Unavailable(
-                f"the program that tells of runs {spoken}{self._why()}", "install the same version of both"
+                f"the program that reports runs {spoken}{self._why()}", "install the same version of both"
             )
         self._listening = asyncio.create_task(self._listen())
         return self
@@ -172,6 +172,4 @@ class _Child:
         return f": {visible(lines[-1])}" if lines else ""
 
     def _ended(self) -> Unavailable:
-        return Unavailable(
-            f"the program that tells of runs has ended{self._why()}", "the next question starts it again"
-        )
+        return Unavailable(f"the program that reports runs has ended{self._why()}", "the next question starts it again")

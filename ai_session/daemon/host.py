@@ -155,7 +155,7 @@ class Daemon:
             log.exception("the daemon cannot start")
             raise DaemonUnavailable(
                 f"the daemon cannot start: {type(problem).__name__}: {problem}",
-                suggestion=f"look into {self.directory}/daemon.log, or run: ai-session doctor",
+                suggestion=f"see {self.directory}/daemon.log, or run: ai-session doctor",
             ) from problem
         self.app = app
         for connection in self._connections.values():
@@ -310,7 +310,7 @@ def parse_hello(line: bytes) -> dict[str, Any]:
         )
     if not fits:
         raise Incompatible(
-            f"the client, {str(found.get('version'))[:40]}, talks in another way than the daemon, {__version__}",
+            f"the client, {str(found.get('version'))[:40]}, speaks another protocol than the daemon, {__version__}",
             suggestion="ai-session daemon restart, by the version that is to stay; sessions keep running",
         )
     if unknown := [scope for scope in scopes if scope not in PROGRAM_SCOPES]:

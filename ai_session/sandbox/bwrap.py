@@ -146,7 +146,7 @@ def open_without_links(path: str) -> int:
         if problem.errno != errno.ELOOP:
             raise
         raise SandboxRefused(
-            f"{path!r} is reached through a symbolic link", suggestion="name the place it leads to instead"
+            f"{path!r} is reached through a symbolic link", suggestion="name the path it leads to instead"
         ) from None
 
 

@@ -39,7 +39,7 @@ KEPT = 256
 STORED_COMMAND_CHARS = 4000
 BRIEF_CHARS = 80
 
-LOST_TRACK = "the shell has begun it and does not know what became of it"
+LOST_TRACK = "the shell started it and does not know how it ended"
 NEVER_BEGUN = "it was never begun"
 """The note of a command that the shell does not know, and whose start nobody has seen."""
 MISSING = "some of its output is missing: it could not be stored"

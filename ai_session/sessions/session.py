@@ -923,7 +923,7 @@ class Session:
             if few := self._allow_files(running, used):
                 running.note, running.cramped = running.note or few, True
             if step is Step.GIVE_UP and not self._given_up and not dated(self.files, ANSWERED):
-                self._end_shell("it carried out nothing of what was typed, as after `set -n`", running)
+                self._end_shell("it executed nothing that was typed, as after `set -n`", running)
             if step is Step.GIVE_UP or self._given_up:
                 running.note = running.note or self._given_up or UNANSWERED
                 self._end(running, "lost", self._quiet_end(running), None)

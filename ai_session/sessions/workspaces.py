@@ -55,7 +55,7 @@ class Workspaces:
             if not os.path.isabs(os.path.expanduser(wanted)):
                 raise DirectoryUnusable(
                     f"the client's directory {client_directory!r} has been replaced by a link, which is not followed",
-                    suggestion="pass an absolute working_directory, or start the client anew",
+                    suggestion="pass an absolute working_directory, or restart the client",
                 )
             base = ""
         roots = [*self._roots, *([base] if base and os.path.isdir(base) and not self.unfit(base) else [])]

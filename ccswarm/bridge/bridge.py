@@ -81,7 +81,7 @@ def bridge_directory(state_directory: Path, execution_id: str) -> BridgeDirector
             near.mkdir(mode=0o700, exist_ok=True)
             found = near.lstat()
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-                raise ConfigInvalid(f"{near} is not private", suggestion="look who made it, then remove it")
+                raise ConfigInvalid(f"{near} is not private", suggestion="check who made it, then remove it")
             address = near / name
     except OSError as error:
         raise ConfigInvalid(f"{error.filename}: {error.strerror}", suggestion="fix the state directory") from None

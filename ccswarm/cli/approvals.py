@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MARK = "ap_"
 """How ids of questions begin; it may be left out."""
 
-QuestionId = Annotated[str, Argument(metavar="ID", help="As approvals shows it, or the beginning of it.")]
+QuestionId = Annotated[str, Argument(metavar="ID", help="The ID that approvals shows, or the beginning of it.")]
 TaskName = Annotated[
     str,
     Argument(
@@ -146,7 +146,7 @@ class Word:
 def given_back(comment: str) -> Word:
     """Work is done again, with the comment. Raises UsageInvalid for an empty one."""
     if not comment.strip():
-        raise UsageInvalid("the comment is empty", suggestion="say what is wrong of the work")
+        raise UsageInvalid("the comment is empty", suggestion="say what is wrong with the work")
     return Word("Gave back", comment, again=True)
 
 

@@ -27,7 +27,7 @@ PERSON = "person"
 
 
 def call(
-    tool: Annotated[str, typer.Argument(metavar="SERVER.TOOL", help="As ccswarm tools shows it.")],
+    tool: Annotated[str, typer.Argument(metavar="SERVER.TOOL", help="The name that ccswarm tools shows.")],
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[JSON | NAME=VALUE…]", help="An object, or its members one by one.")
     ] = None,

@@ -58,7 +58,7 @@ def check(file: File = None, as_json: Json = False) -> None:
     if as_json:
         show_json({"valid": True, "path": _text(loaded.path), **facts, "changed": bool(changes)})
     else:
-        show_facts({"path": _text(loaded.path) or "none; all is as by default", **facts})
+        show_facts({"path": _text(loaded.path) or "none; the defaults apply", **facts})
         say("It is right.")
         for change in changes:
             error = change.error()
@@ -76,14 +76,14 @@ def show(file: File = None, as_json: Json = False) -> None:
     if as_json:
         show_json({"path": _text(loaded.path), "settings": settings})
     else:
-        show_text(f"# {_text(loaded.path) or 'no file; all is as by default'}\n" + "".join(_toml(settings, "")))
+        show_text(f"# {_text(loaded.path) or 'no file; the defaults apply'}\n" + "".join(_toml(settings, "")))
 
 
 @app.command()
 def path(config: Config = None, as_json: Json = False) -> None:
     """Print which file holds.
 
-    Exit codes: 0 there is one, 1 there is none, and all is as by default.
+    Exit codes: 0 there is one, 1 there is none, and the defaults apply.
     """
     from ccswarm.config import config as files
 

@@ -77,7 +77,7 @@ def doctor(config: Config = None, as_json: Json = False) -> None:
         show_json({"healthy": not failed, "version": __version__, "seconds": seconds, "checks": checks})
     else:
         show_rows([asdict(finding) for finding in findings], ("state", "check", "detail", "advice"))
-        say(f"Not working: {', '.join(failed)}." if failed else "All that is needed works.")
+        say(f"Not working: {', '.join(failed)}." if failed else "Everything required works.")
     leave(EXIT_ERROR if failed else 0)
 
 
@@ -116,7 +116,7 @@ def configuration(config: Path | None) -> Iterator[Finding]:
     loaded = files.load(config)
     settings, supplied = loaded.settings, _supplied(loaded.settings)
     if loaded.path is None:
-        yield Finding("configuration", "ok", "there is no file; all is as by default", "ccswarm init writes one")
+        yield Finding("configuration", "ok", "there is no file; the defaults apply", "ccswarm init writes one")
     else:
         parts = {"server": settings.mcp.servers, "agent": settings.agents, "task": settings.tasks}
         counts = ", ".join(counted(len(all_of), what) for what, all_of in parts.items())

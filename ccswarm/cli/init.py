@@ -39,7 +39,7 @@ TRY: Mapping[starters.For | None, str] = {
 def init(
     file: Annotated[Path, typer.Argument(metavar="[FILE]", help="Where to; a directory gets ccswarm.toml.")] = STARTER,
     who: Annotated[
-        Who | None, typer.Option("--with", help="Who thinks for the agents; none: nobody, they go by a task's words.")
+        Who | None, typer.Option("--with", help="Brain of the agents; none: they follow the words of their tasks.")
     ] = None,
     purpose: Annotated[
         Purpose | None, typer.Option("--for", help="What the agents are for; left out: ccswarm run.")
@@ -157,7 +157,7 @@ def _joined(target: Path, text: str, before: Settings | None, added: starters.Ad
             return joined
     if not as_json:
         show_text(added.text)
-    raise ConfigInvalid(f"{target} cannot be added to as it is written", suggestion="paste what stands above into it")
+    raise ConfigInvalid(f"{target} cannot be added to as it is written", suggestion="paste the text above into it")
 
 
 def _keys(table: str) -> list[str]:

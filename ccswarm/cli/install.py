@@ -43,7 +43,7 @@ def install(
     config: Config = None,
     workspace: Annotated[
         Path | None,
-        Option("--workspace", "-w", help="Directory of the work; claude-desktop: this one, if nothing is said."),
+        Option("--workspace", "-w", help="Directory of the work; claude-desktop: this one by default."),
     ] = None,
     dry_run: DryRun = False,
     show: Annotated[bool, Option("--print", help="Print the entry, to be added by hand.")] = False,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ccswarm.journal.verify import Findings
 
 app = Group(
-    "Prove and show what was called.",
+    "Verify and show what was called.",
     epilog="Exit codes: 0 shown, or everything holds; 1 something does not; 2 wrong usage.",
 )
 

@@ -27,7 +27,7 @@ def login(
     server: ServerName,
     scope: Annotated[
         list[str] | None,
-        typer.Option("--scope", help="What ccswarm should be let do besides; may be repeated."),
+        typer.Option("--scope", help="What ccswarm may do in addition; may be repeated."),
     ] = None,
     no_browser: Annotated[
         bool,

@@ -61,7 +61,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "transcript": Verb(
             lambda: import_module("ccswarm.cli.transcript").transcript, "Show what agents thought and did."
         ),
-        "result": Verb(lambda: import_module("ccswarm.cli.transcript").result, "Show what a run came to."),
+        "result": Verb(lambda: import_module("ccswarm.cli.transcript").result, "Show the result of a run."),
         "diff": Verb(lambda: import_module("ccswarm.cli.diff").diff, "Show what the tasks of a run changed."),
         "runs": Verb(lambda: import_module("ccswarm.cli.runs").app, "List, show, compare and replay runs."),
         "worker": Verb(lambda: import_module("ccswarm.cli.worker").worker, "Carry out what is queued, until Ctrl-C."),
@@ -85,7 +85,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
             lambda: import_module("ccswarm.cli.approvals").give_back, "Give the work of a task back, with a comment."
         ),
         "notify": Verb(
-            lambda: import_module("ccswarm.cli.notify").app, "Try how you are told that a run is over or waits."
+            lambda: import_module("ccswarm.cli.notify").app, "Test how you are notified that a run is over or waits."
         ),
     },
     "Look": {
@@ -93,7 +93,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "call": Verb(lambda: import_module("ccswarm.cli.call").call, "Call one tool, and show its answer."),
         "agents": Verb(lambda: import_module("ccswarm.cli.tools").agents, "List the agents and what they may use."),
         "tasks": Verb(lambda: import_module("ccswarm.cli.tools").tasks, "List the tasks and who does them."),
-        "journal": Verb(lambda: import_module("ccswarm.cli.journal").app, "Prove and show what was called."),
+        "journal": Verb(lambda: import_module("ccswarm.cli.journal").app, "Verify and show what was called."),
     },
     "Programs": {
         "mcp-server": Verb(
@@ -269,7 +269,7 @@ def _report_usage(error: Any, as_json: bool) -> int:
         show_text(f"{error.format_message()}\n")
         return 0
     if line := _meant(error):
-        misplaced = UsageInvalid(f"option {error.option_name} stands before its verb", suggestion=line)
+        misplaced = UsageInvalid(f"option {error.option_name} must come after its verb", suggestion=line)
         return report(misplaced, as_json=as_json)
     words = sys.argv[1:]
     message: str = error.format_message()

@@ -118,7 +118,7 @@ def show(run: LastRun = LAST, config: Config = None, as_json: Json = False) -> N
         if task["result"] is not None:
             text = _compact(task["result"])
             show_line(f"{name}: {text[:RESULT_CHARS]}{'…' if len(text) > RESULT_CHARS else ''}")
-    say("--json shows results as a whole.")
+    say("--json shows whole results.")
     _show_approvals(facts)
 
 
@@ -132,7 +132,7 @@ def diff(
     """Compare two runs task by task: status, agent, attempts, summary, and every part of the results. What each run has
     of its own is left out: ids, keys, how long things took.
 
-    Exit codes: 0 they came to the same, 1 they did not, 2 there is no such run.
+    Exit codes: 0 the results are the same, 1 they are not, 2 there is no such run.
     """
     found = compared(one, other, config)
     rows = found["differences"]
@@ -142,7 +142,7 @@ def diff(
         shown = [{**row, "a": _compact(row["a"])[:200], "b": _compact(row["b"])[:200]} for row in rows]
         show_rows(shown, ("task", "what", "a", "b"))
     else:
-        say("They came to the same.")
+        say("The results are the same.")
     leave(EXIT_ERROR if rows else 0)
 
 

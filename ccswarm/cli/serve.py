@@ -45,7 +45,7 @@ def serve(
     connections: Annotated[int, typer.Option(min=1, max=100_000, help="Most at the same time.")] = 50,
     requests: Annotated[float, typer.Option(min=0, help="Most in a second from one address; 0: no limit.")] = 100.0,
     no_auth: Annotated[
-        bool, typer.Option("--no-auth", help="Ask nobody for a token: every user of this machine is you.")
+        bool, typer.Option("--no-auth", help="Require no token: every user of this machine can act as you.")
     ] = False,
     agent: Annotated[str, typer.Option("--agent", "-a", help="Whose tools AgentVault's clients call.")] = "",
     config: Config = None,

@@ -37,7 +37,7 @@ def cancel(run: RunName, config: Config = None, as_json: Json = False) -> None:
     if as_json:
         return
     if left:
-        remark(f"Nobody carried it out any more: {left} of its terminals {'is' if left == 1 else 'are'} closed.")
+        remark(f"No worker was executing it any more: {left} of its terminals {'is' if left == 1 else 'are'} closed.")
     for problem in stopped.problems:
         remark(printable(f"Its terminals may still be open, {problem}: ai-session kill --run {run_id}"))
     if stopped.attended:

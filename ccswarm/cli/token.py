@@ -11,9 +11,7 @@ from ccswarm.cli.output import Json
 
 
 def token(
-    renew: Annotated[
-        bool, typer.Option("--renew", help="Make another one; the one before opens nothing from then on.")
-    ] = False,
+    renew: Annotated[bool, typer.Option("--renew", help="Make a new token; the old one stops working.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show the token for ccswarm serve.

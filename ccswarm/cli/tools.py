@@ -64,7 +64,10 @@ def tools(
                     remark(f"warning: {printable(note)}")
         for one in wanted:
             if not one.trusted and any(row["server"] == one.name for row in rows):
-                remark(f"note: {one.name} is not believed what its tools do: trusted = true in its [[mcp.servers]]")
+                remark(
+                    f"note: {one.name} is not trusted about what its tools do; "
+                    "to trust it: trusted = true in its [[mcp.servers]]"
+                )
         if not rows:
             say("There are none." if not agent else f"{agent} is granted none of these servers' tools.")
     leave(EXIT_ERROR if wanted and all(one.problem for one in found[: len(wanted)]) else 0)

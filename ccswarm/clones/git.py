@@ -169,7 +169,7 @@ class Git:
         if code and OUT_OF_MEMORY.search(said):
             raise WorkRefused(
                 f"git {words[0]} needs more than {bounds.memory_bytes} bytes of memory for what the agent made",
-                suggestion="git count-objects -vH shows how large it is; commit anew without what is large",
+                suggestion="git count-objects -vH shows how large it is; commit again without what is large",
             )
         return code, answer, said
 
@@ -271,7 +271,7 @@ class Git:
         except OSError as error:
             raise WorkspaceUnusable(
                 f"{directory} cannot be entered without following a link ({error.strerror})",
-                suggestion="look who replaced it, and make it a directory again",
+                suggestion="check who replaced it, and make it a directory again",
             ) from None
 
     def _check(self, directory: Path, top: Path, git_dir: Path) -> None:
@@ -404,7 +404,7 @@ def _identity(info: os.stat_result) -> tuple[int, int]:
 def _another(path: Path) -> WorkspaceUnusable:
     return WorkspaceUnusable(
         f"another directory has taken the place of {path}",
-        suggestion="look who replaced it; if it was you, start ccswarm again, which goes on with the one that is there",
+        suggestion="check who replaced it; if it was you, restart ccswarm, which continues with the one that is there",
     )
 
 
@@ -424,5 +424,5 @@ def _too_much(command: str, out: OutOfBounds) -> WorkRefused:
         )
     return WorkRefused(
         f"the tree holds too many files, or too large ones: {command} {out}",
-        suggestion="git log --stat shows where they come from; commit anew without them",
+        suggestion="git log --stat shows where they come from; commit again without them",
     )

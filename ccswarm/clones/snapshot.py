@@ -229,7 +229,7 @@ class Snapshot:
         code, _, said = self._git.outcome(self._repository, "read-tree", self._commit)
         if code:
             raise WorkRefused(
-                f"git cannot check out what the agent committed: {said}", suggestion="commit anew without it"
+                f"git cannot check out what the agent committed: {said}", suggestion="commit again without it"
             )
         zero = "0" * len(self._commit)
         removed = [path for path in gone if self._committed[path].mode != GITLINK]

@@ -466,7 +466,7 @@ def _text(content: Content) -> str:
     try:
         return content.data.decode()
     except UnicodeDecodeError:
-        raise ConfigInvalid(f"{content.named} is not text in UTF-8", suggestion="save it anew, as UTF-8") from None
+        raise ConfigInvalid(f"{content.named} is not text in UTF-8", suggestion="save it again, as UTF-8") from None
 
 
 def read_toml(text: str) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class AuthSettings(Section):
         default=(), description="Asked for in addition to those granted; of client_credentials all."
     )
     redirect_port: int = Field(default=0, ge=0, le=65535, description="Where the browser returns to; 0: any.")
-    keep: Literal["file", "keyring"] = Field(default="file", description="Where what a login gives is kept.")
+    keep: Literal["file", "keyring"] = Field(default="file", description="Where the tokens of a login are kept.")
 
 
 class ServerSettings(Section):
@@ -295,7 +295,7 @@ class EngineSettings(Section):
     )
     starts: int = Field(default=0, ge=0, description="Tasks that may start within period_seconds; 0: no limit.")
     period_seconds: float = Field(default=60, gt=0, description="What starts counts in.")
-    retention_days: float = Field(default=7, gt=0, description="How long runs that are over are kept.")
+    retention_days: float = Field(default=7, gt=0, description="How long finished runs are kept.")
     clone_days: float = Field(
         default=7,
         ge=0,
@@ -304,7 +304,7 @@ class EngineSettings(Section):
     clone_bytes: int = Field(
         default=20 << 30,
         ge=0,
-        description="What clones that are kept may take; the oldest go first, their refs stay. 0: no limit.",
+        description="Disk space for kept clones; the oldest are removed first, their refs stay. 0: no limit.",
     )
 
 
@@ -315,12 +315,12 @@ class NotifySettings(notices.NotifySettings, Section):
 class TelemetrySettings(Section):
     """Where traces and metrics are exported (OpenTelemetry); without an address there are none."""
 
-    endpoint: str = Field(default="", description="A collector that takes OTLP over HTTP: http://localhost:4318.")
-    traces_endpoint: str = Field(default="", description="Where traces go instead of there; none: nowhere.")
-    metrics_endpoint: str = Field(default="", description="Where metrics go instead of there; none: nowhere.")
-    protocol: str = Field(default="http/protobuf", description="How it is spoken to; no other is known here.")
-    headers: dict[str, str] = Field(default={}, description="Sent along, such as an API key.")
-    metrics_seconds: float = Field(default=60, ge=0.1, description="Between two exports of metrics.")
+    endpoint: str = Field(default="", description="Collector for OTLP over HTTP: http://localhost:4318.")
+    traces_endpoint: str = Field(default="", description="Another address for traces; none: no traces.")
+    metrics_endpoint: str = Field(default="", description="Another address for metrics; none: no metrics.")
+    protocol: str = Field(default="http/protobuf", description="Protocol; no other is supported.")
+    headers: dict[str, str] = Field(default={}, description="Headers of each request, such as an API key.")
+    metrics_seconds: float = Field(default=60, ge=0.1, description="Time between two exports of metrics.")
 
 
 class A2aSettings(Section):

@@ -118,7 +118,7 @@ class Journal:
         except BlockingIOError:
             raise JournalBroken(
                 f"another process writes the journal of worker {self.worker_id}",
-                suggestion="give each worker an id of its own",
+                suggestion="give each worker its own id",
             ) from None
         except OSError as error:
             raise self._problem(error) from error

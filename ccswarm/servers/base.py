@@ -86,7 +86,7 @@ class ServerOptions:
         if self._roots.setdefault(path, first) != now:
             raise UsageInvalid(
                 f"another directory has taken the place of the workspace {path}",
-                suggestion="look who replaced it; if it was you, start the server again, which works in the new one",
+                suggestion="check who replaced it; if it was you, start the server again, which works in the new one",
             )
         return now
 

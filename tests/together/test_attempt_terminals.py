@@ -127,7 +127,7 @@ async def test_what_runs_left_whose_worker_was_killed_is_ended_by_cancel_clean_a
             await worker.wait()
         assert sessions(house) == ["work running"] * 3
         said = await verb(house, "cancel", runs[0])
-        assert "Nobody carried it out any more: 1 of its terminals is closed" in said
+        assert "No worker was executing it any more: 1 of its terminals is closed" in said
         assert sessions(house) == ["work running"] * 2, "the others are of runs that are not over"
         await app.engine.cancel(runs[1])
         assert "1 terminal is closed" in await verb(house, "clean")

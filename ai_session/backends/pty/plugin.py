@@ -289,7 +289,7 @@ class PtyBackend:
                 link.tell("free", id=spec.session_id)
                 raise exhausted("this process has no descriptor left for the terminal")
             return self._add(reply, fds)
-        raise unreachable("it was lost again and again")
+        raise unreachable("it was lost repeatedly")
 
     def _add(self, facts: Message, fds: list[int]) -> PtyTerminal:
         terminal = self._terminals[facts["id"]] = PtyTerminal(self, facts, fds)
@@ -403,7 +403,7 @@ class PtyBackend:
                         terminal.watch()
                 if not link.closed:
                     return link
-            raise unreachable("it was lost again and again")
+            raise unreachable("it was lost repeatedly")
 
 
 def _ask_shell(master: int) -> str:

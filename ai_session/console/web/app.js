@@ -150,7 +150,7 @@ if (!token) {
     },
     event(facts) {
       if (facts.event === 'changes') model.changed(facts.changes);
-      else if (facts.event === 'runs') { if (facts.what === 'changed') model.runsHaveChanged(); else model.runsProblem.value = { message: 'the program that tells of runs has ended', suggestion: '' }; }
+      else if (facts.event === 'runs') { if (facts.what === 'changed') model.runsHaveChanged(); else model.runsProblem.value = { message: 'the program that reports runs has ended', suggestion: '' }; }
       else if (facts.event === 'cursor_expired') this.ready();
       else if (facts.event === 'taken_over') {
         model.held.value = new Set([...model.held.value].filter(id => id !== facts.session_id));

@@ -224,7 +224,7 @@ class Authorization:
             pending.wrong += 1
             if pending.wrong >= WRONG_TRIES:
                 self._pending.pop(number, None)
-                raise NotForTheClient("That was not right too often. Begin again in the program.")
+                raise NotForTheClient("Too many wrong attempts. Begin again in the program.")
             return await self._sign_in_page(number, pending, "That was not right.")
         pending.person = stored.person
         self._authority.event("signed_in", {**facts, "subject": stored.person.name})
@@ -252,7 +252,7 @@ class Authorization:
         ticked = {str(value) for value in form.getlist("scope")}
         scopes = tuple(s for s in pending.scopes if s in ticked and s in person.scopes)
         if not scopes:
-            return self._consent_page(number, pending, person, "Tick at least one thing, or deny it all.")
+            return self._consent_page(number, pending, person, "Select at least one permission, or deny the request.")
         self._pending.pop(number)
         client, now = pending.client, self._authority.store.clock()
         grant_request = GrantRequest(client.client_id, client.name, person.name, scopes, self._authority.resource)

@@ -27,7 +27,7 @@ class Challenges:
 
     def unauthorized(self, *, token_shown: bool) -> str:
         """With status 401. A client that showed no token made no error."""
-        error = 'error="invalid_token", error_description="the token does not hold", ' if token_shown else ""
+        error = 'error="invalid_token", error_description="the token is not valid", ' if token_shown else ""
         return f'Bearer {error}resource_metadata="{self.metadata_url}", scope="{" ".join(USUAL)}"'
 
     def insufficient_scope(self, required: str, granted: Iterable[str] = ()) -> str:

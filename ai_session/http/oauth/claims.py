@@ -47,7 +47,7 @@ def accepted(token: str, claims: Mapping[str, Any], expected: Expected, now: flo
     for name in ("nbf", "iat"):
         since = _seconds(claims, name)
         if since is not None and since - LEEWAY_SECONDS > now:
-            raise Rejected("it does not hold yet")
+            raise Rejected("it is not valid yet")
     subject = claims.get("sub")
     if not isinstance(subject, str) or not subject or len(subject) > 255 or not subject.isprintable():
         raise Rejected("it names no subject")

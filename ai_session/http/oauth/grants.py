@@ -118,9 +118,9 @@ def redeem_code(
     if row is None or row["revoked_at"] is not None:
         raise Refused("invalid_grant", f"the code: {NO_SUCH}")
     if row["client_id"] != shown.client_id:
-        raise _ended(db, now, row, "the code", "its code was shown by another client")
+        raise _ended(db, now, row, "the code", "its code was used by another client")
     if row["code_used_at"] is not None:
-        raise _ended(db, now, row, "the code", "its code was shown twice")
+        raise _ended(db, now, row, "the code", "its code was used twice")
     db.execute("UPDATE codes SET used_at = ? WHERE hash = ?", (now, digest(shown.code)))
     problem = _problem_of(row, shown, now)
     if problem is not None:
@@ -148,7 +148,7 @@ def _problem_of(row: Row, shown: CodeRedemption, now: float) -> Refused | None:
     if shown.redirect_uri != row["redirect_uri"] and (shown.redirect_uri or row["redirect_uri_named"]):
         return Refused("invalid_grant", "redirect_uri is not the one the code was sent to")
     if not proves(shown.verifier, row["challenge"]):
-        return Refused("invalid_grant", "code_verifier does not fit the code_challenge")
+        return Refused("invalid_grant", "code_verifier does not match the code_challenge")
     return None
 
 
@@ -177,7 +177,7 @@ def refresh(
     if row is None or (row["client_id"], row["resource"], row["revoked_at"]) != (client_id, resource, None):
         raise Refused("invalid_grant", f"the refresh token: {NO_SUCH}")
     if row["token_used_at"] is not None:
-        raise _ended(db, now, row, "the refresh token", "its refresh token was shown twice")
+        raise _ended(db, now, row, "the refresh token", "its refresh token was used twice")
     if row["expires_at"] <= now:
         raise Refused("invalid_grant", f"the refresh token: {NO_SUCH}")
     granted = tuple(row["scopes"].split())
@@ -252,7 +252,7 @@ def revoke_token(db: Connection, now: float, token: str, client_id: str) -> str:
     ).fetchone()
     if row is None:
         return ""
-    end_grant(db, now, row["grant_id"], "the client gave it back")
+    end_grant(db, now, row["grant_id"], "the client revoked it")
     return str(row["grant_id"])
 
 

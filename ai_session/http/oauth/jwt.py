@@ -152,7 +152,7 @@ class JwtVerifier:
             payload = jwt.PyJWS().decode(token, key.public, algorithms=[header["alg"]])
             claims = json.loads(payload)
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
-            raise Rejected("its signature does not hold") from None
+            raise Rejected("its signature is not valid") from None
         if not isinstance(claims, dict):
             raise Rejected("it is not a JWT")
         return cast("dict[str, Any]", claims)

@@ -77,12 +77,12 @@ class Redirects:
         if parts.scheme == "https":
             return "" if parts.hostname else "names no host"
         if parts.scheme == "http":
-            return "" if parts.hostname in LOOPBACK_HOSTS else "is http, which only this machine may be reached by"
+            return "" if parts.hostname in LOOPBACK_HOSTS else "is http, which is accepted for this machine only"
         if _is_never(parts.scheme):
             return "has a scheme that is not accepted"
         if parts.scheme in self.schemes or OWNED.match(parts.scheme):
             return ""
-        return "has a scheme that is not accepted: use a domain's name turned around, or oauth.redirect_schemes"
+        return "has a scheme that is not accepted: use a reversed domain name, or oauth.redirect_schemes"
 
 
 def is_on_this_machine(uri: str) -> bool:

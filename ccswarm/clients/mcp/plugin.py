@@ -236,7 +236,7 @@ class McpToolClient:
                     if not cursor:
                         break
                     if cursor in seen:
-                        notes.append("its list of tools goes in circles: taken as far as it was new")
+                        notes.append("its list of tools repeats itself: only what was new is taken")
                         break
                     seen.add(cursor)
                 else:

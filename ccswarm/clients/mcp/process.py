@@ -262,7 +262,7 @@ def _directory(settings: ServerSettings) -> Generator[str | None]:
             raise ServerUnavailable(
                 f"server {settings.name} is not started: {settings.cwd} cannot be entered without following a link "
                 f"({error.strerror})",
-                suggestion="look who replaced it, and make it a directory again",
+                suggestion="check who replaced it, and make it a directory again",
             ) from error
         yield directory
 

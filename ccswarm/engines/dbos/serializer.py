@@ -85,7 +85,7 @@ def harden() -> None:
     def refuse(_: object, serialized_data: str) -> Any:
         raise EngineUnavailable(
             f"the store holds pickled data ({len(serialized_data)} characters)",
-            suggestion="somebody else wrote to it: look who may",
+            suggestion="somebody else wrote to it: check who may",
         )
 
     DefaultSerializer.deserialize = refuse  # pyright: ignore[reportAttributeAccessIssue]

@@ -88,7 +88,7 @@ def test_a_log_that_cannot_be_remembered_is_judged_all_the_same(cli: CommandLine
     memory.symlink_to("nowhere")
     told = cli.run("audit", "verify")
     assert "verdict\tsound" in told.stdout
-    assert told.stderr.startswith("not remembered for the next time: ")
+    assert told.stderr.startswith("not saved for the next check: ")
 
 
 def test_an_anchor_from_outside(cli: CommandLine) -> None:

@@ -93,7 +93,7 @@ def test_without_a_program_that_speaks_this_protocol_the_console_says_so(house: 
         "no program is set": [],
         "no-such-program is not installed here": ["no-such-program"],
         "/no/such cannot be started": ["/no/such"],
-        "that tells of runs ended": ["true"],
+        "that reports runs ended": ["true"],
     }
     for words, program in wrong.items():
         told_by(house, program)

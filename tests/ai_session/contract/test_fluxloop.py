@@ -305,12 +305,12 @@ def test_one_question_on_the_command_line(house: Path, pipe: Flux) -> None:
 
 
 WRONG = {
-    "--once": "--once goes with --query",
-    "--query x": "--once goes with --query",
-    "--once --query x --http": "--once goes with neither",
-    "--once --query x --dialect mcp": "--once goes with neither",
+    "--once": "--once and --query must be",
+    "--query x": "--once and --query must be",
+    "--once --query x --http": "--once cannot be combined",
+    "--once --query x --dialect mcp": "--once cannot be combined",
     "--dialect fluxlop": "'auto', 'mcp', 'fluxloop'",
-    "--http --dialect fluxloop": "--http goes with neither",
+    "--http --dialect fluxloop": "--http cannot be combined",
 }
 
 

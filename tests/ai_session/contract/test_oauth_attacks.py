@@ -69,7 +69,7 @@ async def test_a_code_shown_twice_ends_what_came_of_it(front: Front) -> None:
         "client_id": client["client_id"],
     }
     await refused(front, refresh, "invalid_grant")
-    assert "shown twice" in front.noted("refused")[0]["note"]
+    assert "used twice" in front.noted("refused")[0]["note"]
 
 
 async def test_a_code_shown_twice_at_once_gives_tokens_once(front: Front) -> None:
@@ -417,7 +417,7 @@ async def test_a_visit_ends_after_some_wrong_tries(front: Front) -> None:
             page = await browser.send(page, "sign-in", name="alice", password="no")
             assert page.status_code == 403
         over = await browser.send(page, "sign-in", name="alice", password="no")
-        assert (over.status_code, "too often" in over.text) == (400, True)
+        assert (over.status_code, "Too many wrong" in over.text) == (400, True)
         assert (await browser.send(first, "sign-in", name="alice", password=PASSWORD)).status_code == 400
 
 

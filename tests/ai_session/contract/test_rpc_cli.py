@@ -93,7 +93,7 @@ def test_a_person_is_told_what_to_do(house: House) -> None:
         told = [process.stdout.readline().decode() for _ in range(6)]
         base = told[0].removeprefix("Serving AgentVault's tools at ").removesuffix("/rpc\n")
         assert told[1:5] == [
-            "Programs of yours need no token, all others one: ai-session token shows it.\n",
+            "Your own programs need no token, all others do: ai-session token shows it.\n",
             "Ctrl-C ends it; sessions keep running.\n",
             f"Files and code: {house.workspace}\n",
             "\n",

@@ -175,7 +175,7 @@ def test_off_is_not_there(home: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "word"),
     [
-        ({"endpoint": "http://x", "protocol": "grpc"}, "the protocol 'grpc' is not known here, only http/protobuf"),
+        ({"endpoint": "http://x", "protocol": "grpc"}, "the protocol 'grpc' is not supported, only http/protobuf"),
         ({}, ""),
         ({"endpoint": "http://x", "traces_endpoint": "none", "metrics_endpoint": "none"}, ""),
     ],

@@ -308,7 +308,7 @@ def test_a_daemon_that_cannot_write_its_audit_log_runs_nothing_and_can_be_ended(
     assert here.verb("ls")[0] == 0
     code, printed = here.verb("daemon", "stop", "--keep-sessions")
     assert (code, daemon_pids(here.home)) == (0, [])
-    assert "may be missing in the audit log" in printed
+    assert "may be missing from the audit log" in printed
 
 
 def test_no_role_and_no_server_is_left_out() -> None:

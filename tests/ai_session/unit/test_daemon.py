@@ -192,7 +192,7 @@ def test_signal_ends_it_at_once_though_a_call_waits(number: int) -> None:
 
 def test_a_client_that_knows_no_common_way_to_talk_is_told() -> None:
     hello = {**HELLO, "version": "7.0", "protocol": [7, 9]}
-    with pytest.raises(Incompatible, match=r"7\.0, talks in another way"):
+    with pytest.raises(Incompatible, match=r"7\.0, speaks another protocol"):
         parse_hello(json.dumps(hello).encode())
     assert parse_hello(json.dumps({**hello, "protocol": [1, 9]}).encode())["role"] == "control"
 

@@ -274,7 +274,7 @@ def test_any_two_versions_that_know_a_common_way_to_talk_work_together(protocol:
         assert client.line() == b""
         assert client.process.wait(BOUND_SECONDS) == 1
         assert client.process.stderr
-        assert b"talks in another way than" in client.process.stderr.read()
+        assert b"speaks another protocol than" in client.process.stderr.read()
     with double("--version=9.9", f"--protocol={protocol}"):
         with pytest.raises(relay.Unreachable) as caught:
             relay.connect("control", start=False)

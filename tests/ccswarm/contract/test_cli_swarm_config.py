@@ -119,7 +119,7 @@ def test_without_a_file_all_is_as_by_default(desk: Desk) -> None:
     }  # fmt: skip
     assert desk.json("config", "path", code=1) == {"path": None, "exists": False}
     assert desk.run("config", "path", code=1).out == ""
-    assert desk.run("config", "show").out == "# no file; all is as by default\n"
+    assert desk.run("config", "show").out == "# no file; the defaults apply\n"
 
 
 def test_path_is_the_file_that_holds(desk: Desk) -> None:

@@ -55,7 +55,7 @@ def test_all_is_well(desk: Desk) -> None:
 
 def test_a_table_for_people(desk: Desk) -> None:
     said = desk.run("doctor", terminal=True).out
-    assert "All that is needed works." in said
+    assert "Everything required works." in said
     desk.rewrite(server("small", "no_server", "crash") + agent("ada"))
     assert "Not working: server small." in desk.run("doctor", terminal=True, code=1).out
 

@@ -311,7 +311,7 @@ def test_what_a_trusted_server_says_of_its_tools_is_told(desk: Desk) -> None:
     assert [one["trusted"] for one in desk.json("tools")["servers"]] == [True, True]
     desk.rewrite(server("small", "plain", "legacy") + agent("ada", "small.*"))
     said = desk.run("tools", "--server", "small")
-    assert "small is not believed what its tools do" in said.err
+    assert "small is not trusted about what its tools do" in said.err
     assert {row[1].partition(",")[0] for row in said.rows} == {"may destroy"}
     assert [one["trusted"] for one in desk.json("tools", "-s", "small")["servers"]] == [False]
 

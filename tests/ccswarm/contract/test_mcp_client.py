@@ -227,7 +227,7 @@ async def test_all_pages_in_order() -> None:
 async def test_lists_without_end_are_taken_as_far_as_they_make_sense() -> None:
     async with client_of("strange_lists", "circle") as client:
         assert [tool.name for tool in await client.list_tools()] == ["tool_0", "tool_1"]
-        assert "goes in circles" in client.notes[0]
+        assert "repeats itself" in client.notes[0]
     async with client_of("strange_lists", "endless") as client:
         assert len(await client.list_tools()) == 200
         assert client.notes == ("its list of tools has more than 200 pages: the rest is left out",)

@@ -40,7 +40,7 @@ def plan_in(sent: Sent) -> str:
         elif "plan" in (data := _object(part.data)):
             plan = data["plan"]
             if unknown := next((key for key in data if key != "plan"), None):
-                raise _wrong(f"message.parts[{index}].data.{unknown}", "is not known beside plan")
+                raise _wrong(f"message.parts[{index}].data.{unknown}", "is not known, only plan is")
             if not isinstance(plan, (dict, str)):
                 raise _wrong(f"message.parts[{index}].data.plan", "must be an object, or a text in TOML")
             found.append(plan if isinstance(plan, str) else json.dumps(plan, ensure_ascii=False))
