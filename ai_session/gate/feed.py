@@ -229,5 +229,5 @@ class Reader:
 def _too_old() -> CursorExpired:
     return CursorExpired(
         "what changed since this cursor is not known any more",
-        suggestion="ask for changes without a cursor, then read anew what is shown",
+        suggestion="ask for changes without a cursor, then read again what is shown",
     )
