@@ -1,7 +1,7 @@
 """Every error ai_session raises on purpose.
 
     AiSessionError
-    ├── CallerError                 the caller can mend it: the message says what, `suggestion` says how
+    ├── CallerError                 the caller can fix it: the message says what, `suggestion` says how
     │   ├── InvalidArguments        invalid_arguments
     │   ├── UnknownTool             unknown_tool
     │   ├── SessionNotFound         session_not_found

@@ -1,7 +1,7 @@
 """Every error ccswarm raises on purpose.
 
     SwarmError
-    ├── CallerError              the caller can mend it: the message says what, `suggestion` says how
+    ├── CallerError              the caller can fix it: the message says what, `suggestion` says how
     │   ├── UsageInvalid         usage_invalid
     │   ├── PlanInvalid          plan_invalid
     │   ├── InvalidArguments     invalid_arguments

@@ -33,7 +33,7 @@ def for_typer(verb: Callable[..., None]) -> Callable[..., None]:
         for name, value in given.items():
             if isinstance(value, float) and not math.isfinite(value):
                 hint = f"'--{name.replace('_', '-')}'"
-                raise typer.BadParameter(f"{value} is not a whole number.", param_hint=hint)
+                raise typer.BadParameter(f"{value} is not a finite number.", param_hint=hint)
         verb(**given)
 
     translated = [each.replace(annotation=_translated(each.annotation)) for each in signature.parameters.values()]

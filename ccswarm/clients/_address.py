@@ -86,8 +86,9 @@ def secret_of(settings: ServerSettings, what: str, env: Mapping[str, str]) -> st
 
 
 def headers_of(settings: ServerSettings, env: Mapping[str, str], scrubber: SecretScrubber) -> dict[str, str]:
-    """The headers that are configured, with what they name; from now on ``veil`` knows what is secret of them. Raises
-    ServerUnavailable."""
+    """The headers that are configured, with what they name; ``scrubber`` learns what is secret in them.
+
+    Raises ServerUnavailable."""
     headers: dict[str, str] = {}
     for name, value in settings.headers.items():
         try:

@@ -81,7 +81,7 @@ TOOLS = (
 
 
 class Mailboxes:
-    """A ToolClient for the agents of ``crew``, who have ``servers`` beside it. Work that may be handed on is only
+    """A ToolClient for the agents of ``team``, who also have ``servers``. Work that may be handed on is only
     agreed to here: the caller's agent hands it on."""
 
     name = NAME

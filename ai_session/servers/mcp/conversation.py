@@ -122,7 +122,7 @@ class Conversation:
         """Set once a first call was answered, or changes are to be told that only the lanes can tell."""
 
     def receive(self, message: Message, answer: Message | None = None) -> None:
-        """Begin one request, heed a notification, or take an answer to what was asked. ``answer``: what the client was
+        """Begin one request, handle a notification, or take an answer to a question. ``answer``: what the client was
         told already; only what the request changes is wanted."""
         if "method" not in message:
             if self._lanes:

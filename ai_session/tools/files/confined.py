@@ -45,7 +45,7 @@ REASONS = {
     errno.EPERM: "permission denied",
     errno.EROFS: "the file system is read-only",
 }
-"""What is the caller's to mend; any other number is told as the system's."""
+"""What the caller can fix; any other number is told as the system's."""
 
 _workspaces = Workspaces()
 

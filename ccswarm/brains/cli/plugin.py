@@ -47,7 +47,7 @@ RUN_SECONDS = 45.0
 FORGOTTEN_SECONDS = 30 * 86400.0
 MARK_CHARS = 16
 SIGNALLED = (129, 137, 143)
-"""What programs that heed a signal exit with, as shells do."""
+"""The exit codes of programs that handle a signal, as shells do."""
 
 
 class Program:

@@ -55,8 +55,8 @@ class Answered(Exception):
 
 
 class Dispatcher(JSONRPCDispatcher):
-    """The SDK's, lenient with what tools are and answer. ``left_out`` grows by what lists lose; ``veil`` hides what a
-    server repeats of our secrets."""
+    """The SDK's, lenient with what tools are and answer. ``left_out`` grows by what lists lose; ``scrubber`` hides
+    secrets of ours that a server repeats."""
 
     left_out: list[str]
     scrubber: SecretScrubber

@@ -124,7 +124,7 @@ def plain_client(settings: ServerSettings) -> httpx2.AsyncClient:
 async def reached(
     settings: ServerSettings, env: Mapping[str, str], state_directory: Path | None, scrubber: SecretScrubber
 ) -> AsyncGenerator[tuple[Any, Any]]:
-    """The two directions. Logins are those of ``state_directory``; ``veil`` learns what is sent in confidence. Raises
+    """The two directions. Logins are those of ``state_directory``; ``scrubber`` learns which of it is secret. Raises
     ServerUnavailable for a header whose variable is not set."""
     headers = headers_of(settings, env, scrubber)
     headers.setdefault("Accept-Encoding", "identity")  # what is unpacked has no bound

@@ -66,7 +66,7 @@ class Conversation:
         self._client = Client(self._workbench, self._watchers, self._subscribed, self._listed)
 
     def receive(self, message: Message, *, answered: bool = False) -> None:
-        """Begin one request, or heed a notification. ``answered``: only what it changes is wanted, not its answer."""
+        """Begin one request, or handle a notification. ``answered``: only what it changes is wanted, not its answer."""
         if "id" in message:
             task = asyncio.create_task(self._serve(message, answered))
             self._requests[task] = message

@@ -61,5 +61,6 @@ def test_clones_and_refs_of_work_that_failed_are_removed(home: Path) -> None:
     assert desk.json("clean", "--days", "0") == {"removed": [], "left": []}
     for number in ("inf", "nan"):
         assert (
-            f"invalid value for '--days': {number} is not a number" in desk.run("clean", "--days", number, code=2).err
+            f"invalid value for '--days': {number} is not a finite number"
+            in desk.run("clean", "--days", number, code=2).err
         )
