@@ -292,7 +292,7 @@ def test_questions_of_runs_and_of_ai_session_stand_in_one_list_once(browser: Bro
 def test_every_page_fits_a_telephone_and_is_for_everybody(browser: Browser, house: Path) -> None:
     """By axe-core, which comes from npm with the packages of clients."""
     shop = Shop(house, PLAN)
-    with console(house) as here, shop.running():
+    with console(house, directory=shop.project) as here, shop.running():
         page = signed_in(browser, here, 390, 844)
         page.wait("document.title === '(1) ai-session'")
         run = page.evaluate("import('/model.js').then(model => model.runs.value.runs[0].run)")
@@ -304,6 +304,7 @@ def test_every_page_fits_a_telephone_and_is_for_everybody(browser: Browser, hous
             "#/terminals": ".term",
             session: ".blocks",
             f"{session}?from=none": ".slide",
+            f"{session}?clock=1": ".pair",
             "#/needs": ".card.quiet .diff",
             "#/runs": ".runs a",
             f"#/run/{run}": ".card.quiet .diff",
@@ -311,11 +312,17 @@ def test_every_page_fits_a_telephone_and_is_for_everybody(browser: Browser, hous
             f"#/run/{run}?task=api&view=diff": ".task .diff",
             f"#/compare/{run}?with={run}": ".empty .btn",
             "#/audit": "tr.record",
+            f"#/audit?event=&about={run}": "tr.record",
+            "#/start": "form.card .btn.main:not(:disabled)",
+            "#/policy?command=ls": ".verdicts li",
         }
         wrong: dict[str, list[str]] = {}
         for place, mark in ready.items():
             page.evaluate(f"location.hash = '{place}'")
             page.wait(f"document.querySelector('{mark}')")
+            if place == "#/start":
+                choose(page, mark)
+                page.wait("document.querySelector('.checked li')")
             wide = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
             wrong[place] = accessibility.found(page, "dark") + ([f"too wide: {wide}"] if wide[0] > wide[1] else [])
             page.size(1280, 900)
