@@ -206,12 +206,14 @@ def _carry_out(run_id: str, config: Path | None) -> None:
 
     named = ["--config", str(config.absolute())] if config else []
     log = os.open(files.state_directory() / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "ccswarm", "resume", run_id, "--json", *named],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=log,
-        start_new_session=True,
-    )
-    os.close(log)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "ccswarm", "resume", run_id, "--json", *named],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
     threading.Thread(target=process.wait, daemon=True).start()
