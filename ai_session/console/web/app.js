@@ -36,10 +36,10 @@ async function signIn() {
     history.replaceState(null, '', location.pathname);
     const answer = await fetch('/login', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ code }) });
     if (!answer.ok) return { problem: `This link does not sign you in: ${(await answer.json()).error}.` };
-    const { token, key, scopes, home } = await answer.json();
-    Object.assign(sessionStorage, { token, key, home, scopes: JSON.stringify(scopes) });
+    const { token, proof_key, scopes, home } = await answer.json();
+    Object.assign(sessionStorage, { token, proof_key, home, scopes: JSON.stringify(scopes) });
   }
-  return { token: sessionStorage.key && sessionStorage.token, key: sessionStorage.key, scopes: JSON.parse(sessionStorage.scopes ?? '[]') };
+  return { token: sessionStorage.proof_key && sessionStorage.token, key: sessionStorage.proof_key, scopes: JSON.parse(sessionStorage.scopes ?? '[]') };
 }
 
 const request = (path, body) => fetch(path, {

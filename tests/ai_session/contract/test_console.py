@@ -215,7 +215,7 @@ def test_a_console_proves_that_it_is_the_one_that_signed_a_tab_in(here: Console)
     signed_in = json.loads(body)
     with Tab(here) as tab:
         tab.say("who goes there?")
-        proof = hmac.new(signed_in["key"].encode(), b"goes there?", "sha256").hexdigest()
+        proof = hmac.new(signed_in["proof_key"].encode(), b"goes there?", "sha256").hexdigest()
         assert tab.text() == proof
         tab.say(signed_in["token"])
         assert "ai_session" in (tab.hear() or {})
