@@ -18,7 +18,7 @@ from benchmarks.size import TINY
 ALL = (
     *("latency", "startup", "throughput", "scale", "clean_text"),
     *("task_scripts", "flood", "boxes", "opening", "gate", "audit", "redaction", "network", "telemetry"),
-    *("http_load", "api", "streams"),
+    *("http_load", "api", "streams", "console"),
     *("swarm_toolbox", "swarm_http", "swarm_engine", "swarm_scale", "swarm_brains", "swarm_tokens"),
 )
 

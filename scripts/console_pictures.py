@@ -1,4 +1,5 @@
-"""Writes docs/assets/console-*.png: the console's pages as a real browser shows them, before a real daemon.
+"""Writes docs/assets/console-*.png, the console's pages as a real browser shows them, and docs/assets/top-*.svg, the
+verb top as a terminal does, before a real daemon.
 
 Everything in them happened: a client runs commands, and is asked about two of them; a swarm works at a release, and
 asks whether its work is merged.
@@ -8,6 +9,7 @@ asks whether its work is merged.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -16,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from scripts import top_pictures
 from tests import forked
 from tests.ai_session.contract import asking
 from tests.ai_session.contract.console_world import Console, console
@@ -165,6 +168,9 @@ def main(chosen: Path | None) -> None:
                     page.wait("document.title === '(3) ai-session'")
                     pictures(page, folder, f"{size}-{'dark' if dark else 'light'}")
                     page.close()
+            top_pictures.pictures(Path(os.environ["HOME"]), folder)
+        for kept in () if chosen else top_pictures.NAMES:
+            shutil.copy(folder / f"{kept}.svg", ASSETS / f"{kept}.svg")
         for kept in () if chosen else NAMES:
             assert (folder / f"{kept}.png").stat().st_size < MOST_BYTES, kept
             shutil.copy(folder / f"{kept}.png", ASSETS / f"console-{kept}.png")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
-from scripts import console_pictures
+from scripts import console_pictures, top_pictures
 from scripts.picture import PICTURE, Frame, drawn
 from tests.bounds import BOUND_SECONDS
 
@@ -39,6 +39,11 @@ def test_pictures_of_the_console_are_those_that_are_shown_and_small() -> None:
     page = (ROOT / "docs/reference/console.md").read_text()
     pictures = sorted((ROOT / "docs/assets").glob("console-*.png"))
     assert [path.name for path in pictures] == sorted(f"console-{name}.png" for name in console_pictures.NAMES)
+    assert {path.stem for path in (ROOT / "docs/assets").glob("top-*")} == set(top_pictures.NAMES)
+    for name in top_pictures.NAMES:
+        text = (ROOT / f"docs/assets/{name}.svg").read_text()
+        assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+        assert "/tmp" not in text
     for path in pictures:
         assert f"](../assets/{path.name})" in page
         assert path.read_bytes().startswith(b"\x89PNG")

@@ -28,6 +28,9 @@ MAX_ROWS = 500
 SECONDS_SHOWN = 1.0
 """How often times on the screen go on."""
 
+NAME_SHARE = 3
+"""The part of the width that the longest name takes at most: how it stands has to be seen, too."""
+
 ANSI = "ansi-dark"
 """The theme with the colours of the terminal, which earlier versions of the library lack; it needs colours."""
 
@@ -239,10 +242,12 @@ class Top(App[None]):
         if self._chosen not in rows:
             self._choose(next(iter(rows), ""))
         table = self._table
+        most = max(self.size.width // NAME_SHARE, 1)
         with self.batch_update():
             table.clear()
-            for key, cells in rows.items():
-                table.add_row(*cells, key=key)
+            for key, (sign, name, *rest) in rows.items():
+                name.truncate(most, overflow="ellipsis")
+                table.add_row(sign, name, *rest, key=key)
             if self._chosen in rows:
                 table.move_cursor(row=table.get_row_index(self._chosen))
         open_ones = len(waiting) + len(in_runs)

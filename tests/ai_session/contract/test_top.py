@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 from pathlib import Path
 
+import pexpect
+
 from tests.ai_session.contract.asking import client, error_of, greet
 from tests.ai_session.contract.command_line import CommandLine
-from tests.ai_session.contract.top_world import top
+from tests.ai_session.contract.top_world import Shown, top
+from tests.bounds import BOUND_SECONDS
+from tests.ssh_host import ssh_host, verb
 
 
 def test_sessions_are_listed_shown_live_and_attached_to(home: Path) -> None:
@@ -92,3 +98,37 @@ def test_the_next_daemon_is_followed_and_a_stop_ends_it(home: Path) -> None:
             line.run("daemon", "stop")
             assert shown.person.wait() == 4
             shown.person.expect_exact("the daemon was stopped")
+
+
+COLOUR = re.compile(rb"\x1b\[(?:[\d;:]*;)?(?:3[0-79]|4[0-79]|9[0-7]|10[0-7]|[34]8;5;(\d+))[;m]")
+GREYS = {b"%d" % number for number in (0, 15, 16, 59, 102, 145, 188, 231, *range(232, 256))}
+
+
+def test_a_small_window_without_colours_shows_how_each_stands(home: Path) -> None:
+    with CommandLine(home) as line:
+        for name in ("api", "n" * 60):
+            line.run("new", name, "--backend", "pty")
+        line.run("exec", "api", "--", r"printf '\033[31mred\033[0m\n'; (exit 3)", code=3)
+        with top(home, size=(10, 40), NO_COLOR="1", TERM="xterm-256color", COLORTERM="") as shown:
+            shown.shows("api", "exit 3", "nnnn…", "ready", "red")
+            assert set(COLOUR.findall(shown.raw)) <= GREYS
+            shown.person.send(b"q")
+            assert shown.person.wait() == 0
+
+
+def test_it_works_over_ssh_inside_tmux(home: Path, tmp_path: Path) -> None:
+    with CommandLine(home) as line, ssh_host(tmp_path, home) as host:
+        line.run("new", "build", "--backend", "pty")
+        inside = ["env", f"TMUX_TMPDIR={tmp_path}", "tmux", "-u", "-f", "/dev/null", "new", verb("top")]
+        words = ["-tt", *host.words[1:], shlex.join(inside)]
+        env = {**os.environ, "TERM": "xterm-256color"}
+        person = pexpect.spawn(host.words[0], words, timeout=BOUND_SECONDS, dimensions=(24, 80), env=env)
+        try:
+            shown = Shown(person, (24, 80))
+            shown.shows("build", "ready", "1 session, nothing waits")
+            line.run("exec", "build", "--", "echo again-$((40+2)); (exit 3)", code=3)
+            shown.shows("again-42", "exit 3")
+            person.send(b"q")
+            person.expect(pexpect.EOF)
+        finally:
+            person.close(force=True)

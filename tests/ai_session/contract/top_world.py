@@ -1,4 +1,4 @@
-"""The verb top as a person sees it on a terminal of 24 lines and 80 columns."""
+"""The verb top as a person sees it on a terminal, of 24 lines and 80 columns where nothing else is said."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SLICE_SECONDS = 0.1
 class Shown:
     """What is on the terminal of a verb that runs."""
 
-    def __init__(self, person: Person) -> None:
+    def __init__(self, person: Person | pexpect.spawn[bytes], size: tuple[int, int]) -> None:
         self.person, self.raw = person, b""
-        self._screen = Screen(24, 80)
+        self.screen = Screen(*size)
 
     @property
     def lines(self) -> tuple[str, ...]:
-        return self._screen.snapshot().lines
+        return self.screen.snapshot().lines
 
     def until(self, holds: Callable[[tuple[str, ...]], bool]) -> None:
         """Returns when the screen is so."""
@@ -41,8 +41,8 @@ class Shown:
             except pexpect.EOF:
                 raise AssertionError("\n".join(self.lines)) from None
             self.raw += data
-            self._screen.feed(data)
-            if reply := self._screen.replies():
+            self.screen.feed(data)
+            if reply := self.screen.replies():
                 self.person.send(reply)
 
     def shows(self, *texts: str) -> None:
@@ -55,10 +55,13 @@ class Shown:
 
 
 @contextmanager
-def top(home: Path, *words: str, package: str = "ai_session") -> Iterator[Shown]:
-    env = {**living_in(home), "PYTHONPATH": str(forked.ROOT)}
-    person = Person(package, ["top", *words], cwd=home, env=env, size=(24, 80))
+def top(
+    home: Path, *words: str, package: str = "ai_session", size: tuple[int, int] = (24, 80), **more: str
+) -> Iterator[Shown]:
+    """The verb in a window of that many lines and columns, with ``more`` in its environment."""
+    env = {**living_in(home), "PYTHONPATH": str(forked.ROOT), **more}
+    person = Person(package, ["top", *words], cwd=home, env=env, size=size)
     try:
-        yield Shown(person)
+        yield Shown(person, size)
     finally:
         person.close()
