@@ -102,13 +102,6 @@ function __ais_pr
     return $__ais_l
 end
 
-# Asked whether this is the prompt: a command that reads has the line editor, too.
-function __ais_a
-    if test (status current-command) = fish
-        builtin printf '\e]7777;@N@;%s\a' 'Q;p' B >/dev/tty
-    end
-end
-
 function __ais_pe --on-event fish_preexec
     __ais_m P
 end
@@ -126,6 +119,12 @@ function __ais_po --on-event fish_postexec
     end
 end
 
+# What keys do is no function, which a command could take away before its end is known. The first clears the line, for the
+# command mode of vi would eat the trigger; the second says whether this is the prompt: a command that reads has the
+# line editor, too.
+set -g __ais_clear "commandline ''; string match -q '*vi*' -- \"\$fish_key_bindings\"; and set fish_bind_mode insert"
+set -g __ais_ask "test (status current-command) = fish; and builtin printf '\e]7777;@N@;%s\a' 'Q;p' B >/dev/tty"
+
 # The terminal is in the line editor's mode here already.
 function __ais_p --on-event fish_prompt
     if test -z "$__ais_k"
@@ -134,18 +133,10 @@ function __ais_p --on-event fish_prompt
     set -g __ais_k ''
     # What the trigger starts with. Set each time, because choosing key bindings drops all others.
     for mode in default insert visual replace
-        bind -M $mode \x1e __ais_c
-        bind -M $mode \e\[7777z __ais_a
+        bind -M $mode \x1e $__ais_clear
+        bind -M $mode \e\[7777z $__ais_ask
     end
     __ais_m B
-end
-
-# Clears the line; the command mode of vi would eat the trigger.
-function __ais_c
-    commandline ''
-    if string match -q '*vi*' -- "$fish_key_bindings"
-        set fish_bind_mode insert
-    end
 end
 
 # What a next shell takes over. Functions that come from files are left to the files, but for those taken over before.

@@ -80,13 +80,13 @@ class Zsh:
     def write_command(self, directory: Path, command: CommandText) -> bytes:
         code = command.last_exit_code & 255
         text = command.text + ("\n\n" if command.text.endswith("\\") else "\n")
-        text = quote(text + (KEEP if command.sound else ""))
+        text = on_one_line(text + (KEEP if command.sound else ""))
         if command.stdin_path:
             text += f" <{quote(command.stdin_path)}"
         if command.stderr_path:
             text += f" 2>|{quote(command.stderr_path)}"
         title = title_of(command)
-        arguments = f"{command.seq} {0 if 'e' in command.flags else code} {quote(title)}"
+        arguments = f"{command.seq} {0 if 'e' in command.flags else code} {on_one_line(title)}"
         begin = f"\\__ais_b {arguments}||\\builtin \\return 1"
         if "v" in command.flags:
             # A function cannot switch that off for its caller.
@@ -121,6 +121,11 @@ class Zsh:
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
         ours = rb"(?:[^\n]*(?:__ais_|builtin |local |emulate |\[\[ |\(\( |" + nonce.encode() + rb")[^\n]*\n)*"
         return re.sub(rb'[^\n]*(?:__ais_[eq] "?(?:\d+|\$)|__ais_j=)[^\n]*\n' + ours + rb"\Z", b"", output)
+
+
+def on_one_line(text: str) -> str:
+    """``text`` as one word, also under ``csh_junkie_quotes``, with which no quotation goes over the end of a line."""
+    return quote(text).replace("\n", "'$'\\n''")
 
 
 def read_safely(name: str) -> str:

@@ -65,6 +65,7 @@ OF_SHELL: dict[str, tuple[Lost, ...]] = {
         Lost("exec bash", None, "bash"),
         Lost("kill -STOP $fish_pid; sh -c 'exit 5'", 5),
         Lost("functions -e __ais_e", None),
+        Lost("functions -e (functions -a)", None),
         Lost("ulimit -Sn 5"),
     ),
     "mksh": (

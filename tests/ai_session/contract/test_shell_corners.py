@@ -51,3 +51,16 @@ def test_a_shell_that_may_write_no_file_lives_on(plugin: str, wanted: str, home:
         assert session.run("exit 4").output.endswith(b"bye\n")
     finally:
         session.close()
+
+
+def test_zsh_goes_on_in_whatever_it_emulates(home: Path) -> None:
+    session = start("zsh", home)
+    try:
+        for kind in ("csh", "ksh", "sh", "zsh"):
+            assert session.run(f"emulate {kind}").exit_code == 0
+            outcome = session.run("echo 'a'\n\n(exit 7)")
+            assert (outcome.output, outcome.exit_code) == (b"a\n", 7), kind
+        session.run("setopt rc_quotes")
+        assert session.run("echo 'it''s\nso'").output == b"it's\nso\n"
+    finally:
+        session.close()
