@@ -49,6 +49,8 @@ class CallSteps:
     directory: str = field(init=False, default="")
     action: Action = field(init=False)
     decision: Decision = field(init=False)
+    policy_sha256: str = field(init=False)
+    """Of the policy that decided."""
     result: ToolResult = field(init=False)
 
     async def look_up_tool(self) -> None:
@@ -104,6 +106,7 @@ class CallSteps:
         if by_rule and not self.action.boxed and (written := await self._unsure()):
             self.action = replace(self.action, written=written)
             self.decision = self.parts.policy.decide(self.action)
+        self.policy_sha256 = self.parts.policy.digest
 
     async def ask_hooks(self) -> None:
         """A hook can only be stricter than the rules. Raises HookFailed."""
@@ -113,6 +116,7 @@ class CallSteps:
                 judged = await self.parts.hooks.judge(principal, self.decision, self._hook_facts)
             # Another mode may hold by now.
             self.decision = stricter(judged, self.parts.policy.decide(self.action))
+            self.policy_sha256 = self.parts.policy.digest
 
     async def refuse_denied(self) -> None:
         """Raises Denied."""
@@ -150,9 +154,10 @@ class CallSteps:
         Raises Denied where what was judged, or shown to a person, is no longer what would be done.
         """
         name, session = self.tool.name, self.subject.session
-        now = self.parts.policy.decide(self.action)
-        if stricter(self.decision, now).verdict != self.decision.verdict:
-            raise overtaken(name, "the policy")
+        if self.parts.policy.digest != self.policy_sha256:
+            now = self.parts.policy.decide(self.action)
+            if stricter(self.decision, now).verdict != self.decision.verdict:
+                raise overtaken(name, "the policy")
         if session is None:
             found = self.tool.subject(self.context, self.arguments)
             if found.session is None and found != self.subject:

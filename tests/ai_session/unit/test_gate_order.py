@@ -19,14 +19,11 @@ from ai_session.errors import ConsentNeeded, Denied, SessionNotFound, StorageFul
 from ai_session.gate.consent.consent import Deferred
 from ai_session.gate.gate import ORDER, Gate
 from ai_session.models import Answer, Principal
-from tests.ai_session.unit.gate_world import ASK, CLIENT, DENY, PERSON, SECRET, Record, World
+from tests.ai_session.unit.gate_world import ASK, CLIENT, DENY, PERSON, SECRET, MemoryConsent, Record, World
 
 pytestmark = pytest.mark.anyio
 LOOKED_UP = ["begin", "room", "rate", "validate", "subject", "policy"]
 ASKED = [*LOOKED_UP, "mask", "consent"]
-AGAIN = ["policy", "subject"]
-"""What was judged is looked at once more before the tool runs."""
-
 ROOT = Path(__file__).parents[3]
 END = ["mask", "end"]
 
@@ -34,14 +31,14 @@ END = ["mask", "end"]
 async def test_the_order(home: Path) -> None:
     world = World(home, ASK, mode="workspace")
     await world.call(call_key="k")
-    assert world.journal == [*ASKED, *AGAIN, "key", "run", *END]
+    assert world.journal == [*ASKED, "subject", "key", "run", *END]
     assert world.record.outcome == "ok"
 
 
 async def test_the_order_where_nobody_is_asked_and_no_key_is_given(home: Path) -> None:
     world = World(home)
     result = await world.call()
-    assert world.journal == [*LOOKED_UP, *AGAIN[1:], "run", *END]
+    assert world.journal == [*LOOKED_UP, "subject", "run", *END]
     assert world.record == Record(
         "call_1", CLIENT, "execute", {"text": "x"}, "ok", "default:trusted",
         facts={"profile": "trusted", "level": "none", "exit_code": 0, "decision": world.record.facts["decision"]},
@@ -118,6 +115,28 @@ async def test_a_denial_is_recorded_with_its_rule_and_runs_nothing(home: Path) -
     assert "never" in result.text
 
 
+async def test_a_policy_that_became_stricter_while_a_person_was_asked_holds(home: Path) -> None:
+    world = World(home, ASK, mode="workspace")
+    parts = world.gate.parts
+
+    class Tightening(MemoryConsent):
+        mode = ""
+
+        async def obtain(self, *given: Any) -> Answer | Deferred:
+            answer = await super().obtain(*given)
+            parts.policy.set_mode(self.mode, by_person=True)
+            return answer
+
+    consent: Any = Tightening(world.journal)
+    world.gate = Gate(replace(parts, consent=consent))
+    for mode, outcome in (("ask-all", "ok"), ("read-only", "denied")):
+        consent.mode = mode
+        result = await world.call()
+        assert (world.record.outcome, result.is_error) == (outcome, outcome == "denied")
+    assert world.ran == ["x"]
+    assert "the policy was changed while execute was asked about" in result.text
+
+
 async def test_an_unknown_tool_is_recorded_and_looked_up_before_anything_is_counted(home: Path) -> None:
     world = World(home)
     full(world)
@@ -136,7 +155,7 @@ async def test_what_the_system_refuses_is_recorded(home: Path) -> None:
 
     world.act = act
     result = await world.call()
-    assert world.journal == [*LOOKED_UP, *AGAIN[1:], "run", *END]
+    assert world.journal == [*LOOKED_UP, "subject", "run", *END]
     assert (world.record.outcome, world.record.code) == ("tool_error", "storage_full")
     assert result.structured["error"]["code"] == "storage_full"
 
@@ -150,7 +169,7 @@ async def test_a_crash_is_recorded_and_raised(home: Path) -> None:
     world.act = act
     with pytest.raises(ZeroDivisionError):
         await world.call()
-    assert world.journal == [*LOOKED_UP, *AGAIN[1:], "run", "end"]
+    assert world.journal == [*LOOKED_UP, "subject", "run", "end"]
     assert world.record.outcome == "crash"
 
 
@@ -196,7 +215,7 @@ async def test_a_deferred_question_is_recorded_and_runs_nothing_until_it_is_answ
 async def test_the_same_key_runs_once_and_each_call_is_judged_and_recorded(home: Path) -> None:
     world = World(home)
     first, second = await world.call(call_key="k"), await world.call(call_key="k")
-    assert world.journal == [*LOOKED_UP, *AGAIN[1:], "key", "run", *END, *LOOKED_UP, *AGAIN[1:], "key", *END]
+    assert world.journal == [*LOOKED_UP, "subject", "key", "run", *END, *LOOKED_UP, "subject", "key", *END]
     assert (world.ran, first.text) == (["x"], second.text)
     assert [record.outcome for record in world.audit.records] == ["ok", "ok"]
 
