@@ -12,12 +12,11 @@ from ccswarm.toolbox.toolbox import Toolbox
 from tests.ccswarm.unit.swarm_world import MemoryHands, World
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from ccswarm.config.settings import AgentSettings
     from ccswarm.models import CallOutcome, CallRequest, ToolInfo
-    from ccswarm.plan.team import Team
     from ccswarm.swarm.agent import Call
+    from ccswarm.swarm.scope import ToolScope
     from tests.ccswarm.doubles import MemoryClient
     from tests.ccswarm.engine_double import MemoryStore
     from tests.ccswarm.model_servers import ModelServer
@@ -84,14 +83,13 @@ class ToolboxHands(MemoryHands):
         self._directory = directory
         self._clients = {client.name: client for client in clients}
 
-    def toolbox(self, agents: Mapping[str, AgentSettings], team: Team | None) -> Toolbox:
+    def toolbox(self, scope: ToolScope) -> Toolbox:
+        team = scope.team
         mail = {"swarm": Mailboxes(self._directory / "mail", team, list(self._clients))} if team else {}
-        return Toolbox({**self._clients, **mail}, agents, self._journal, process=self.process)
+        return Toolbox({**self._clients, **mail}, scope.agents, self._journal, process=self.process)
 
-    async def call(
-        self, agents: Mapping[str, AgentSettings], directory: str, team: Team | None = None, files: Sequence[str] = ()
-    ) -> Call:
-        toolbox = self.toolbox(agents, team)
+    async def call(self, scope: ToolScope) -> Call:
+        toolbox = self.toolbox(scope)
 
         async def send(request: CallRequest) -> CallOutcome:
             self.calls.append(request)
@@ -99,15 +97,8 @@ class ToolboxHands(MemoryHands):
 
         return send
 
-    async def tools(
-        self,
-        agents: Mapping[str, AgentSettings],
-        agent: str,
-        directory: str,
-        team: Team | None = None,
-        files: Sequence[str] = (),
-    ) -> list[ToolInfo]:
-        return list(await self.toolbox(agents, team).discover_tools(agent))
+    async def tools(self, scope: ToolScope, agent: str) -> list[ToolInfo]:
+        return list(await self.toolbox(scope).discover_tools(agent))
 
     def journalled(self) -> list[tuple[str, str, str, str]]:
         """Event, agent, tool and status of every record; the journal is sound."""
