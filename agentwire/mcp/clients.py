@@ -120,9 +120,7 @@ def snippet(location: ConfigLocation, command: str, args: list[str]) -> str:
     wanted = {**location.extra, "command": command, "args": args}
     if location.path.suffix == ".toml":
         hint = UNATTENDED.get(location.client)
-        return _toml_lines(location, wanted) + (
-            f"# lets it run commands with nobody to ask:\n# {hint}\n" if hint else ""
-        )
+        return _toml_lines(location, wanted) + (f"# lets it run commands without asking:\n# {hint}\n" if hint else "")
     data: dict[str, Any] = {location.name: wanted}
     for key in reversed(location.keys):
         data = {key: data}

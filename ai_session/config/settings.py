@@ -291,7 +291,8 @@ class HttpSettings(Section):
     tls_certificate: str = Field(default="", description="File with the certificate chain (PEM); empty: no TLS here.")
     tls_key: str = Field(default="", description="File with its private key; empty: it is in the same file.")
     allowed_hosts: tuple[str, ...] = Field(
-        default=(), description="Further names clients may call it by, besides this machine's and that of public_url."
+        default=(),
+        description="Additional names that clients may call it by, besides this machine's and that of public_url.",
     )
     allowed_origins: tuple[str, ...] = Field(
         default=(), description="Web pages that may use it, in addition to its own: https://app.example.org."

@@ -26,9 +26,7 @@ MARK = "ap_"
 QuestionId = Annotated[str, Argument(metavar="ID", help="The ID that approvals shows, or the beginning of it.")]
 TaskName = Annotated[
     str,
-    Argument(
-        metavar="[RUN.]TASK", help="A run, as everywhere, and one of its tasks; or a task that waits in one run alone."
-    ),
+    Argument(metavar="[RUN.]TASK", help="A run and one of its tasks; or a task that waits in only one run."),
 ]
 REMEMBERED = {
     "command": "until the run is over nobody is asked about the same call by {agent} again",
@@ -88,7 +86,7 @@ def approve(
     reaches: dict[questions.Scope, bool] = {"command": command, "tool": tool, "run": run}
     wider: list[questions.Scope] = [scope for scope, wanted in reaches.items() if wanted]
     if len(wider) > 1:
-        raise UsageInvalid("an answer reaches as far as one of --command, --tool and --run", suggestion="give one")
+        raise UsageInvalid("use only one of --command, --tool and --run", suggestion="give one")
     word = Word("Agreed to", reason, approved=True, scope=wider[0] if wider else None)
     _answer(lambda app: asked(question, app), word, config, as_json)
 
@@ -121,7 +119,7 @@ def accept(
 
 def give_back(
     task: TaskName,
-    comment: Annotated[str, Argument(metavar="COMMENT", help="What is wrong of it, for the agent.")],
+    comment: Annotated[str, Argument(metavar="COMMENT", help="What is wrong with it, for the agent.")],
     config: Config = None,
     as_json: Json = False,
 ) -> None:

@@ -31,11 +31,16 @@ def call(
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[JSON | NAME=VALUE…]", help="An object, or its members one by one.")
     ] = None,
-    agent: Annotated[str, typer.Option("--agent", "-a", help="As this agent, with its grants and approvals.")] = "",
+    agent: Annotated[
+        str, typer.Option("--agent", "-a", help="Call as this agent, with its grants and approvals.")
+    ] = "",
     timeout: Annotated[
-        float | None, typer.Option("--timeout", min=0.001, help="Seconds, instead of the server's.", show_default=False)
+        float | None,
+        typer.Option(
+            "--timeout", min=0.001, help="Seconds to wait, instead of the server's setting.", show_default=False
+        ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="You agree, where a person has to.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Agree to it yourself, where a person has to.")] = False,
     config: Config = None,
     as_json: Json = False,
 ) -> None:

@@ -16,7 +16,8 @@ from ccswarm.errors import WorkspaceUnusable
 
 def clean(
     days: Annotated[
-        float | None, typer.Option("--days", min=0, help="Remove what is as old as that, instead of engine.clone_days.")
+        float | None,
+        typer.Option("--days", min=0, help="Remove what is at least this old, instead of engine.clone_days."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed.")] = False,
     config: Config = None,
@@ -57,7 +58,7 @@ def clean(
     if problems:
         leave(EXIT_ERROR)
     if not facts and not as_json:
-        remark(f"nothing of a run that is over is {oldest:g} days old or older")
+        remark(f"no finished run has anything {oldest:g} days old or older")
 
 
 async def _unfinished(config: Path | None, *, ends: bool) -> tuple[set[str], float, int]:

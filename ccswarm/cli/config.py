@@ -28,7 +28,7 @@ NAMED = re.compile(r"([A-Za-z]+ )?\$\w+\Z|env:\w+\Z")
 
 app = Group("Check, show and explain the configuration.")
 
-File = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Instead of the one that is found.")]
+File = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="File to use instead of the one that is found.")]
 
 
 @app.command()

@@ -38,13 +38,13 @@ Agents = Annotated[
 ]
 Brains = Annotated[list[str] | None, typer.Option("--brain", metavar="NAME", help="Try this brain without settings.")]
 Prove = Annotated[
-    bool, typer.Option("--prove", help="Try the gates: do they refuse nothing done, and a wrong solution?")
+    bool, typer.Option("--prove", help="Test the gates: do they refuse an untouched repository and a wrong solution?")
 ]
 ReportFile = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE", help="Where the report goes, not in the state directory.")
+    Path | None, typer.Option("--report", metavar="FILE", help="Path of the report, instead of the state directory.")
 ]
 Compare = Annotated[
-    tuple[Path, Path] | None, typer.Option("--compare", metavar="A B", help="Only say what differs in two reports.")
+    tuple[Path, Path] | None, typer.Option("--compare", metavar="A B", help="Only compare two reports.")
 ]
 
 
@@ -58,7 +58,7 @@ def evaluate(
     repeat: Annotated[int, typer.Option("--repeat", min=1, max=1000, help="Attempts at each case.")] = 1,
     at_once: Annotated[int, typer.Option("--at-once", min=1, max=64, help="Cases side by side.")] = 4,
     prove: Prove = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the repositories as they were left.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the repositories as they are afterwards.")] = False,
     report: ReportFile = None,
     compare: Compare = None,
     config: Config = None,

@@ -37,14 +37,16 @@ TRY: Mapping[starters.For | None, str] = {
 
 
 def init(
-    file: Annotated[Path, typer.Argument(metavar="[FILE]", help="Where to; a directory gets ccswarm.toml.")] = STARTER,
+    file: Annotated[
+        Path, typer.Argument(metavar="[FILE]", help="File to write; a directory gets ccswarm.toml.")
+    ] = STARTER,
     who: Annotated[
         Who | None, typer.Option("--with", help="Brain of the agents; none: they follow the words of their tasks.")
     ] = None,
     purpose: Annotated[
         Purpose | None, typer.Option("--for", help="What the agents are for; left out: ccswarm run.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: Json = False,
 ) -> None:
     """Write a configuration that runs as it is, or add agents to the one there is, and say what to do next.

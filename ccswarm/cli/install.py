@@ -63,7 +63,7 @@ def install(
     before = mcp_clients.read(location)
     change(location, before, mcp_clients.with_entry(location, before, command, args), dry_run=dry_run, as_json=as_json)
     if (line := mcp_clients.UNATTENDED.get(client)) and not (dry_run or as_json):
-        say(f"To let it start runs with nobody to ask, add to the entry: {line}")
+        say(f"To let it start runs without asking, add to the entry: {line}")
 
 
 @app.command()

@@ -39,7 +39,9 @@ def verify(
             "may be repeated. ai-session's: ~/.local/state/ai-session/audit, or what ai-session audit export writes."
         ),
     ] = None,
-    directory: Annotated[Path | None, typer.Option("--directory", help="A journal elsewhere, e.g. a copy.")] = None,
+    directory: Annotated[
+        Path | None, typer.Option("--directory", help="A journal in another directory, such as a copy.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check that no record of the journal was changed, added, moved or removed; with --audit also that every call

@@ -73,7 +73,7 @@ def logout(server: ServerName, config: Config = None, as_json: Json = False) -> 
     else:
         say("The login is forgotten." if was else "There was no login.")
         if was and not revoked:
-            remark("the authorization server could not be informed: what it gave out ends by itself")
+            remark("the authorization server could not be informed: its tokens expire by themselves")
 
 
 def login_facts(login: LoginFacts) -> dict[str, Any]:

@@ -26,7 +26,7 @@ LOOK_SECONDS = 0.5
 
 def logs(
     run: LastRun = LAST,
-    follow: Annotated[bool, Option("--follow", "-f", help="Go on until the run is over.")] = False,
+    follow: Annotated[bool, Option("--follow", "-f", help="Keep printing until the run is over.")] = False,
     task: Annotated[str, Option("--task", "-t", help="Only what happened in this task and its parts.")] = "",
     config: Config = None,
     as_json: Json = False,

@@ -51,7 +51,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "run": Verb(
             lambda: import_module("ccswarm.cli.run").run, "Carry out the tasks of the configuration, or a plan."
         ),
-        "resume": Verb(lambda: import_module("ccswarm.cli.run").resume, "Go on with a run where it was."),
+        "resume": Verb(lambda: import_module("ccswarm.cli.run").resume, "Resume a run where it stopped."),
         "pause": Verb(lambda: import_module("ccswarm.cli.stop").pause, "Stop a run for now; resume continues."),
         "cancel": Verb(lambda: import_module("ccswarm.cli.stop").cancel, "End a run and all its tasks."),
         "status": Verb(lambda: import_module("ccswarm.cli.runs").status, "Show how far a run is."),
@@ -105,7 +105,8 @@ SECTIONS: dict[str, dict[str, Verb]] = {
             lambda: import_module("ccswarm.cli.serve").serve, "Serve the swarm at an address: VisionFlow over TCP."
         ),
         "feed": Verb(
-            lambda: import_module("ccswarm.cli.feed").feed, "Tell a program of runs, such as the console of ai-session."
+            lambda: import_module("ccswarm.cli.feed").feed,
+            "Report runs to a program, such as the console of ai-session.",
         ),
         "token": Verb(
             lambda: import_module("ccswarm.cli.token").token,

@@ -61,16 +61,16 @@ class AuthSettings(Section):
     grant: Literal["browser", "client_credentials"] = Field(
         default="browser", description="browser: a person logs in, ccswarm login; client_credentials: ccswarm itself."
     )
-    client_id: str = Field(default="", description="The client as it was registered beforehand.")
-    client_secret: str = Field(default="", description="Its secret: env:NAME or file:PATH.")
-    private_key: str = Field(default="", description="Or its key in PEM, which signs for it: env:NAME or file:PATH.")
+    client_id: str = Field(default="", description="ID of a client that was registered beforehand.")
+    client_secret: str = Field(default="", description="The client's secret: env:NAME or file:PATH.")
+    private_key: str = Field(default="", description="Or the client's private key in PEM: env:NAME or file:PATH.")
     algorithm: str = Field(default="RS256", description="Signature algorithm.")
     client_metadata_url: str = Field(default="", description="https address of ccswarm's client metadata document.")
     issuer: str = Field(default="", description="The only authorization server that is given the secret or key.")
     scopes: tuple[str, ...] = Field(
         default=(), description="Asked for in addition to those granted; of client_credentials all."
     )
-    redirect_port: int = Field(default=0, ge=0, le=65535, description="Where the browser returns to; 0: any.")
+    redirect_port: int = Field(default=0, ge=0, le=65535, description="Local port that the browser returns to; 0: any.")
     keep: Literal["file", "keyring"] = Field(default="file", description="Where the tokens of a login are kept.")
 
 
@@ -96,7 +96,7 @@ class ServerSettings(Section):
     ca_file: str = Field(default="", description="Certificates in PEM that are trusted in addition to the system's.")
     insecure: bool = Field(default=False, description="Whether plain http may be used over a network.")
     retry_after_seconds: float = Field(
-        default=30, ge=0, description="Longest wait for a server that is busy and says when to come again (429, 503)."
+        default=30, ge=0, description="Longest wait for a busy server that says when to retry (429, 503)."
     )
     tools: ToolFilter = Field(default=ToolFilter(), description="Which of its tools are used.")
     trusted: bool = Field(default=False, description="Whether what it says of its tools (read-only…) is believed.")
@@ -121,7 +121,7 @@ class ServerSettings(Section):
 class McpSettings(Section):
     """Where tools come from."""
 
-    servers: tuple[ServerSettings, ...] = Field(default=(), description="The servers, each with a name of its own.")
+    servers: tuple[ServerSettings, ...] = Field(default=(), description="The servers, each with a unique name.")
 
 
 class Budget(Section):
@@ -144,7 +144,7 @@ class SwarmSettings(Section):
     topology: Topology = Field(default="hierarchical", description="Who may write to whom, and how work flows.")
     strategy: Strategy = Field(default="adaptive", description="How many tasks run at once.")
     max_agents: int = Field(default=8, ge=1, le=1000, description="Agents that may exist, and work, at the same time.")
-    spawn_depth: int = Field(default=2, ge=0, description="How deep an agent's helpers may have helpers.")
+    spawn_depth: int = Field(default=2, ge=0, description="How many levels deep agents may hand on tasks.")
     budget: Budget = Field(default=Budget(), description="Of a whole run.")
     workspace: str = Field(default="", description="Directory of the work; empty: where ccswarm was started.")
     merge: Merge = Field(
@@ -191,7 +191,7 @@ class Retry(Section):
 
     times: int = Field(default=0, ge=0, le=100, description="Tries after the first.")
     seconds: float = Field(default=1, ge=0, description="Pause before the second try.")
-    factor: float = Field(default=2, ge=1, description="By which each further pause is longer.")
+    factor: float = Field(default=2, ge=1, description="Factor by which each further pause grows.")
 
 
 class Expect(Section):
@@ -250,7 +250,7 @@ class TaskSettings(Section):
 
     id: Name = Field(description="Unique in the plan.")
     text: str = Field(default="", description="What is to be done, for people and thinking brains.")
-    agent: Name | None = Field(default=None, description="Who does it; empty: the first that is free and able.")
+    agent: Name | None = Field(default=None, description="Who does it; empty: the first suitable agent that is free.")
     type: Name | None = Field(default=None, description="Only agents of this type.")
     capabilities: tuple[str, ...] = Field(default=(), description="Only agents that have all of these.")
     priority: Priority = Field(default="medium", description="low, medium, high or critical.")
@@ -262,11 +262,11 @@ class TaskSettings(Section):
         default=0,
         ge=0,
         le=20,
-        description="How often it may be done until gates and review hold; 0: 3 times where its brain thinks, else 1.",
+        description="How many times it may be done until gates and review hold; 0: 3 where its brain thinks, else 1.",
     )
     retry: Retry = Field(default=Retry(), description="When it failed.")
     attempts: int = Field(
-        default=1, ge=1, le=16, description="How many are made side by side, each in a clone of its own; gates decide."
+        default=1, ge=1, le=16, description="How many are made in parallel, each in its own clone; gates decide."
     )
     pick: Literal["first that holds"] = Field(
         default="first that holds", description="Which of them counts: the first whose gates and review hold."
@@ -286,15 +286,17 @@ class EngineSettings(Section):
     database_url: str = Field(default="", description="postgresql://…; empty: a SQLite file in the state directory.")
     worker_id: str = Field(default="", description="Stable name of this worker; empty: made from host and process.")
     pool_size: int = Field(default=6, ge=2, description="Connections of one worker.")
-    poll_seconds: float = Field(default=0.2, gt=0, description="Between two looks for queued work.")
-    heartbeat_seconds: float = Field(default=5, gt=0, description="Between two signs of life of a worker.")
-    lost_after_seconds: float = Field(default=30, gt=0, description="Without one it counts as lost.")
+    poll_seconds: float = Field(default=0.2, gt=0, description="Time between two looks for queued work.")
+    heartbeat_seconds: float = Field(default=5, gt=0, description="Time between two signs of life of a worker.")
+    lost_after_seconds: float = Field(
+        default=30, gt=0, description="Time without a sign of life after which it counts as lost."
+    )
     threads: int = Field(default=16, ge=4, description="Threads of one worker.")
     at_once: int = Field(
         default=0, ge=0, description="Tasks under way, also those that wait for people, not their parts; 0: no limit."
     )
     starts: int = Field(default=0, ge=0, description="Tasks that may start within period_seconds; 0: no limit.")
-    period_seconds: float = Field(default=60, gt=0, description="What starts counts in.")
+    period_seconds: float = Field(default=60, gt=0, description="Period in which starts are counted.")
     retention_days: float = Field(default=7, gt=0, description="How long finished runs are kept.")
     clone_days: float = Field(
         default=7,
@@ -330,7 +332,8 @@ class A2aSettings(Section):
         default="", description="Whose tools AgentVault's clients call, with its grants; empty: the only agent's."
     )
     allowed_hosts: tuple[str, ...] = Field(
-        default=(), description="Further names clients may call the server by, besides this machine's and --host."
+        default=(),
+        description="Additional names that clients may call the server by, besides this machine's and --host.",
     )
 
 

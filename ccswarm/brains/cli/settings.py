@@ -24,7 +24,7 @@ class CliSettings(Section):
         "{directory}, {model} and {session} stand for what their names say.",
     )
     resume: tuple[str, ...] = Field(
-        default=(), description="Words that go on with {session} instead; empty: another program begins anew."
+        default=(), description="Words that resume {session} instead; empty: another program starts over."
     )
     model: str = Field(default="", description="Its model; empty: the program's own choice.")
     base_url: str = Field(default="", description="Where its API is; empty: the vendor's.")
@@ -33,7 +33,7 @@ class CliSettings(Section):
     )
     args: tuple[str, ...] = Field(default=(), description="More words for a known program, before its own.")
     shell: str = Field(default="", description="Server of terminals it runs in; empty: that of the swarm.")
-    restarts: int = Field(default=2, ge=0, le=20, description="How often it is started again when it was killed.")
+    restarts: int = Field(default=2, ge=0, le=20, description="How many times it is restarted after it was killed.")
 
 
 def settings_of(given: Mapping[str, Any], agent: str) -> CliSettings:

@@ -53,8 +53,8 @@ NOT_SETTINGS = ("prompt", "visit", "attempt")
 class Price(Section):
     """Dollars for a million tokens."""
 
-    input: float = Field(ge=0, description="Of what the model is sent.")
-    output: float = Field(ge=0, description="Of what it answers.")
+    input: float = Field(ge=0, description="Of input.")
+    output: float = Field(ge=0, description="Of output.")
 
 
 class Recorded(Section):
@@ -99,10 +99,12 @@ class Model(Section):
         "ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, which are sent to their makers, or where the maker's "
         "variable for the address says, and to no base_url.",
     )
-    price: Price | None = Field(default=None, description="Where it is not known; it comes before what is known.")
-    max_tokens: int = Field(default=16_384, ge=1, description="Of one answer, with what it thinks before.")
+    price: Price | None = Field(
+        default=None, description="For a model whose price is not known; overrides a known one."
+    )
+    max_tokens: int = Field(default=16_384, ge=1, description="Most tokens of one answer, with what it thinks before.")
     temperature: float | None = Field(default=None, ge=0, le=2, description="Not given: the model's own.")
-    effort: Effort = Field(default="", description="How hard it thinks before it answers; empty: as its maker has it.")
+    effort: Effort = Field(default="", description="How hard it thinks before it answers; empty: its maker's default.")
     cache: Literal["5m", "1h", "off"] = Field(
         default="5m", description="How long Anthropic keeps the conversation so far; an hour costs more to write."
     )
@@ -110,7 +112,7 @@ class Model(Section):
         default=None, description="Whether it is shown the images of results; not given: where its maker answers."
     )
     headers: dict[str, str] = Field(default={}, description="HTTP headers; env:NAME stands for a variable's value.")
-    body: dict[str, Any] = Field(default={}, description="What is added to each request, as its server has it.")
+    body: dict[str, Any] = Field(default={}, description="Fields added to each request, in the format of its server.")
     replies: Replies = Field(
         default={}, description="What a recorded model answers, in order; or a table of that by the ids of tasks."
     )
@@ -231,7 +233,9 @@ class LlmSettings(Model):
         description="Whether bash, read and edit are offered in a terminal of its own; false: the terminals' server's "
         "tools as they are.",
     )
-    max_turns: int = Field(default=200, ge=1, description="How often the model is asked until a task is given up.")
+    max_turns: int = Field(
+        default=200, ge=1, description="How many times the model is asked before a task is given up."
+    )
     same_failures: int = Field(
         default=5,
         ge=1,

@@ -184,7 +184,7 @@ def test_nothing_waits(desk: Desk) -> None:
     )
     assert "--reason" in desk.run("reject", "ap_1", code=2).err
     said = desk.run("approve", "ap_1", "--tool", "--run", code=2)
-    assert said.err.startswith("error usage_invalid: an answer reaches as far as one of --command, --tool and --run")
+    assert said.err.startswith("error usage_invalid: use only one of --command, --tool and --run")
 
 
 def test_a_worker_whose_store_cannot_be_used_ends_and_says_so(desk: Desk) -> None:
