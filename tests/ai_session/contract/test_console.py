@@ -197,6 +197,7 @@ def test_a_read_only_console_shows_and_replays_but_types_and_answers_nothing(hou
 def test_the_whole_audit_log_is_judged_by_a_program_of_its_own(house: Path) -> None:
     with console(house, "--read-only") as here, Tab(here) as tab:
         tab.say(here.token())
+        assert "result" in tab.ask("policy"), "which a person's record is kept of"
         first = tab.ask("audit.verify")["result"]
         assert first["sound"]
         assert first["records"] >= 4
