@@ -56,7 +56,7 @@ class AiSessionEnvironment(BaseEnvironment):
             (self._root / name).mkdir(parents=True, exist_ok=True)
         self._session = await ai_session.aio.open(  # noqa: S604
             f"harbor-{self.session_id}"[:60],
-            directory=self._root / WORK,
+            directory=self._root,
             shell="bash",
             profile=self._profile,
             env=self._startup_env(),

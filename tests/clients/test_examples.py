@@ -166,7 +166,7 @@ def test_trials_of_harbor_end_as_their_scripts_do(line: CommandLine, tmp_path: P
     for name, (solution, check) in TASKS.items():
         task(tmp_path / "tasks" / name, solution, check)
     run = ["run", "--path", str(tmp_path / "tasks"), "--agent", "oracle", "--job-name", "one", "-o", str(tmp_path)]
-    where = ["--env", "harbor_environment:AiSessionEnvironment", "--n-concurrent", "2"]
+    where = ["--env", "harbor_environment:AiSessionEnvironment", "--ek", "profile=workspace", "--n-concurrent", "2"]
     carried_out(programs / "harbor", line.home, *run, *where, LITELLM_LOCAL_MODEL_COST_MAP="True")
     rewards = {
         file.parent.name.partition("__")[0]: json.loads(file.read_text())["verifier_result"]["rewards"]["reward"]

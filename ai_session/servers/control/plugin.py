@@ -52,6 +52,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from agentwire.json_lines import DECODER
 from ai_session.errors import AiSessionError, InvalidArguments, LimitReached
 from ai_session.gate.consent.person_check import signature_of
 from ai_session.gate.trace import more_of
@@ -193,7 +194,7 @@ class Conversation:
     def _parse(self, line: bytes) -> Request | None:
         request_id: Any = None
         try:
-            message = table(json.loads(line))
+            message = table(DECODER.decode(line.decode()))
             request_id = message.get("id")
             method, params = text(message, "method"), table(message.get("params"))
             if self._streams is None:

@@ -235,6 +235,9 @@ async def test_rename_and_stop_are_passed_on() -> None:
         (b'{"id": 4, "method": "call", "params": {"name": "defect"}}', 4, "internal_error", "ZeroDivisionError"),
         (b'{"id": 4, "method": "attach", "params": {"session": "x"}}', 4, "session_not_found", "no session 'x'"),
         (b"[" * 100_000, None, "invalid_arguments", "one JSON object"),
+        (b'{"id": NaN, "method": "status"}', None, "invalid_arguments", "one JSON object"),
+        (b'{"id": 1e999, "method": "status"}', None, "invalid_arguments", "one JSON object"),
+        (b'{"id": "\xff", "method": "status"}', None, "invalid_arguments", "one JSON object"),
     ],
 )
 async def test_a_bad_request_is_named_and_the_connection_lives(
