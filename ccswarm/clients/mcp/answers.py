@@ -16,8 +16,7 @@ def to_answer(result: Mapping[str, Any]) -> ServerAnswer:
     meta = dict(_mapping(result.get("_meta")))
     if result.get("resultType", "complete") != "complete":
         return _unfinished(result, meta)
-    content = result.get("content")
-    blocks = [_mapping(block) for block in cast("list[Any]", content)] if isinstance(content, list) else []
+    blocks = [_mapping(block) for block in _blocks(result.get("content"))]
     texts = [block["text"] for block in blocks if _is_text(block)]
     structured = result.get("structuredContent")
     if structured is not None and not isinstance(structured, Mapping):
@@ -36,6 +35,13 @@ def refusal(message: str, code: int, data: Any = None) -> ServerAnswer:
     """A call the server answered with an error of the protocol instead of a result."""
     problem = {"code": code, "message": message} | ({} if data is None else {"data": data})
     return ServerAnswer(text=message, is_error=True, meta={OWN_META: problem})
+
+
+def _blocks(content: Any) -> list[Any]:
+    """A text or a block where a list of blocks belongs is the only one of it."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return cast("list[Any]", content) if isinstance(content, list) else [content]
 
 
 def _unfinished(result: Mapping[str, Any], meta: Mapping[str, Any]) -> ServerAnswer:

@@ -70,7 +70,7 @@ def test_filters() -> None:
     [
         {},
         {"content": None},
-        {"content": "text"},
+        {"content": 5},
         {"content": [None, 1, {}, {"type": "text"}]},
         {"_meta": 5, "isError": "x"},
     ],
@@ -78,6 +78,11 @@ def test_filters() -> None:
 def test_answers_that_say_nothing(result: dict[str, Any]) -> None:
     answer = to_answer(result)
     assert (answer.text, answer.structured, answer.is_error, answer.meta) == ("", None, False, {})
+
+
+@pytest.mark.parametrize("content", ["found", {"type": "text", "text": "found"}])
+def test_a_text_where_a_list_belongs_is_the_answer(content: Any) -> None:
+    assert to_answer({"content": content}).text == "found"
 
 
 @pytest.mark.parametrize("value", [[1], "text", 0, False])
