@@ -110,8 +110,8 @@ def test_events_come_in_pages_and_each_once(client: ServerClient) -> None:
 def test_a_whole_run_is_followed_with_one_call(client: ServerClient) -> None:
     plan = "".join(task(f"t{number}", step("say")) for number in range(3))
     run = client.tool("start_run", plan=plan)["run"]
-    told = client.tool("run_events", run=run, until="over", wait_seconds=45)
-    assert (told["over"], told["status"], len(told["events"])) == (True, "succeeded", 2 + 2 * 3)
+    events, told = client.follow_whole(run)
+    assert (told["over"], told["status"], len(events)) == (True, "succeeded", 2 + 2 * 3)
 
 
 def test_the_same_call_key_starts_one_run(client: ServerClient) -> None:

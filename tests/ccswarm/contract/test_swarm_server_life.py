@@ -240,8 +240,7 @@ def test_what_an_agent_asks_is_listed_and_answered_by_a_person_only(desk: RunDes
     desk.rewrite(CAREFUL + TOGETHER)
     with serving(*words(desk)) as client:
         run = client.tool("start_run")["run"]
-        told = client.tool("run_events", run=run, until="over", wait_seconds=45)
-        assert (told["over"], "approval.asked" in [one["event"] for one in told["events"]]) == (False, True)
+        assert not client.follow_whole(run, "approval.asked")[1]["over"]
         (asked,) = client.tool("list_approvals", run=run)["approvals"]
         assert (asked["agent"], asked["tool"], asked["arguments"]) == ("eve", "small.echo", {"text": "rm -rf /"})
         assert asked["answer"] == f"ccswarm approve {asked['id']}"
