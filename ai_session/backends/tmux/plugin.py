@@ -127,18 +127,22 @@ class TmuxBackend:
             raise
         creating = asyncio.ensure_future(self._create(words))
         try:
-            try:
-                session, terminal.pane, pid, terminal.tty = (await asyncio.shield(creating)).split(" ")
-            except TmuxRefused as refused:
-                raise refusal(refused.message) from None
-            terminal.pid, terminal.hang_up = int(pid), self._hang_up(session)
             async with asyncio.timeout(ANSWER_SECONDS):
+                try:
+                    session, terminal.pane, pid, terminal.tty = (await asyncio.shield(creating)).split(" ")
+                except TmuxRefused as refused:
+                    raise refusal(refused.message) from None
+                terminal.pid, terminal.hang_up = int(pid), self._hang_up(session)
                 await terminal.begin()
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, TimeoutError) as problem:
             abandoning = asyncio.ensure_future(self._abandon(terminal, creating))
             self._abandoned.add(abandoning)
             abandoning.add_done_callback(self._abandoned.discard)
-            raise
+            if isinstance(problem, asyncio.CancelledError):
+                raise
+            raise BackendUnavailable(
+                f"tmux did not answer within {ANSWER_SECONDS:.0f} s", suggestion=f"look at process {self.server.pid}"
+            ) from None
         except BaseException:
             await self._abandon(terminal, creating)
             raise

@@ -335,6 +335,24 @@ async def test_a_cancelled_open_leaves_nothing(here: World) -> None:
     await owned.close()
 
 
+@pytest.mark.torture
+async def test_a_server_that_is_stopped_keeps_nobody_waiting_and_opens_nothing_later(here: World) -> None:
+    await here.backend.make_ready()
+    server = int(await tmux(here, "display-message", "-p", "#{pid}"))
+    os.kill(server, signal.SIGSTOP)
+    try:
+        with pytest.raises(BackendUnavailable, match="did not answer"):
+            await here.sh("echo never")
+    finally:
+        os.kill(server, signal.SIGCONT)
+    owned = await here.sh("echo now")
+    await owned.ended()
+    async with asyncio.timeout(BOUND_SECONDS):
+        while "ses_1" in await tmux(here, "list-sessions", "-F", "#{session_name}"):
+            pass
+    await owned.close()
+
+
 async def test_stop_ends_the_server_and_all_terminals(either: World) -> None:
     everyone = [await either.sh(CAT) for _ in range(3)]
     server = backend(either).server.pid
