@@ -451,7 +451,9 @@ class SessionManager:
         for session in self._sessions.values():
             alive = session.terminal is not None and session.exit is None
             if alive:
-                with contextlib.suppress(SessionExited):  # what of it was read by now may have its end
+                with contextlib.suppress(
+                    SessionExited, BackendUnavailable
+                ):  # what of it was read by now may have its end
                     await session.resize(session.spec.rows, session.spec.cols)
             pid = session.terminal.pid if session.terminal is not None and alive else 0
             await self.boxes.adopt(session.spec, pid, session.directory)

@@ -140,9 +140,7 @@ class TmuxBackend:
             abandoning.add_done_callback(self._abandoned.discard)
             if isinstance(problem, asyncio.CancelledError):
                 raise
-            raise BackendUnavailable(
-                f"tmux did not answer within {ANSWER_SECONDS:.0f} s", suggestion=f"look at process {self.server.pid}"
-            ) from None
+            raise self.server.silent() from None
         except BaseException:
             await self._abandon(terminal, creating)
             raise

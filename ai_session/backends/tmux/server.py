@@ -151,12 +151,15 @@ class TmuxServer:
                 self._forget_input()
                 raise
             except TimeoutError:
-                raise BackendUnavailable(
-                    f"tmux did not answer within {ANSWER_SECONDS:.0f} s", suggestion=f"look at process {self._pid}"
-                ) from None
+                raise self.silent() from None
             self._gone = False
             self._on_notice()
             return client
+
+    def silent(self) -> BackendUnavailable:
+        """What is wrong where the server did not answer within ANSWER_SECONDS."""
+        said = f"tmux did not answer within {ANSWER_SECONDS:.0f} s"
+        return BackendUnavailable(said, suggestion=f"look at process {self._pid}")
 
     async def _attach(self, *, start: bool) -> ControlClient:
         """Raises ServerGone, BackendUnavailable, TerminalsExhausted."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ai_session.backends.tmux.control import Blocks, TmuxRefused, join, quote
 from ai_session.backends.tmux.pty_master import BorrowedTty, borrow_tty
-from ai_session.backends.tmux.server import EXIT_OPTION, ServerGone, TmuxServer
+from ai_session.backends.tmux.server import ANSWER_SECONDS, EXIT_OPTION, ServerGone, TmuxServer
 from ai_session.errors import OperatorError
 from ai_session.models import ExitStatus, ScreenSnapshot
 from ai_session.system.events import FileGrowth, Lifeline, Process
@@ -261,10 +261,11 @@ class TmuxTerminal:
         self._queue.clear()
         hang_up, self.hang_up = self.hang_up, None
         self.ended = self.ended or ExitStatus(signal=1)
-        with contextlib.suppress(OperatorError):
-            if hang_up is not None:
-                await hang_up()
-            await self._server.ask(join(["set-option", "-gqu", EXIT_OPTION + self.session_id]))
+        with contextlib.suppress(OperatorError, TimeoutError):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                if hang_up is not None:
+                    await hang_up()
+                await self._server.ask(join(["set-option", "-gqu", EXIT_OPTION + self.session_id]))
 
     def touch(self) -> None:
         """Something happened by which a sink that could not be had before may be had now."""
@@ -330,7 +331,11 @@ class TmuxTerminal:
         if self.ended is None:
             # Refused or gone: the pane has just ended, which its sink is about to tell.
             with contextlib.suppress(TmuxRefused, ServerGone):
-                return await self._server.ask(line, blocks, counted=counted, pid=self._server_pid)
+                try:
+                    async with asyncio.timeout(ANSWER_SECONDS):
+                        return await self._server.ask(line, blocks, counted=counted, pid=self._server_pid)
+                except TimeoutError:
+                    raise self._server.silent() from None
         return None
 
     def _close_sink(self) -> None:

@@ -337,18 +337,21 @@ async def test_a_cancelled_open_leaves_nothing(here: World) -> None:
 
 @pytest.mark.torture
 async def test_a_server_that_is_stopped_keeps_nobody_waiting_and_opens_nothing_later(here: World) -> None:
-    await here.backend.make_ready()
+    held = await here.sh(CAT)
     server = int(await tmux(here, "display-message", "-p", "#{pid}"))
     os.kill(server, signal.SIGSTOP)
     try:
         with pytest.raises(BackendUnavailable, match="did not answer"):
             await here.sh("echo never")
+        with pytest.raises(BackendUnavailable, match="did not answer"):
+            await held.terminal.capture()
+        await held.close()
     finally:
         os.kill(server, signal.SIGCONT)
     owned = await here.sh("echo now")
     await owned.ended()
     async with asyncio.timeout(BOUND_SECONDS):
-        while "ses_1" in await tmux(here, "list-sessions", "-F", "#{session_name}"):
+        while {"ses_1", "ses_2"} & {*(await tmux(here, "list-sessions", "-F", "#{session_name}")).split()}:
             pass
     await owned.close()
 
