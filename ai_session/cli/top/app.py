@@ -232,6 +232,7 @@ class Top(App[None]):
 
     def _list(self) -> None:
         """Draw the list anew. What is chosen stays chosen, whatever comes before it."""
+        self._choose_highlighted()
         waiting = [one for name, one in self._questions.items() if name not in self._later]
         in_runs = [one for name, one in self._asked_in_runs.items() if name not in self._later and one["answers"]]
         sessions = sorted(self._sessions.values(), key=lambda one: one["name"])
@@ -283,11 +284,16 @@ class Top(App[None]):
         text: str = command.get("command", "").partition("\n")[0] or session["working_directory"]
         return Text(SIGNS.get(state, "○"), tone), Text(session["name"]), Text(visible(word), tone), Text(visible(text))
 
-    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+    def on_data_table_row_highlighted(self) -> None:
         """Another row is chosen, by the person or because the list was drawn anew."""
-        key = event.row_key.value or ""
-        if key and event.cursor_row == self._table.cursor_row and key != self._chosen:
-            self._choose(key)
+        self._choose_highlighted()
+
+    def _choose_highlighted(self) -> None:
+        """What the person moved to. The table is asked: a list drawn before its message arrives would move back."""
+        if self._table.row_count:
+            key = self._table.coordinate_to_cell_key(self._table.cursor_coordinate).row_key.value or ""
+            if key != self._chosen:
+                self._choose(key)
 
     def on_data_table_row_selected(self) -> None:
         """Enter."""
@@ -419,8 +425,8 @@ class Top(App[None]):
     def _may_allow(self, question: Facts, scope: str) -> bool:
         scroll = self.query_one("#question", VerticalScroll)
         if self._quiet_seconds < QUIET_SECONDS:
-            self._remark = NOT_YET
-        elif scroll.scroll_y < scroll.max_scroll_y:
+            return False  # the hints say so until keys count again
+        if scroll.scroll_y < scroll.max_scroll_y:
             self._remark = NOT_WHOLE
         elif "answers" in question:
             return self._whole and scope in question["answers"]
