@@ -43,7 +43,7 @@ export function Audit({ query }) {
   const shown = rows(records, kind);
   const look = event => { event.preventDefault(); choose({ about: event.target.elements.about.value.trim() }); };
   return html`<section aria-labelledby="h-page"><div class="head"><h1 id="h-page">Audit</h1><span class="grow"></span>
-      <form class="about" onSubmit=${look}><input key=${about} name="about" type="search" defaultValue=${about} maxlength="300" placeholder="An id, or any text" aria-label="Only records in which this stands" /></form>
+      <form class="about" onSubmit=${look}><input key=${about} name="about" type="search" defaultValue=${about} maxlength="300" placeholder="An id, or any text" aria-label="Only records that contain this" /></form>
       <select aria-label="Records" value=${kind} onChange=${event => choose({ event: event.target.value })}>${KINDS.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select>
       <select aria-label="Session" value=${session} onChange=${event => choose({ session: event.target.value })}><option value="">All sessions</option>${[...model.sessions.value.values()].map(one => html`<option value=${one.value.session_id}>${one.value.name}</option>`)}</select>
       <button class="btn" type="button" onClick=${() => read('')}>${fresh > 2 ? 'Show newer' : 'Read again'}</button></div>

@@ -18,7 +18,7 @@ export function Needs() {
   return html`<section aria-labelledby="h-page"><div class="head"><h1 id="h-page">Needs you</h1>${all.length ? html`<span class="faint num">oldest ${since(oldest, model.now.value)}</span>` : ''}<span class="grow"></span>
       ${put ? html`<button class="btn bare" type="button" onClick=${() => { model.later.value = new Set(); }}>Show ${put} put off</button>` : ''}</div>
     ${one ? html`<div class="columns"><ul class="panel asks">${all.map(each => html`<${Ask} key=${each.question_id} one=${each} current=${each === one} />`)}</ul><${one.run ? RunQuestion : Card} key=${one.question_id} one=${one} at=${all.indexOf(one) + 1} of=${all.length} /></div>`
-      : html`<div class="panel empty"><p>Nothing waits for your answer.</p><p class="soft">When an agent asks for something that its policy or its run leaves to you, it stands here, and in the title of this tab.</p></div>`}
+      : html`<div class="panel empty"><p>Nothing waits for your answer.</p><p class="soft">When an agent asks for something that its policy or its run leaves to you, it appears here, and in the title of this tab.</p></div>`}
     ${answered.value.length ? html`<div class="panel"><header><h2>Answered here</h2></header><ul class="rows">${answered.value.map(each => html`<li><span class=${`tag ${each.allowed ? '' : 'bad'}`}>${each.word}</span><code class="grow cut"><${Theirs}>${each.about}</${Theirs}></code></li>`)}</ul></div>` : ''}</section>`;
 }
 
@@ -104,7 +104,7 @@ export function RunQuestion({ one, at, of, here }) {
     try {
       const { next } = await window.wire.ask(`runs.${method}`, params);
       noted(allowed, word, called(one).split('\n')[0]);
-      if (next) model.notice.value = { text: 'Your answer is kept. Nothing carries the run on now.', advice: `On its page: Go on. In a terminal: ${next}` };
+      if (next) model.notice.value = { text: 'Your answer is kept. No worker executes the run now.', advice: `On its page: Go on. In a terminal: ${next}` };
       model.runsAsked.value = model.runsAsked.value.filter(each => each.question_id !== one.question_id);
     } catch (error) { model.problem(error); } finally { waiting.current = false; model.refreshRuns(); }
   };

@@ -20,7 +20,7 @@ export function Policy({ query }) {
   }, [live, mode, command, client, agent]);
   return html`<section aria-labelledby="h-page"><div class="head"><h1 id="h-page">Policy</h1>${found && html`<span class="tag">${found.mode}</span>${found.mode !== found.configured_mode ? html`<span class="soft">configured is ${found.configured_mode}</span>` : ''}`}</div>
     ${problem && html`<p class="panel said bad" role="alert"><bdi>${problem.message}</bdi> <span class="soft"><bdi>${problem.suggestion}</bdi></span></p>`}
-    ${!found ? !problem && html`<div class="panel empty"><p class="soft">Asking for the policy</p></div>` : html`<${Try} found=${found} command=${command} client=${client} agent=${agent} />
+    ${!found ? !problem && html`<div class="panel empty"><p class="soft">Loading the policy</p></div>` : html`<${Try} found=${found} command=${command} client=${client} agent=${agent} />
     <${Rules} found=${found} chosen=${query.get('rule')} /><${Mode} found=${found} /><${Answers} /><${Box} found=${found} />`}</section>`;
 }
 
@@ -49,7 +49,7 @@ function Rules({ found, chosen }) {
     ${found.hooks.map(hook => html`<p class="said">Before each call, besides: <code><${Theirs}>${hook}</${Theirs}></code>, which can only tighten.</p>`)}
     ${!found.rules.length ? html`<p class="said soft">There are none: the mode decides.</p>` : html`<ol class="rows rules" ref=${place}>${found.rules.map((rule, at) => html`<li key=${rule.id} aria-current=${rule.id === chosen ? 'true' : undefined}><span class="faint num">${at + 1}</span><${Verdict} verdict=${rule.decision} /><div class="grow"><p><b>${rule.id}</b> <span class="faint"><${Theirs}>${home(rule.file)}${rule.line ? `:${rule.line}` : ''}</${Theirs}></span></p>
       <p>${about(rule).map(([name, values], at) => html`${at ? '; ' : ''}<span class="faint">${name}</span> <code><${Theirs}>${values}</${Theirs}></code>`)}</p>${rule.reason && html`<p class="soft"><${Theirs}>${rule.reason}</${Theirs}></p>`}</div></li>`)}</ol>`}
-    ${found.rules.some(rule => !rule.line) && html`<p class="said faint">No line: the file is not what the daemon goes by, which ai-session daemon restart changes, or its rules are written in one list.</p>`}</div>`;
+    ${found.rules.some(rule => !rule.line) && html`<p class="said faint">No line: the daemon has not read the changed file (ai-session daemon restart), or its rules are written in one list.</p>`}</div>`;
 }
 
 const Mode = ({ found }) => html`<div class="panel"><header><h2 class="grow">Where no rule decides</h2><span class="faint">mode ${found.mode}</span></header>

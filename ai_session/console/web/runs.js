@@ -26,11 +26,11 @@ export function Runs() {
   useKeys(model.may('approve') ? { n: () => { location.hash = '#/start'; } } : {}, []);
   return html`<section aria-labelledby="h-page"><div class="head"><h1 id="h-page">Runs</h1><span class="faint num">${runs.length || ''}${going ? ` · ${going} going on` : ''}</span><span class="grow"></span>
       ${workers.length > 0 && html`<span class="faint small-hide">${counted(workers.length, 'worker')}</span>`}${model.may('approve') && !problem && html`<a class="btn main" href="#/start">Start a run <kbd>n</kbd></a>`}</div>
-    ${problem ? html`<${Missing} problem=${problem} />` : !model.runs.value ? html`<div class="panel empty"><p class="soft">Asking for runs</p></div>` : !runs.length ? html`<div class="panel empty"><p>There are no runs.</p>${model.runs.value.begin && html`<p class="soft">Begin one here, or in a terminal: <code><bdi>${model.runs.value.begin}</bdi></code></p>`}</div>`
+    ${problem ? html`<${Missing} problem=${problem} />` : !model.runs.value ? html`<div class="panel empty"><p class="soft">Loading runs</p></div>` : !runs.length ? html`<div class="panel empty"><p>There are no runs.</p>${model.runs.value.begin && html`<p class="soft">Begin one here, or in a terminal: <code><bdi>${model.runs.value.begin}</bdi></code></p>`}</div>`
       : html`<ul class="panel runs">${runs.map(one => html`<${Row} key=${one.run} one=${one} />`)}</ul>`}</section>`;
 }
 
-const Missing = ({ problem }) => html`<div class="panel empty"><p>Nothing can be said of runs: <bdi>${problem.message}</bdi>.</p><p class="soft"><bdi>${problem.suggestion}</bdi></p><button class="btn" type="button" onClick=${() => model.refreshRuns()}>Ask again</button></div>`;
+const Missing = ({ problem }) => html`<div class="panel empty"><p>Runs cannot be shown: <bdi>${problem.message}</bdi>.</p><p class="soft"><bdi>${problem.suggestion}</bdi></p><button class="btn" type="button" onClick=${() => model.refreshRuns()}>Ask again</button></div>`;
 
 const Row = ({ one }) => {
   const [icon, tone] = look(one.status), seconds = one.seconds === '' ? model.now.value / 1000 - one.begun_at : one.seconds;
@@ -48,7 +48,7 @@ export function Run({ id, query }) {
   }, [id, live, model.runsChanged.value]);
   useKeys({ Escape: () => { location.hash = '#/runs'; } }, []);
   if (gone && (!run || gone.code === 'run_not_found')) return html`<section aria-labelledby="h-page"><div class="head"><h1 id="h-page">Run ${short(id)}</h1></div><${Missing} problem=${gone} /></section>`;
-  if (!run) return html`<section aria-labelledby="h-page"><div class="head"><h1 id="h-page">Run ${short(id)}</h1></div><div class="panel empty"><p class="soft">Asking for the run</p></div></section>`;
+  if (!run) return html`<section aria-labelledby="h-page"><div class="head"><h1 id="h-page">Run ${short(id)}</h1></div><div class="panel empty"><p class="soft">Loading the run</p></div></section>`;
   const asked = model.runsAsked.value.filter(one => one.run === run.run && !one.answer), chosen = run.tasks.find(one => one.task === query.get('task')) ?? first(run), question = asked.find(one => one.task === chosen?.task) ?? asked[0];
   return html`<section aria-labelledby="h-page"><${Head} run=${run} /><${Budgets} run=${run} />
     ${run.error && html`<p class="panel said bad"><${Theirs}>${run.error}</${Theirs}></p>`}${run.notes.map(note => html`<p class="panel said"><${Theirs}>${note}</${Theirs}></p>`)}

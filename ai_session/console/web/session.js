@@ -92,7 +92,7 @@ function Blocks({ session, query, more, setMore }) {
     ${more && html`<button class="more" type="button" onClick=${earlier}>Earlier commands</button>`}
     ${target?.lost && html`<p class="lost soft">This line was not printed by a command: <code><bdi>${line}</bdi></code></p>`}
     ${all.map(one => html`<${Block} key=${one.command_id} one=${one} target=${target?.command_id === one.command_id ? target : null} />`)}
-    ${!all.length && html`<p class="empty soft">No command was run yet. What is typed by hand shows in the terminal itself: <kbd>r</kbd></p>`}</div></div>`;
+    ${!all.length && html`<p class="empty soft">No command has run yet. What is typed by hand shows in the terminal itself: <kbd>r</kbd></p>`}</div></div>`;
 }
 
 // A text as a regular expression that finds it.

@@ -29,10 +29,10 @@ export function Start() {
     ${there && html`<form class="panel card" onSubmit=${look}><label class="reason"><span class="faint">What is to be done</span><select value=${what} onChange=${event => changed(choose)(event.target.value)}>
         ${there.tasks > 0 && html`<option value=${CONFIGURED}>The configuration’s ${counted(there.tasks, 'task')}</option>`}<option value=${WORDS}>A task in words</option>${there.plans.map(one => html`<option value=${one.file}>${one.file}, ${counted(one.tasks, 'task')}</option>`)}</select></label>
       ${what === WORDS && html`<label class="reason"><span class="faint">The task</span><textarea rows="4" maxlength="20000" value=${words} onInput=${event => changed(write)(event.target.value)}></textarea></label>`}
-      <label class="reason"><span class="faint">What the run is called; may be left out</span><input maxlength="63" value=${name} onInput=${event => changed(call)(event.target.value)} /></label>
+      <label class="reason"><span class="faint">Name of the run; may be left out</span><input maxlength="63" value=${name} onInput=${event => changed(call)(event.target.value)} /></label>
       <div class="acts"><button class=${`btn ${found ? '' : 'main'}`} type="submit" disabled=${!ready || busy}>Check</button>${found && !found.problems.length && html`<button class="btn main" type="button" disabled=${busy} ref=${button} onClick=${start}>Start</button>`}<span class="soft" role="status">${busy ? 'One moment' : found && !found.problems.length ? 'Nothing has been started yet.' : ''}</span></div></form>`}
     ${problem && html`<p class="panel said bad" role="alert"><bdi>${problem.message}</bdi>${problem.suggestion && html` <span class="soft"><bdi>${problem.suggestion}</bdi></span>`}</p>`}
-    ${!there && !problem && html`<div class="panel empty"><p class="soft">Asking what can be begun</p></div>`}
+    ${!there && !problem && html`<div class="panel empty"><p class="soft">Loading what can be started</p></div>`}
     ${found && html`<${Checked} found=${found} />`}</section>`;
 }
 
