@@ -14,6 +14,7 @@ from ccswarm.brains.base import Assignment, CallTool, Finish, Think
 from ccswarm.brains.cli import prompts
 from ccswarm.brains.llm import prompts as prompt
 from ccswarm.brains.llm.plugin import PLUGIN
+from ccswarm.brains.llm.settings import read
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
 from ccswarm.runs.events import RunEvent
 from ccswarm.runs.events import format_event as of_people
@@ -163,6 +164,21 @@ async def test_tools_too_many_to_be_sent_with_each_question_are_said_before_the_
     )
     again = await made.run(plan(recorded(reply(finish()))), "run_2")
     assert again.result["tasks"]["t"]["status"] == "succeeded"
+
+
+async def test_without_any_setting_a_gate_that_fails_is_heard_of_twice_and_a_job_may_take_two_hundred_answers() -> None:
+    made = world()
+    codes = [1, 1, 0]
+
+    async def judge(_: CallRequest) -> Mapping[str, Any]:
+        return {"exit_code": codes.pop(0)}
+
+    made.tool("srv.judge", judge)
+    gates = [{"tool": "srv.judge", "expect": {"exit_code": 0}}]
+    replies = [reply(finish()), reply(finish()), reply(finish(summary="Now it holds."))]
+    task = await ran(made, *replies, task={"gates": gates})
+    assert (task["status"], task["summary"]) == ("succeeded", "Now it holds.")
+    assert read({"replies": [{}]}).max_turns == 200
 
 
 async def test_a_loop_that_never_fails_ends_too() -> None:
