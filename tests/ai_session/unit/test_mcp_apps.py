@@ -11,7 +11,6 @@ from agentwire.mcp.first_answers import ENVELOPE_CAPABILITIES, ENVELOPE_VERSION,
 from ai_session import __version__
 from ai_session.servers.mcp import apps
 from ai_session.servers.mcp.plugin import FIRST_ANSWERS
-from scripts import chat_view
 from scripts.first_answers import HANDSHAKE, answered
 
 pytestmark = pytest.mark.anyio
@@ -66,7 +65,3 @@ async def test_views_are_for_clients_that_show_them(modern: bool) -> None:
     assert (content["uri"], content["mimeType"]) == (apps.URI, "text/html;profile=mcp-app")
     assert f'data-version="{__version__}"' in content["text"]
     assert "csp" not in content["_meta"]["ui"], "no domain is wanted"
-
-
-def test_the_view_is_the_modules_and_styles_it_is_made_of() -> None:
-    assert chat_view.VIEW.read_text() == chat_view.page(), "run scripts/chat_view.py"
