@@ -60,6 +60,7 @@ DOORS: dict[str, tuple[str, Door]] = {
     "answer": ("answer", lambda world, who: world.gate.person.answer(who, "ap_1", Answer(True))),
     "watch": ("watch", lambda world, who: world.gate.person.watch(who)),
     "policy": ("policy", lambda world, who: world.gate.person.policy(who, "read-only")),
+    "explain": ("explain", lambda world, who: world.gate.person.explain(who, "", "", "")),
     "facts": ("person", lambda world, who: world.gate.person.facts(who)),
     "enrol": ("enrol", lambda world, who: world.gate.person.enrol(who, LINE, None)),
     "unenrol": ("unenrol", lambda world, who: world.gate.person.unenrol(who, None)),
