@@ -69,7 +69,7 @@ async def _unfinished(config: Path | None, *, ends: bool) -> tuple[set[str], flo
     async with looking(config) as opened:
         runs = await opened.engine.list(top=True, unfinished=True, limit=MOST_RUNS)
         terminals = 0
-        if ends and await opened.engine.list(top=True, limit=1):
+        if ends:
             terminals, problems = await app.end_terminals(opened)
             for problem in problems:
                 remark(printable(f"terminals that runs left open may still be there: {problem}"))

@@ -40,6 +40,10 @@ class Over:
             self._over[run_id] = await self._look(run_id)
         return self._over[run_id] and agent not in self._keeping.get(run_id, ())
 
+    async def is_possible(self) -> bool:
+        """Whether there was any run: else there is nothing to look for, and no server to be started for it."""
+        return bool(await self._store.list(top=True, limit=1))
+
     async def _look(self, run_id: str) -> bool:
         try:
             run = await self._store.status(run_id)
@@ -67,6 +71,8 @@ async def sweep(
     """End the terminals of runs that are over; how many there were, and what kept others from being found or ended.
     ``directory`` is where these servers, ours and those of ``files``, are started."""
     ended, problems = 0, list[str]()
+    if not await over.is_possible():
+        return ended, problems
     for server in servers:
         try:
             call = await task_worker.call(scope_for_ending(server, str(directory), files))
