@@ -48,8 +48,9 @@ class Serving:
         environment = {**client_environment(desk.home), "PYTHONPATH": str(ROOT), **variables}
         self.process = forked.piped("ccswarm", line, cwd=desk.home, env=environment)
         self.said: list[str] = []
-        self._heard = threading.Event()
-        self.port = 0
+        self._ports: dict[str, int] = {}
+        self._over = False
+        self._heard = threading.Condition()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
@@ -58,15 +59,25 @@ class Serving:
         for line in self.process.stderr:
             if FIRST_USE.encode() in line:
                 continue
-            self.said.append(line.decode().rstrip())
-            if found := re.match(rf"{self.dialect} is served at \S+ port (\d+)", self.said[-1]):
-                self.port = int(found[1])
-                self._heard.set()
-        self._heard.set()
+            with self._heard:
+                self.said.append(line.decode().rstrip())
+                if found := re.match(r"(\w+) is served at \S+ port (\d+)", self.said[-1]):
+                    self._ports[found[1]] = int(found[2])
+                self._heard.notify_all()
+        with self._heard:
+            self._over = True
+            self._heard.notify_all()
 
-    def until_ready(self) -> None:
-        assert self._heard.wait(BOUND_SECONDS)
-        assert self.port, self.said
+    @property
+    def port(self) -> int:
+        return self._ports.get(self.dialect, 0)
+
+    def until_ready(self, *more: str) -> None:
+        """With the dialects ``more``, too."""
+        wanted = {self.dialect, *more}
+        with self._heard:
+            assert self._heard.wait_for(lambda: self._over or wanted <= self._ports.keys(), BOUND_SECONDS)
+        assert wanted <= self._ports.keys(), self.said
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """Its exit code."""

@@ -136,7 +136,7 @@ def test_two_dialects_are_served_by_one_process_and_end_with_it(home: Path) -> N
         port = unused.getsockname()[1]
     server = ServedTcp(desk, "--a2a", "--a2a-port", str(port))
     try:
-        server.until_ready()
+        server.until_ready("A2A")
         with connected(server.port) as wire, client(port) as vault:
             assert vault.said("small", "echo", text="one")["success"]
             assert wire.ask("ping") == {}
