@@ -13,10 +13,10 @@ SERVERS = {
     "swarm-tools.md": ("ccswarm", "Tools of the swarm", "`ccswarm mcp-server`", "ccswarm-mcp-server.md"),
 }
 HINTS = {
-    "readOnlyHint": "only looks",
-    "destructiveHint": "ends or destroys something",
-    "idempotentHint": "a second time changes nothing",
-    "openWorldHint": "may reach the network",
+    "readOnlyHint": "It only looks.",
+    "destructiveHint": "It ends or destroys something.",
+    "idempotentHint": "A second call with the same arguments changes nothing more.",
+    "openWorldHint": "It may reach the network.",
 }
 
 
@@ -39,9 +39,11 @@ def _page(package: str, title: str, command: str, more: str) -> str:
 
 
 def _tool(tool: Facts) -> list[str]:
-    hints = [words for name, words in HINTS.items() if tool.get("annotations", {}).get(name)]
+    annotations = tool.get("annotations", {})
+    looks = bool(annotations.get("readOnlyHint"))
+    hints = [text for name, text in HINTS.items() if annotations.get(name) and not (looks and name == "idempotentHint")]
     lines = [f"## `{tool['name']}`", "", _text(tool["description"]), ""]
-    lines += [f"It {', '.join(hints)}." if hints else "It changes something.", ""]
+    lines += [" ".join(hints) or "It changes something.", ""]
     lines += _schema("Argument", tool["inputSchema"])
     lines += _schema("Result", tool.get("outputSchema", {}))
     return lines

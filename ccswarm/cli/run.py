@@ -56,7 +56,8 @@ def run(
 
     On a terminal agents and tasks are shown as they work, and y or n answers what they ask. In a pipe each event is a
     line; with --json a JSON document, and the last one is the result. Ctrl-C pauses the run, and ccswarm resume goes
-    on with it; a second Ctrl-C ends at once.
+    on with it; a second Ctrl-C ends at once, and what runs in terminals then goes on until the run is resumed or
+    cancelled.
 
     Exit codes: 0 done, 1 failed, 2 the plan is wrong, 3 blocked or waiting for approval, 4 a budget is used up, 5 the
     configuration or the plan changed since a person used it and nobody agreed, 130 Ctrl-C.
