@@ -54,6 +54,7 @@ STANDARD_LIBRARY_ONLY = {
     "system.peers",
     "system.program_path",
     "system.protected_names",
+    "system.readable",
 }
 
 

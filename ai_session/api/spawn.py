@@ -10,7 +10,6 @@ import asyncio
 import errno
 import io
 import os
-import select
 import shlex
 import shutil
 import signal
@@ -26,6 +25,7 @@ from pexpect import EOF, TIMEOUT, ExceptionPexpect
 from pexpect.expect import Expecter, searcher_re, searcher_string
 from pexpect.utils import split_command_line, which  # pyright: ignore[reportUnknownVariableType]
 
+from agentwire.system.readable import readable
 from ai_session.api import steps
 from ai_session.api.blocking import Session, drive
 from ai_session.api.blocking import open as open_session
@@ -431,7 +431,7 @@ class spawn(_Base[AnyStr]):  # noqa: N801
                 # Asked apart from what is typed meanwhile; hanging up takes the question back.
                 while not self._ended:
                     self._ask(link)
-                    while not select.select((link, self.STDIN_FILENO), (), ())[0].count(link):
+                    while link.fileno() not in readable((link.fileno(), self.STDIN_FILENO)):
                         data = typed(os.read(self.STDIN_FILENO, 1000))
                         before, found, _ = data.rpartition(escape) if escape else (data, b"", b"")
                         text = before if found else data

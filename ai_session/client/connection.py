@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import socket
 import struct
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from agentwire.system.readable import readable
 from ai_session.client import relay
 from ai_session.errors import AiSessionError, DaemonUnavailable, InvalidArguments
 
@@ -108,7 +108,7 @@ class ControlClient:
         self.request("attach", session=session, rows=rows, cols=cols, read_only=read_only)
 
     def fileno(self) -> int:
-        """For select."""
+        """Of its socket."""
         return self._socket.fileno()
 
     def send_frame(self, kind: bytes, payload: bytes = b"") -> None:
@@ -250,7 +250,7 @@ def _wait_for_end(pid: int) -> None:
     with suppress(AttributeError, OSError):
         process = os.pidfd_open(pid)
         try:
-            select.select([process], (), (), GONE_SECONDS)
+            readable([process], GONE_SECONDS)
         finally:
             os.close(process)
 

@@ -9,11 +9,12 @@ import array
 import contextlib
 import fcntl
 import os
-import select
 import sys
 import termios
 from collections.abc import Generator
 from dataclasses import dataclass
+
+from agentwire.system.readable import readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def unread_bytes(tty: str) -> int | None:
     try:
         with _opened(tty, os.O_RDONLY) as fd:
             # What was written to the other side a moment ago may still be on its way; to be asked brings it here.
-            select.select((fd,), (), (), 0)
+            readable((fd,), 0)
             fcntl.ioctl(fd, termios.FIONREAD, count)
     except OSError:
         return None

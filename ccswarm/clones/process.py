@@ -24,6 +24,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO, TypeVar
 
+from agentwire.system.readable import readable
+
 T = TypeVar("T")
 
 PR_SET_PDEATHSIG = 1
@@ -110,7 +112,7 @@ def go_on() -> None:
     if time.monotonic() >= _until.get():
         raise OutOfTime
     stop = _stop.get()
-    if stop and select.select([stop.fd], [], [], 0)[0]:
+    if stop and readable([stop.fd], 0):
         raise NobodyWaits
 
 

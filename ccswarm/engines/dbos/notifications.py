@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import select
 from contextlib import suppress
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
+
+from agentwire.system.readable import readable
 
 CHANNEL = "ccswarm_work"
 AGAIN_SECONDS = 2.0
@@ -50,12 +51,12 @@ class Notifications:
                 self._held = _listening(self._engine)
                 return True
             link = self._held.dbapi_connection
-            if link.fileno() not in select.select([link.fileno(), self._woken], [], [], seconds)[0]:
+            if link.fileno() not in readable((link.fileno(), self._woken), seconds):
                 return False
             return bool(list(link.notifies(timeout=0)))
         except (SQLAlchemyError, OSError, self._engine.dialect.loaded_dbapi.Error):
             self._let_go()
-            select.select([self._woken], [], [], min(seconds, AGAIN_SECONDS))
+            readable([self._woken], min(seconds, AGAIN_SECONDS))
             return True
 
     def queued(self) -> bool:
