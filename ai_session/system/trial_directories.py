@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PREFIX = "ai-session-trial-"
@@ -36,9 +36,12 @@ def trial_directory(kind: str) -> Generator[Path]:
 
 
 def abandoned(kind: str) -> Iterator[Path]:
-    """Those that processes of this user's left when they were killed; each is removed once the next is asked for."""
-    where = _parent()
-    for name in os.listdir(where):
+    """Those that processes of this user's left when they were killed; each is removed once the next is asked for. None
+    where the files of others cannot be listed."""
+    where, names = _parent(), list[str]()
+    with suppress(PermissionError):
+        names = os.listdir(where)
+    for name in names:
         path = os.path.join(where, name)
         if not name.startswith(f"{PREFIX}{kind}-") or (lock := _locked(path, wait=False)) < 0:
             continue

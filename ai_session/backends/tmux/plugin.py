@@ -88,7 +88,8 @@ class TmuxBackend:
             return BackendStatus(self.name, usable=False, reason="libtmux is not installed", suggestion=missing)
         for directory in abandoned("tmux"):
             if server_pid := listener(str(directory / "tmux.sock")):
-                os.kill(server_pid, signal.SIGKILL)  # it may be stopped, and then hears nothing else
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(server_pid, signal.SIGKILL)  # it may be stopped, and then hears nothing else
         with trial_directory("tmux") as directory:
             server = TmuxServer(directory)
             try:

@@ -42,6 +42,8 @@ async def main(kind):
 asyncio.run(main(*sys.argv[1:]))
 """
 
+NOBODY = 65534
+
 
 def ours(where: Path) -> list[str]:
     return [name for name in os.listdir(where) if name.startswith(PREFIX)]
@@ -69,6 +71,25 @@ def test_what_a_killed_process_left_is_removed_by_the_next_and_what_is_in_use_st
         assert also.is_dir()
     assert sorted(ours(temporary)) == [f"{PREFIX}a-link", f"{PREFIX}b-other"]
     assert (temporary / "elsewhere").is_dir()
+
+
+def test_where_the_files_of_others_cannot_be_listed_it_is_made_all_the_same() -> None:
+    user, before = os.geteuid(), tempfile.tempdir
+    hidden = Path(tempfile.mkdtemp(dir="/tmp"))
+    hidden.chmod(0o1333)
+    tempfile.tempdir = str(hidden)
+    try:
+        if user == 0:
+            os.seteuid(NOBODY)
+        with pytest.raises(PermissionError):
+            os.listdir(hidden)
+        with trial_directory("a") as made:
+            assert made.is_dir()
+        assert not made.exists()
+    finally:
+        os.seteuid(user)
+        tempfile.tempdir = before
+        hidden.rmdir()
 
 
 def test_who_tries_boxes_removes_what_was_left(temporary: Path) -> None:
