@@ -14,7 +14,7 @@ import pytest
 
 from tests.ai_session.contract import asking
 from tests.ai_session.contract.asking import client, error_of, greet
-from tests.ai_session.contract.wire import BOUND_SECONDS, stop_daemons
+from tests.ai_session.contract.wire import BOUND_SECONDS, Message, stop_daemons
 from tests.conftest import new_home
 from tests.ssh_host import ROOT, SshHost, ssh_host, verb
 
@@ -123,13 +123,20 @@ def attacked(place: Path, host: SshHost, way: str, question_id: str) -> str:
     script.write_text(words + "\n")
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        typed = asking.control(
-            place, "call", name="send_input", arguments={"session_id": "main", "text": f"sh {script}\n"}
-        )
-        assert not typed["is_error"], typed
+        typed = called(place, "send_input", text=f"sh {script}\n")
         said = b""
         while select.select([reader], [], [], BOUND_SECONDS)[0] and (part := os.read(reader, 65536)):
             said += part
+        # What is typed while a program such as script still has the terminal is lost with it.
+        while called(place, "read_output", command_id=typed["command_id"], wait_for="finish")["waited"] == "timeout":
+            pass
         return said.decode()
     finally:
         os.close(reader)
+
+
+def called(place: Path, tool: str, **arguments: str) -> Message:
+    """A tool used on the agent's session, by no agent."""
+    answer = asking.control(place, "call", name=tool, arguments={"session_id": "main", **arguments})
+    assert not answer["is_error"], answer
+    return answer["structured"]
