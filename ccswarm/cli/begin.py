@@ -44,7 +44,9 @@ class Asked:
         """Raises UsageInvalid."""
         words, file = params.get("words", ""), params.get("file", "")
         if not isinstance(words, str) or not isinstance(file, str) or (words and file):
-            raise UsageInvalid("words or file is a text", suggestion="ai-session docs runs-provider")
+            raise UsageInvalid(
+                "give words or a file, as a text, and not both", suggestion="ai-session docs runs-provider"
+            )
         if file and file not in [one["file"] for one in plans(peek(config))]:
             raise UsageInvalid(f"there is no plan {file} here", suggestion="ccswarm run FILE takes any")
         return cls(words.strip(), file)
