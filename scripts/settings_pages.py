@@ -32,7 +32,7 @@ def settings() -> dict[str, str]:
             "Settings and plans of ccswarm",
             "`ccswarm.toml`, `config/ccswarm.toml` or `$XDG_CONFIG_HOME/ccswarm/config.toml`, the first that is there. "
             "A plan has the same shape. `ccswarm config reference` prints this as a file to fill in, "
-            "[playbooks](playbooks.md) explain how a plan works.",
+            "[plans](plans.md) and [playbooks](playbooks.md) explain how a plan works.",
             ccswarm.config.settings.Settings,
         ),
     }

@@ -143,9 +143,8 @@ def test_the_starter_runs_as_it_is(project: Path, repository: bool) -> None:
     assert commits["output"].endswith("Begin\n") if repository else commits["status"] == "skipped"
 
 
-BLOCKS = re.findall(
-    r"^```(\w+)\n(.*?)^```$", (ROOT / "docs/reference/playbooks.md").read_text(), re.MULTILINE | re.DOTALL
-)
+GUIDE = "\n".join((ROOT / f"docs/reference/{name}.md").read_text() for name in ("playbooks", "command-data", "plans"))
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
 BASE = BLOCKS[0][1]
 EXAMPLES = [(text, *after) for (kind, text), after in pairwise(BLOCKS[1:]) if kind == "toml"]
 
