@@ -68,10 +68,11 @@ class Person:
         return at
 
     def ask(self, method: str, data: bytes = b"", **params: Any) -> Message:
-        """The answer to a request, with ``result`` or ``error``."""
+        """The answer to a request, with ``result`` or ``error``; output that comes before it is acknowledged."""
         self._id += 1
         self.write({"id": self._id, "method": method, "params": params, "bytes": len(data)}, data)
         while (told := self.next()).facts.get("id") != self._id:
+            self.take(told)  # else a flood fills the window while the answer is on its way, and nothing comes any more
             self.events.append(told)
         return told.facts
 
