@@ -66,6 +66,11 @@ class Principal:
     scopes: frozenset[str] | None = None
     process: str = ""
 
+    @property
+    def workspace(self) -> str:
+        """The directory that sessions opened from ``working_directory`` may write in, where its client names one."""
+        return self.env.get("AI_SESSION_WORKSPACE", "")
+
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:

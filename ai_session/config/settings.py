@@ -140,7 +140,8 @@ class SandboxSettings(Section):
     workspaces: tuple[str, ...] = Field(
         default=(),
         description="Directories that sessions may work in without asking, each with all below it. The directory the"
-        " client was started in counts as well, unless it is / or holds the home.",
+        " client was started in counts as well, unless it is / or holds the home; where the client has"
+        " AI_SESSION_WORKSPACE in its environment, a directory around that one, all of that directory counts.",
     )
     minimum_level: Literal["bwrap", "bwrap-noproc", "landlock", "seatbelt"] = Field(
         default="landlock", description="Weakest containment a boxed session may start in; below it, none starts."

@@ -43,9 +43,12 @@ class Workspaces:
         """Those that sessions may work in without asking, without links."""
         return tuple(self._roots)
 
-    def start_directory(self, wanted: str, client_directory: str, *, make: bool = True) -> StartDirectory:
+    def start_directory(
+        self, wanted: str, client_directory: str, *, around: str = "", make: bool = True
+    ) -> StartDirectory:
         """Where ``wanted`` (relative to the client's directory; empty: the default) is. Without ``make`` the default
-        need not exist yet. ``client_directory`` is as the kernel named it, without links.
+        need not exist yet. ``client_directory`` is as the kernel named it, without links; ``around`` is the directory
+        that its client wants for a workspace instead of it, which counts only where it holds it.
 
         Raises DirectoryUnusable, and SandboxRefused for a directory that can be nobody's workspace.
         """
@@ -58,20 +61,27 @@ class Workspaces:
                     suggestion="pass an absolute working_directory, or restart the client",
                 )
             base = ""
-        roots = [*self._roots, *([base] if base and os.path.isdir(base) and not self.unfit(base) else [])]
-        start = base if base in roots else roots[0] if roots else self._default(make=make)
+        usable = bool(base) and os.path.isdir(base) and not self.unfit(base)
+        roots = [*self._roots, *([self._wider(base, around)] if usable else [])]
+        start = base if usable or base in self._roots else roots[0] if roots else self._default(make=make)
         directory = os.path.realpath(existing(wanted, start)) if wanted else start
         if make and not os.path.isdir(directory):
             raise DirectoryUnusable(f"the workspace {directory!r} does not exist", suggestion="create it, or pass one")
-        around = [root for root in [*roots, start] if directory == root or directory.startswith(root.rstrip("/") + "/")]
-        workspace = max(around, key=len, default=directory)
+        holding = [root for root in roots or [start] if _holds(root, directory)]
+        workspace = max(holding, key=len, default=directory)
         if reason := self.unfit(workspace):
             raise SandboxRefused(
                 f"{workspace!r} cannot be a workspace: {reason}",
                 suggestion="name the directory of one project, or start there; a person can open an unboxed session "
                 "with ai-session new --profile trusted",
             )
-        return StartDirectory(directory, workspace, outside=not around)
+        return StartDirectory(directory, workspace, outside=not holding)
+
+    def _wider(self, directory: str, around: str) -> str:
+        """``around``, where it leads over no link and can be the workspace of what lies in ``directory``."""
+        real = os.path.realpath(around) if around and "\0" not in around else ""
+        fits = real and real == os.path.normpath(around) and os.path.isdir(real) and _holds(real, directory)
+        return real if fits and not self.unfit(real) else directory
 
     def _default(self, *, make: bool) -> str:
         path = os.path.join(self.home, DEFAULT_NAME)

@@ -61,7 +61,8 @@ def subject_of_code(context: Context, arguments: RunPython) -> Subject:
     template = boxes.profile("")
     if template.name == "trusted":
         template = boxes.profile("workspace")
-    start = context.workspaces.start_directory("", context.principal.working_directory, make=False)
+    principal = context.principal
+    start = context.workspaces.start_directory("", principal.working_directory, around=principal.workspace, make=False)
     profile = replace(
         template,
         workspace=start.workspace,

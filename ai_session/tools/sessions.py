@@ -110,7 +110,9 @@ def subject_of_new(context: Context, arguments: CreateSession) -> Subject:
         home = principal.env.get("HOME", "")
         start = unboxed(arguments.working_directory, principal.working_directory, home)
         return Subject(profile=template, start=start, loosens=loosens)
-    start = context.workspaces.start_directory(arguments.working_directory, principal.working_directory)
+    start = context.workspaces.start_directory(
+        arguments.working_directory, principal.working_directory, around=principal.workspace
+    )
     profile = replace(template, workspace=start.workspace, home=context.workspaces.home)
     return Subject(profile=profile, level=boxes.minimum_level, start=start, loosens=loosens)
 

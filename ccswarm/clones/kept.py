@@ -49,6 +49,13 @@ class KeptClones:
         return 0
 
 
+def clone_around(state_directory: Path, directory: Path) -> Path | None:
+    """The clone that ``directory`` lies below; None where it is the top of one, or in none."""
+    root = state_directory / FOLDER
+    names = directory.relative_to(root).parts if directory.is_relative_to(root) else ()
+    return root.joinpath(*names[:2]) if len(names) > 2 else None
+
+
 def kept(root: Path, unfinished: Collection[str] = ()) -> list[KeptClones]:
     """What lies in ``root`` of runs that are not among the ``unfinished``, the oldest first."""
     found: list[KeptClones] = []

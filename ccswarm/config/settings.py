@@ -19,6 +19,9 @@ PLAYBOOK = "playbook"
 WORD_TOOLS = ("create_session", "execute_command", "read_output")
 """What an agent needs of its server of terminals to follow words."""
 
+WORKSPACE = "AI_SESSION_WORKSPACE"
+"""The variable by which ai-session is told where terminals may write, beside the directory it is started in."""
+
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
 Approval = Literal["auto", "destructive", "all"]
 Topology = Literal["hierarchical", "mesh", "ring", "star"]
@@ -110,10 +113,12 @@ class ServerSettings(Section):
         """Whether ``cwd`` is a directory of agents' rather than one that the person configured for the server."""
         return self._placed
 
-    def placed_in(self, directory: str) -> ServerSettings:
+    def placed_in(self, directory: str, clone: str = "") -> ServerSettings:
         """It as it is started in ``directory``, absolute and without links, which agents may be changing: it starts
-        there or not at all, even where a link has come to stand on the way."""
-        copy = self.model_copy(update={"cwd": directory})
+        there or not at all, even where a link has come to stand on the way. Terminals of ai-session may write in all of
+        the ``clone`` around it."""
+        env = {WORKSPACE: clone, **self.env} if clone else self.env
+        copy = self.model_copy(update={"cwd": directory, "env": env})
         copy._placed = True
         return copy
 

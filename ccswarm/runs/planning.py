@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ccswarm import app
 from ccswarm.clones.clones import Workspaces
+from ccswarm.clones.kept import FOLDER
 from ccswarm.config import config
 from ccswarm.config.config import Confirm, Loaded
 from ccswarm.config.settings import Settings
@@ -70,7 +71,7 @@ def sources(loaded: Loaded, plan: Loaded) -> list[str]:
 async def problems(settings: Settings, workspace: str) -> list[str]:
     """All that can be known before a run, without asking a model. Raises ServerUnavailable."""
     tools = await called(settings, workspace)
-    workspaces = Workspaces(Path(workspace), config.state_directory() / "workspaces", config.server_environment())
+    workspaces = Workspaces(Path(workspace), config.state_directory() / FOLDER, config.server_environment())
     wrong = [*plan_problems(settings, tools), *grant_problems(settings, tools)]
     wrong += await asyncio.to_thread(app.brain_problems, settings)
     return [*wrong, *await app.tree_problems(settings, workspaces, ready=True)]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ccswarm.brains.base import WorkerContext
 from ccswarm.clients.base import ToolClient
+from ccswarm.clones import kept
 from ccswarm.clones.clones import Workspaces
 from ccswarm.config import plugins
 from ccswarm.config.settings import ServerSettings
@@ -89,7 +90,7 @@ class AgentTools:
 
     def workspaces(self, repository: str) -> Workspaces:
         if repository not in self._workspaces:
-            self._workspaces[repository] = Workspaces(Path(repository), self._state / "workspaces", self._environ)
+            self._workspaces[repository] = Workspaces(Path(repository), self._state / kept.FOLDER, self._environ)
         return self._workspaces[repository]
 
     async def close(self) -> None:
@@ -105,14 +106,17 @@ class AgentTools:
             own = bool(server.command or server.args) and not server.cwd
             key = (server.model_dump_json(), directory if own else "")
             if key not in self._clients:
-                settings = server.placed_in(self._without_links(directory)) if own and directory else server
+                settings = self._placed(server, directory) if own and directory else server
                 self._clients[key] = plugins.load("clients", server.protocol).open(
                     settings, env=self._environ, state_directory=self._state
                 )
             found[server.name] = self._clients[key]
         return found
 
-    def _without_links(self, directory: str) -> str:
-        """Where a run works has none; the state directory may lie behind those that the person made."""
+    def _placed(self, server: ServerSettings, directory: str) -> ServerSettings:
+        """Where a run works has no links; the state directory may lie behind those that the person made."""
         at = Path(directory)
-        return str(self._state.resolve() / at.relative_to(self._state)) if at.is_relative_to(self._state) else directory
+        if not at.is_relative_to(self._state):
+            return server.placed_in(directory)
+        at = self._state.resolve() / at.relative_to(self._state)
+        return server.placed_in(str(at), str(kept.clone_around(self._state.resolve(), at) or ""))

@@ -11,10 +11,12 @@ from typing import TextIO
 
 import pytest
 
+from ccswarm.app import new_run_id
 from ccswarm.clients.mcp.plugin import McpToolClient
 from ccswarm.engines.base import Execution
 from ccswarm.journal.writer import Journal, verify
 from ccswarm.models import RunStatus
+from ccswarm.plan.origin import Origin
 from ccswarm.toolbox.toolbox import Toolbox
 from tests.ai_session.contract.asking import person
 from tests.conftest import UNBOXED
@@ -78,6 +80,26 @@ gates = [{ command = "grep -x 42 made.txt" }, { tool = "ai-session.list_sessions
     + command("write", "echo $((6 * 7)) > made.txt; pwd")
     + command("commit", "git add made.txt; git -c user.name=M -c user.email=m@m commit -qm Made; echo more > more.txt")
     + command("leave", "date >> beat.txt; (while sleep 0.1; do date >> beat.txt; done) & disown; echo left")
+)
+BELOW = (
+    """
+[[tasks]]
+id = "below"
+text = "work in a part of a repository"
+agent = "maker"
+gates = [{ command = "test -e made.txt && git log -1 --format=%s | grep -x Made" }]
+"""
+    + OPEN
+    + command("look", "pwd; git rev-parse --show-prefix")
+    + command("commit", "touch made.txt; git add made.txt; git -c user.name=M -c user.email=m@m commit -qm Made")
+    + command("leave", "touch ../../../escaped; true")
+    + CLOSE
+    + """
+[[tasks.steps]]
+id = "named"
+tool = "ai-session.create_session"
+args = { name = "${run.id}-named" }
+"""
 )
 READ = (
     """
@@ -207,6 +229,30 @@ async def test_three_agents_work_and_every_call_stands_in_both_logs(house: House
         "maker", "reader", "careful", "orchestrator", "cleaner",
     }  # fmt: skip
     assert verify(house.state / "journal").sound
+
+
+async def test_git_works_where_the_workspace_is_a_directory_of_a_repository(house: House) -> None:
+    """In boxes, of agents and gates; whose terminal names no directory begins there, too."""
+    below = house.project / "parts/one"
+    below.mkdir(parents=True)
+    (below / "README").write_text("A part.\n")
+    git(house.project, "init", "-q", "-b", "main")
+    git(house.project, "config", "user.name", "Host")
+    git(house.project, "config", "user.email", "h@h")
+    git(house.project, "add", ".")
+    git(house.project, "commit", "-qm", "Begin")
+    async with house.client() as app, house.worker():
+        run_id = new_run_id()
+        await app.swarm.submit(house.plan(BELOW), run_id, str(below), origin=Origin.PERSON)
+        run = await over(app, run_id)
+    clone = house.state / "workspaces" / run_id / "below.1"
+    below_clone = clone / "parts/one"
+    task = run.result["tasks"]["below"]
+    assert task["status"] == "succeeded", task
+    assert task["result"]["steps"]["look"]["output"] == f"{below_clone}\nparts/one/\n"
+    assert task["result"]["steps"]["named"]["working_directory"] == str(below_clone)
+    assert (below / "made.txt").exists()
+    assert not (clone.parent / "escaped").exists()
 
 
 async def test_what_is_not_granted_or_not_agreed_to_is_not_done_and_is_on_record(house: House) -> None:

@@ -34,6 +34,17 @@ def test_the_clients_directory_is_a_workspace_and_where_a_session_starts(tree: P
     assert make(tree).start_directory("src", str(tree / "project")).workspace == str(tree / "project")
 
 
+def test_a_client_may_name_the_directory_around_its_own_as_the_workspace(tree: Path) -> None:
+    client, around = str(tree / "project/src"), str(tree / "project")
+    for wanted in ("", "..", around):
+        place = make(tree).start_directory(wanted, client, around=around)
+        assert (place.directory, place.workspace, place.outside) == (client if not wanted else around, around, False)
+    assert make(tree, client).start_directory("", client, around=around).workspace == client
+    (tree / "link").symlink_to(tree / "project")
+    for unfit in (str(tree / "other"), str(tree / "home"), str(tree), "/", "..", str(tree / "link"), "gone", "a\0b"):
+        assert make(tree).start_directory("", client, around=unfit).workspace == client
+
+
 def test_what_lies_in_no_workspace_is_outside_also_behind_a_link(tree: Path) -> None:
     (tree / "project/link").symlink_to(tree / "other")
     for wanted in (str(tree / "other"), "link", "../other"):
