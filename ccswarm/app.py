@@ -23,7 +23,7 @@ from ccswarm.journal.writer import Journal
 from ccswarm.plan.check import able
 from ccswarm.swarm.project import Project
 from ccswarm.swarm.swarm import Swarm
-from ccswarm.swarm.sweeping import Over, Tell, sweep, where_opened
+from ccswarm.swarm.sweeping import Over, Tell, interrupt, sweep, where_opened
 from ccswarm.swarm.worker_tools import AgentTools
 from ccswarm.telemetry.base import Telemetry
 from ccswarm.telemetry.factory import open_telemetry
@@ -145,9 +145,12 @@ def persons_journal(state_directory: Path) -> Journal:
         return Journal(directory, f"{name}-{os.getpid()}")
 
 
-async def end_terminals(opened: App, run: Execution | None = None) -> tuple[int, list[str]]:
-    """End what a ``run`` that is over, or else all that are, left open on servers that can be reached from here: how
-    many terminals there were, and what kept others from being found or ended."""
+async def end_terminals(
+    opened: App, run: Execution | None = None, *, only_interrupt: bool = False
+) -> tuple[int, list[str]]:
+    """End what a ``run`` that is over, or else all that are, left open on servers that can be reached from here, or
+    ``only_interrupt`` what runs there, of a run that is not: how many terminals there were, and what kept others from
+    being found."""
     state, servers, plan, files = opened.state_directory, opened.settings.mcp.servers, opened.settings, ()
     try:
         if run:
@@ -159,6 +162,8 @@ async def end_terminals(opened: App, run: Execution | None = None) -> tuple[int,
         return 0, [error.message]
     task_worker = AgentTools(servers, state, config.server_environment(), journal, servers_of, config.secret)
     try:
+        if run and only_interrupt:
+            return await interrupt(run.id, task_worker, where_opened(plan), state, files)
         return await sweep(Over(opened.engine, run.id if run else ""), task_worker, where_opened(plan), state, files)
     finally:
         await task_worker.close()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -56,8 +57,7 @@ def run(
 
     On a terminal agents and tasks are shown as they work, and y or n answers what they ask. In a pipe each event is a
     line; with --json a JSON document, and the last one is the result. Ctrl-C pauses the run, and ccswarm resume goes
-    on with it; a second Ctrl-C ends at once, and what runs in terminals then goes on until the run is resumed or
-    cancelled.
+    on with it; a second Ctrl-C ends at once, and leaves the pausing to a process in the background.
 
     Exit codes: 0 done, 1 failed, 2 the plan is wrong, 3 blocked or waiting for approval, 4 a budget is used up, 5 the
     configuration or the plan changed since a person used it and nobody agreed, 130 Ctrl-C.
@@ -81,6 +81,7 @@ def run(
         _execute(
             settings,
             project_of(loaded, config),
+            config,
             lambda opened: _submit(opened, settings, directory, sources),
             no_wait,
             as_json,
@@ -101,15 +102,19 @@ def resume(
             if detach:
                 asyncio.run(_resume_detached(run, config, as_json))
                 return
-            _execute(loaded.settings, project_of(loaded, config), lambda opened: _go_on(opened, run), no_wait, as_json)
+            begin = partial(_go_on, text=run)
+            _execute(loaded.settings, project_of(loaded, config), config, begin, no_wait, as_json)
         except ConfigChanged as changed:  # a file of its plan: nothing has begun yet
             agree(changed)
 
 
-def _execute(settings: Settings, project: Project, start: Start, no_wait: bool, as_json: bool) -> NoReturn:
+def _execute(
+    settings: Settings, project: Project, config: Path | None, start: Start, no_wait: bool, as_json: bool
+) -> NoReturn:
     """Start a run and execute it here, and leave with the exit code."""
     # Imported before there is a loop that it could hold up.
     from ccswarm import app
+    from ccswarm.cli.stop import pause_afterwards
     from ccswarm.cli.watch import Interrupts, Watch
     from ccswarm.config import config as files
     from ccswarm.runs.feed import EventStream
@@ -123,6 +128,7 @@ def _execute(settings: Settings, project: Project, start: Start, no_wait: bool, 
             before = await feed.past() if goes_on else []
             interrupts.attend()  # what is queued from here on is paused by Ctrl-C, and not only left
             started = await begin
+            interrupts.leave = partial(pause_afterwards, started.id, config)
             if started.id != goes_on:
                 feed, before = EventStream(opened.engine, started.id), []
             if not as_json and not to_person():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentwire.cli.output import remark, say, show_json
+from agentwire.cli.output import remark, say, show_json, to_person
 from ccswarm.cli.output import Json, printable
 from ccswarm.cli.parameters import Config, RunName, looking
 from ccswarm.runs.status import short
@@ -17,12 +19,13 @@ if TYPE_CHECKING:
 
 
 def pause(run: RunName, config: Config = None, as_json: Json = False) -> None:
-    """Stop a run for now, wherever it is carried out: what runs is cancelled, and ccswarm resume continues with it.
+    """Stop a run for now, wherever it is carried out: what runs is cancelled, in its terminals too, which stay open,
+    and ccswarm resume continues with it.
 
     Exit codes: 0 it is paused, 2 there is no such run, or it is over.
     """
     stopped = asyncio.run(stop(run, config, "pause"))
-    _tell(stopped.run.id, "paused", as_json)
+    _tell(stopped, "paused", "interrupted", as_json)
 
 
 def cancel(run: RunName, config: Config = None, as_json: Json = False) -> None:
@@ -32,16 +35,9 @@ def cancel(run: RunName, config: Config = None, as_json: Json = False) -> None:
     Exit codes: 0 it is cancelled, 2 there is no such run, or it is over.
     """
     stopped = asyncio.run(stop(run, config, "cancel"))
-    left, run_id = stopped.terminals, stopped.run.id
-    _tell(run_id, "cancelled", as_json, **({"terminals": left} if left else {}))
-    if as_json:
-        return
-    if left:
-        remark(f"No worker was executing it any more: {left} of its terminals {'is' if left == 1 else 'are'} closed.")
-    for problem in stopped.problems:
-        remark(printable(f"Its terminals may still be open, {problem}: ai-session kill --run {run_id}"))
-    if stopped.attended:
-        remark(f"Its worker ends its terminals. Where that is gone: ai-session kill --run {run_id}")
+    _tell(stopped, "cancelled", "closed", as_json)
+    if stopped.attended and not as_json:
+        remark(f"Its worker ends its terminals. Where that is gone: ai-session kill --run {stopped.run.id}")
 
 
 async def stop(text: str, config: Path | None, how: str) -> Stopped:
@@ -53,8 +49,27 @@ async def stop(text: str, config: Path | None, how: str) -> Stopped:
         return await service.stop(opened, text, how)
 
 
-def _tell(run_id: str, status: str, as_json: bool, **more: int) -> None:
+def pause_afterwards(run_id: str, config: Path | None) -> None:
+    """As ``pause``, by a process that begins when this one has ended, and outlives its terminal."""
+    words = [sys.executable, "-P", "-m", "ccswarm", "pause", run_id, *(("-c", str(config)) if config else ())]
+    subprocess.Popen(
+        ["/bin/sh", "-c", 'read -r _; exec "$@" </dev/null', "sh", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    if to_person():  # a pipe that nobody reads would hold up who is in a hurry
+        remark(f"ended; {short(run_id)} is paused in the background, and ccswarm resume {short(run_id)} continues")
+
+
+def _tell(stopped: Stopped, status: str, done: str, as_json: bool) -> None:
+    run_id, left = stopped.run.id, stopped.terminals
     if as_json:
-        show_json({"run": run_id, "status": status, **more})
-    else:
-        say(f"{run_id} is {status}; ccswarm resume {short(run_id)} continues with it.")
+        show_json({"run": run_id, "status": status, **({"terminals": left} if left else {})})
+        return
+    say(f"{run_id} is {status}; ccswarm resume {short(run_id)} continues with it.")
+    if left:
+        remark(f"No worker was executing it any more: {left} of its terminals {'is' if left == 1 else 'are'} {done}.")
+    for problem in stopped.problems:
+        remark(printable(f"Its terminals may not all be {done}, {problem}: ai-session kill --run {run_id}"))

@@ -48,11 +48,12 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 class Interrupts:
     """Ctrl-C, and what else asks to end. The first sets ``first``, and cancels who called ``caught`` unless ``attend``
-    was called; the second ends the process at once, after ``restore``."""
+    was called; the second ends the process at once, after ``restore`` and ``leave``."""
 
     def __init__(self) -> None:
         self.first = asyncio.Event()
         self.restore: Callable[[], None] = lambda: None
+        self.leave: Callable[[], None] = lambda: None
         self._cancelled: asyncio.Task[Any] | None = None
 
     @contextmanager
@@ -75,8 +76,11 @@ class Interrupts:
 
     def _heard(self) -> None:
         if self.first.is_set():
-            self.restore()
-            os._exit(EXIT_INTERRUPTED)
+            try:
+                self.restore()
+                self.leave()
+            finally:
+                os._exit(EXIT_INTERRUPTED)
         self.first.set()
         remark("stopping; Ctrl-C again ends at once")
         if self._cancelled:

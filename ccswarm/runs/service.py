@@ -224,8 +224,8 @@ def _plan_now(found: Execution) -> tuple[Settings | None, Sequence[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """``attended``: a worker carries the run out, and ends what it has open. Where none does, how many ``terminals`` of
-    a run that was cancelled were ended here, and why there may be others."""
+    """``attended``: a worker carries the run out, and ends or interrupts what it has open. Where none does, how many
+    ``terminals`` that was done to here, and why there may be others."""
 
     run: Execution
     attended: bool = False
@@ -242,13 +242,10 @@ async def stop(opened: App, text: str, how: str) -> Stopped:
             f"{run_id} is over: {status_of(found).replace('_', ' ')}",
             suggestion=f"ccswarm runs show {short(run_id)}",
         )
-    if how == "pause":
-        await opened.engine.pause(run_id)
-        return Stopped(await opened.engine.status(run_id))
     tasks = await opened.engine.list(prefix=f"{run_id}.", limit=MOST_TASKS)
     workers = [one.worker for one in (found, *tasks) if one.status is RunStatus.RUNNING]
-    await opened.engine.cancel(run_id)
+    await (opened.engine.pause if how == "pause" else opened.engine.cancel)(run_id)
     found = await opened.engine.status(run_id)
     if not tasks or (workers and not any(map(ended_here, workers))):
         return Stopped(found, attended=bool(workers))
-    return Stopped(found, False, *await apps.end_terminals(opened, found))
+    return Stopped(found, False, *await apps.end_terminals(opened, found, only_interrupt=how == "pause"))

@@ -1,10 +1,11 @@
-"""Terminals that runs left open which are over: ended by whoever executes next, cancels a run or cleans up, on the
-servers it can reach."""
+"""Terminals that runs left open, on the servers that can be reached: of runs that are over, ended by whoever executes
+next, cancels a run or cleans up; of one that is paused, interrupted by who pauses it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ccswarm.config.settings import Settings
@@ -65,22 +66,44 @@ def where_opened(plan: Settings) -> list[str]:
     return [name for name in names if name in shells or any(one.allows(f"{name}.{OPENING}") for one in granted)]
 
 
+async def interrupt(
+    run_id: str, task_worker: TaskWorker, servers: Iterable[str], directory: Path | str, files: Sequence[str] = ()
+) -> tuple[int, list[str]]:
+    """Interrupt what runs in the terminals of a run, which stay open; as ``sweep``."""
+
+    def interrupted(terminals: Terminals) -> Awaitable[tuple[int, str]]:
+        return replace(terminals, principal=run_id, everybodys=False).interrupt()
+
+    return await _at_each(interrupted, task_worker, servers, directory, files)
+
+
 async def sweep(
     over: Over, task_worker: TaskWorker, servers: Iterable[str], directory: Path | str, files: Sequence[str] = ()
 ) -> tuple[int, list[str]]:
     """End the terminals of runs that are over; how many there were, and what kept others from being found or ended.
     ``directory`` is where these servers, ours and those of ``files``, are started."""
-    ended, problems = 0, list[str]()
     if not await over.is_possible():
-        return ended, problems
+        return 0, []
+    return await _at_each(lambda terminals: terminals.end_those_of(over), task_worker, servers, directory, files)
+
+
+async def _at_each(
+    do: Callable[[Terminals], Awaitable[tuple[int, str]]],
+    task_worker: TaskWorker,
+    servers: Iterable[str],
+    directory: Path | str,
+    files: Sequence[str],
+) -> tuple[int, list[str]]:
+    """How many terminals it was done to, and why not to others."""
+    count, problems = 0, list[str]()
     for server in servers:
         try:
             call = await task_worker.call(scope_for_ending(server, str(directory), files))
-            found, problem = await Terminals(call, server, everybodys=True).end_those_of(over)
-            ended += found if not problem else 0
+            found, problem = await do(Terminals(call, server, everybodys=True))
+            count += found if not problem else 0
         except SwarmError as error:
             problem = error.message
         if problem:
             problems.append(f"{server}: {problem}")
-            log.info("%s: what old runs left was not ended: %s", server, problem)
-    return ended, problems
+            log.info("%s: what old runs left was not seen to: %s", server, problem)
+    return count, problems

@@ -98,10 +98,12 @@ class Terminals:
         sessions, problem = await self._listed()
         return await self._end(sessions) or problem
 
-    async def interrupt(self) -> None:
-        """Interrupt what runs in them, and leave them open; whatever cannot be is left as it is."""
-        for session in (await self._listed())[0]:
-            await self._asked("interrupt", "interrupt_command", session_id=session["session_id"])
+    async def interrupt(self) -> tuple[int, str]:
+        """Interrupt what runs in them, and leave them open; whatever cannot be is left as it is. In how many something
+        ran, and why they cannot be found."""
+        sessions, problem = await self._listed()
+        asked = [await self._asked("interrupt", "interrupt_command", session_id=one["session_id"]) for one in sessions]
+        return sum(answer.ok for answer in asked), problem
 
     async def end_those_of(self, is_left: IsLeft) -> tuple[int, str]:
         """As ``end``, of those only whose attempt and agent are left over; with how many these are."""

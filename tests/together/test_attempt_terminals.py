@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import pytest
 from ccswarm.models import RunStatus
 from tests import forked
 from tests.bounds import BOUND_SECONDS
+from tests.conftest import ends_within, processes
 from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, House, open_house, over, submit
 
 pytestmark = pytest.mark.anyio
@@ -114,6 +117,30 @@ def test_ctrl_c_leaves_no_command_running(house: House) -> None:
     assert sessions(house) == ["work ready"], said
 
 
+def test_a_second_ctrl_c_ends_at_once_and_a_process_in_the_background_pauses_the_run(house: House) -> None:
+    plan, needle = house.home / "beat.toml", re.escape(os.fsencode(house.home))
+    plan.write_text(BEAT)
+    words = [sys.executable, "-m", "ccswarm", "run", str(plan), "-c", str(house.file), "-w", str(house.project)]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(words, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
+        asyncio.run(begun(house.project))
+        _, facts, _ = forked.run("ai_session", ["daemon", "status", "--json"], cwd=house.home, env=environ)
+        daemon = int(json.loads(facts)["pid"])
+        os.kill(daemon, signal.SIGSTOP)  # so the first does not come to an end
+        try:
+            running.send_signal(signal.SIGINT)
+            assert running.stderr
+            assert any("Ctrl-C again ends at once" in line for line in running.stderr)
+            running.send_signal(signal.SIGINT)
+            assert running.wait(BOUND_SECONDS) == 130
+            (behind,) = (pid for pid, what in processes() if re.search(rb"\0pause\0run_.*%b" % needle, what))
+        finally:
+            os.kill(daemon, signal.SIGCONT)
+    assert ends_within(behind, time.monotonic() + BOUND_SECONDS)
+    assert sessions(house) == ["work ready"]
+    assert '"paused"' in asyncio.run(verb(house, "runs", "list", "--json"))
+
+
 async def test_what_runs_left_whose_worker_was_killed_is_ended_by_cancel_clean_and_the_next_run(house: House) -> None:
     plan, done = house.plan(BEAT), house.home / "done.toml"
     done.write_text(ENDS)
@@ -132,6 +159,8 @@ async def test_what_runs_left_whose_worker_was_killed_is_ended_by_cancel_clean_a
         await app.engine.cancel(runs[1])
         assert "1 terminal is closed" in await verb(house, "clean")
         assert sessions(house) == ["work running"]
+        assert "1 of its terminals is interrupted" in await verb(house, "pause", runs[2])
+        assert sessions(house) == ["work ready"]
         await app.engine.cancel(runs[2])
         said = await verb(house, "run", str(done), "-w", str(house.project))
         assert "1 terminal is closed that runs left open which are over" in said
