@@ -106,10 +106,12 @@ def shown(report: Report, directory: Path) -> None:
         first = stack.enter_context(ai_session.open("typed", shell="bash", backend="pty"))
         here = stack.enter_context(console(directory))
         browser = stack.enter_context(Browser())
-        violations = typed(report, stack, here, browser, first.id)
-        violations += torn(report, directory, here, browser)
-        violations += listed(report, stack, here, browser)
-        report.row("violations of the content security policy, in all", violations, "", most=0)
+        wrong = typed(report, stack, here, browser, first.id)
+        wrong += torn(report, directory, here, browser)
+        wrong += listed(report, stack, here, browser)
+        report.row("violations of the content security policy, errors of scripts", len(wrong), "", most=0)
+        for what in wrong:
+            print(f"    {what}")
 
 
 @contextmanager
@@ -121,12 +123,12 @@ def signed_in(here: Console, browser: Browser) -> Generator[Page]:
     page.close()
 
 
-def violations_in(page: Page) -> int:
-    """How many there were, with what else went wrong."""
-    return len(page.evaluate("window.violations")) + len(page.problems)
+def wrong_in(page: Page) -> list[str]:
+    """What the policy forbade and what else went wrong, each with where it happened."""
+    return [*page.evaluate("window.violations"), *page.problems]
 
 
-def typed(report: Report, stack: ExitStack, here: Console, browser: Browser, session: str) -> int:
+def typed(report: Report, stack: ExitStack, here: Console, browser: Browser, session: str) -> list[str]:
     """Key to echo in one terminal, without and with floods in others, which another tab shows; the floor is a key in a
     field of the page."""
     report.title(f"Key to echo in the browser, beside {FLOODS} terminals that another tab shows")
@@ -156,7 +158,7 @@ def typed(report: Report, stack: ExitStack, here: Console, browser: Browser, ses
                 times = [one[number] for one in samples]
                 report.row(f"{name}, {what}, median", median(times), "ms", floor=median(floor))
                 report.row(f"{name}, {what}, p95", p95(times), "ms", floor=p95(floor), note=f"of {len(times)}")
-        return violations_in(page) + violations_in(beside)
+        return wrong_in(page) + wrong_in(beside)
 
 
 def p95(times: list[float]) -> float:
@@ -175,7 +177,7 @@ def keys(page: Page) -> list[list[float]]:
     return page.evaluate("samples")
 
 
-def torn(report: Report, directory: Path, here: Console, browser: Browser) -> int:
+def torn(report: Report, directory: Path, here: Console, browser: Browser) -> list[str]:
     """What the page has of a session's bytes after its connection was lost time and again."""
     report.title(f"A tab whose connection is lost {TEARS} times while a session prints")
     with ai_session.open("torn", shell="bash", backend="pty") as session, signed_in(here, browser) as page:
@@ -199,10 +201,10 @@ def torn(report: Report, directory: Path, here: Console, browser: Browser) -> in
         same = page.evaluate(DIGEST) == hashlib.sha256(kept).hexdigest()
         report.row("bytes are others than the log's", float(not same), "", most=0)
         report.row("read", len(kept) / 1e6, "MB", note=f"{len(kept) / 1e6 / seconds:.1f} MB/s")
-        return violations_in(page)
+        return wrong_in(page)
 
 
-def listed(report: Report, stack: ExitStack, here: Console, browser: Browser) -> int:
+def listed(report: Report, stack: ExitStack, here: Console, browser: Browser) -> list[str]:
     """The list of all sessions, from the click on."""
     report.title(f"The page Terminals with {SESSIONS} sessions")
     for number in range(SESSIONS - FLOODS - 1):
@@ -221,7 +223,7 @@ def listed(report: Report, stack: ExitStack, here: Console, browser: Browser) ->
         page.evaluate("window.before = performance.timeOrigin")
     report.row("first painted, new browser", times[0], "ms", most=1000)
     report.row("first painted, loaded again, median", median(times[1:]), "ms", most=1000)
-    found = violations_in(page)
+    found = wrong_in(page)
     page.close()
     return found
 

@@ -28,7 +28,8 @@ FLAGS = (
 )
 WATCH = """
 window.violations = [];
-addEventListener('securitypolicyviolation', e => violations.push(`${e.violatedDirective} ${e.blockedURI} ${e.sample}`));
+addEventListener('securitypolicyviolation', e => violations.push(
+  `${e.violatedDirective} ${e.blockedURI} ${e.sample} ${e.sourceFile}:${e.lineNumber}:${e.columnNumber}`));
 """
 """In each page before its own scripts: what a content security policy forbade there."""
 
@@ -145,6 +146,13 @@ def _high(*fds: int) -> list[int]:
     return found
 
 
+def _place(told: Facts) -> str:
+    """Where it happened: file, line, and who called."""
+    frames = told.get("stackTrace", {}).get("callFrames", [])
+    called = [f"{one['functionName']} {one['url']}:{one['lineNumber'] + 1}:{one['columnNumber'] + 1}" for one in frames]
+    return " < ".join(called) or f"{told.get('url', '')}:{told.get('lineNumber', -1) + 1}"
+
+
 class Page:
     """One tab. ``problems`` are errors of its scripts and of its console, ``statuses`` those of its responses."""
 
@@ -164,9 +172,11 @@ class Page:
         """What the browser tells by itself."""
         if method == "Runtime.exceptionThrown":
             details = params["exceptionDetails"]
-            self.problems.append(str(details.get("exception", {}).get("description", details["text"])))
+            self.problems.append(
+                f"{details.get('exception', {}).get('description', details['text'])} {_place(details)}"
+            )
         elif method == "Log.entryAdded" and params["entry"]["level"] == "error":
-            self.problems.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
+            self.problems.append(f"{params['entry']['text']} {_place(params['entry'])}")
         elif method == "Network.responseReceived":
             self.statuses.append((params["response"]["url"], params["response"]["status"]))
 

@@ -122,6 +122,11 @@ class Cursor:
         session, log = self._session, self._session.log
         if (size := (session.spec.rows, session.spec.cols)) != self._size:
             self._size = size
+            if not self._exact or self._stale:
+                # What was printed for the size before would be wrapped differently at this one.
+                self._stale, self._drawn = True, None
+                if self._drawing is not None:
+                    self._drawing.cancel()
             return Piece(self._event("size", rows=size[0], cols=size[1]))
         if self._drawn is not None or self._drawing is not None:
             return self._screen()
@@ -173,8 +178,8 @@ class Cursor:
     def _take_drawn(self, drawing: asyncio.Task[Drawn]) -> None:
         self._drawing = None
         if drawing.cancelled():
-            return
-        if (problem := drawing.exception()) is None:
+            self._wake()
+        elif (problem := drawing.exception()) is None:
             self._drawn = drawing.result()
         elif isinstance(problem, AiSessionError | OSError):
             # No emulator for this machine, or no log any more: bytes are all there is.

@@ -84,6 +84,9 @@ RETRIES = 3
 FILES = 64
 """A shell that may open too few files to take commands is allowed so many."""
 
+MOST_CAPTURES = 3
+"""Looks at the screen that a backend keeps of a session which prints, to find one between two pieces of output."""
+
 SPARE_FILES = 2
 """A shell that has fewer left, and does not answer, is allowed more."""
 
@@ -1178,9 +1181,14 @@ class Session:
 
     async def redraw(self) -> Drawn:
         """Bytes that draw the present screen on a terminal of the same size."""
-        offset = self.log.end
-        data = await self.terminal.capture_ansi() if self.terminal and self.exit is None else None
-        return Drawn(data, offset) if data is not None else await self._display.drawn()
+        tries = MOST_CAPTURES
+        while True:
+            tries, offset = tries - 1, self.log.end
+            data = await self.terminal.capture_ansi() if self.terminal and self.exit is None else None
+            if data is None:
+                return await self._display.drawn()
+            if self.log.end == offset or not tries:
+                return Drawn(data, offset)  # what was printed meanwhile is on the screen, and comes once more after it
 
     def check_typist(self, by: Typist | None = None) -> None:
         """Raises SessionTakenOver for everybody but the person who has taken the session over."""

@@ -168,7 +168,7 @@ function Live({ session, mine }) {
 }
 
 function start(lib, { session_id, rows = 24, cols = 80 }, place) {
-  let mine = false, started = false;
+  let mine = false, started = false, sized = false;
   const term = lib.emulator({ rows, cols, scrollback: 5000, disableStdin: true, fontSize: TYPE_SIZE, screenReaderMode: localStorage.screenReader === 'on' });
   const fit = () => {
     const { clientWidth: width, clientHeight: height } = place;
@@ -191,9 +191,11 @@ function start(lib, { session_id, rows = 24, cols = 80 }, place) {
   });
   term.onData(text => { if (mine) window.wire.type(session_id, text); });
   const stream = window.wire.stream(session_id, (facts, bytes, done) => {
-    if (facts.rows && (facts.rows !== term.rows || facts.cols !== term.cols)) { term.resize(facts.cols, facts.rows); if (!mine) fit(); }
-    if (facts.event === 'screen' && started) term.reset();
-    started ||= facts.event === 'screen';
+    if (facts.rows && (facts.rows !== term.rows || facts.cols !== term.cols)) { sized = true; term.resize(facts.cols, facts.rows); if (!mine) fit(); }
+    if (facts.event === 'screen') {
+      if (started && !sized) term.reset(); // something was left out; at another size just what is in view is drawn anew
+      [started, sized] = [true, false];
+    }
     if (facts.event === 'ended') term.write(`\r\n\x1b[0;2m${facts.text}\x1b[0m\r\n`);
     if (bytes) term.write(bytes, done); else done();
   });

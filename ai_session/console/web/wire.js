@@ -21,7 +21,9 @@ export class Wire {
   async introduce(socket) {
     const nonce = crypto.randomUUID(), told = new Promise(done => { socket.onmessage = ({ data }) => done(data); });
     socket.send(`who ${nonce}`);
-    if (await told !== await proof(this.key, nonce)) {
+    const said = await told, right = said === await proof(this.key, nonce);
+    if (socket.readyState !== WebSocket.OPEN) return; // lost meanwhile, which onclose tells
+    if (!right) {
       socket.onclose = null;
       socket.close();
       return this.lost(SIGNED_OUT);
@@ -85,7 +87,9 @@ export class Wire {
 
   tell(method, params, bytes) { if (this.live) this.send({ method, params }, bytes); }
 
+  // Between the end of a connection and the event that tells of it, what is sent goes nowhere; what was asked is refused then.
   send(request, bytes) {
+    if (this.socket.readyState !== WebSocket.OPEN) return undefined;
     if (!bytes) return this.socket.send(JSON.stringify(request));
     const head = encoder.encode(JSON.stringify(request) + '\n'), all = new Uint8Array(head.length + bytes.length);
     all.set(head);
@@ -120,7 +124,14 @@ class Stream {
     const { wire, session } = this;
     try {
       const found = await wire.ask('stream', from === undefined ? { session } : { session, offset: from });
-      if (this.closed) return wire.tell('close_stream', { stream: found.stream });
+      const other = from !== undefined && (found.rows !== this.rows || found.cols !== this.cols);
+      if (this.closed || other) wire.tell('close_stream', { stream: found.stream });
+      if (this.closed) return;
+      Object.assign(this, { rows: found.rows, cols: found.cols });
+      if (other) { // what was printed for another size is not drawn on this one
+        this.next = undefined;
+        return this.begin();
+      }
       this.number = found.stream;
       wire.byNumber.set(found.stream, this);
       this.sink({ event: 'began', ...found }, undefined, () => {});
@@ -133,6 +144,7 @@ class Stream {
   take(facts, bytes = new Uint8Array()) {
     if (facts.event === 'output' && this.next !== undefined && facts.offset !== this.next) this.wire.gaps++;
     if ('next' in facts) this.next = facts.next;
+    if ('rows' in facts) Object.assign(this, { rows: facts.rows, cols: facts.cols });
     const { wire, number } = this, { next: offset } = facts;
     this.sink(facts, bytes, () => { if (offset !== undefined && number === this.number) wire.tell('acknowledge', { stream: number, offset }); });
   }

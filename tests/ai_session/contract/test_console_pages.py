@@ -231,6 +231,19 @@ class Impostor:
                         link.sendall(wire.send(TextMessage(said)))
 
 
+def test_what_is_sent_while_the_connection_ends_goes_nowhere(browser: Browser, here: Console) -> None:
+    """The browser says so itself only a moment later; a script that sends meanwhile is in error."""
+    with signed_in(browser, here) as page:
+        asked = "wire.ask('policy').then(() => 'answered', error => error.code)"
+        told = "wire.tell('acknowledge', { stream: 1, offset: 1 })"
+        assert page.evaluate(f"(wire.socket.close(), {told}, {asked})") == "connection_lost"
+        page.wait("wire.live && wire.losses === 1")
+        page.evaluate("""(sign => { crypto.subtle.sign = (...given) => {
+            crypto.subtle.sign = sign; wire.socket.close(); return sign(...given) }; wire.socket.close()
+        })(crypto.subtle.sign.bind(crypto.subtle))""")
+        page.wait("wire.live && wire.losses === 3")
+
+
 def test_a_search_leads_to_the_command_that_printed_it(browser: Browser, here: Console, agent: Person) -> None:
     opened(
         agent,
@@ -261,6 +274,32 @@ def test_a_lost_connection_goes_on_at_the_next_byte(browser: Browser, here: Cons
             run(agent, "torn", f"seq {turn}01 {turn}09")
             page.wait(f"window.wire.live && ({LINES}).includes('{turn}09')".replace("'009'", "'9'"))
         assert page.evaluate("[window.wire.gaps, window.wire.losses]") == [0, 3]
+        page.press("r")
+
+
+def test_the_page_shows_what_the_terminal_does_at_every_size(browser: Browser, here: Console, agent: Person) -> None:
+    """Row by row: no line twice, none missing; also where the size changed while the connection was lost, and of a
+    terminal whose lines are wrapped again."""
+    made = opened(agent, "sized")
+    run(agent, "sized", "PS1='$ '; seq -f 'line %g' 1 90; printf '%0300d\\n' 7; echo é漢字e\u0301 עברית; echo end")
+    with signed_in(browser, here) as page:
+        page.evaluate(f"location.hash = '#/session/{made}'")
+        page.shows("You are watching.")
+        page.press("r")
+        page.wait(f"{SCREEN} && ({LINES}).includes('end')")
+
+        def same() -> None:
+            shown = agent.call("read_screen", session_id=made)["structured"]
+            size = f"{SCREEN}.rows === {shown['rows']} && {SCREEN}.cols === {shown['cols']}"
+            page.wait(f"{size} && ({LINES}).trimEnd() === {json.dumps(shown['screen'].rstrip())}")
+
+        for number, (rows, cols) in enumerate(((12, 40), (45, 130), (20, 77), (60, 1000), (24, 80))):
+            if number % 2:
+                page.evaluate("window.wire.socket.close()")
+            agent.call("resize_session", session_id=made, rows=rows, cols=cols)
+            run(agent, "sized", f"seq -f 'at {number}: %g' 1 {7 * number}")
+            same()
+        assert page.evaluate("window.wire.gaps") == 0
         page.press("r")
 
 

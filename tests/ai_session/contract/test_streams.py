@@ -13,6 +13,7 @@ import pytest
 from ai_session.client.connection import ControlClient, connect
 from ai_session.servers.control.streams import LEAST_WINDOW_BYTES, MOST_STREAMS
 from ai_session.terminal.marks import strip_marks
+from ai_session.terminal.screen import Screen
 from tests import forked
 from tests.ai_session.contract.person_wire import Person
 from tests.ai_session.contract.wire import living_in, runtime, stop_daemons
@@ -178,6 +179,38 @@ def test_looking_changes_nothing_and_tells_of_the_end(person: Person) -> None:
     person.call("close_session", session_id=made)
     assert person.event("closed").facts["stream"] == late["stream"]
     assert person.refused("stream", session=made) == "session_not_found"
+
+
+@pytest.mark.parametrize("backend", ["pty", "tmux"])
+def test_another_size_is_followed_by_the_screen_at_that_size_and_by_nothing_of_before(
+    person: Person, backend: str
+) -> None:
+    """However much was printed for the size before, and was not sent yet; who wants every byte gets just those."""
+    made = person.call("create_session", name="s", shell="bash", backend=backend)["structured"]["session_id"]
+    person.done("take_over", session="s", who="a test")
+    exact = person.done("stream", session="s", exact=True)["stream"]
+    person.event("screen", exact)
+    stream = watched(person, "s")
+    take = person.take
+    person.take = lambda told: take(told) if told.facts.get("stream") == exact else None  # type: ignore[method-assign]
+    person.tell("type", b"seq -f 'line %g' 1 60000; sleep 1000\n", session_id=made)
+    person.output(exact, lambda shown: b"line 60000\r\n" in shown)
+    for rows, cols in ((12, 40), (40, 120)):
+        person.done("resize", session_id=made, rows=rows, cols=cols)
+    end = person.call("get_session_info", session_id=made)["structured"]["output_bytes"]
+    del person.take
+    own = [told for told in person.events if told.facts.get("stream") == stream]
+    for told in own:
+        take(told)
+    while own[-1].facts.get("next", 0) < end or own[-1].facts.get("rows") != 40:
+        own.append(person.until(lambda told: told.facts.get("stream") == stream and told not in own))
+    names = [told.facts["event"] for told in own]
+    assert "output" not in names[names.index("size") :], names
+    drawn = Screen(40, 120)
+    drawn.feed(own[-1].data)
+    shown = person.call("read_screen", session_id="s")["structured"]
+    assert "\n".join(drawn.snapshot().lines).rstrip("\n") == shown["screen"].rstrip("\n")
+    assert not any(told.facts["event"] == "screen" for told in person.events if told.facts.get("stream") == exact)
 
 
 @pytest.mark.torture
