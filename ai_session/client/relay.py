@@ -44,6 +44,9 @@ KEPT_PREFIXES = ("LC_", "PYTHON", "AI_SESSION_", "OTEL_", "DYLD_")
 LEFT_BEHIND = ("AI_SESSION_ID", "AI_SESSION_NAME")
 """With the cookie of a session it was started in, the daemon would be ended with that session."""
 
+ADDED = {"PYDANTIC_DISABLE_PLUGINS": "__all__"}
+"""No other package's plugin is imported into the daemon, nor looked for, which would read every installed package."""
+
 
 class Unreachable(Exception):
     """No daemon answers and none could be started. ``code`` is that of the AiSessionError it stands for."""
@@ -425,7 +428,7 @@ def _become_daemon(directory: str, listener: int, lock: int) -> None:
                 os.close(int(name))
     inherited_signals.reset()
     kept = {n for n in os.environ if n in KEPT_NAMES or n.startswith(KEPT_PREFIXES)}
-    env = {n: os.environ[n] for n in kept.difference(LEFT_BEHIND)}
+    env = {n: os.environ[n] for n in kept.difference(LEFT_BEHIND)} | ADDED
     if "PYTHONPATH" in env:
         env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in env["PYTHONPATH"].split(os.pathsep))
     os.chdir("/")

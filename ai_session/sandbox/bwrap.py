@@ -24,6 +24,7 @@ from ai_session.models import SandboxProfile
 from ai_session.sandbox import seccomp
 from ai_session.sandbox import users as box_users
 from ai_session.sandbox.workspace.protected_paths import Protection
+from ai_session.system.kernel_files import besides_processes
 from ai_session.system.paths_without_links import open_path
 
 PATHS = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap")
@@ -196,10 +197,8 @@ class Plan:
         """
         self._mounts["/proc/sys"] = ("--ro-bind", "/proc/sys", "/proc/sys")
         root = os.geteuid() == 0
-        with os.scandir("/proc") as entries:
-            own = [entry for entry in entries if not entry.name.isdigit() and not entry.is_symlink()]
-        for entry in own:
-            if not (root or os.access(entry.path, os.W_OK)):
+        for entry in besides_processes():
+            if entry.is_symlink() or not (root or os.access(entry.path, os.W_OK)):
                 continue
             mode = entry.stat(follow_symlinks=False).st_mode
             if not stat.S_ISDIR(mode) and not mode & stat.S_IROTH:

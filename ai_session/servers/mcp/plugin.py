@@ -11,6 +11,7 @@ import contextlib
 import gc
 import json
 import logging
+import sys
 from collections import deque
 from functools import partial
 from pathlib import Path
@@ -46,6 +47,10 @@ FIRST_ANSWERS = Path(__file__).with_name("first_answers.json")
 
 HEARTBEAT_SECONDS = 10.0
 """Between progress notifications of a waiting call; no client known gives up sooner than 30 s without one."""
+
+HAND_ON_SECONDS = 0.00005
+"""How long whoever wants the interpreter waits for it while the SDK is imported. A call takes it back some hundred
+times; with a millisecond for each, the second session of a daemon would take three times as long."""
 
 log = logging.getLogger(__name__)
 
@@ -184,9 +189,12 @@ class McpConnection:
 def _import_sdk() -> Sdk:
     # All that is made meanwhile stays; looking for garbage in it takes 90 of 800 ms, and some 25 at the end.
     gc.disable()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(HAND_ON_SECONDS)
     try:
         from ai_session.servers.mcp import dispatch
     finally:
+        sys.setswitchinterval(before)
         gc.freeze()
         gc.enable()
     return dispatch

@@ -167,7 +167,7 @@ def test_daemon_is_started_in_a_session_of_its_own_with_nothing_inherited_and_no
         assert {"/dev/null", str(runtime() / "daemon.log"), str(runtime() / "lock")} <= held
         names = {word.partition(b"=")[0] for word in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")}
         assert not names & {b"ANTHROPIC_API_KEY", b"AI_SESSION_ID"}
-        assert {b"HOME", b"PATH", b"LC_ALL"} <= names
+        assert {b"HOME", b"PATH", b"LC_ALL", b"PYDANTIC_DISABLE_PLUGINS"} <= names
         os.killpg(client.process.pid, signal.SIGKILL)
     assert daemon_pids() == [pid]
     os.close(reader)
