@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,9 @@ from benchmarks.size import sized
 STARTS, ROUNDS, BATCH = sized((15, 10, 50), (1, 1, 2))
 AT_ONCE, IDLE = sized((20, 10), (2, 1))
 IDLE_SECONDS = sized(5.0, 0.01)
-START_MS = 25.0
+START_MS, MOST_OF_BARE = 25.0, 2.0
+"""What a box may add to the start of a session: so much, or on a slow machine so many times what the same box takes
+around a program that does nothing."""
 
 
 async def run(report: Report, directory: Path) -> None:
@@ -35,32 +38,36 @@ async def run(report: Report, directory: Path) -> None:
     for backend in plugins.names("backends"):
         runtime = directory / backend
         runtime.mkdir(mode=0o700)
-        boxes = Boxes(BoxSettings(profile), Sandbox(runtime_directory=runtime), ResourceWatch())
+        sandbox = Sandbox(runtime_directory=runtime)
+        boxes = Boxes(BoxSettings(profile), sandbox, ResourceWatch())
         manager = SessionManager(runtime, SessionDefaults(backend=backend, user_rc=False), boxes)
         request = NewSession("bench", str(workspace), dict(os.environ), {}, shell="bash")
         unboxed = await manager.create(replace(request, name="unboxed"))
         boxed = await manager.create(replace(request, name="boxed", profile=profile))
         report.title(f"A session in a box ({boxed.spec.level}) on {backend}")
-        await starts(report, manager, [replace(request, profile=kind) for kind in (TRUSTED, profile)])
+        await starts(report, manager, sandbox, [replace(request, profile=kind) for kind in (TRUSTED, profile)])
         await commands(report, unboxed, boxed)
         await keystrokes(report, unboxed, boxed)
         await idle(report, manager, replace(request, profile=profile))
         await manager.stop()
 
 
-async def starts(report: Report, manager: SessionManager, requests: Sequence[NewSession]) -> None:
+async def starts(report: Report, manager: SessionManager, sandbox: Sandbox, requests: Sequence[NewSession]) -> None:
     """One after the other, and many at once."""
     taken: list[list[float]] = [[], []]
+    bare: list[float] = []
     for _ in range(STARTS):
         for request, seconds in zip(requests, taken, strict=True):
             start = time.perf_counter()
             session = await manager.create(request)
             seconds.append(time.perf_counter() - start)
             await manager.close(session)
-    floor, value = map(median_ms, taken)
+        bare.append(await around_nothing(sandbox, requests[-1].profile, manager.runtime_directory / "bare"))
+    floor, value, least = map(median_ms, (*taken, bare))
     report.row("created, unboxed (floor)", floor, "ms")
     report.row("created, boxed", value, "ms", floor=floor)
-    report.row("  more than unboxed", value - floor, "ms", most=START_MS)
+    report.row("  the same box around `true`, once it is planned", least, "ms")
+    report.row("  more than unboxed", value - floor, "ms", floor=least, most=max(START_MS, MOST_OF_BARE * least))
     at_once: list[float] = []
     for request in requests:
         start = time.perf_counter()
@@ -69,6 +76,22 @@ async def starts(report: Report, manager: SessionManager, requests: Sequence[New
         at_once.append(time.perf_counter() - start)
         await asyncio.gather(*map(manager.close, sessions))
     report.row(f"{AT_ONCE} created at once, boxed", at_once[1], "s", floor=at_once[0])
+
+
+async def around_nothing(sandbox: Sandbox, profile: SandboxProfile, directory: Path) -> float:
+    """Seconds that such a box takes from its first program to its end."""
+    boxed = await sandbox.prepare(profile, directory, env={"PATH": os.defpath})
+    try:
+        return seconds_of((*boxed.argv, "true"), boxed.env)
+    finally:
+        boxed.release()
+
+
+def seconds_of(words: Sequence[str], env: Mapping[str, str]) -> float:
+    """From a program's start to its end."""
+    start = time.perf_counter()
+    subprocess.run(words, env=env, check=True)
+    return time.perf_counter() - start
 
 
 async def commands(report: Report, unboxed: Session, boxed: Session) -> None:

@@ -1,15 +1,18 @@
-"""The gate: what a call pays to be judged, recorded on disk and masked, beside the tool alone."""
+"""The gate: what a call pays to be judged, recorded on disk and masked, beside the tool alone, and beside a gate whose
+records are in memory."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 import time
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ai_session.config import plugins
 from ai_session.config.settings import Settings
 from ai_session.daemon.app import App
 from ai_session.gate.gate import Gate
@@ -24,9 +27,15 @@ from benchmarks.report import Report, median_ms
 from benchmarks.size import sized
 
 ROUNDS, BATCH = sized((12, 100), (1, 2))
-MOST = {"execute_command": 2.2, "get_session_info": 1.6}
+MOST_OF_RECORDS = {"execute_command": 2.2, "get_session_info": 1.6}
 """What the gate may add to a tool, of what the call's two records take by themselves, the first of them synced. Half of
 what it does for a command comes right after the wait for the shell, when the processor's caches hold something else."""
+MOST_OF_WRITE = 1.6
+MOST_OF_PARTS = 1.4
+"""What the gate may add, of a bare write and sync; or, where the disk is so quick that computing takes more than that
+leaves, of both: it computes right after the wait for the disk, with cold caches."""
+MEMORY = Path("/dev/shm")
+"""Where a sync costs nothing: what a gate takes there is its computing."""
 PLENTY = 1_000_000
 FACTS = {
     "session": "ses_0123456789abcdefghijkl",
@@ -37,11 +46,90 @@ FACTS = {
     "command_id": "cmd_0123456789abcdefghijkl",
 }
 """What the end record of a command holds."""
+CALLS = {
+    "execute_command": {"session_id": "bench", "command": ":"},
+    "get_session_info": {"session_id": "bench"},
+}
+
+Samples = dict[tuple[str, str], list[float]]
 
 
 async def run(report: Report, directory: Path) -> None:
     """Batches are interleaved, so that the machine's drift meets all alike."""
-    runtime = directory / "run"
+    samples: Samples = {}
+    async with AsyncExitStack() as stack:
+        ours = await stack.enter_async_context(_measured(directory / "run"))
+        memory: _Measured | None = None
+        if os.access(MEMORY, os.W_OK):
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="aisb-", dir=MEMORY))
+            memory = await stack.enter_async_context(_measured(Path(folder) / "run"))
+        bare = SyncedWrite(directory)
+        stack.callback(bare.close)
+        for _ in range(ROUNDS):
+            for name in CALLS:
+                for _ in range(BATCH):
+                    samples.setdefault(("sync", name), []).append(bare.once())
+                    await ours.call(name, samples)
+                for _ in range(BATCH if memory else 0):
+                    assert memory
+                    await memory.call(name, samples, "memory ")
+    report.title("The gate, around one call")
+    for name in CALLS:
+        _tell(report, name, {kind: median_ms(values) for (kind, of), values in samples.items() if of == name})
+
+
+def _tell(report: Report, name: str, median: dict[str, float]) -> None:
+    report.row(f"{name}, the tool alone", median["alone"], "ms")
+    sync, records, gate, computing = median["sync"], median["records"], median["gate"], median.get("memory gate", 0.0)
+    report.row("  write and sync 600 bytes, blocking", sync, "ms")
+    report.row("  its two records by the log alone", records, "ms", floor=sync)
+    report.row("  in the gate, both records included", gate, "ms", floor=records, most_ratio=MOST_OF_RECORDS[name])
+    if computing:
+        report.row("    the same with its records in memory: computing", computing, "ms", floor=sync)
+        most = max(MOST_OF_WRITE * sync, MOST_OF_PARTS * (sync + computing))
+        report.row("    against the write and the computing", gate, "ms", floor=sync + computing, most=most)
+    report.row("    against the write", gate, "ms", floor=sync)
+    # More than that: after the wait for the disk the tool itself meets colder caches and a shell that slept deeper.
+    report.row("  more in all", median["more"] - median["alone"], "ms")
+
+
+class _Measured:
+    """A gate with one session, and its tools without it."""
+
+    def __init__(self, app: App, me: Principal, context: Context) -> None:
+        self._app, self._me, self._context = app, me, context
+        self._within: list[float] = []
+        self._tools = app.gate.parts.tools
+        timed = {tool.name: _timed(tool, self._within) for tool in self._tools.values()}
+        app.gate = Gate(replace(app.gate.parts, tools=timed))
+        self._number = 0
+
+    async def call(self, name: str, samples: Samples, prefix: str = "") -> None:
+        """The records, the tool and the call, each by itself."""
+        gate, given, tool = self._app.gate, CALLS[name], self._tools[name]
+        await asyncio.sleep(0)  # as between two requests, what the shell said is read
+        start = time.perf_counter()
+        gate.parts.audit.end(await gate.parts.audit.begin("call_0", self._me, name, given), "ok", facts=FACTS)
+        recorded = time.perf_counter()
+        arguments, _ = validate(tool, given)
+        await tool.run(replace(self._context, subject=tool.subject(self._context, arguments)), arguments)
+        middle = time.perf_counter()
+        self._number += 1
+        result = await gate.call(ToolCall(self._me, name, given, f"call_{self._number}"))
+        took = time.perf_counter() - middle
+        assert not result.is_error, result.text
+        found = {
+            "records": recorded - start,
+            "alone": middle - recorded,
+            "more": took,
+            "gate": took - self._within.pop(),
+        }
+        for kind, seconds in found.items():
+            samples.setdefault((prefix + kind, name), []).append(seconds)
+
+
+@asynccontextmanager
+async def _measured(runtime: Path) -> AsyncGenerator[_Measured]:
     runtime.mkdir(mode=0o700)
     rates = dict.fromkeys(Settings().rates.model_dump(), PLENTY)
     settings = Settings.model_validate(
@@ -51,47 +139,12 @@ async def run(report: Report, directory: Path) -> None:
     me = Principal("mcp", os.getuid(), pid=os.getpid(), client="bench", env=dict(os.environ), working_directory="/")
     made = await app.gate.call(ToolCall(me, "create_session", {"name": "bench", "backend": "pty"}, "call_0"))
     assert not made.is_error, made.text
-    tools: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
-    samples: dict[tuple[str, str], list[float]] = {}
-    within: list[float] = []
-    app.gate = Gate(replace(app.gate.parts, tools={tool.name: _timed(tool, within) for tool in tools}))
-    context = Context(me, VisibleSessions(app.sessions, Visibility()), Workspaces((), str(directory)), Limits())
-    bare = SyncedWrite(directory)
-    for _ in range(ROUNDS):
-        for name, given in (
-            ("execute_command", {"session_id": "bench", "command": ":"}),
-            ("get_session_info", {"session_id": "bench"}),
-        ):
-            tool = next(tool for tool in tools if tool.name == name)
-            for number in range(BATCH):
-                samples.setdefault(("sync", name), []).append(bare.once())
-                await asyncio.sleep(0)  # as between two requests, what the shell said is read
-                start = time.perf_counter()
-                app.gate.parts.audit.end(await app.gate.parts.audit.begin("call_0", me, name, given), "ok", facts=FACTS)
-                samples.setdefault(("records", name), []).append(time.perf_counter() - start)
-                start = time.perf_counter()
-                arguments, _ = validate(tool, given)
-                await tool.run(replace(context, subject=tool.subject(context, arguments)), arguments)
-                middle = time.perf_counter()
-                result = await app.gate.call(ToolCall(me, name, given, f"call_{number}"))
-                samples.setdefault((name, "alone"), []).append(middle - start)
-                took = time.perf_counter() - middle
-                samples.setdefault((name, "more"), []).append(took)
-                samples.setdefault((name, "gate"), []).append(took - within.pop())
-                assert not result.is_error, result.text
-    bare.close()
-    await app.stop(sessions=True)
-    median = {name: median_ms(values) for name, values in samples.items()}
-    report.title("The gate, around one call")
-    for name, most in MOST.items():
-        report.row(f"{name}, the tool alone", median[name, "alone"], "ms")
-        sync, records, gate = median["sync", name], median["records", name], median[name, "gate"]
-        report.row("  write and sync 600 bytes, blocking", sync, "ms")
-        report.row("  its two records by the log alone", records, "ms", floor=sync)
-        report.row("  in the gate, both records included", gate, "ms", floor=records, most_ratio=most)
-        report.row("    against the write", gate, "ms", floor=sync)
-        # More than that: after the wait for the disk the tool itself meets colder caches and a shell that slept deeper.
-        report.row("  more in all", median[name, "more"] - median[name, "alone"], "ms")
+    workspaces = Workspaces((), str(runtime.parent))
+    context = Context(me, VisibleSessions(app.sessions, Visibility()), workspaces, Limits())
+    try:
+        yield _Measured(app, me, context)
+    finally:
+        await app.stop(sessions=True)
 
 
 def _timed(tool: Tool, within: list[float]) -> Tool:
