@@ -180,7 +180,8 @@ def begun_in(house: House) -> bool:
 
 
 def sessions_of(house: House) -> list[Path]:
-    return list((runtime(house.home) / "sessions").iterdir())
+    """None before the first is made, with the folder of them all."""
+    return list((runtime(house.home) / "sessions").glob("*"))
 
 
 async def until(here: Rpc, condition: Callable[[], bool]) -> None:
