@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import forked
 from tests.ai_session.contract.wire import stop_daemons
 from tests.clients.node import Person
 from tests.conftest import client_environment
@@ -24,5 +25,6 @@ def daemons_end(home: Path) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def sharer(shared_home: Path) -> Iterator[Person]:
     """Whose daemon goes on from one test of a module to the next."""
+    forked.daemon(client_environment(shared_home))
     yield Person(environment=client_environment(shared_home))
     stop_daemons(shared_home)

@@ -11,7 +11,7 @@ import pytest
 from ai_session.config import plugins
 from ai_session.models import Principal
 from ai_session.tools.base import MAX_WAIT_SECONDS, Context, Limits, Tool
-from tests.ai_session.contract.wire import Client, stop_daemons
+from tests.ai_session.contract.wire import Client, living_in, stop_daemons
 
 PACKAGE = Path(plugins.__file__).parent
 TOOLS: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
@@ -35,7 +35,7 @@ def test_14_no_wait_is_longer_than_fifty_seconds(asked: float, patience: float |
 def test_20_tools_are_few_and_in_one_order(home: Path, modern: bool) -> None:
     names: list[list[str]] = []
     for _ in range(2):
-        with Client() as client:
+        with Client(env=living_in(home)) as client:
             for _ in range(2):
                 listed = client.result("tools/list", {}, modern=modern)["tools"]
                 names.append([tool["name"] for tool in listed])
@@ -45,7 +45,7 @@ def test_20_tools_are_few_and_in_one_order(home: Path, modern: bool) -> None:
 
 
 def test_24_handles_are_long_and_never_the_same(home: Path) -> None:
-    with Client() as client:
+    with Client(env=living_in(home)) as client:
         sessions = [client.call("create_session", name=name)["structuredContent"]["session_id"] for name in "abc"]
         ran = [client.call("execute_command", session_id=session, command="true") for session in sessions]
     stop_daemons(home)

@@ -17,12 +17,18 @@ from uuid import uuid4
 from tests import forked
 from tests.ai_session.contract import control_request
 from tests.ai_session.contract.command_line import ROOT
-from tests.ai_session.contract.wire import BOUND_SECONDS, DATA, ENVELOPE, SERVER, Client, Message, living_in, runtime
+from tests.ai_session.contract.wire import (
+    BOUND_SECONDS,
+    DATA,
+    ENVELOPE,
+    FAR,
+    SERVER,
+    Client,
+    Message,
+    living_in,
+    runtime,
+)
 from tests.forked import Forked
-
-FAR = [sys.executable, "-S", "-E", str(DATA / "window.py")]
-"""A server whose client is a process of its own. Were it nobody's child, its client would be whoever takes in orphans,
-which may be an ancestor of all tests: systemd for a person's desktop."""
 
 VERBS = ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "ai_session"]
 """The command line from inside a session."""

@@ -23,6 +23,7 @@ from ai_session.http.oauth.access import Access
 from ai_session.http.oauth.challenges import Challenges
 from ai_session.http.oauth.scopes import USUAL
 from ai_session.http.server import HttpServer, ListenAddress, bind
+from tests import forked
 from tests.ai_session.contract.wire import BOUND_SECONDS, ENVELOPE, Message, living_in
 from tests.conftest import environment
 
@@ -152,8 +153,9 @@ async def running(
     bound_seconds: float = BOUND_SECONDS,
     **settings: Any,
 ) -> AsyncGenerator[Here]:
-    """A front for the daemon of a home; the daemon is started where there is none, and goes on."""
+    """A front for the daemon of a home, which is there before it and goes on."""
     chosen = HttpSettings(port=0, **settings)
+    forked.daemon(living_in(home))
     with environment(living_in(home)):
         place = bind(chosen, authenticated=signed)
         tokens = Tokens(place.url) if signed else None

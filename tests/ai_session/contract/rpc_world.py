@@ -20,6 +20,7 @@ from ai_session.http.gate_client import RemoteGate
 from ai_session.http.oauth.access import Access
 from ai_session.http.oauth.challenges import Challenges
 from ai_session.http.server import HttpServer, bind
+from tests import forked
 from tests.ai_session.contract.http_world import Here, Tokens, shown
 from tests.ai_session.contract.wire import BOUND_SECONDS, Message, living_in
 from tests.conftest import environment, new_home
@@ -86,8 +87,9 @@ async def serving(
     bound_seconds: float = BOUND_SECONDS,
     **settings: Any,
 ) -> AsyncGenerator[Rpc]:
-    """A server started in the workspace; the daemon is started where there is none, and goes on."""
+    """A server started in the workspace; the daemon is there before it and goes on."""
     chosen = HttpSettings(port=0, **settings)
+    forked.daemon(living_in(house.home))
     with environment(living_in(house.home)), contextlib.chdir(house.workspace):
         place = bind(chosen, authenticated=signed, path=RPC_PATH)
         tokens = Tokens(place.url) if signed else None

@@ -22,6 +22,7 @@ from mcp.shared.exceptions import MCPError
 
 from ai_session.audit.files import lines, records
 from ai_session.client.connection import connect
+from tests import forked
 from tests.ai_session.contract import wire
 from tests.ai_session.contract.command_line import CommandLine
 from tests.ai_session.contract.wire import SERVER, daemon_pids, runtime
@@ -94,6 +95,7 @@ class Calls:
 def line(home: Path) -> Iterator[CommandLine]:
     (home / ".config/ai-session/config.toml").write_text(CONFIG)
     with CommandLine(home) as line:
+        forked.daemon(line.env)
         yield line
 
 
@@ -208,6 +210,7 @@ def test_calls_that_were_cut_off_have_their_end_too(home: Path, line: CommandLin
         first.process.send_signal(signal.SIGSTOP)  # or its relay would ask the next daemon again
         os.kill(pid, signal.SIGKILL)
         first.process.kill()
+        forked.daemon(line.env)
         (lived,) = person.call("list_sessions").structured["sessions"]  # which only looks: it is asked again
         assert lived["name"] == "s"
     with wire.Client() as second, wire.Client() as third, wire.Client() as fourth:

@@ -17,6 +17,7 @@ from mcp import StdioServerParameters
 from mcp.client import ClientRequestContext
 from mcp_types import ElicitRequestParams, ElicitResult, Implementation
 
+from tests import forked
 from tests.ai_session.contract import asking
 from tests.ai_session.contract.asking import FORMS, client, decide, error_of, fill, form, greet, modern, person
 from tests.ai_session.contract.wire import BOUND_SECONDS, SERVER, Client, Message, daemon_pids, living_in, stop_daemons
@@ -51,6 +52,7 @@ NUMBERS = itertools.count(1)
 @pytest.fixture(scope="module")
 def place(world: Path) -> Iterator[Path]:
     made = new_home(world, CONFIG)
+    forked.daemon(living_in(made))
     yield made
     if not daemon_pids(made):
         person(made, "ls")  # who starts adopts what a killed one left

@@ -10,13 +10,15 @@ from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 from mcp_types import TextContent
 
-from tests.ai_session.contract.wire import SERVER, stop_daemons
+from tests import forked
+from tests.ai_session.contract.wire import SERVER, living_in, stop_daemons
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(scope="module")
 def place(shared_home: Path) -> Iterator[Path]:
+    forked.daemon(living_in(shared_home))
     yield shared_home
     stop_daemons(shared_home)
 

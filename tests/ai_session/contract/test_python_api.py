@@ -19,6 +19,7 @@ import pytest
 
 import ai_session
 from ai_session.api import aio, blocking
+from tests import forked
 from tests.ai_session.contract.wire import daemon_pids, living_in, stop_daemons
 from tests.bounds import BOUND_SECONDS
 from tests.conftest import UNBOXED, environment, new_home
@@ -34,6 +35,7 @@ POLICY = RULE.format("deny", 'commands = ["halt now"]') + RULE.format("ask", 'co
 @pytest.fixture(scope="module")
 def house(world: Path) -> Iterator[Path]:
     home = new_home(world, UNBOXED + POLICY)
+    forked.daemon(living_in(home))
     with environment(living_in(home)):
         yield home
         blocking._connections.close()  # pyright: ignore[reportPrivateUsage]

@@ -24,6 +24,7 @@ from pexpect.spawnbase import SpawnBase
 
 import ai_session
 from ai_session.api import blocking
+from tests import forked
 from tests.ai_session.contract.wire import daemon_pids, living_in, stop_daemons
 from tests.bounds import BOUND_SECONDS
 from tests.conftest import UNBOXED, environment, new_home
@@ -35,6 +36,7 @@ ASKS = "printf 'Name: '; read -r name; echo hello $name; exit 4"
 @pytest.fixture(scope="module")
 def house(world: Path) -> Iterator[Path]:
     home = new_home(world, UNBOXED)
+    forked.daemon(living_in(home))
     with environment(living_in(home)):
         yield home
         blocking._connections.close()  # pyright: ignore[reportPrivateUsage]

@@ -124,7 +124,7 @@ def served(home: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("flags", [(), ("--no-daemon",)], ids=["daemon", "no-daemon"])
 def test_every_tool_over_mcp_passes_the_gate_once(served: Path, flags: tuple[str, ...]) -> None:
-    with Client([*SERVER, *flags], cwd=served) as client:
+    with Client([*SERVER, *flags], env=living_in(served), cwd=served) as client:
         for modern in (True, False):
             if not modern:
                 client.initialize()

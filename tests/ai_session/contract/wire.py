@@ -27,6 +27,9 @@ FORKED = ["forked"]
 """The same, and the daemons that it starts, out of a process that has them loaded."""
 
 DATA = Path(__file__).parents[2] / "data/wire"
+FAR = [sys.executable, "-S", "-E", str(DATA / "window.py")]
+"""A server whose client is a process of its own. Were it nobody's child, its client would be whoever takes in orphans,
+which may be an ancestor of all tests: systemd for a person's desktop."""
 ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},
@@ -38,8 +41,8 @@ Message = dict[str, Any]
 class Client:
     """One server process and the pipes to it.
 
-    With an ``env`` its daemon is there before it, forked; without, and with what is about descriptors and groups of
-    processes, it starts the daemon itself where there is none.
+    With an ``env`` its daemon is there before it, forked, whatever its dialect and window; without, and with what is
+    about descriptors and groups of processes, it starts the daemon itself where there is none.
     """
 
     def __init__(self, command: list[str] = SERVER, **options: Any) -> None:
@@ -47,7 +50,8 @@ class Client:
         if not options.get("start_new_session"):
             # As hosts do: the group of the test's own process would make a client of all that this run starts.
             given["process_group"] = 0
-        if command == SERVER and options.get("env") and not options.keys() & {"start_new_session", "pass_fds"}:
+        ours = (command[: len(SERVER)] == SERVER and "--no-daemon" not in command) or command == FAR
+        if ours and options.get("env") and not options.keys() & {"start_new_session", "pass_fds"}:
             forked.daemon(options["env"])
         self.process: subprocess.Popen[bytes] | Forked
         if command == FORKED:
