@@ -103,6 +103,10 @@ UNBOXED = '[sandbox]\nprofile = "trusted"\n\n[policy]\nmode = "trusted"\n'
 """What shells, terminals and wires do is tested without boxes and questions, which have tests of their own."""
 
 
+NO_RUNS = "\n[console]\nruns = []\n"
+"""A console of a test that is not about runs asks no program for them, which would load ccswarm."""
+
+
 UNBOXED_VARIABLES = {"AI_SESSION_SANDBOX_PROFILE": "trusted", "AI_SESSION_POLICY_MODE": "trusted"}
 """The same for a home whose files nobody writes beforehand."""
 

@@ -69,6 +69,7 @@ def test_a_tool_s_error_is_the_inspector_s_exit_code(sharer: Person, era: str) -
     assert "session_not_found" in result["content"][0]["text"]
 
 
+@pytest.mark.torture  # test_python_api.py has a hundred commands at once
 def test_calls_at_once_on_one_connection(sharer: Person, era: str) -> None:
     call(sharer, era, "create_session", name=f"busy-{era}")
     load = ["--load", "--load-requests", "100", "--load-concurrency", "10"]

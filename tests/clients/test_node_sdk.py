@@ -50,7 +50,7 @@ def sdk(connected: Sdk, home: Path) -> Iterator[Sdk]:
 @pytest.mark.parametrize(
     ("variant", "version"),
     [
-        pytest.param(variant, version, marks=pytest.mark.torture if variant in ("legacy", MODERN) else ())
+        pytest.param(variant, version, marks=pytest.mark.torture if variant != "auto" else ())
         for variant, version in VARIANTS.items()
     ],
 )
@@ -136,6 +136,7 @@ def test_a_call_given_up_leaves_the_command_alone(sdk: Sdk, home: Path) -> None:
     assert "got tea\n" in facts["output"]
 
 
+@pytest.mark.torture  # test_mcp_points.py has it without Node
 def test_a_session_outlives_its_client_and_serves_another_era() -> None:
     with Sdk("v1") as first:
         first.facts("create_session", name="kept")

@@ -18,6 +18,7 @@ from ccswarm.config.settings import AgentSettings, ServerSettings
 from ccswarm.journal.writer import Journal, join, read, verify
 from ccswarm.models import CallRequest, CallStatus
 from ccswarm.toolbox.toolbox import Toolbox
+from tests import forked
 from tests.bounds import BOUND_SECONDS
 from tests.conftest import UNBOXED, client_environment, end_leftovers, environment, new_home
 
@@ -57,16 +58,18 @@ def house(world: Path) -> Iterator[Path]:
     """A home with a daemon and a log of its own."""
     home = new_home(world, UNBOXED)
     with environment(client_environment(home) | {"PYTHONPATH": str(ROOT)}):
+        forked.daemon(os.environ)
         yield home
-        stop = [sys.executable, "-m", "ai_session", "daemon", "stop", "--yes"]
-        subprocess.run(stop, check=True, capture_output=True, timeout=BOUND_SECONDS)
+        stopped = forked.run("ai_session", ["daemon", "stop", "--yes"], cwd=home, env=os.environ)
+        assert stopped[0] == 0, stopped
     assert not end_leftovers(home)
 
 
 def audit_lines() -> list[bytes]:
-    export = [sys.executable, "-m", "ai_session", "audit", "export", "--format", "jsonl"]
-    done = subprocess.run(export, check=True, capture_output=True, timeout=BOUND_SECONDS)
-    return done.stdout.splitlines(keepends=True)
+    words = ["audit", "export", "--format", "jsonl"]
+    code, said, errors = forked.run("ai_session", words, cwd=ROOT, env=os.environ)
+    assert code == 0, errors
+    return said.splitlines(keepends=True)
 
 
 def statuses(journal: Path) -> list[str]:

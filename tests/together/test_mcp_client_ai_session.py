@@ -14,6 +14,7 @@ from ccswarm.clients.mcp.plugin import McpToolClient
 from ccswarm.config.settings import AgentSettings, ServerSettings
 from ccswarm.journal.writer import Journal
 from ccswarm.toolbox.toolbox import Toolbox
+from tests import forked
 from tests.ai_session.contract.command_line import CommandLine
 from tests.conftest import UNBOXED_VARIABLES
 
@@ -38,6 +39,7 @@ class Known(dict[str, str]):
 def daemon(home: Path) -> Iterator[CommandLine]:
     """Ends what the client starts."""
     with CommandLine(home) as line:
+        forked.daemon({**line.env, **UNBOXED_VARIABLES})
         yield line
 
 

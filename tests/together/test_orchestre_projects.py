@@ -67,6 +67,7 @@ def files_in(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("template", "inside"), list(zip(ABOUT, ("", "apps/deep", "mine"), strict=True)))
+@pytest.mark.either("template")
 def test_a_starter_is_written_whole(client: ServerClient, house: House, template: str, inside: str) -> None:
     """In the workspace, in folders that are not there yet, and as the folder that is named."""
     name = "mine" if inside == "mine" else "-first-app"

@@ -23,6 +23,7 @@ from ccswarm.config import config
 from ccswarm.config.settings import Settings
 from ccswarm.models import CallOutcome, CallStatus, ToolInfo
 from ccswarm.plan import check
+from tests import forked
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.playbook_drive import Drive, drive
 from tests.conftest import client_environment, end_leftovers, environment, new_home
@@ -35,9 +36,10 @@ def house(world: Path) -> Iterator[Path]:
     """A home with a daemon for the tests of this module, as it is where nothing was configured."""
     home = new_home(world, "")
     with environment(client_environment(home) | {"PYTHONPATH": str(ROOT)}):
+        forked.daemon(os.environ)
         yield home
-        stop = [sys.executable, "-m", "ai_session", "daemon", "stop", "--yes"]
-        subprocess.run(stop, check=True, capture_output=True, timeout=BOUND_SECONDS)
+        stopped = forked.run("ai_session", ["daemon", "stop", "--yes"], cwd=home, env=os.environ)
+        assert stopped[0] == 0, stopped
     assert not end_leftovers(home)
 
 

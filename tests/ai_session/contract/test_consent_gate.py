@@ -100,6 +100,7 @@ def waiting(house: Path) -> list[Message]:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+@pytest.mark.either("mode")
 async def test_the_official_client_shows_the_command_and_one_answer_covers_what_begins_like_it(
     house: Path, mode: str
 ) -> None:

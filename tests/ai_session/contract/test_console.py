@@ -27,7 +27,7 @@ from tests.ai_session.contract.console_world import Console, Tab, console
 from tests.ai_session.contract.person_wire import Person
 from tests.ai_session.contract.wire import living_in, runtime, stop_daemons
 from tests.bounds import BOUND_SECONDS
-from tests.conftest import new_home
+from tests.conftest import NO_RUNS, UNBOXED, new_home
 
 OTHER = "http://127.0.0.1:1"
 CROSS = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "no-cors", "Sec_Fetch_Dest": "script"}
@@ -35,7 +35,7 @@ CROSS = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "no-cors", "Sec_Fetch
 
 @pytest.fixture(scope="module")
 def house(world: Path) -> Iterator[Path]:
-    home = new_home(world)
+    home = new_home(world, UNBOXED + NO_RUNS)
     forked.daemon(living_in(home))
     yield home
     stop_daemons(home)

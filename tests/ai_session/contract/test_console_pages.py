@@ -23,7 +23,7 @@ from tests.ai_session.contract.console_world import Console, console
 from tests.ai_session.contract.person_wire import Person
 from tests.ai_session.contract.wire import living_in, stop_daemons
 from tests.browser import Browser, Page
-from tests.conftest import UNBOXED, new_home
+from tests.conftest import NO_RUNS, UNBOXED, new_home
 
 pytestmark = pytest.mark.browser
 
@@ -39,7 +39,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def house(world: Path) -> Iterator[Path]:
-    home = new_home(world)
+    home = new_home(world, UNBOXED + NO_RUNS)
     forked.daemon(living_in(home))
     yield home
     stop_daemons(home)
@@ -458,7 +458,7 @@ tools = ["*"]
 @pytest.fixture
 def asking_house(world: Path) -> Iterator[Path]:
     """Where each command of a client is asked about."""
-    home = new_home(world, UNBOXED + ASKS)
+    home = new_home(world, UNBOXED + ASKS + NO_RUNS)
     forked.daemon(living_in(home))
     yield home
     stop_daemons(home)

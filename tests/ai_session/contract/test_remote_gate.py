@@ -22,6 +22,7 @@ from ai_session.errors import DaemonUnavailable, Denied, InsufficientScope, Unkn
 from ai_session.http.gate_client import RemoteGate
 from ai_session.models import Answer, Principal, Question, ToolCall
 from ai_session.sessions.changes import Change
+from tests import forked
 from tests.ai_session.contract.wire import BOUND_SECONDS, daemon_pids, living_in, runtime, stop_daemons
 from tests.conftest import UNBOXED, environment, new_home
 
@@ -35,6 +36,7 @@ ALICE = replace(USER, subject="alice", scopes=frozenset({"sessions:read", "sessi
 @pytest.fixture(scope="module")
 def house(world: Path) -> Iterator[Path]:
     home = new_home(world, UNBOXED + RISKY)
+    forked.daemon(living_in(home))
     yield home
     stop_daemons(home)
 

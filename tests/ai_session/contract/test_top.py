@@ -10,6 +10,7 @@ import signal
 from pathlib import Path
 
 import pexpect
+import pytest
 
 from tests.ai_session.contract.asking import client, error_of, greet
 from tests.ai_session.contract.command_line import CommandLine
@@ -116,6 +117,7 @@ def test_a_small_window_without_colours_shows_how_each_stands(home: Path) -> Non
             assert shown.person.wait() == 0
 
 
+@pytest.mark.torture  # the tests above have it on a terminal
 def test_it_works_over_ssh_inside_tmux(home: Path, tmp_path: Path) -> None:
     with CommandLine(home) as line, ssh_host(tmp_path, home) as host:
         line.run("new", "build", "--backend", "pty")

@@ -122,7 +122,9 @@ def served(home: Path) -> Iterator[Path]:
     stop_daemons(home)
 
 
-@pytest.mark.parametrize("flags", [(), ("--no-daemon",)], ids=["daemon", "no-daemon"])
+@pytest.mark.parametrize(
+    "flags", [(), pytest.param(("--no-daemon",), marks=pytest.mark.torture)], ids=["daemon", "no-daemon"]
+)  # without a daemon: the denied client below
 def test_every_tool_over_mcp_passes_the_gate_once(served: Path, flags: tuple[str, ...]) -> None:
     with Client([*SERVER, *flags], env=living_in(served), cwd=served) as client:
         for modern in (True, False):

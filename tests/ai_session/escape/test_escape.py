@@ -47,8 +47,8 @@ def test_no_critical_attack_gets_out_of_a_box() -> None:
     assert outcome.escaped + outcome.lost == [], outcome.notes
 
 
-@pytest.mark.either("setting")  # test_workspace_protection.py demands more than the machine has
 @pytest.mark.parametrize("setting", REFUSED, ids=lambda setting: setting.name)
+@pytest.mark.torture  # test_workspace_protection.py demands more than the machine has
 def test_where_no_box_can_be_made_or_only_a_weaker_one_no_session_starts(setting: Setting) -> None:
     with ready(setting) as world:
         world.begin()

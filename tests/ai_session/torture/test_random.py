@@ -126,6 +126,7 @@ async def run_random(manager: SessionManager, shell: str, count: int, seed: int)
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "dash", "fish"])
 @pytest.mark.anyio
+@pytest.mark.corners
 async def test_random_commands(manager: SessionManager, shell: str) -> None:
     await run_random(manager, shell, 150 if shell == "bash" else 40, seed=0)
 

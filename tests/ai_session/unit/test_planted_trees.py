@@ -21,6 +21,7 @@ from ai_session.sandbox.workspace.protected_paths import Placeholder, Workspace,
 from ai_session.sandbox.workspace.tree import INDEX_BYTES, MOST_ENTRIES, MOST_NAMES
 from ai_session.system import paths_without_links
 from ai_session.system.paths_without_links import DIRECTORY, PATH_ONLY, open_directory, open_path, read_file
+from tests import forked
 from tests.bounds import BOUND_SECONDS
 
 Plant = Callable[[Path], object]
@@ -80,6 +81,14 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path / "ws/a/.git"
 
 
+def runs(script: str, folder: Path) -> None:
+    """To its end, with that folder as its argument."""
+    file = folder.parent / f"{folder.name}.py"
+    file.write_text(script)
+    code, _, errors = forked.run("ai_session", [str(folder)], cwd=folder, env=os.environ, script=str(file))
+    assert code == 0, errors
+
+
 @pytest.mark.parametrize("spot", SPOTS)
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 def test_nothing_in_a_repository_keeps_anybody_waiting(repository: Path, spot: str, plant: Plant) -> None:
@@ -97,9 +106,7 @@ def test_nothing_in_a_repository_keeps_anybody_waiting(repository: Path, spot: s
         "except SandboxRefused: pass\n"
         "workspace.open_to_writing(None)"
     )
-    words = [sys.executable, "-c", script, str(repository.parents[1])]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=BOUND_SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
+    runs(script, repository.parents[1])
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
@@ -117,8 +124,7 @@ def test_nothing_in_the_stead_of_a_placeholder_keeps_anybody_waiting(tmp_path: P
         "import sys; from pathlib import Path; from ai_session.sandbox.workspace.placeholders import Placeholders\n"
     )
     script += "Placeholders(Path(sys.argv[1])).drop(Path(sys.argv[1]) / 'box')"
-    words = [sys.executable, "-c", script, str(tmp_path)]
-    subprocess.run(words, timeout=BOUND_SECONDS, check=True)
+    runs(script, tmp_path)
     assert os.path.lexists(tmp_path / "ws/file")
     assert os.path.lexists(tmp_path / "ws/made/.gitignore")
 

@@ -263,6 +263,7 @@ class Hurried(Workspaces):
 
 
 @pytest.mark.parametrize("never", ["commit", "copy", "merge"])
+@pytest.mark.either("never")
 async def test_what_is_not_merged_in_the_time_of_its_task_waits_for_more(house: Attempts, never: str) -> None:
     hurried = house.task_worker.places[house.place] = Hurried(house, never)
     plan = swarm(task("t", "echo 1 >>x.txt", gates=[{"command": "test -e x.txt"}], timeout_seconds=1000))
@@ -310,6 +311,7 @@ async def test_of_attempts_side_by_side_the_first_that_holds_is_merged(house: At
     assert [(one["status"], one["again"]) for one in ended] == [("succeeded", False)]
 
 
+@pytest.mark.torture  # one of several is merged above, and below what failed is tried again
 async def test_where_all_hold_at_once_one_is_merged_and_where_none_does_they_are_tried_again(house: Attempts) -> None:
     all_hold = {**task("t1", "echo x >held.txt; echo ${task.attempt} >of.txt"), **BESIDE, "attempts": 2}
     later = {**task("t2", "test ${task.attempt} -gt 2 && echo x >second.txt"), "retry": {"times": 1, "seconds": 0}}

@@ -68,6 +68,7 @@ def looked(desk: RunDesk, words: Sequence[str], *, room: bool = True) -> tuple[s
 
 
 @pytest.mark.parametrize("words", LOOKS, ids=" ".join)
+@pytest.mark.either("words")
 def test_a_look_takes_little_and_says_what_it_says_where_nothing_can_be_written(
     desk: RunDesk, words: Sequence[str]
 ) -> None:

@@ -436,6 +436,7 @@ STARTING = [words for words in READING if words[0] not in ("plan", "eval", "logi
 
 
 @pytest.mark.parametrize("words", [*STARTING, ("call", "own.echo", "text=x")], ids=" ".join)
+@pytest.mark.either("words")
 def test_a_program_that_an_agent_rewrote_is_not_started(tools: RunDesk, words: tuple[str, ...]) -> None:
     assert tools.result("run")["status"] == "succeeded"
     file = spoil(tools)

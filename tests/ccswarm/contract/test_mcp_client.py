@@ -142,6 +142,7 @@ async def test_a_server_that_asks_is_refused_and_was_told_before() -> None:
 
 
 @pytest.mark.parametrize("id_first", [True, False])
+@pytest.mark.either("id_first")
 async def test_an_answer_of_50_megabytes_and_one_that_is_too_large(id_first: bool) -> None:
     """The larger one costs its call only."""
     async with client_of("plain", "legacy" if id_first else "modern") as client:

@@ -9,13 +9,16 @@ import shutil
 import signal
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from ccswarm.clones.clones import Clone, Workspaces
 from ccswarm.errors import Conflict, WorkspaceUnusable
+from tests import forked
 from tests.ccswarm.clones_world import World
+from tests.products import first
 
 pytestmark = pytest.mark.anyio
 
@@ -210,6 +213,7 @@ async def test_in_a_part_of_a_repository_the_agent_works_in_that_part(place: Wor
     assert (place.repository / "a.txt").read_text() == "beside it\n"
 
 
+@pytest.mark.torture  # below are merges that are killed
 async def test_a_merge_that_was_cut_off_anywhere_is_carried_out_by_making_it_again(place: World) -> None:
     place.write(place.repository / "gone.txt", "gone\n")
     head = place.commit(place.repository, "second")
@@ -265,16 +269,17 @@ async def killed_merge(place: World, moment: str, *full: str) -> Clone:
     place.write(ada.path / "two.txt", "2\n")
     place.commit(ada.path, "two")
     facts = json.dumps({**asdict(ada), "path": str(ada.path)})
-    words = (sys.executable, "-c", KILLED, moment, str(place.repository), str(place.directory / "clones"), facts, *full)
-    environ = {**place.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    killed = await asyncio.create_subprocess_exec(*words, env=environ, stderr=asyncio.subprocess.PIPE)
-    _, said = await killed.communicate()
-    assert killed.returncode == (1 if full else -signal.SIGKILL)
+    script = place.directory / "killed.py"
+    script.write_text(KILLED)
+    words = (moment, str(place.repository), str(place.directory / "clones"), facts, *full)
+    merging = partial(forked.run, "ccswarm", words, cwd=place.directory, env=place.environ, script=str(script))
+    code, _, said = await asyncio.to_thread(merging)
+    assert code == (1 if full else -signal.SIGKILL)
     assert not full or (b"Conflict: " in said and b"No space left on device" in said)
     return ada
 
 
-@pytest.mark.parametrize("moment", ["one.txt", "two.txt", "index"])
+@pytest.mark.parametrize("moment", first(("one.txt", "two.txt", "index"), "two.txt", "index"))
 async def test_the_rest_of_a_merge_whose_process_was_killed_is_done_by_the_next(place: World, moment: str) -> None:
     ada, bob = await killed_merge(place, moment), await place.work("bob", "b.txt", "b\n")
     assert place.git("status", "--porcelain", "--", "one.txt", "two.txt") or moment == "one.txt", "it is half done"
