@@ -28,6 +28,7 @@ from ai_session import __version__
 from ai_session.client import relay
 from ai_session.client.resume import STOPPED
 from ai_session.config import plugins
+from ai_session.daemon import alone
 from ai_session.errors import AiSessionError, ConfigInvalid, DaemonUnavailable, Incompatible, InvalidArguments
 from ai_session.gate.consent import ancestry
 from ai_session.models import Principal
@@ -79,6 +80,7 @@ class Daemon:
         self._servers: dict[str, Server] = {}
         self._starting: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
+        self._clearing: asyncio.Task[None] | None = None
         self._hopeless: AiSessionError | None = None
         self._leaving = asyncio.Event()
         # Without a listener nobody else can reach the sessions, so they end with this process.
@@ -158,6 +160,7 @@ class Daemon:
                 suggestion=f"see {self.directory}/daemon.log, or run: ai-session doctor",
             ) from problem
         self.app = app
+        self._clearing = asyncio.create_task(alone.end_abandoned())
         for connection in self._connections.values():
             _quicken(connection)
 
@@ -176,6 +179,9 @@ class Daemon:
         if self.app:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self.app.stop(sessions=self._end_sessions)
+        if self._clearing:
+            # Else each of many that live for a moment would begin it, and none end it.
+            await asyncio.wait((self._clearing,), timeout=LEAVE_SECONDS)
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection from its hello to its end."""
@@ -355,14 +361,12 @@ def serve_stdio(make: MakeApp | None = None, role: str = "mcp", more: str = "") 
 
     ``role`` and ``more`` are what its hello says, as for relay.connect.
     """
-    import tempfile
-
     # Children must neither read the client's bytes nor write between ours.
     source, target = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(2, 1)
-    directory = Path(tempfile.mkdtemp(prefix=f"ai-session-{os.getuid()}-", dir="/tmp"))
+    directory = alone.new()
     converse = partial(relay.converse, source=source, target=target, role=role, more=more)
     run_and_leave(_serve_one(Daemon(directory, None, make), converse), partial(remove, directory))
 

@@ -13,7 +13,7 @@ from ai_session.errors import SandboxUnavailable
 from ai_session.models import SandboxLevel, SandboxProfile
 from ai_session.sandbox import advice, bwrap, seccomp, users
 from ai_session.sandbox.bwrap import Bubblewrap, Files, Plan, Sources
-from ai_session.system.trial_directories import trial_directory
+from ai_session.system.temporary_directories import trial_directory
 
 SEATBELT = "/usr/bin/sandbox-exec"
 SECONDS = 20.0
@@ -83,7 +83,7 @@ def _flavours(found: Bubblewrap) -> Iterator[Bubblewrap]:
 def _bubblewrap(bubblewrap: Bubblewrap) -> str:
     """What went wrong, empty when the box holds."""
     with ExitStack() as stack:
-        directory = stack.enter_context(trial_directory("box")).resolve()
+        directory = stack.enter_context(trial_directory("trial-box")).resolve()
         (workspace := directory / "workspace").mkdir()
         sources = Sources()
         stack.callback(sources.close)
@@ -104,7 +104,7 @@ def _bubblewrap(bubblewrap: Bubblewrap) -> str:
 def _landlock() -> str:
     from ai_session.sandbox import landlock
 
-    with trial_directory("box") as directory:
+    with trial_directory("trial-box") as directory:
         (workspace := directory.resolve() / "workspace").mkdir()
         (box := directory.resolve() / "box").mkdir()
         program = seccomp.build(network=False, unix_sockets=False, no_namespaces=True)

@@ -473,6 +473,13 @@ class SessionManager:
         self._follow(session)
         session.resume()
 
+    async def end_all_left(self) -> None:
+        """End what an earlier daemon left, and what keeps terminals where there are none any more."""
+        for name in AUTO:
+            self._backend(name)
+        await self.adopt()
+        await self.stop()
+
     async def aclose(self) -> None:
         """Let go of everything and leave every shell alive."""
         for session in self._sessions.values():

@@ -30,7 +30,7 @@ from ai_session.backends.pty.holder_client import (
 )
 from ai_session.errors import AiSessionError, BackendUnavailable
 from ai_session.models import BackendStatus, ExitStatus, ScreenSnapshot, TerminalSpec
-from ai_session.system.trial_directories import abandoned, trial_directory
+from ai_session.system.temporary_directories import abandoned, trial_directory
 
 PROBE_SECONDS = 10.0
 FREE_SECONDS = 2.0
@@ -239,10 +239,10 @@ class PtyBackend:
 
     async def probe(self) -> BackendStatus:
         try:
-            for directory in abandoned("pty"):
+            for directory in abandoned("trial-pty"):
                 with contextlib.suppress(AiSessionError, OSError):
                     await PtyBackend(directory).stop()
-            with trial_directory("pty") as directory:
+            with trial_directory("trial-pty") as directory:
                 return await PtyBackend(directory)._try_shell()
         except Exception as error:
             advice = (

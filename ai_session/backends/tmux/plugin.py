@@ -29,7 +29,7 @@ from ai_session.backends.tmux.terminal import COPIES, SINK, SPARE_BYTES, TmuxTer
 from ai_session.errors import BackendUnavailable, DirectoryUnusable, OperatorError, StorageFull, TerminalsExhausted
 from ai_session.models import BackendStatus, TerminalSpec
 from ai_session.system.events import FileGrowth
-from ai_session.system.trial_directories import abandoned, trial_directory
+from ai_session.system.temporary_directories import abandoned, trial_directory
 
 if TYPE_CHECKING:
     import libtmux
@@ -86,11 +86,11 @@ class TmuxBackend:
         if find_spec("libtmux") is None:  # imported when it is needed, which takes 70 ms
             missing = "install ai-session again, with all it needs, or use backend pty"
             return BackendStatus(self.name, usable=False, reason="libtmux is not installed", suggestion=missing)
-        for directory in abandoned("tmux"):
+        for directory in abandoned("trial-tmux"):
             if server_pid := listener(str(directory / "tmux.sock")):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(server_pid, signal.SIGKILL)  # it may be stopped, and then hears nothing else
-        with trial_directory("tmux") as directory:
+        with trial_directory("trial-tmux") as directory:
             server = TmuxServer(directory)
             try:
                 await server.client(start=True)

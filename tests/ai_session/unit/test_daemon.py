@@ -22,6 +22,7 @@ from ai_session.client import relay
 from ai_session.client.connection import connect
 from ai_session.daemon.host import THREADS, parse_hello, peer_credentials
 from ai_session.errors import ConfigInvalid, Incompatible, InvalidArguments
+from tests.ai_session.contract.session_harness import spin
 from tests.ai_session.contract.wire import (
     BOUND_SECONDS,
     DATA,
@@ -349,6 +350,24 @@ def test_without_daemon_an_end_while_starting_leaves_nothing() -> None:
         folder = Path(client.process.stderr.readline().decode().strip())
         assert client.end()[0] == 0
     assert list(folder.parent.glob(f"{folder.name}*")) == []
+
+
+def test_without_daemon_the_next_one_ends_what_a_killed_one_left() -> None:
+    unboxed = {**os.environ, "AI_SESSION_SANDBOX_PROFILE": "trusted", "AI_SESSION_POLICY_MODE": "trusted"}
+    ends: list[int] = []
+    with Client(IN_PROCESS, env=unboxed) as killed:
+        for backend in ("pty", "tmux"):
+            session = killed.call("create_session", name=backend, backend=backend)["structuredContent"]["session_id"]
+            said = killed.call("execute_command", session_id=session, command="sleep 1000 & echo $! $$ $PPID")
+            ends += [os.pidfd_open(int(pid)) for pid in said["structuredContent"]["output"].split()[-3:]]
+        folder = folder_of(killed.process.pid)
+    with Client(IN_PROCESS) as following:
+        following.call("list_sessions")
+        for end in ends:
+            assert select.select([end], [], [], BOUND_SECONDS)[0]
+            os.close(end)
+        spin(lambda: not folder.exists())  # another process that starts just now may be quicker
+        following.end()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

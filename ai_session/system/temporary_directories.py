@@ -1,4 +1,4 @@
-"""Directories in which something is tried for a moment. What a killed process left of them, the next one removes."""
+"""Directories that end with their process. What a killed process left of them, a later one removes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-PREFIX = "ai-session-trial-"
+PREFIX = "ai-session-"
 LONGEST_PARENT = 60
 """Bytes; with more the path of a socket in such a directory would be too long."""
 
@@ -18,27 +18,33 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextmanager
 def trial_directory(kind: str) -> Generator[Path]:
-    """A new private one, which is gone at the end with all that is in it. Raises OSError."""
-    from tempfile import mkdtemp  # takes 5 ms, and most processes are told what others found out
-
+    """A new private one, in which something is tried for a moment. Raises OSError."""
     for _ in abandoned(kind):
         pass
-    while True:
-        path = mkdtemp(prefix=f"{PREFIX}{kind}-", dir=_parent())
-        lock = _locked(path, wait=True)
-        if lock >= 0:
-            break  # else another process took it for abandoned before it was locked
+    path, lock = new_directory(kind)
     try:
-        yield Path(path)
+        yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
         os.close(lock)
 
 
-def abandoned(kind: str) -> Iterator[Path]:
+def new_directory(kind: str, parent: str = "") -> tuple[Path, int]:
+    """A new private one, and the descriptor that holds it until it is closed, or this process ends. Raises OSError."""
+    from tempfile import mkdtemp  # takes 5 ms, and most processes are told what others found out
+
+    while True:
+        path = mkdtemp(prefix=f"{PREFIX}{kind}-", dir=parent or _parent())
+        lock = _locked(path, wait=True)
+        if lock >= 0:
+            return Path(path), lock
+        # Another process took it for abandoned before it was locked.
+
+
+def abandoned(kind: str, parent: str = "") -> Iterator[Path]:
     """Those that processes of this user's left when they were killed; each is removed once the next is asked for. None
     where the files of others cannot be listed."""
-    where, names = _parent(), list[str]()
+    where, names = parent or _parent(), list[str]()
     with suppress(PermissionError):
         names = os.listdir(where)
     for name in names:
@@ -47,8 +53,8 @@ def abandoned(kind: str) -> Iterator[Path]:
             continue
         try:
             yield Path(path)
-        finally:
             shutil.rmtree(path, ignore_errors=True)
+        finally:
             os.close(lock)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from ai_session.config import plugins
 from ai_session.sandbox.probe import probe
-from ai_session.system.trial_directories import PREFIX, abandoned, trial_directory
+from ai_session.system.temporary_directories import PREFIX, abandoned, trial_directory
 from tests.bounds import BOUND_SECONDS
 
 KILLED = """
@@ -24,10 +24,10 @@ from pathlib import Path
 from ai_session.backends.pty.plugin import PtyBackend
 from ai_session.backends.tmux.server import TmuxServer
 from ai_session.models import TerminalSpec
-from ai_session.system.trial_directories import trial_directory
+from ai_session.system.temporary_directories import trial_directory
 
 async def main(kind):
-    with trial_directory(kind) as directory:
+    with trial_directory(f"trial-{kind}") as directory:
         if kind == "tmux":
             server = TmuxServer(directory)
             await server.client(start=True)
@@ -93,7 +93,7 @@ def test_where_the_files_of_others_cannot_be_listed_it_is_made_all_the_same() ->
 
 
 def test_who_tries_boxes_removes_what_was_left(temporary: Path) -> None:
-    (temporary / f"{PREFIX}box-left" / "workspace").mkdir(parents=True)
+    (temporary / f"{PREFIX}trial-box-left" / "workspace").mkdir(parents=True)
     probe()
     assert ours(temporary) == []
 
