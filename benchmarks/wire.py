@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 SERVER = [sys.executable, "-m", "ai_session", "mcp-server", "--stdio"]
-UNLIMITED = {f"AI_SESSION_RATES_{name}_PER_MINUTE": str(1 << 40) for name in ("READ", "EFFECT", "SESSIONS", "OUTPUT_BYTES")}
+KINDS = ("READ", "EFFECT", "SESSIONS", "OUTPUT_BYTES")
+UNLIMITED = {f"AI_SESSION_RATES_{kind}_PER_MINUTE": str(1 << 40) for kind in KINDS}
 """For the environment in which the daemon is started."""
 
 

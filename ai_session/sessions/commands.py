@@ -271,6 +271,14 @@ def line_open(name: str) -> SessionBusy:
     )
 
 
+def fed_elsewhere(name: str, source: str) -> SessionBusy:
+    """Why session ``name`` runs nothing while its shell does not read the terminal."""
+    return SessionBusy(
+        f"the shell of {name!r} reads its commands from {source[:200]!r}, not from its terminal",
+        suggestion="after `exec <` it does so to the end; where that does not come, close_session, and create another",
+    )
+
+
 def unread(name: str, waiting_bytes: int) -> LimitReached:
     """Why session ``name`` takes no more input."""
     return LimitReached(

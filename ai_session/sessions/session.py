@@ -422,6 +422,7 @@ class Session:
         if mark.kind is MarkKind.COMMAND_EXECUTED:
             if mark.seq and not running.started:
                 running.start_at(mark.end)
+                self._display.forget_questions(mark.end)
                 # What was seen before it began says nothing of its end.
                 running.quiet_end = None
                 running.recovery.again()
@@ -728,6 +729,23 @@ class Session:
             await self._prompt_drawn()
         if self.typed.unsettled or self.at.human_line:
             await self._typed_taken()
+        await self._fed_by_terminal()
+
+    async def _fed_by_terminal(self) -> None:
+        """Raises SessionBusy where the shell reads its lines from elsewhere since `exec <`, and does not soon come to
+        the end of that."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + RECOVERY_SECONDS
+        while self._fed_elsewhere():
+            if not await self.changed(deadline - loop.time()):
+                source = await asyncio.to_thread(processes.standard_input, self.shell_pid)
+                raise commands.fed_elsewhere(self.spec.name, source)
+            self._check_alive()
+
+    def _fed_elsewhere(self) -> bool:
+        if self.terminal is None or not self.shell.reads_input:
+            return False
+        return processes.fed_elsewhere(self.shell_pid, self.terminal.tty)
 
     async def _prompt_drawn(self) -> None:
         """Returns when the shell takes a line, or a while later: not every prompt tells."""
@@ -1161,6 +1179,8 @@ class Session:
         if not self.at.up:
             return SessionState.STARTING
         idle = self.running is None and not self.at.human_line
+        if idle and self._fed_elsewhere():
+            return SessionState.RUNNING
         if idle and self.at.ready and not self.typed.unsettled:
             return SessionState.READY
         holder = self.holder()

@@ -280,6 +280,8 @@ __ais_y() { __ais_w=${PWD-}; __ais_m "X;$__ais_r;$__ais_l;${EPOCHREALTIME-};${__
 # What the trigger starts with: ^U would ring the bell on an empty line, and vi's command mode would eat the trigger.
 for __ais_w in emacs vi-insert; do builtin bind -m "$__ais_w" '"\C-^": kill-whole-line'; done 2>/dev/null
 builtin bind -m vi-command '"\C-^": "S"' 2>/dev/null || builtin :
+# A letter that `stty` made the key that erases would otherwise do so in the trigger.
+builtin bind 'set bind-tty-special-chars off' 2>/dev/null || builtin :
 # Asked whether this is the prompt: no line that a command reads with the line editor is read outside of all files, or
 # while a text runs as if typed, and since our last prompt hook no line has begun to run, or not been completed. A
 # function, because bash may be in the middle of parsing such a line.

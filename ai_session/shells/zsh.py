@@ -113,8 +113,8 @@ class Zsh:
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
         bare = " \\unfunction \\builtin \\. \\source 2>/dev/null; \\enable \\builtin \\. \\source;" if restore else ""
         # A redirection that finds no descriptor leaves the three of the shell closed, or what they were for a moment,
-        # and what cannot be written ends a file.
-        theirs = "[[ -e /dev/fd/{0} && ! /dev/fd/{0} -ef /dev/null ]]||\\exec {0}<>/dev/tty;"
+        # and what cannot be written, as to /dev/full or a pipe that nobody reads, ends a file.
+        theirs = "[[ -t {0} || -f /dev/fd/{0} ]]||\\exec {0}<>/dev/tty;"
         opened = "".join(f" {theirs.format(number)}" for number in range(3))
         return os.fsencode(f"\x15{bare}{opened} \\. {quote(str(directory))}/integration\n")
 

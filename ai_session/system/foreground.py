@@ -7,7 +7,9 @@ is "unknown" (None), and nothing raises.
 from __future__ import annotations
 
 import os
+import select
 import stat
+import struct
 import termios
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -51,6 +53,8 @@ class _Calls:
     reads: Mapping[int, int]
     polls: frozenset[int]
     selects: frozenset[int]
+    lists: frozenset[int]
+    """Those of ``polls`` whose first two arguments are a list of descriptors and its length."""
 
 
 _MACHINES = {
@@ -58,11 +62,13 @@ _MACHINES = {
         reads={0: 0, 19: 0, 275: 0, 40: 1},  # read, readv, splice, sendfile
         polls=frozenset({7, 23, 232, 270, 271, 281, 426, 441}),
         selects=frozenset({23, 270}),
+        lists=frozenset({7, 271}),
     ),
     "aarch64": _Calls(
         reads={63: 0, 65: 0, 76: 0, 71: 1},
         polls=frozenset({22, 72, 73, 426, 441}),
         selects=frozenset({72}),
+        lists=frozenset({73}),
     ),
 }
 _CALLS = _MACHINES.get(os.uname().machine)
@@ -160,10 +166,27 @@ def _call_wait(pid: int, call: list[str], device: int, calls: _Calls) -> _Wait:
     number = int(call[0])
     if number in calls.reads and _is_terminal(pid, int(call[1 + calls.reads[number]], 16), device):
         return _Wait.READING
-    # A select over one descriptor looks at descriptor 0 alone: `read -t` in the shells.
+    # A select over one descriptor looks at descriptor 0 alone: `read -t` in the shells. busybox polls it.
     if number in calls.selects and int(call[1], 16) == 1 and _is_terminal(pid, 0, device):
         return _Wait.READING
+    if number in calls.lists and int(call[2], 16) == 1 and _is_terminal(pid, _polled(pid, int(call[1], 16)), device):
+        return _Wait.READING
     return _Wait.POLLING if number in calls.polls else _Wait.ASLEEP
+
+
+def _polled(pid: int, address: int) -> int:
+    """The first descriptor of a list that the process polls, where that is for input; else -1."""
+    try:
+        memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+    try:
+        descriptor, events = struct.unpack("ih", os.pread(memory, 6, address))
+    except (OSError, struct.error):
+        return -1
+    finally:
+        os.close(memory)
+    return descriptor if events & select.POLLIN else -1
 
 
 def _is_terminal(pid: int, fd: int, device: int) -> bool:

@@ -213,6 +213,22 @@ def fed_by(pid: int, tty: str) -> bool:
         return True
 
 
+def fed_elsewhere(pid: int, tty: str) -> bool:
+    """Whether the process has a standard input, and that is not the terminal ``tty``; False where nobody can say."""
+    try:
+        return os.stat(f"/proc/{pid}/fd/0").st_rdev not in (os.stat(tty).st_rdev, CONTROLLING_TTY)
+    except OSError:
+        return False
+
+
+def standard_input(pid: int) -> str:
+    """What it is, by its path or kind."""
+    try:
+        return os.readlink(f"/proc/{pid}/fd/0")
+    except OSError:
+        return "elsewhere"
+
+
 def _is_process(pid: int) -> bool:
     """And not one of the threads of another, which have numbers of the same kind."""
     return f"\nTgid:\t{pid}\n" in read_text(f"/proc/{pid}/status")

@@ -53,6 +53,7 @@ class Display:
         self._screen: Screen | None = None
         self._tail = b""
         self._asked: int | None = None
+        self._stale = 0
         self._reply: Callable[[bytes], None] | None = None
         self._answering: asyncio.Task[None] | None = None
         self._busy = asyncio.Lock()
@@ -77,6 +78,10 @@ class Display:
         if self._answering is None and not self._answered_at_once():
             self._answering = asyncio.ensure_future(self._answer())
 
+    def forget_questions(self, before: int) -> None:
+        """What was asked before this offset of the log is not answered any more: who asked does not listen."""
+        self._stale = before
+
     async def settled(self) -> None:
         """Returns when what was asked before is answered, or after a second."""
         if self._looking:
@@ -94,7 +99,8 @@ class Display:
             begun = time.perf_counter()
             while self._asked is not None and time.perf_counter() - begun < SLICE_SECONDS:
                 first, end = self._log.first, min(self._log.end, shown.offset + quick)
-                finished(shown.catch_up(self._log.read, first, end, answer_from=min(self._asked, end)))
+                answer_from = min(max(self._asked, self._stale), end)
+                finished(shown.catch_up(self._log.read, first, end, answer_from=answer_from))
                 if end == self._log.end:
                     self._asked = None
             self._say(shown)
@@ -155,14 +161,14 @@ class Display:
         return (yield functools.partial(see, shown))
 
     def _say(self, shown: Screen) -> None:
-        if (said := shown.replies()) and self._reply:
+        if (said := shown.replies()) and self._reply and shown.offset > self._stale:
             self._reply(said)
 
     def _catch_up(self, shown: Screen, end: int, asked: int | None) -> Steps[None]:
         while True:
             first = self._log.first
             try:
-                answer_from = end if asked is None else asked
+                answer_from = end if asked is None else min(max(asked, self._stale), end)
                 return (yield from shown.catch_up(self._log.read, first, end, answer_from=answer_from))
             except OutputExpired:
                 if first == self._log.first:

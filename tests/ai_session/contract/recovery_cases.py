@@ -34,6 +34,7 @@ OF_SHELL: dict[str, tuple[Lost, ...]] = {
         Lost("unset __ais_f; (exit 5)", 5),
         Lost("unset -f __ais_e __ais_p __ais_m", None),
         Lost("bind -r '\\C-^'; (exit 5)", 5),
+        Lost("stty kill a erase ' '; (exit 5)", 5),
     ),
     "zsh": (
         Lost("exec zsh", None),
@@ -47,6 +48,7 @@ OF_SHELL: dict[str, tuple[Lost, ...]] = {
         Lost("ulimit -Sn 8; sh -c 'exit 5'", 5),
         Lost("ulimit -Sn 12; (exit 5)", 5),
         Lost("kill -STOP $$; (exit 5)", 5),
+        Lost("exec >/dev/full 2>&1"),
         Lost("unfunction __ais_e", None),
     ),
     "dash": (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ai_session.config import plugins
-from ai_session.errors import IntegrationLost, SessionExited
+from ai_session.errors import IntegrationLost, SessionBusy, SessionExited
 from ai_session.models import SessionState
 from ai_session.sessions import wait
 from ai_session.sessions.manager import SessionManager
@@ -79,6 +79,23 @@ async def test_a_shell_that_may_never_open_enough_files_again_ends_and_says_why(
         assert session.ended_by == "cmd"
 
 
+@pytest.mark.torture
+async def test_a_shell_that_reads_elsewhere_for_ever_is_busy_and_says_what_it_reads(manager: SessionManager) -> None:
+    async def refuses(shell: str, command: str, source: str) -> None:
+        session = await manager.create(request(shell, shell=shell))
+        assert await run(session, command) == Result("", 0, "finished"), shell
+        with pytest.raises(SessionBusy, match=source):
+            await session.begin("echo never", command_id="next")
+        assert session.state() is SessionState.RUNNING
+
+    await asyncio.gather(
+        refuses("bash", "exec 0<>/dev/full 1>&0 2>&0", "/dev/full"),
+        refuses("dash", "mkfifo pipe; exec 0<>pipe", "/pipe"),
+        refuses("mksh", "exec </dev/zero", "/dev/zero"),
+        refuses("busybox", "exec </dev/zero", "/dev/zero"),
+    )
+
+
 @pytest.mark.parametrize(
     ("shell", "command"),
     [
@@ -94,6 +111,7 @@ async def test_a_shell_that_may_never_open_enough_files_again_ends_and_says_why(
         ("dash", "read x; echo got:$x"),
         ("dash", "stty -echo; read x; stty echo; echo got:$x"),
         ("mksh", "read x; echo got:$x"),
+        ("busybox", "read x; echo got:$x"),
     ],
 )
 async def test_what_a_command_asks_for_itself_stays_its_own(manager: SessionManager, shell: str, command: str) -> None:
