@@ -214,9 +214,12 @@ def fed_by(pid: int, tty: str) -> bool:
 
 
 def fed_elsewhere(pid: int, tty: str) -> bool:
-    """Whether the process has a standard input, and that is not the terminal ``tty``; False where nobody can say."""
+    """Whether the standard input of the process is not the terminal ``tty``, or closed; False where nobody can say."""
     try:
-        return os.stat(f"/proc/{pid}/fd/0").st_rdev not in (os.stat(tty).st_rdev, CONTROLLING_TTY)
+        terminals = (os.stat(tty).st_rdev, CONTROLLING_TTY)
+        return os.stat(f"/proc/{pid}/fd/0").st_rdev not in terminals
+    except FileNotFoundError:
+        return os.path.exists(f"/proc/{pid}/fd") and os.path.exists(tty)
     except OSError:
         return False
 
@@ -226,7 +229,7 @@ def standard_input(pid: int) -> str:
     try:
         return os.readlink(f"/proc/{pid}/fd/0")
     except OSError:
-        return "elsewhere"
+        return "nothing"
 
 
 def _is_process(pid: int) -> bool:
