@@ -8,9 +8,11 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
+import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import quantiles
@@ -18,6 +20,7 @@ from statistics import quantiles
 import ai_session
 from ai_session.client.connection import connect
 from ai_session.terminal.marks import strip_marks
+from benchmarks import plain_relay
 from benchmarks.report import Report, median_ms
 from benchmarks.size import sized
 from benchmarks.wire import UNLIMITED
@@ -29,6 +32,7 @@ TEARS, LINES = sized((200, 2_000_000), (3, 20_000))
 QUICK = {"AI_SESSION_SANDBOX_PROFILE": "trusted", "AI_SESSION_POLICY_MODE": "trusted"}
 WINDOW_BYTES = 65536
 FLOOD = "yes 'a line of a flood that goes on and on and on'"
+PLAIN = {"a plain relay": (), "a plain relay, flooded": (FLOOD,)}
 LAST, LAST_BYTES = b"over\r\n", 2 * WINDOW_BYTES
 
 
@@ -45,7 +49,8 @@ async def run(report: Report, directory: Path) -> None:
 
 
 def flooded(report: Report, directory: Path) -> None:
-    """The same keys without and with the flood, in turns."""
+    """The same keys without and with the flood, in turns; and what a flood costs where nothing of ours is, which no
+    relay of terminals falls below."""
     report.title(f"{STREAMS} streams on one connection: key to echo in one, while another prints flat out")
     opened = [ai_session.open(f"s{number}", shell="bash", backend="pty") for number in range(STREAMS)]
     with Person(directory) as person:
@@ -54,9 +59,11 @@ def flooded(report: Report, directory: Path) -> None:
             person.event("screen", stream)
         typed, flood = opened[1], opened[0]
         person.done("take_over", session=typed.id, who="a benchmark")
-        samples: dict[str, list[float]] = {"quiet": [], "as much work elsewhere": [], "flooded": []}
+        samples: dict[str, list[float]] = {name: [] for name in (*PLAIN, "quiet", "as much work elsewhere", "flooded")}
         printed = seconds = 0.0
         for _ in range(ROUNDS):
+            for name, commands in PLAIN.items():
+                samples[name] += plain_keys(directory, *commands)
             samples["quiet"] += keys(person, typed.id, streams[1])
             with elsewhere():
                 samples["as much work elsewhere"] += keys(person, typed.id, streams[1])
@@ -68,12 +75,37 @@ def flooded(report: Report, directory: Path) -> None:
             running.interrupt()
     for name, found in samples.items():
         report.row(f"{name}, median", median_ms(found), "ms")
-    quiet, busy, value = (quantiles(found, n=20)[-1] * 1e3 for found in samples.values())
-    report.row("quiet, p95", quiet, "ms")
-    report.row("as much work elsewhere, p95", busy, "ms", floor=quiet)
-    report.row("flooded, p95", value, "ms", floor=quiet, most_ratio=1.5, note=f"at {printed / seconds / 1e6:.0f} MB/s")
+    p95 = {name: quantiles(found, n=20)[-1] * 1e3 for name, found in samples.items()}
+    plain, plain_flooded = (p95[name] for name in PLAIN)
+    report.row("a plain relay, p95", plain, "ms")
+    report.row("a plain relay, flooded, p95", plain_flooded, "ms", floor=plain)
+    report.row("quiet, p95", p95["quiet"], "ms")
+    report.row("as much work elsewhere, p95", p95["as much work elsewhere"], "ms", floor=p95["quiet"])
+    report.row("flooded, p95", p95["flooded"], "ms", floor=p95["quiet"], note=f"at {printed / seconds / 1e6:.0f} MB/s")
+    alike = p95["quiet"] * max(1.0, plain_flooded / plain)
+    report.row("beside quiet, slowed as the plain relay was", p95["flooded"], "ms", floor=alike, most_ratio=1.5)
     for session in opened:
         session.close()
+
+
+def plain_keys(directory: Path, *commands: str) -> list[float]:
+    """The same through the least there can be between a terminal and a socket."""
+    ours, theirs = socket.socketpair()
+    relay = [sys.executable, "-I", "-S", plain_relay.__file__, str(directory / "plain"), *commands]
+    with ours, subprocess.Popen(relay, stdin=theirs) as running:
+        theirs.close()
+        ours.sendall(b"echo rea''dy\r")
+
+        def shown(key: bytes) -> None:
+            seen = b""
+            while key not in seen:
+                seen += ours.recv(1 << 16)
+
+        shown(b"ready\r\n")
+        found = timed_keys(ours.sendall, shown)
+        ours.shutdown(socket.SHUT_RDWR)
+        running.wait()
+    return found
 
 
 @contextmanager
@@ -89,16 +121,26 @@ def elsewhere() -> Generator[None]:
 
 def keys(person: Person, session: str, stream: int) -> list[float]:
     """Each from when it is typed to when it is shown."""
+
+    def shown(key: bytes) -> None:
+        person.output(stream, lambda output: key in output)
+        person.events.clear()
+
+    found = timed_keys(lambda key: person.tell("type", key, session_id=session), shown)
+    person.tell("type", b"\x15", session_id=session)
+    return found
+
+
+def timed_keys(send: Callable[[bytes], object], shown: Callable[[bytes], None]) -> list[float]:
+    """Seconds for each key."""
     found: list[float] = []
     for number in range(KEYS):
         key = b"abcdefghij"[number % 10 : number % 10 + 1]
         begun = time.perf_counter()
-        person.tell("type", key, session_id=session)
-        person.output(stream, lambda shown, key=key: key in shown)
+        send(key)
+        shown(key)
         found.append(time.perf_counter() - begun)
-        person.events.clear()
         select.select((), (), (), GAP_SECONDS)
-    person.tell("type", b"\x15", session_id=session)
     return found
 
 

@@ -57,6 +57,7 @@ class Lease:
         """Type ``data``. Raises SessionTakenOver, SessionExited, LimitReached where what was typed is not read."""
         if typed := TERMINAL_REPLY.sub(b"", data):
             self._session.send(typed, by=self)
+            self._session.turns.await_echo()
 
     async def resize(self, rows: int, cols: int) -> None:
         """Give the session this size until the lease is released. Raises SessionTakenOver, SessionExited."""

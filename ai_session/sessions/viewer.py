@@ -75,6 +75,7 @@ class Viewer:
         if typed and not self._read_only and self._session.exit is None:
             try:
                 self._session.send(typed)
+                self._session.turns.await_echo()
             except SessionTakenOver as error:
                 self._notice = b"\x1b]2;ai-session: %s\x1b\\\x07" % visible(error.message).encode()
                 self._session.wake()

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Hashable
 from typing import Any, TypeVar
 
-SLICE_SECONDS = 0.002
+SLICE_SECONDS = 0.001
 """After so much work the loop goes to others."""
 
 AT_ONCE = 0.5
@@ -22,6 +22,9 @@ AT_ONCE = 0.5
 
 CREDIT_SECONDS = 0.002
 """So far ahead of those who work flat out is whoever was quiet."""
+
+ECHO_SECONDS = 0.001
+"""So long the line waits for the echo of what somebody typed, and then goes on for at least as long."""
 
 REMEMBERED = 1024
 """So many parties, before those that did nothing for longest are forgotten."""
@@ -55,6 +58,7 @@ class Turns:
         self._spare, self._spare_at = SLICE_SECONDS, clock()
         self._begun = False
         self._scheduled = False
+        self._waits_until = -math.inf
         self._most = REMEMBERED
         self._jobs = _Jobs()
 
@@ -81,6 +85,11 @@ class Turns:
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._next)
+
+    def await_echo(self) -> None:
+        """Somebody has typed and looks for what comes of it: let the line wait for that, a moment at most."""
+        if (now := self._clock()) >= self._waits_until + ECHO_SECONDS:
+            self._waits_until = now + ECHO_SECONDS
 
     async def begin(self, party: Hashable, seconds: float) -> None:
         """Waits until ``party`` may begin what takes about so long: one beginning in each pass of the loop."""
@@ -153,6 +162,9 @@ class Turns:
         self._charge(party, seconds)
 
     def _next(self) -> None:
+        if (left := self._waits_until - self._clock()) > 0:
+            asyncio.get_running_loop().call_later(left, self._next)
+            return
         self._scheduled = False
         if not self._line:
             return

@@ -44,7 +44,8 @@ _QUERY = re.compile(
 )
 _KITTY_KEYBOARD_REPLY = re.compile(rb"\x1b\[\?[0-9]+u")
 _PRIVATE_MODES = re.compile(rb"\x1b\[\?[0-9;]+[hl]")
-_CLEARS = (b"\x1bc", b"\x1b[2J", b"\x1b[H\x1b[J", b"\x1b[?1049h", b"\x1b[?1047h", b"\x1b[?47h")
+_CLEAR = re.compile(rb"\x1b(?:c|\[2J|\[H\x1b\[J|\[\?(?:1049|1047|47)h)")
+_CLEAR_BYTES = 8
 _CANCEL = b"\x18"
 _SCROLL_REGION = re.compile(rb"\x1b\[([0-9]+);[0-9]+r")
 
@@ -154,7 +155,7 @@ class Screen:
     def _skip(self, read: Callable[[int, int], bytes], start: int, end: int, redraw_bytes: int) -> Steps[None]:
         window_start = max(start, end - UNREAD_BYTES)
         window = read(window_start, end)
-        clear = max(window.rfind(mark) for mark in _CLEARS)
+        clear = (yield from _last_clear(window)) if b"\x1b" in window else -1
         if window.endswith(b"\x1b[H", 0, max(clear, 0)):
             clear -= 3
         at = max(0, len(window) - redraw_bytes)
@@ -256,6 +257,21 @@ class Screen:
         return _filled(functools.partial(_emulator().lib.ghostty_terminal_continuation_buf, self._terminal._t[0]))
 
 
+def _last_clear(window: bytes) -> Steps[int]:
+    """Where the last sequence begins that clears the screen; -1 where there is none."""
+    end = len(window)
+    while end > 0:
+        begin = max(0, end - _MODES_PIECE_BYTES)
+        found = -1
+        for match in _CLEAR.finditer(window, begin, min(end + _CLEAR_BYTES - 1, len(window))):
+            found = match.start()
+        if found >= 0:
+            return found
+        end = begin
+        yield
+    return -1
+
+
 def _modes_in(read: Callable[[int, int], bytes], start: int, end: int) -> Steps[bytes]:
     """The newest settings of modes that the bytes from ``start`` to ``end`` hold, each once, in order."""
     modes: dict[bytes, None] = {}
@@ -263,9 +279,10 @@ def _modes_in(read: Callable[[int, int], bytes], start: int, end: int) -> Steps[
     while end > start and len(modes) < _MODES:
         begin = max(start, end - _MODES_PIECE_BYTES)
         # One that lies across the border of two pieces is whole in the earlier one.
-        found = _PRIVATE_MODES.findall(read(begin, min(end + QUERY_TAIL_BYTES, last)))
-        for mode in reversed(found):
-            modes.setdefault(mode)
+        piece = read(begin, min(end + QUERY_TAIL_BYTES, last))
+        if b"\x1b" in piece:  # by far quicker than the search
+            for mode in reversed(_PRIVATE_MODES.findall(piece)):
+                modes.setdefault(mode)
         end = begin
         yield
     return b"".join(reversed(list(modes)[:_MODES]))

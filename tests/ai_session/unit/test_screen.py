@@ -234,6 +234,17 @@ def test_far_behind_only_the_end_is_drawn(name: str) -> None:
     assert log.bytes_read < 10 << 20
 
 
+@pytest.mark.parametrize("clear", [b"\x1bc", b"\x1b[2J", b"\x1b[H\x1b[J", b"\x1b[?1049h"])
+def test_drawing_begins_at_the_last_clear_wherever_that_is_cut_by_a_piece_that_is_searched(clear: bytes) -> None:
+    after = b"\x1b[1;1Hkept" + b"\x1b[0m" * 150_000
+    for cut in range(1, len(clear)):
+        behind = -(len(after) + cut) % (64 << 10)
+        log = Log(LINES[: 1 << 20] + clear + after + b"\x00" * behind)
+        screen = Screen(24, 80)
+        finished(screen.catch_up(log.read, 0, len(log.data)))
+        assert screen.snapshot().lines[0].startswith("kept")
+
+
 @pytest.mark.parametrize("cut", random.Random(1).sample(range(2000, 8000), 8))
 def test_where_drawing_begins_no_sequence_or_character_is_cut(cut: int) -> None:
     filler = "\x1b[1;31m世界\x1b[0m é\r\n".encode()

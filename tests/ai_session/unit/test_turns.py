@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ai_session.system.turns import CREDIT_SECONDS, REMEMBERED, SLICE_SECONDS, Steps, Turns, finished
+from ai_session.system.turns import CREDIT_SECONDS, ECHO_SECONDS, REMEMBERED, SLICE_SECONDS, Steps, Turns, finished
 
 pytestmark = pytest.mark.anyio
 BOUND = 20.0
@@ -117,6 +117,30 @@ async def test_what_was_done_while_nobody_waited_is_not_held_against_whoever_did
     assert told.count("flood") <= CREDIT_SECONDS / 0.001 + 1
     told += ["end"] * 5000
     await emptied(turns)
+
+
+async def test_the_line_waits_for_the_echo_of_a_key_but_half_of_the_time_at_most() -> None:
+    clock, told = Clock(), list[str]()
+    turns = Turns(clock)
+    turns.add("flood", clock.worker(SLICE_SECONDS, told, "flood"))
+    await emptied(turns)
+    turns.await_echo()
+    turns.add("flood", clock.worker(0.0, told, "flood"))
+    await asyncio.sleep(0)
+    assert told == ["flood"]
+    assert turns.at_once("key", clock.worker(0.0, told, "echo")), "what was typed is answered meanwhile"
+    clock.now += ECHO_SECONDS
+    turns.await_echo()  # typed without pause
+    await emptied(turns)
+    assert told == ["flood", "echo", "flood"]
+    clock.now += ECHO_SECONDS
+    turns.await_echo()
+    turns.add("flood", clock.worker(0.0, told, "more"))
+    await asyncio.sleep(0)
+    assert "more" not in told
+    clock.now += ECHO_SECONDS
+    await emptied(turns)
+    assert told[-1] == "more"
 
 
 async def test_whoever_had_least_is_not_kept_waiting_by_the_line() -> None:

@@ -1,0 +1,51 @@
+"""Two pseudo-terminals and a socket in one blocking loop, with nothing of ours: what a relay of terminals costs at least.
+
+Run as ``python -I -S plain_relay.py FILE [COMMAND]``: standard input is a socket, for the keys of a bash with readline and
+what it prints. COMMAND prints on the other terminal, and goes to FILE.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import selectors
+import signal
+import sys
+
+READ_BYTES = 1 << 16
+KEPT_BYTES = 64 << 20
+
+
+def main(path: str, command: list[str]) -> None:
+    """Until the socket's other end is closed."""
+    shell = _on_terminal(["bash", "--norc", "--noprofile", "-i"])
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    loop = selectors.DefaultSelector()
+    loop.register(0, selectors.EVENT_READ)
+    loop.register(shell, selectors.EVENT_READ)
+    if command:
+        loop.register(_on_terminal(["bash", "-c", *command]), selectors.EVENT_READ)
+    written = 0
+    while True:
+        for key, _ in loop.select():
+            data = os.read(key.fd, READ_BYTES)
+            if key.fd == shell:
+                os.write(0, data)
+            elif key.fd:
+                written += os.pwrite(log, data, written % KEPT_BYTES)
+            elif data:
+                os.write(shell, data)
+            else:
+                return
+
+
+def _on_terminal(command: list[str]) -> int:
+    pid, master = pty.fork()
+    if pid == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        os.execvp(command[0], command)
+    return master
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
