@@ -1,7 +1,7 @@
-"""Two pseudo-terminals and a socket in one blocking loop, with nothing of ours: what a relay of terminals costs at least.
+"""Two pseudo-terminals and a socket in one blocking loop, with nothing of ours: the least that a relay of them costs.
 
-Run as ``python -I -S plain_relay.py FILE [COMMAND]``: standard input is a socket, for the keys of a bash with readline and
-what it prints. COMMAND prints on the other terminal, and goes to FILE.
+Run as ``python -I -S plain_relay.py FILE [COMMAND]``: standard input is a socket, for the keys of a bash with readline
+and what it prints. COMMAND prints on the other terminal, and that goes to FILE.
 """
 
 from __future__ import annotations

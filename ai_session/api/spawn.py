@@ -58,6 +58,9 @@ else:
             return cls
 
 
+BEGIN_SECONDS = 2.0
+"""How long it may take until a program has been started; a shell's own function or builtin never is one."""
+
 LOOK_SECONDS = 1.0
 """How long a thread that reads for an event loop waits at once: so long it goes on when nobody waits any more."""
 
@@ -154,7 +157,7 @@ class spawn(_Base[AnyStr]):  # noqa: N801
         try:
             self.command_id = drive(steps.start(session.id, line, stdin=None, apart=False))
             """Of the session's command that it is."""
-            self._look(0)
+            self._take(drive(steps.begun(session.id, self.command_id, BEGIN_SECONDS if os.sep in words[0] else 0)))
         except BaseException:
             if self._own:
                 self._end_session()
@@ -208,8 +211,7 @@ class spawn(_Base[AnyStr]):  # noqa: N801
         with self._lock:
             while True:
                 facts = drive(steps.read_bytes(self.session.id, self.command_id, self._offset, wait.next()))
-                self._held += facts["data"].encode("utf-8", "surrogateescape")
-                self._note(facts)
+                self._take(facts)
                 if facts["data"] or not self._running or wait.over:
                     return
 
@@ -218,6 +220,10 @@ class spawn(_Base[AnyStr]):  # noqa: N801
         wait = steps.Wait(seconds)
         while self._running and not wait.over:
             self._look(wait.next())
+
+    def _take(self, facts: steps.Facts) -> None:
+        self._held += facts["data"].encode("utf-8", "surrogateescape")
+        self._note(facts)
 
     def _note(self, facts: steps.Facts) -> None:
         self._offset, self._ended = facts["next_offset"], facts["ended"]

@@ -182,6 +182,13 @@ def read_bytes(session: str, command: str, offset: int, seconds: float) -> Steps
     return (yield bytes_from(session, command, offset, seconds))
 
 
+def begun(session: str, command: str, seconds: float) -> Steps[Facts]:
+    """As ``read_bytes``; waits until its program has been started, or has printed something, or has ended."""
+    call = bytes_from(session, command, 0, seconds)
+    call.arguments["wait_for"] = "program"
+    return (yield call)
+
+
 def send_signal(session: str, command: str, number: int) -> Steps[None]:
     """A signal for the command's program. Raises NothingRunning."""
     yield effect("signal_command", session_id=session, command_id=command, signal=number)

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -26,6 +26,9 @@ MOST_BYTES = 1 << 20
 BEGIN_SECONDS, LOOK_SECONDS = 1.0, 0.02
 """How long a program that is to be signalled may take to be started, and how often it is looked for."""
 
+NEXT_LOOK_SECONDS = 0.002
+"""The same where a shell has just been told to start one, which takes it some milliseconds."""
+
 CommandId = Annotated[str, Field(min_length=1, max_length=200, description="Of execute_command.")]
 
 
@@ -35,6 +38,9 @@ class ReadBytes(Arguments):
     offset: Annotated[int, Field(ge=0, description="Byte of the command's output; next_offset of an earlier result.")]
     max_bytes: Annotated[int, Field(ge=1, le=MOST_BYTES, description="About as many at most.")] = 1 << 18
     timeout_seconds: Annotated[float, Field(ge=0, description="How long to wait for a byte or the end.")] = 0.0
+    wait_for: Annotated[
+        Literal["output", "program"], Field(description="program: also for its program to have been started.")
+    ] = "output"
 
 
 class SignalCommand(EffectfulArguments):
@@ -64,6 +70,11 @@ async def read_bytes(context: Context, arguments: ReadBytes) -> ToolResult:
             found = await session.work(steps)
         if found.data or running is None or loop.time() >= deadline:
             break
+        if arguments.wait_for == "program":
+            if running.started and _has_become_another(session):
+                break
+            await running.ends(NEXT_LOOK_SECONDS)
+            continue
         if session.log.end == seen and _running(session, arguments.command_id) is running:
             await session.changed(deadline - loop.time())
     facts = record_facts(record) | {
@@ -131,6 +142,14 @@ def _leader(session: Session) -> int | None:
     """The process group of the command's program; None where the shell itself does the work, or nobody can say."""
     holder = session.holder()
     return None if holder is None or holder.leads_itself else processes.job(session.shell_pid, holder.group)
+
+
+def _has_become_another(session: Session) -> bool:
+    """Whether the terminal is that of a program, and of the shell's copy no more that becomes it; or nobody can say."""
+    holder = session.holder()
+    if holder is None or holder.leads_itself:
+        return holder is None
+    return processes.image(processes.job(session.shell_pid, holder.group)) != processes.image(session.shell_pid)
 
 
 def _unlisted(title: str, arguments: type[Arguments], run: Any, effect: Effect, schema: dict[str, Any]) -> Tool:
