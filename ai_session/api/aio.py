@@ -112,7 +112,7 @@ class Session:
         await self.drive(steps.resize(self.id, rows, cols))
 
     async def close(self) -> None:
-        """End the shell and all that runs in it, and hang up."""
+        """End the shell and all that runs in it, and hang up; may be called again."""
         try:
             await self.drive(steps.close(self.id))
         finally:

@@ -103,7 +103,7 @@ class Session:
         drive(steps.resize(self.id, rows, cols))
 
     def close(self) -> None:
-        """End the shell and all that runs in it."""
+        """End the shell and all that runs in it; may be called again."""
         drive(steps.close(self.id))
 
     def __enter__(self) -> Self:

@@ -11,10 +11,11 @@ import os
 import re
 import time
 from collections.abc import Generator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from ai_session.api.values import CommandResult, NotExpected, Screen, SessionInfo, screen, session_info
-from ai_session.errors import AiSessionError, OutputExpired, SessionExists
+from ai_session.errors import AiSessionError, OutputExpired, SessionExists, SessionNotFound
 
 MAX_WAIT_SECONDS = 50.0
 """The longest that one call may wait; longer waits are several calls."""
@@ -97,7 +98,8 @@ def start(session: str, command: str, *, stdin: str | None, apart: bool) -> Step
 
 
 def _begin(session: str, command: str, seconds: float, stdin: str | None, apart: bool) -> Call:
-    call = effect("execute_command", session_id=session, command=command, separate_stderr=apart)
+    call = effect("execute_command", session_id=session, separate_stderr=apart)
+    call.arguments["command"] = command
     call.arguments["timeout_seconds"] = seconds
     call.arguments["max_output_chars"] = MAX_OUTPUT_CHARS
     if stdin is not None:
@@ -212,8 +214,9 @@ def resize(session: str, rows: int, cols: int) -> Steps[None]:
 
 
 def close(session: str) -> Steps[None]:
-    """End the session with all that runs in it."""
-    yield effect("close_session", session_id=session)
+    """End the session with all that runs in it; nothing where it is gone already."""
+    with suppress(SessionNotFound):
+        yield effect("close_session", session_id=session)
 
 
 class Reader:

@@ -75,6 +75,20 @@ def arguments(function: object) -> list[str]:
     return [str(parameter) for parameter in inspect.signature(function).parameters.values()]  # type: ignore[arg-type]
 
 
+def test_closing_again_is_no_error_and_hides_none(house: Path) -> None:
+    with environment(living_in(house)):
+        session = ai_session.open(shell="bash", backend="pty", directory=house)
+        with pytest.raises(ZeroDivisionError), session:
+            with pytest.raises(ai_session.AiSessionError, match="command: is empty"):
+                session.run("")
+            session.close()
+            raise ZeroDivisionError
+        session.close()
+        with pytest.raises(ai_session.AiSessionError) as gone:
+            session.run("true")
+    assert gone.value.code == "session_not_found"
+
+
 def test_a_command_has_its_output_and_its_exit_code(session: ai_session.Session) -> None:
     done = session.run("echo out; echo err >&2; cd /; false", separate_stderr=True)
     assert (done.status, done.exit_code, done.output, done.stderr, done.cwd) == ("finished", 1, "out\n", "err\n", "/")
