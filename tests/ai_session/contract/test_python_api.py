@@ -78,11 +78,16 @@ def arguments(function: object) -> list[str]:
 def test_closing_again_is_no_error_and_hides_none(house: Path) -> None:
     with environment(living_in(house)):
         session = ai_session.open(shell="bash", backend="pty", directory=house)
-        with pytest.raises(ZeroDivisionError), session:
-            with pytest.raises(ai_session.AiSessionError, match="command: is empty"):
-                session.run("")
-            session.close()
-            raise ZeroDivisionError
+        with pytest.raises(ai_session.AiSessionError, match="command: is empty"):
+            session.run("")
+
+        def leave_a_closed_one() -> None:
+            with session:
+                session.close()
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            leave_a_closed_one()
         session.close()
         with pytest.raises(ai_session.AiSessionError) as gone:
             session.run("true")
