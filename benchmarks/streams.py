@@ -92,7 +92,7 @@ def plain_keys(directory: Path, *commands: str) -> list[float]:
     """The same through the least there can be between a terminal and a socket."""
     ours, theirs = socket.socketpair()
     relay = [sys.executable, "-I", "-S", plain_relay.__file__, str(directory / "plain"), *commands]
-    with ours, subprocess.Popen(relay, stdin=theirs) as running:
+    with ours, subprocess.Popen(relay, stdin=theirs.fileno()) as running:
         theirs.close()
         ours.sendall(b"echo rea''dy\r")
 

@@ -58,7 +58,7 @@ else:
             return cls
 
 
-BEGIN_SECONDS = 2.0
+BEGIN_SECONDS = 20.0
 """How long it may take until a program has been started; a shell's own function or builtin never is one."""
 
 LOOK_SECONDS = 1.0

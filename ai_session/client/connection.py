@@ -202,21 +202,28 @@ def dial_started(role: str, more: str) -> socket.socket:
     try:
         return dial()
     except relay.Unreachable:
-        start_daemon()
+        problem = start_daemon()
+    try:
         return dial()
+    except relay.Unreachable as nobody:
+        raise problem or nobody from None
 
 
-def start_daemon() -> None:
-    """Let another process start one; what keeps it from that is told to whoever connects then.
+def start_daemon() -> relay.Unreachable | None:
+    """Let another process start one; what kept it from that, where it says so.
 
     To start one from inside takes the process's alarm, which only its main thread may, and a library may not.
     """
     import subprocess
 
-    command = (sys.executable, "-P", "-m", "ai_session", "daemon", "start")
-    null = subprocess.DEVNULL
-    with suppress(subprocess.TimeoutExpired):
-        subprocess.run(command, stdin=null, stdout=null, stderr=null, check=False, timeout=START_SECONDS)
+    command = (sys.executable, "-P", "-m", "ai_session", "daemon", "start", "--json")
+    null, pipe = subprocess.DEVNULL, subprocess.PIPE
+    try:
+        ran = subprocess.run(command, stdin=null, stdout=pipe, stderr=null, check=False, timeout=START_SECONDS)
+        problem = json.loads(ran.stdout)["error"]
+        return relay.Unreachable(problem["message"], problem["suggestion"], problem["code"])
+    except (subprocess.TimeoutExpired, ValueError, LookupError, TypeError):
+        return None
 
 
 def _greeted(dial: Callable[[], socket.socket], redial: Callable[[], socket.socket]) -> ControlClient:

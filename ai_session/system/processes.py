@@ -203,6 +203,12 @@ def is_copy(pid: int, shell: int) -> bool:
     return one is not None and other is not None and one.name == other.name and group_of(pid) == group_of(shell)
 
 
+def alongside(shell: int) -> list[int]:
+    """What a shell without job control runs: its children in its own group."""
+    born = map(int, read_text(f"/proc/{shell}/task/{shell}/children").split())
+    return [pid for pid in born if group_of(pid) == group_of(shell)]
+
+
 def fed_by(pid: int, tty: str) -> bool:
     """Whether the standard input of the process is the terminal ``tty``; also where we may not look."""
     try:

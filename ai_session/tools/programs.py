@@ -146,10 +146,11 @@ def _leader(session: Session) -> int | None:
 
 def _has_become_another(session: Session) -> bool:
     """Whether the terminal is that of a program, and of the shell's copy no more that becomes it; or nobody can say."""
-    holder = session.holder()
-    if holder is None or holder.leads_itself:
-        return holder is None
-    return processes.image(processes.job(session.shell_pid, holder.group)) != processes.image(session.shell_pid)
+    holder, shell = session.holder(), session.shell_pid
+    if holder is None:
+        return True
+    begun = processes.alongside(shell) if holder.leads_itself else [processes.job(shell, holder.group)]
+    return any(processes.image(pid) != processes.image(shell) for pid in begun)
 
 
 def _unlisted(title: str, arguments: type[Arguments], run: Any, effect: Effect, schema: dict[str, Any]) -> Tool:

@@ -75,6 +75,17 @@ def arguments(function: object) -> list[str]:
     return [str(parameter) for parameter in inspect.signature(function).parameters.values()]  # type: ignore[arg-type]
 
 
+@pytest.mark.torture
+def test_what_keeps_the_daemon_from_starting_is_what_is_raised(world: Path) -> None:
+    home = new_home(world, "[session")
+    with environment(living_in(home)):
+        for look in (ai_session.list_sessions, lambda: asyncio.run(aio.list_sessions())):
+            with pytest.raises(ai_session.AiSessionError) as found:
+                look()
+            assert (found.value.code, "fix the file" in found.value.suggestion) == ("config_invalid", True)
+    stop_daemons(home)
+
+
 def test_closing_again_is_no_error_and_hides_none(house: Path) -> None:
     with environment(living_in(house)):
         session = ai_session.open(shell="bash", backend="pty", directory=house)

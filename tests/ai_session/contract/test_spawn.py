@@ -124,13 +124,15 @@ def test_keys_echo_size_and_bytes_that_are_no_text(session: ai_session.Session) 
     assert child.wait() == 3
 
 
-def test_a_key_right_after_it_is_the_program_s(session: ai_session.Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ai_session.api.spawn.BEGIN_SECONDS", BOUND_SECONDS)
-    child: ai_session.spawn[bytes] = ai_session.spawn("cat", timeout=BOUND_SECONDS, session=session)
-    assert Path(f"/proc/{child.pid}/comm").read_text() == "cat\n"
-    child.sendintr()
-    child.expect(pexpect.EOF)
-    assert child.signalstatus == signal.SIGINT
+def test_a_key_right_after_it_is_the_program_s(session: ai_session.Session) -> None:
+    for jobs in ("set -m", "set +m"):
+        session.run(jobs)
+        child: ai_session.spawn[bytes] = ai_session.spawn("cat", timeout=BOUND_SECONDS, session=session)
+        assert child.pid is None or Path(f"/proc/{child.pid}/comm").read_text() == "cat\n"
+        assert (child.pid is None) is (jobs == "set +m")
+        child.sendintr()
+        child.expect(pexpect.EOF)
+        assert child.signalstatus == signal.SIGINT
     builtin: ai_session.spawn[bytes] = ai_session.spawn("read", ["x"], timeout=BOUND_SECONDS, session=session)
     builtin.sendline(b"at once")
     assert builtin.wait() == 0
