@@ -74,6 +74,7 @@ def ready(shell: pexpect.spawn[str], *lines: str) -> None:
     shell.expect("ready\r")
 
 
+@pytest.mark.either("program")
 def test_bash(program: str, home: Path) -> None:
     file = installed("bash", program, home)
     _, begun, verb = PROGRAMS[program]
@@ -83,6 +84,7 @@ def test_bash(program: str, home: Path) -> None:
         shell.expect_exact(f"{program} {verb} ")
 
 
+@pytest.mark.either("program")
 def test_zsh(program: str, home: Path) -> None:
     file = installed("zsh", program, home)
     _, begun, verb = PROGRAMS[program]
@@ -92,6 +94,7 @@ def test_zsh(program: str, home: Path) -> None:
         shell.expect(verb)
 
 
+@pytest.mark.either("program")
 def test_fish(program: str, home: Path) -> None:
     installed("fish", program, home)
     _, begun, verb = PROGRAMS[program]

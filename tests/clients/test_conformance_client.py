@@ -14,7 +14,6 @@ import pytest
 
 from tests.bounds import BOUND_SECONDS
 from tests.clients.conformance_run import forks, suite
-from tests.products import first
 
 COUNTS = {"2025-11-25": 18, "2026-07-28": 32}
 MILLISECONDS = str(int(BOUND_SECONDS * 1000))
@@ -62,7 +61,17 @@ def test_everything_is_required_offered_or_excluded_by_name(revision: str) -> No
     assert sorted(reported) == sorted([*BESIDES, *NOT_OFFERED])
 
 
-@pytest.mark.parametrize("revision", first(COUNTS, "2026-07-28"))  # what came before: test_mcp_client*.py
+@pytest.mark.parametrize("name", ["tools_call", "http-standard-headers", "auth/scope-step-up"])
+def test_of_each_kind_one(name: str, command: str, tmp_path: Path) -> None:
+    """Calls, headers and signing in; torture runs all."""
+    suite("client", "--scenario", name, "--command", command, "--timeout", MILLISECONDS, "-o", str(tmp_path))
+    (found,) = checks_of(tmp_path).values()
+    assert {"SUCCESS"} <= {check["status"] for check in found}
+    assert [check for check in found if check["status"] == "FAILURE"] == []
+
+
+@pytest.mark.torture  # one of each kind above, and test_mcp_client*.py and test_client_oauth*.py have them case by case
+@pytest.mark.parametrize("revision", COUNTS)
 def test_ccswarm_is_a_client_as_the_protocol_has_it(revision: str, command: str, tmp_path: Path) -> None:
     suite("client", "--requirements", revision, "--command", command, "--timeout", MILLISECONDS, "-o", str(tmp_path))
     ran = checks_of(tmp_path)

@@ -108,12 +108,14 @@ async def test_no_command_of_a_run_that_was_stopped_goes_on(house: House, how: s
 def test_ctrl_c_leaves_no_command_running(house: House) -> None:
     plan = house.home / "beat.toml"
     plan.write_text(BEAT)
-    words = [sys.executable, "-m", "ccswarm", "run", str(plan), "-c", str(house.file), "-w", str(house.project)]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+    words = ["run", str(plan), "-c", str(house.file), "-w", str(house.project)]
+    running = forked.piped("ccswarm", words, cwd=house.home, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
         asyncio.run(begun(house.project))
         running.send_signal(signal.SIGINT)
-        said, _ = running.communicate(timeout=BOUND_SECONDS)
+        said = running.communicate(timeout=BOUND_SECONDS)
+    finally:
+        running.close()
     assert running.returncode == 130, said
     assert sessions(house) == ["work ready"], said
 

@@ -101,6 +101,7 @@ def test_a_newcomer_over_ssh_is_told_what_to_do_and_it_works(home: Path, host: S
         assert ran(peer, "echo signed") == "signed"
 
 
+@pytest.mark.torture  # above the newcomer's answer is refused without one
 def test_nothing_but_a_terminal_takes_the_passphrase(home: Path, host: SshHost) -> None:
     enrol(host)
     with client(home) as peer:

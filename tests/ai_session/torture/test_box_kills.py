@@ -85,6 +85,7 @@ def ended(one: Round, pid: int) -> None:
 @pytest.mark.either("backend")
 @pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.torture  # test_kills.py kills it without a box, test_workspace_protection.py with one
 def test_the_daemon(workspace: Path, backend: str, rounds: int) -> None:
     def judge(one: Round) -> None:
         with connect() as client:

@@ -126,7 +126,9 @@ def check_nothing_is_left(client: ControlClient, before: Footprint, held: int) -
 @pytest.mark.parametrize(
     ("backend", "lines"),
     [
-        pytest.param("pty", 1_300_000, id="pty-10-MB"),
+        pytest.param(
+            "pty", 1_300_000, id="pty-10-MB", marks=pytest.mark.torture
+        ),  # test_cli.py counts what is not kept
         pytest.param(
             "tmux", 1_300_000, id="tmux-10-MB", marks=pytest.mark.torture
         ),  # test_tmux_backend.py bounds its log

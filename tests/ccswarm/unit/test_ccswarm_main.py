@@ -13,13 +13,13 @@ import pytest
 import ccswarm
 from ccswarm.cli import main
 from ccswarm.cli.main import SECTIONS, VERBS, command
+from tests import forked
 from tests.bounds import BOUND_SECONDS
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ccswarm", *arguments], capture_output=True, text=True, timeout=BOUND_SECONDS
-    )
+    code, out, err = forked.run("ccswarm", arguments, cwd=Path.cwd(), env=os.environ)
+    return subprocess.CompletedProcess(arguments, code, out.decode(), err.decode())
 
 
 def test_version() -> None:
