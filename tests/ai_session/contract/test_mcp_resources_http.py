@@ -53,6 +53,7 @@ async def listening(here: Here, token: str = "", **wanted: Any) -> AsyncGenerato
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
+@pytest.mark.either("mode")
 async def test_27_and_28_the_official_client_reads_resources_and_prompts(house: Path, mode: Any) -> None:
     async with running(house, signed=False) as here, Client(here.url, mode=mode) as client:
         await client.call_tool("create_session", {"name": mode, "backend": "pty"})

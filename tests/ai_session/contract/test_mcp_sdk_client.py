@@ -23,7 +23,7 @@ def place(shared_home: Path) -> Iterator[Path]:
     stop_daemons(shared_home)
 
 
-@pytest.mark.parametrize("mode", ["legacy", "auto", "2026-07-28"])
+@pytest.mark.parametrize("mode", ["legacy", pytest.param("auto", marks=pytest.mark.torture), "2026-07-28"])
 async def test_sdk_client_runs_commands(place: Path, mode: str) -> None:
     beats: list[float] = []
 

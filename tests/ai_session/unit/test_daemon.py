@@ -371,6 +371,7 @@ def test_without_daemon_the_next_one_ends_what_a_killed_one_left() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.either("number")
 def test_without_daemon_a_signal_ends_it_at_once(number: int) -> None:
     def attempt() -> float:
         with Client(IN_PROCESS) as client:

@@ -195,6 +195,7 @@ def test_ctrl_c_pauses_and_resume_goes_on(desk: RunDesk) -> None:
 
 
 @pytest.mark.parametrize("how", ["twice", "kill"])
+@pytest.mark.either("how")
 def test_a_process_that_ended_at_once_is_gone_on_from_at_once(desk: RunDesk, how: str) -> None:
     desk.rewrite(BASE + HELD)
     with desk.started("run") as verb, desk.held():

@@ -54,6 +54,7 @@ async def client_at(port: int, era: str = "", **more: Any) -> AsyncIterator[McpT
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
+@pytest.mark.either("era")
 async def test_everything_over_http(shared: int, era: str) -> None:
     async with client_at(shared, era, headers={"Authorization": "Bearer $TOKEN", "X-Team": "a$$b"}) as client:
         await calls(client, era)
