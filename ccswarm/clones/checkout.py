@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from ccswarm.clones.contents import Blob, Contents
 from ccswarm.clones.tree import DIRECTORY, FILE, NO_DIRECTORY
 from ccswarm.system.confined_files import walked
 
@@ -34,6 +35,7 @@ class Change:
     old_mode: str
     mode: str
     oid: str
+    old_oid: str = ""
 
     @property
     def added(self) -> bool:
@@ -49,9 +51,19 @@ def changes(raw: bytes) -> list[Change]:
     fields = raw.decode(errors="surrogateescape").split("\0")
     found: list[Change] = []
     for facts, path in zip(fields[::2], fields[1::2], strict=False):
-        old_mode, mode, _, oid, _ = facts.removeprefix(":").split(" ")
-        found.append(Change(path, old_mode, mode, oid))
+        old_mode, mode, old_oid, oid, _ = facts.removeprefix(":").split(" ")
+        found.append(Change(path, old_mode, mode, oid, old_oid))
     return found
+
+
+def before(wanted: Sequence[Change]) -> list[Blob]:
+    """What is there before them."""
+    return [Blob(one.path, one.old_mode, one.old_oid) for one in wanted if not one.added]
+
+
+def after(wanted: Sequence[Change]) -> list[Blob]:
+    """What is there after them."""
+    return [Blob(one.path, one.mode, one.oid) for one in wanted if not one.removed]
 
 
 class Blocked(Exception):
@@ -68,38 +80,42 @@ class WorkTree:
 
     def __init__(self, top: Path) -> None:
         self._fd = walked(top)
+        self._last: tuple[str, int] = ("", os.dup(self._fd))
+        """The directory that was opened last, since the next file mostly lies there, too."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        os.close(self._last[1])
         os.close(self._fd)
 
-    def in_the_way(self, wanted: Sequence[Change], old: Path, new: Path) -> list[str]:
+    def in_the_way(self, wanted: Sequence[Change], old: Contents, new: Contents) -> list[str]:
         """Paths that hold neither what they held before nor what they are to hold: the person's, or links on the way to
-        them. ``old`` and ``new`` are directories that hold the files of before and after."""
+        them. ``old`` and ``new`` are the files of before and after."""
         gone = {change.path for change in wanted if change.removed}
         return [change.path for change in wanted if not self._is_free(change, old, new, gone)]
 
-    def write(self, wanted: Sequence[Change], new: Path) -> None:
+    def write(self, wanted: Sequence[Change], new: Contents) -> None:
         """Take away what is gone, put what is new; whole files or none."""
         for change in wanted:
             if change.removed:
                 self._remove(change.path)
+        self._keep("", os.dup(self._fd))  # what was opened before may be gone
         for change in wanted:
             if not change.removed:
-                self._put(change, new / change.path)
+                self._put(change, new)
 
-    def _is_free(self, change: Change, old: Path, new: Path, gone: set[str]) -> bool:
+    def _is_free(self, change: Change, old: Contents, new: Contents, gone: set[str]) -> bool:
         folder, _, name = change.path.rpartition("/")
         try:
-            with self._opened(folder) as fd:
-                info = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                if stat.S_ISDIR(info.st_mode):
-                    return self._holds_only(change.path, gone)
-                candidates = [new / change.path] if not change.removed else []
-                candidates += [old / change.path] if not change.added else []
-                return any(_same(fd, name, info, candidate) for candidate in candidates)
+            fd = self._in(folder)
+            info = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            if stat.S_ISDIR(info.st_mode):
+                return self._holds_only(change.path, gone)
+            candidates = [new] if not change.removed else []
+            candidates += [old] if not change.added else []
+            return any(_same(fd, name, info, candidate, change.path) for candidate in candidates)
         except FileNotFoundError:
             return True
         except Blocked as blocked:
@@ -133,25 +149,37 @@ class WorkTree:
                         return
                 folder = outer
 
-    def _put(self, change: Change, source: Path) -> None:
+    def _put(self, change: Change, new: Contents) -> None:
         folder, _, name = change.path.rpartition("/")
-        with self._opened(folder, make=True) as fd:
-            with suppress(OSError):
-                os.rmdir(name, dir_fd=fd)
-            # The same when the merge is made again, so what a process that was killed left of it goes away.
-            temporary = f".ccswarm-{hashlib.sha256(os.fsencode(f'{change.path} {change.oid}')).hexdigest()[:16]}"
-            with suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=fd)
+        fd = self._in(folder, make=True)
+        # The same when the merge is made again, so what a process that was killed left of it goes away.
+        temporary = f".ccswarm-{hashlib.sha256(os.fsencode(f'{change.path} {change.oid}')).hexdigest()[:16]}"
+        try:
             try:
-                if stat.S_ISLNK(os.lstat(source).st_mode):
-                    os.symlink(os.readlink(os.fsencode(source)), os.fsencode(temporary), dir_fd=fd)
-                else:
-                    _copy(source, temporary, fd, 0o777 if change.mode == "100755" else 0o666)
+                _make(change.path, new, temporary, fd)
+            except FileExistsError:
+                os.unlink(temporary, dir_fd=fd)
+                _make(change.path, new, temporary, fd)
+            try:
                 os.rename(temporary, name, src_dir_fd=fd, dst_dir_fd=fd)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(temporary, dir_fd=fd)
-                raise
+            except IsADirectoryError:
+                os.rmdir(name, dir_fd=fd)
+                os.rename(temporary, name, src_dir_fd=fd, dst_dir_fd=fd)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=fd)
+            raise
+
+    def _in(self, directory: str, *, make: bool = False) -> int:
+        """It, open until another one is asked for. Raises as ``_opened``."""
+        if self._last[0] != directory:
+            with self._opened(directory, make=make) as fd:
+                self._keep(directory, os.dup(fd))
+        return self._last[1]
+
+    def _keep(self, directory: str, fd: int) -> None:
+        os.close(self._last[1])
+        self._last = directory, fd
 
     @contextmanager
     def _opened(self, directory: str, *, make: bool = False) -> Generator[int]:
@@ -176,31 +204,28 @@ class WorkTree:
             os.close(fd)
 
 
-def _same(folder: int, name: str, info: os.stat_result, candidate: Path) -> bool:
+def _same(folder: int, name: str, info: os.stat_result, candidate: Contents, path: str) -> bool:
     """Whether a file is another one, byte by byte, kind and right to execute included."""
-    try:
-        wanted = os.lstat(candidate)
-    except OSError:
+    if stat.S_ISLNK(info.st_mode) or candidate.is_link(path):
+        both = stat.S_ISLNK(info.st_mode) and candidate.is_link(path)
+        return both and os.readlink(os.fsencode(name), dir_fd=folder) == b"".join(candidate.read(path))
+    if not stat.S_ISREG(info.st_mode) or info.st_size != candidate.size(path):
         return False
-    if stat.S_ISLNK(info.st_mode) or stat.S_ISLNK(wanted.st_mode):
-        both = stat.S_ISLNK(info.st_mode) and stat.S_ISLNK(wanted.st_mode)
-        return both and os.readlink(os.fsencode(name), dir_fd=folder) == os.readlink(os.fsencode(candidate))
-    if not stat.S_ISREG(info.st_mode) or info.st_size != wanted.st_size:
+    if bool(info.st_mode & stat.S_IXUSR) != candidate.is_executable(path):
         return False
-    if (info.st_mode ^ wanted.st_mode) & stat.S_IXUSR:
-        return False
-    with open(os.open(name, FILE, dir_fd=folder), "rb") as one, candidate.open("rb") as other:
-        while (part := one.read(1 << 20)) == other.read(1 << 20):
-            if not part:
-                return True
-    return False
+    with open(os.open(name, FILE, dir_fd=folder), "rb") as file:
+        return all(file.read(len(piece)) == piece for piece in candidate.read(path)) and not file.read(1)
 
 
-def _copy(source: Path, name: str, folder: int, mode: int) -> None:
+def _make(path: str, source: Contents, name: str, folder: int) -> None:
+    """A new file, or link, ``name`` in an open directory. Raises FileExistsError."""
+    if source.is_link(path):
+        os.symlink(b"".join(source.read(path)), os.fsencode(name), dir_fd=folder)
+        return
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(name, flags, mode, dir_fd=folder), "wb") as target, source.open("rb") as file:
-        while part := file.read(1 << 20):
-            target.write(part)
+    fd = os.open(name, flags, 0o777 if source.is_executable(path) else 0o666, dir_fd=folder)
+    with open(fd, "wb") as target:
+        target.writelines(source.read(path))
 
 
 OURS = b"ccswarm merges\n"

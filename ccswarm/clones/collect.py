@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from ccswarm.clones.checkout import CHANGES, GITLINK, WorkTree, changes
+from ccswarm.clones.checkout import CHANGES, GITLINK, WorkTree, after, changes
+from ccswarm.clones.contents import Contents
 from ccswarm.clones.difference import Difference, compare
 from ccswarm.clones.git import CHECKED_OUT, Git, PrivateRepository, Repository
 from ccswarm.clones.nested import refuse_nested
@@ -195,7 +196,8 @@ class Clones:
         inner = self._git.repository(made)
         with tempfile.TemporaryDirectory(prefix=".scratch-", dir=made.parent) as path:
             scratch = Path(path)
-            ours = PrivateRepository(scratch / "ours", repository, clone.base)
+            # Ends of lines are those of the rest of the clone, which has none of the repository's settings.
+            ours = PrivateRepository(scratch / "ours", replace(repository, settings=inner.settings), clone.base)
             bring(
                 self._git,
                 ours,
@@ -204,8 +206,7 @@ class Clones:
                 clone.base,
             )
             wanted = changes(self._git.private(ours, *CHANGES, clone.base, commit))
-            new = self._git.files(ours, scratch / "new", commit, [one.path for one in wanted if not one.removed])
-            with WorkTree(made) as files:
+            with Contents(self._git, ours, scratch / "new", commit, after(wanted)) as new, WorkTree(made) as files:
                 files.write(wanted, new)
             index = {"GIT_INDEX_FILE": str(scratch / "index")}
             self._git.private(ours, "read-tree", commit, variables=index)

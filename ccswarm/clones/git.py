@@ -350,6 +350,11 @@ class PrivateRepository:
         self.path = path
         self.object_format = repository.object_format
         self.keeps_modes = repository.settings.get("core.filemode") != "false"
+        self.converts = (
+            repository.settings.get("core.autocrlf", "false").casefold() not in ("", "false", "input")
+            or repository.settings.get("core.eol", "").casefold() == "crlf"
+        )
+        """Whether any file may be other bytes when it is checked out, whatever attributes say."""
         path.mkdir(mode=0o700)
         (path / "refs").mkdir()
         (path / "info").mkdir()

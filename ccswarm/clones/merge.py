@@ -14,9 +14,10 @@ from pathlib import Path
 
 from agentwire.system.path_patterns import fold_path
 from agentwire.system.protected_names import protected
-from ccswarm.clones.checkout import CHANGES, Blocked, Change, IndexLock, WorkTree, changes
+from ccswarm.clones.checkout import CHANGES, Blocked, Change, IndexLock, WorkTree, after, before, changes
 from ccswarm.clones.collect import Clone, Clones, few, named
 from ccswarm.clones.commands import Commands, Names, links_of
+from ccswarm.clones.contents import Contents
 from ccswarm.clones.git import Git, PrivateRepository, Repository
 from ccswarm.clones.nested import other_repositories, refuse_nested
 from ccswarm.clones.process import to_the_end
@@ -89,9 +90,11 @@ def merge(
         _refuse_commands(git, ours, repository, tree, wanted, f"git diff HEAD...{clone.ref}", by_hand)
         filters = git.filters(directory)
         _refuse_filters(git, ours, filters, head, tree, wanted, by_hand)
-        old = git.files(ours, scratch / "old", head, [one.path for one in wanted if not one.added])
-        new = git.files(ours, scratch / "new", tree, [one.path for one in wanted if not one.removed])
-        with WorkTree(repository.top) as files:
+        with (
+            Contents(git, ours, scratch / "old", head, before(wanted)) as old,
+            Contents(git, ours, scratch / "new", tree, after(wanted)) as new,
+            WorkTree(repository.top) as files,
+        ):
             if mine := _uncommitted(git, ours, repository, wanted, filters):
                 raise Conflict(
                     f"{directory} has uncommitted changes: {few(mine)}",
@@ -142,9 +145,13 @@ def finish(git: Git, clones: Clones, repository: Repository) -> bool:
             ours = PrivateRepository(scratch / "ours", repository, putting.head, writing=True)
             index.copy_to(ours.path)
             wanted = changes(git.private(ours, *CHANGES, putting.head, putting.commit))
-            old = git.files(ours, scratch / "old", putting.head, [one.path for one in wanted if not one.added])
-            new = git.files(ours, scratch / "new", putting.commit, [one.path for one in wanted if not one.removed])
-            with WorkTree(repository.top) as files, suppress(Blocked), to_the_end():
+            with (
+                Contents(git, ours, scratch / "old", putting.head, before(wanted)) as old,
+                Contents(git, ours, scratch / "new", putting.commit, after(wanted)) as new,
+                WorkTree(repository.top) as files,
+                suppress(Blocked),
+                to_the_end(),
+            ):
                 if not files.in_the_way(wanted, old, new):
                     _put(git, ours, clones.directory, files, index, wanted, new, putting)
         note.unlink()
@@ -158,7 +165,7 @@ def _put(
     files: WorkTree,
     index: IndexLock,
     wanted: Sequence[Change],
-    new: Path,
+    new: Contents,
     putting: _Putting,
 ) -> None:
     """Raises Blocked."""

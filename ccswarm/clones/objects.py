@@ -101,7 +101,9 @@ def bring(
     pack = quarantine.path / "outgoing.pack"
     wanted = "".join(f"{commit}\n" for commit in (*commits, f"^{base}")).encode()
     with open(pack, "xb") as file:
-        git.private(quarantine, "pack-objects", "--revs", "--stdout", "--thin", "-q", stdin=wanted, output=file)
+        # Whole, as ``git commit`` keeps them: what they have in common is found when the repository is packed.
+        words = ("pack-objects", "--revs", "--stdout", "--thin", "--window=0", "-q")
+        git.private(quarantine, *words, stdin=wanted, output=file)
     with open(pack, "rb") as file:
         count = int.from_bytes(os.pread(file.fileno(), 4, 8), "big")
         if count == 0:

@@ -69,6 +69,8 @@ class UntrustedTree:
 
     def __init__(self, top: Path) -> None:
         self._fd = os.open(top, DIRECTORY)
+        self._last: tuple[str, int] = ("", os.dup(self._fd))
+        """The directory that was opened last, since the next file mostly lies there, too."""
         self._device = os.fstat(self._fd).st_dev
         self._seen = 0
 
@@ -76,13 +78,15 @@ class UntrustedTree:
         return self
 
     def __exit__(self, *_: object) -> None:
+        os.close(self._last[1])
         os.close(self._fd)
 
     def list(self, directory: str) -> Listing:
         """What is in a directory, by name; an empty listing for one that is gone or something else by now."""
         go_on()
         found = Listing([], [], [])
-        with suppress(FileNotFoundError, NotADirectoryError), self._opened(directory) as fd:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            fd = self._opened(directory)
             for name in sorted(os.listdir(fd)):
                 self._seen += 1
                 path = f"{directory}/{name}" if directory else name
@@ -165,8 +169,8 @@ class UntrustedTree:
     def exists(self, path: str) -> bool:
         """Whether anything is there."""
         folder, _, name = path.rpartition("/")
-        with suppress(FileNotFoundError, NotADirectoryError), self._opened(folder) as fd:
-            os.stat(name, dir_fd=fd, follow_symlinks=False)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.stat(name, dir_fd=self._opened(folder), follow_symlinks=False)
             return True
         return False
 
@@ -175,7 +179,8 @@ class UntrustedTree:
         go_on()
         folder, _, name = path.rpartition("/")
         fd = None
-        with suppress(FileNotFoundError, NotADirectoryError), self._opened(folder) as parent:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            parent = self._opened(folder)
             try:
                 fd = os.open(name, FILE, dir_fd=parent)
             except OSError as error:
@@ -190,28 +195,36 @@ class UntrustedTree:
             if fd is not None:
                 os.close(fd)
 
-    @contextmanager
-    def _opened(self, directory: str) -> Generator[int]:
-        """A directory, from name to name. Raises FileNotFoundError, NotADirectoryError where there is none."""
+    def _opened(self, directory: str) -> int:
+        """A directory, from name to name; open until another one is asked for. Raises FileNotFoundError,
+        NotADirectoryError where there is none."""
+        if self._last[0] != directory:
+            fd = self._walked(directory)
+            os.close(self._last[1])
+            self._last = directory, fd
+        return self._last[1]
+
+    def _walked(self, directory: str) -> int:
         fd = os.dup(self._fd)
         try:
             for name in directory.split("/") if directory else ():
                 outer = fd
                 try:
                     fd = os.open(name, DIRECTORY, dir_fd=outer)
-                except OSError as error:
-                    if error.errno in NO_DIRECTORY:
-                        raise NotADirectoryError(error.errno, error.strerror) from None
-                    if not isinstance(error, FileNotFoundError):
-                        raise WorkRefused(
-                            f"the directory {directory!r} cannot be read: {error.strerror}",
-                            suggestion=f"chmod -R u+rX {directory!r}, or remove it",
-                        ) from None
-                    raise
-                os.close(outer)
-            yield fd
-        finally:
+                finally:
+                    if fd != outer:
+                        os.close(outer)
+        except OSError as error:
             os.close(fd)
+            if error.errno in NO_DIRECTORY:
+                raise NotADirectoryError(error.errno, error.strerror) from None
+            if not isinstance(error, FileNotFoundError):
+                raise WorkRefused(
+                    f"the directory {directory!r} cannot be read: {error.strerror}",
+                    suggestion=f"chmod -R u+rX {directory!r}, or remove it",
+                ) from None
+            raise
+        return fd
 
     def _check_bounds(self, path: str) -> None:
         if self._seen > MOST_ENTRIES:

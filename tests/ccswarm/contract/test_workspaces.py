@@ -98,6 +98,57 @@ async def test_a_conflict_leaves_the_repository_as_it_was_and_the_work_at_its_re
     assert place.git("show", "refs/ccswarm/run_1/ada:a.txt") == "ada's"
 
 
+@pytest.mark.parametrize("autocrlf", ["false", "true"])
+async def test_what_is_merged_and_copied_is_what_git_itself_checks_out(place: World, autocrlf: str) -> None:
+    """Ends of lines, $Id$, encodings, links, rights; a file that takes the place of a directory, and the other way."""
+    place.git("config", "core.autocrlf", autocrlf)
+    rules = "*.bat text eol=crlf\n*.c ident\n*.u16 text working-tree-encoding=UTF-16LE\n*.txt text=auto\n*.bin -text\n"
+    place.write(place.repository / ".gitattributes", rules)
+    place.write(place.repository / "both/in.txt", "in\n")
+    place.write(place.repository / "other", "other\n")
+    place.commit(place.repository, "rules")
+    place.git("rm", "-rq", "--cached", ".")
+    place.git("reset", "-q", "--hard")  # as they are checked out
+    clone = await place.workspaces.clone("run_1", "ada")
+    for name in ("sub/go.bat", "id.c", "plain.txt", "sub/raw.bin", "no rule", "a\nb.txt", "deep/er/x"):
+        place.write(clone.path / name, "one $Id$\ntwo\n")
+    (clone.path / "wide.u16").write_bytes("wide\n".encode("utf-16-le"))
+    (clone.path / "empty").touch()
+    (clone.path / "large").write_bytes(os.urandom(3 << 20))
+    (clone.path / "sub/run").write_text("#!/bin/sh\n")
+    (clone.path / "sub/run").chmod(0o755)
+    (clone.path / "link").symlink_to("sub/run")
+    (clone.path / "both/in.txt").unlink()
+    (clone.path / "both").rmdir()
+    place.write(clone.path / "both", "a file\n")
+    (clone.path / "other").unlink()
+    place.write(clone.path / "other/in", "in\n")
+    commit = await place.workspaces.commit(clone, "work")
+    copy = await place.workspaces.copy(clone, commit, "gates")
+    end = "\r\n" if autocrlf == "true" else "\n"
+    place.write(place.repository / "no rule", f"one $Id${end}two{end}")  # what is to be there is not in the way
+    assert (await place.workspaces.merge(clone, "ada's work", commit=commit)).commits == 1
+    place.git("-c", f"core.autocrlf={autocrlf}", "clone", "-q", "--no-checkout", str(place.repository), "../own")
+    own = place.directory / "own"
+    place.git("config", "core.autocrlf", autocrlf, at=own)
+    place.git("checkout", "-q", at=own)
+    assert files_of(place.repository) == files_of(own)
+    assert place.git("status", "--porcelain") == place.git("status", "--porcelain", at=copy.path) == ""
+
+
+def files_of(top: Path) -> dict[str, tuple[bytes, bool]]:
+    """Bytes, or the text of a link, and whether it may be executed."""
+    found = [path for path in top.rglob("*") if ".git" not in path.relative_to(top).parts]
+    return {
+        str(path.relative_to(top)): (
+            os.fsencode(os.readlink(path)) if path.is_symlink() else path.read_bytes(),
+            bool(path.lstat().st_mode & 0o100),
+        )
+        for path in found
+        if path.is_symlink() or path.is_file()
+    }
+
+
 async def test_a_file_of_the_person_that_is_in_the_way_is_kept(place: World) -> None:
     clone = await place.work("ada", "b.txt", "ada's\n")
     place.write(place.repository / "b.txt", "not committed\n")

@@ -1,0 +1,105 @@
+"""What files of a commit hold as they are checked out, but for filters: their bytes are read one after the other from
+one file of ours. Only what git converts on its way out (ends of lines, ``ident``, encodings) is checked out first.
+
+Functions and methods block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Self
+
+from ccswarm.clones.git import Git, PrivateRepository, unusable
+
+LINK = "120000"
+CONVERTED = ("eol", "ident", "working-tree-encoding")
+"""Attributes by which files are other bytes in a directory than in the repository, filters apart."""
+PIECE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """One path of a commit; ``mode`` is in git's notation."""
+
+    path: str
+    mode: str
+    oid: str
+
+
+class Contents:
+    """Those of ``blobs`` in the tree ``commit``; ``directory`` is none yet. Closed by ``with``."""
+
+    def __init__(
+        self, git: Git, repository: PrivateRepository, directory: Path, commit: str, blobs: Sequence[Blob]
+    ) -> None:
+        self._modes = {blob.path: blob.mode for blob in blobs}
+        self._checked_out = directory
+        converted = converted_of(git, repository, directory, commit, [blob for blob in blobs if blob.mode != LINK])
+        git.files(repository, directory, commit, sorted(converted))
+        self._bytes: dict[str, tuple[int, int]] = {}
+        """Where each begins in the file, and how many there are."""
+        self._file: IO[bytes] = open(directory.with_suffix(".blobs"), "x+b")  # noqa: SIM115 - closed by ``with``
+        kept = [blob for blob in blobs if blob.path not in converted]
+        given = "".join(f"{blob.oid}\n" for blob in kept).encode()
+        git.private(repository, "cat-file", "--batch", "--buffer", stdin=given, output=self._file)
+        self._file.seek(0)
+        for blob in kept:
+            _, kind, *size = self._file.readline().split()
+            if kind != b"blob":
+                raise unusable("cat-file", repository.path, f"{blob.path}: {blob.oid} is no file", 1)
+            self._bytes[blob.path] = self._file.tell(), int(size[0])
+            self._file.seek(int(size[0]) + 1, 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def is_link(self, path: str) -> bool:
+        return self._modes[path] == LINK
+
+    def is_executable(self, path: str) -> bool:
+        return self._modes[path] == "100755"
+
+    def size(self, path: str) -> int:
+        if path in self._bytes:
+            return self._bytes[path][1]
+        return (self._checked_out / path).stat().st_size
+
+    def read(self, path: str) -> Iterator[bytes]:
+        """The bytes of a file, or the text of a link, in pieces."""
+        if path not in self._bytes:
+            with open(self._checked_out / path, "rb") as file:
+                while piece := file.read(PIECE_BYTES):
+                    yield piece
+            return
+        begin, left = self._bytes[path]
+        self._file.seek(begin)
+        while left and (piece := self._file.read(min(left, PIECE_BYTES))):
+            left -= len(piece)
+            yield piece
+
+
+def converted_of(
+    git: Git, repository: PrivateRepository, directory: Path, commit: str, blobs: Sequence[Blob]
+) -> set[str]:
+    """The paths that git converts when it checks them out."""
+    if repository.converts:
+        return {blob.path for blob in blobs}
+    if not blobs:
+        return set()
+    index = {"GIT_INDEX_FILE": str(directory.with_suffix(".attributes"))}
+    git.private(repository, "read-tree", commit, variables=index)
+    if not git.private(repository, "ls-files", "-z", "--", ":(icase)*.gitattributes", variables=index):
+        return set()
+    given = b"".join(blob.path.encode(errors="surrogateescape") + b"\0" for blob in blobs)
+    said = git.private(repository, "check-attr", "--cached", "-z", "--stdin", *CONVERTED, stdin=given, variables=index)
+    fields = said.decode(errors="surrogateescape").split("\0")
+    return {
+        path
+        for path, name, value in zip(fields[::3], fields[1::3], fields[2::3], strict=False)
+        if value not in ("unspecified", "unset") and (name, value) != ("eol", "lf")
+    }
