@@ -48,7 +48,7 @@ class Contents:
         for blob in kept:
             _, kind, *size = self._file.readline().split()
             if kind != b"blob":
-                raise unusable("cat-file", repository.path, f"{blob.path}: {blob.oid} is no file", 1)
+                raise unusable("cat-file", repository.path, f"{blob.path}: {blob.oid} is not a file", 1)
             self._bytes[blob.path] = self._file.tell(), int(size[0])
             self._file.seek(int(size[0]) + 1, 1)
 

@@ -151,9 +151,33 @@ def _of_review(
     for agent in asked:
         if agent.brain == PLAYBOOK and not review.steps:
             yield f"has no steps, and the brain of {agent.name} is a playbook, which does nothing else"
+    shared = next((agent.name for agent in doers if agent.workspace != "clone"), "")
+    for agent in asked if shared else ():
+        if writing := _writing(settings, agent, task, tools or {}):
+            yield (
+                f"{agent.name} could change the work in the shared workspace with {', '.join(writing[:3])}: give "
+                f'{shared} workspace = "clone", or {agent.name} tools that only read'
+            )
     yield from (f"step {problem}" for problem in problems(review.steps, {}))
     for step in review.steps:
         yield from (f"step {step.id}: {problem}" for problem in _of_step(settings, step, asked, tools))
+
+
+def _writing(
+    settings: Settings, agent: AgentSettings, task: TaskSettings, tools: Mapping[str, ToolInfo]
+) -> Sequence[str]:
+    """Tools a reviewer may call that are known to write: those of terminals, and those of trusted servers that do not
+    say that they only read."""
+    known = {server.name for server in settings.mcp.servers if server.trusted}
+    known |= {tool.server for tool in tools.values() if tool.name == WORD_TOOLS[0]}
+    steps = {step.tool for step in task.review.steps}
+    return [
+        name
+        for name, tool in sorted(tools.items())
+        if tool.server in known and not tool.read_only and tool.server != OWN_SERVER
+        if any(fnmatchcase(name, grant) for grant in agent.grants)
+        if agent.brain != PLAYBOOK or name in steps
+    ]
 
 
 def _names(settings: Settings, task: TaskSettings) -> Collection[str] | None:

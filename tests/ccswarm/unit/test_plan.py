@@ -177,6 +177,36 @@ def test_problems_of_reviews(said: str) -> None:
     assert [one for one in found if one.startswith(f"task t: {said}")], found
 
 
+MORE_SERVERS = '{ name = "files", command = "f", trusted = true }, { name = "others", command = "o" }'
+
+
+def test_who_reviews_in_a_shared_workspace_has_no_tools_that_are_known_to_write() -> None:
+    """Terminals, and what a trusted server does not say only reads; of a playbook only what its steps call."""
+    names = ("sh.create_session", "sh.run", "files.read", "files.write", "others.any", "swarm.send_message")
+    tools = {
+        name: ToolInfo(name.partition(".")[0], name.partition(".")[2], read_only=name == "files.read") for name in names
+    }
+    thinks = '[[agents]]\nname = "bob"\nbrain = "llm"\ngrants = ["*"]\n'
+
+    def found(place: str, who: str, calls: str = "") -> list[str]:
+        steps = f'[[tasks.review.steps]]\nid = "look"\ntool = "{calls}"\n' if calls else ""
+        text = AGENT + f'workspace = "{place}"\n' + who + task("t", step("s", tool="sh.run"), agent="ada")
+        servers = SERVERS.replace(" }]", f" }}, {MORE_SERVERS}]")
+        settings = config.parse(servers + text + '[tasks.review]\nby = ["bob"]\n' + steps)
+        return check.plan_problems(settings, tools)
+
+    assert found("shared", thinks) == [
+        (
+            "task t: review: bob could change the work in the shared workspace with files.write, sh.create_session, "
+            'sh.run: give ada workspace = "clone", or bob tools that only read'
+        )
+    ]
+    assert found("clone", thinks) == []
+    follows = thinks.replace("llm", "playbook")
+    assert found("shared", follows, "files.read") == found("shared", follows, "others.any") == []
+    assert "with sh.run:" in found("shared", follows, "sh.run")[0]
+
+
 def test_attempts_side_by_side_need_a_judge_and_a_tree_each() -> None:
     found = problems(AGENT + task("t", "attempts = 3\n" + step("s"), agent="ada"))
     assert found == [
