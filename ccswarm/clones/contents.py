@@ -1,5 +1,6 @@
-"""What files of a commit hold as they are checked out, but for filters: their bytes are read one after the other from
-one file of ours. Only what git converts on its way out (ends of lines, ``ident``, encodings) is checked out first.
+"""What files of a commit hold as they are checked out, but for filters. Of many, the bytes are read one after the other
+from one file of ours, and only what git converts on its way out (ends of lines, ``ident``, encodings) is checked out
+first; a few are all checked out, which starts fewer programs.
 
 Functions and methods block.
 """
@@ -17,6 +18,7 @@ LINK = "120000"
 CONVERTED = ("eol", "ident", "working-tree-encoding")
 """Attributes by which files are other bytes in a directory than in the repository, filters apart."""
 PIECE_BYTES = 1 << 20
+FEW = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +38,21 @@ class Contents:
     ) -> None:
         self._modes = {blob.path: blob.mode for blob in blobs}
         self._checked_out = directory
-        converted = converted_of(git, repository, directory, commit, [blob for blob in blobs if blob.mode != LINK])
+        files = [blob for blob in blobs if blob.mode != LINK]
+        every = repository.converts or len(blobs) < FEW
+        converted = {blob.path for blob in files} if every else converted_of(git, repository, directory, commit, files)
         git.files(repository, directory, commit, sorted(converted))
         self._bytes: dict[str, tuple[int, int]] = {}
         """Where each begins in the file, and how many there are."""
         self._file: IO[bytes] = open(directory.with_suffix(".blobs"), "x+b")  # noqa: SIM115 - closed by ``with``
-        kept = [blob for blob in blobs if blob.path not in converted]
+        try:
+            if kept := [blob for blob in blobs if blob.path not in converted]:
+                self._find(git, repository, kept)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _find(self, git: Git, repository: PrivateRepository, kept: Sequence[Blob]) -> None:
         given = "".join(f"{blob.oid}\n" for blob in kept).encode()
         git.private(repository, "cat-file", "--batch", "--buffer", stdin=given, output=self._file)
         self._file.seek(0)
@@ -87,10 +98,6 @@ def converted_of(
     git: Git, repository: PrivateRepository, directory: Path, commit: str, blobs: Sequence[Blob]
 ) -> set[str]:
     """The paths that git converts when it checks them out."""
-    if repository.converts:
-        return {blob.path for blob in blobs}
-    if not blobs:
-        return set()
     index = {"GIT_INDEX_FILE": str(directory.with_suffix(".attributes"))}
     git.private(repository, "read-tree", commit, variables=index)
     if not git.private(repository, "ls-files", "-z", "--", ":(icase)*.gitattributes", variables=index):

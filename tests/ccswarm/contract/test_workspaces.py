@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from ccswarm.clones.clones import Clone, Workspaces
+from ccswarm.clones.contents import FEW
 from ccswarm.errors import Conflict, WorkspaceUnusable
 from tests import forked
 from tests.ccswarm.clones_world import World
@@ -98,8 +99,8 @@ async def test_a_conflict_leaves_the_repository_as_it_was_and_the_work_at_its_re
     assert place.git("show", "refs/ccswarm/run_1/ada:a.txt") == "ada's"
 
 
-@pytest.mark.parametrize("autocrlf", ["false", "true"])
-async def test_what_is_merged_and_copied_is_what_git_itself_checks_out(place: World, autocrlf: str) -> None:
+@pytest.mark.parametrize(("autocrlf", "more"), [("false", 0), ("false", FEW), ("true", 0)])
+async def test_what_is_merged_and_copied_is_what_git_itself_checks_out(place: World, autocrlf: str, more: int) -> None:
     """Ends of lines, $Id$, encodings, links, rights; a file that takes the place of a directory, and the other way."""
     place.git("config", "core.autocrlf", autocrlf)
     rules = "*.bat text eol=crlf\n*.c ident\n*.u16 text working-tree-encoding=UTF-16LE\n*.txt text=auto\n*.bin -text\n"
@@ -112,6 +113,8 @@ async def test_what_is_merged_and_copied_is_what_git_itself_checks_out(place: Wo
     clone = await place.workspaces.clone("run_1", "ada")
     for name in ("sub/go.bat", "id.c", "plain.txt", "sub/raw.bin", "no rule", "a\nb.txt", "deep/er/x"):
         place.write(clone.path / name, "one $Id$\ntwo\n")
+    for number in range(more):
+        place.write(clone.path / f"many/{number}.txt", f"{number}\n")
     (clone.path / "wide.u16").write_bytes("wide\n".encode("utf-16-le"))
     (clone.path / "empty").touch()
     (clone.path / "large").write_bytes(os.urandom(3 << 20))
