@@ -135,8 +135,6 @@ def late_ms(seconds: list[float]) -> float:
 
 
 def processor_ms(pid: int) -> float:
-    """Processor time of all threads of a process until now."""
-    spent = 0
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        spent += int((task / "schedstat").read_text().split()[0])
-    return spent / 1e6
+    """Processor time of a process until now, with threads that have ended."""
+    clock = ~pid << 3 | 2  # as clock_getcpuclockid(3) gives it
+    return time.clock_gettime(clock) * 1e3
