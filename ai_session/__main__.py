@@ -36,7 +36,7 @@ def main() -> None:
         from ai_session.daemon import host
 
         host.serve_stdio()
-    elif arguments[:2] == ["daemon", "run"]:
+    elif arguments[:2] == ["daemon", "run"] and arguments[2:3] in ([], ["--handed"]):
         from ai_session.daemon import host
 
         host.main(arguments[2:])

@@ -53,6 +53,9 @@ OF_REPLAYS = "replay."
 VERIFY = "audit.verify"
 """What has the whole audit log judged."""
 
+MOST_ASKED, MOST_ASKED_BYTES = 32, 256 << 10
+"""What a tab may wait for at once of what the console answers itself, and how long one such request may be."""
+
 MAX_LINE_BYTES = 64 << 20
 SIGNED_OUT, DAEMON_LEFT, NOT_SPOKEN = 4401, 1012, 1008
 
@@ -79,6 +82,8 @@ class Bridge:
         self._asking: set[asyncio.Task[None]] = set()
         self._hello = f',"scopes":{json.dumps(scopes)}'
         self._replays = Replays(self._record)
+        self._news: dict[str, dict[str, Any]] = {}
+        self._heard = asyncio.Event()
 
     async def run(self) -> int:
         """The status with which the WebSocket is to be closed; the tab is told before where no daemon answers."""
@@ -90,12 +95,11 @@ class Bridge:
             self._tab.ends.discard(ended.set)
             await self._socket.send_text(json.dumps({"error": _shown(error.facts)}))
             return DAEMON_LEFT
-        events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        deaf = self._runs.hear(events.put_nowait)
+        deaf = self._runs.hear(self._hear)
         ways: dict[asyncio.Task[Any], int] = {
             asyncio.create_task(self._down(reader)): DAEMON_LEFT,
             asyncio.create_task(self._up(writer)): NOT_SPOKEN,
-            asyncio.create_task(self._tell(events)): NOT_SPOKEN,
+            asyncio.create_task(self._tell()): NOT_SPOKEN,
             asyncio.create_task(ended.wait()): SIGNED_OUT,
         }
         try:
@@ -156,13 +160,25 @@ class Bridge:
             raw: bytes = message.get("bytes") or (message.get("text") or "").encode()
             head, _, data = raw.partition(b"\n")
             if about := asked_here(head):
-                self._ask(*about)
+                if problem := self._too_much(len(head)):
+                    await self._send({"id": about[0], "error": problem})
+                else:
+                    self._ask(*about)
                 continue
             request = request_of(head, len(data))
             if request is None:
                 return
             writer.write(json.dumps(request).encode() + b"\n" + data)
             await writer.drain()
+
+    def _too_much(self, size: int) -> dict[str, str] | None:
+        if size > MOST_ASKED_BYTES:
+            message = f"a request of {size} bytes is too long: {MOST_ASKED_BYTES} are the most"
+            return {"code": "invalid_arguments", "message": message, "suggestion": "ask for less at once"}
+        if len(self._asking) >= MOST_ASKED:
+            message = f"{MOST_ASKED} requests of this tab wait for their answers, the most"
+            return {"code": "limit_reached", "message": message, "suggestion": "wait for an answer, then ask again"}
+        return None
 
     def _ask(self, number: int, method: str, params: dict[str, Any]) -> None:
         asking = asyncio.create_task(self._answer(number, method, params))
@@ -186,9 +202,17 @@ class Bridge:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # the tab has gone
             await self._send({"id": number, **reply}, data)
 
-    async def _tell(self, events: asyncio.Queue[dict[str, Any]]) -> None:
-        while True:
-            await self._send(await events.get())
+    def _hear(self, event: dict[str, Any]) -> None:
+        """Of each kind one is kept for a tab that reads slowly: it says that something is another than before."""
+        self._news[event["what"]] = event
+        self._heard.set()
+
+    async def _tell(self) -> None:
+        while await self._heard.wait():
+            self._heard.clear()
+            news, self._news = self._news, {}
+            for event in news.values():
+                await self._send(event)
 
     async def _send(self, facts: dict[str, Any], data: bytes = b"") -> None:
         text = json.dumps(_shown(facts), ensure_ascii=False)

@@ -165,6 +165,10 @@ def _unreadable(line: str) -> str:
     return ""
 
 
+_buffers: dict[int, bytearray] = {}
+"""By length, of which there are MAX_BYTES."""
+
+
 @cache
 def _parser() -> Parser:
     import tree_sitter
@@ -173,10 +177,19 @@ def _parser() -> Parser:
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
 
 
+def _held(data: bytes) -> bytearray:
+    """``data`` in a buffer that is used for all texts of its length: the parser never lets go of what it was given."""
+    buffer = _buffers.get(len(data))
+    if buffer is None:
+        buffer = _buffers[len(data)] = bytearray(len(data))
+    buffer[:] = data
+    return buffer
+
+
 def _tree(data: bytes) -> Tree | None:
     """None where the parser met an error: mending the tree, which nobody needs, takes it quadratic time."""
     try:
-        return _parser().parse(lambda offset, _: data[offset:], progress_callback=lambda _, wrong: wrong)
+        return _parser().parse(lambda offset, _: _held(data[offset:]), progress_callback=lambda _, wrong: wrong)
     except ValueError:
         _parser().reset()
         return None

@@ -134,6 +134,17 @@ def test_a_whole_job_by_the_console_alone(browser: Browser, house: Path) -> None
         assert rows[1].startswith("attempt 1 by bob: failed")
         page.evaluate("location.hash += '?task=api&view=transcript'")
         page.wait("document.querySelector('.typed')?.textContent.includes('read -r line')")
+        page.evaluate("location.hash = location.hash.replace('transcript', 'happened')")
+        choose(page, ".attempt .terminals a[href*=audit]")
+        page.wait(
+            "[...document.querySelectorAll('.record .what')].some(e => e.textContent.startsWith('create_session'))"
+        )
+        choose(page, ".record .more")
+        page.wait("document.querySelector('.whole .places')")
+        page.evaluate("location.hash = '#/session/ses_gone'")
+        page.shows("This session is closed.")
+        choose(page, "main a[href*=audit]")
+        page.shows("No record matches.")
         page.size(390, 844)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it fits a telephone"
         assert (shop.project / f"{HOSTILE}.txt").read_text().startswith("First of all.\n")

@@ -3,6 +3,7 @@ import { signal, computed } from '@preact/signals';
 
 export const link = signal('connecting'), linkNote = signal(''), scopes = signal([]);
 export const sessions = signal(new Map()); // session_id → signal of its facts
+export const known = signal(false); // whether the daemon has said which there are
 export const commands = new Map(); // session_id → signal of its commands, the oldest first
 export const questions = signal([]), grants = signal([]), later = signal(new Set());
 export const policy = signal(null), audit = signal(null), notice = signal(null);
@@ -29,6 +30,7 @@ export async function refresh() {
   }
   for (const id of commands.keys()) if (!found.has(id)) commands.delete(id);
   sessions.value = found;
+  known.value = true;
   merge(ran.commands);
   refreshRuns();
   await Promise.all([refreshQuestions(), wire.ask('policy').then(known => { policy.value = known; })]);

@@ -168,6 +168,7 @@ function Attempt({ one }) {
   const own = [...model.sessions.value.values()].map(each => each.value).filter(each => (each.owner ?? '').split('/').includes(one.owner));
   return html`<section class="attempt" aria-label=${`Attempt ${one.attempt}`}><div class="row"><h3>Attempt ${one.attempt}</h3><span class="soft">by <${Theirs}>${one.agent}</${Theirs}></span><${Tag} status=${one.status} /><span class="faint num">${when(one.began)}, ${span((one.ended || model.now.value / 1000) - one.began)}</span></div>
     ${one.summary && html`<p class=${`text ${one.status === 'failed' ? 'bad' : 'soft'}`}><${Theirs}>${one.summary}</${Theirs}></p>`}
+    ${!own.length && one.ended > 0 && html`<p class="row terminals"><span class="faint">Its terminals are closed, and their output removed:</span><a href=${auditLink(one.execution)}>what was done in them</a></p>`}
     ${own.length > 0 && html`<p class="row terminals"><span class="faint">Terminals</span>${own.map(each => html`<a class="btn" href=${sessionLink(each.session_id)}><${Icon} name="grid" /><${Theirs}>${each.name}</${Theirs}></a>`)}</p>`}
     <ol class="events">${one.happened.map(event => html`<li><time class="faint num">${event.at ? time(event.at) : ''}</time>${event.event === 'gate.failed' ? html`<div class="grow"><b class="bad">A gate did not hold</b><${Folded} text=${event.said} name="What the gate said" /></div>` : html`<span class=${`grow ${['approval.asked', 'approval.answered'].includes(event.event) ? 'warn' : ''}`}><${Theirs}>${event.said}</${Theirs}></span>`}</li>`)}</ol></section>`;
 }

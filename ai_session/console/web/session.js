@@ -22,7 +22,7 @@ export function Session({ id, query }) {
   }, [id, !session]);
   useEffect(() => { if (query.get('from') ?? query.get('clock')) view.value = 'replay'; else if (view.value === 'replay' && (query.get('at') ?? query.get('command'))) view.value = 'commands'; }, [query]);
   useKeys({ r: () => { view.value = view.value === 'commands' ? 'terminal' : 'commands'; }, v: () => { view.value = 'replay'; }, t: () => mine ? giveBack(id) : takeOver(id) }, [id, mine]);
-  if (!session) return html`<section><div class="panel empty"><p>${model.link.value === 'live' && model.sessions.value.size ? 'This session is not open any more.' : 'Nothing is known of this session.'}</p><p><a href="#/terminals">All terminals</a></p></div></section>`;
+  if (!session) return html`<${Closed} id=${id} />`;
   const { icon, tone, word, seconds } = model.standing(session);
   return html`<section class="session" aria-labelledby="h-page"><div class="head"><${Icon} name=${icon} tone=${tone} /><h1 id="h-page" class="cut"><${Theirs}>${session.name}</${Theirs}></h1>
       <span class=${`tag ${tone}`}>${word}${seconds === undefined || word.startsWith('exit') ? '' : ` ${span(seconds)}`}</span><span class="soft small-hide cut"><code><${Theirs}>${home(session.working_directory)}</${Theirs}></code>, ${session.shell}${session.cols ? `, ${session.cols} × ${session.rows}` : ''}</span><span class="grow"></span>
@@ -31,6 +31,10 @@ export function Session({ id, query }) {
     ${view.value === 'replay' ? html`<${Replay} key=${id} session=${session} from=${query.get('from')} clock=${query.get('clock')} />` : view.value === 'terminal' ? html`<${Live} key=${id} session=${session} mine=${mine} />`
       : html`<div class="two"><${Blocks} session=${session} query=${query} more=${more} setMore=${setMore} /><${Outline} session=${session} /></div>`}</section>`;
 }
+
+// With a session its output is removed, so there is nothing to play; its records in the audit log stay.
+const Closed = ({ id }) => model.link.value !== 'live' || !model.known.value ? html`<section aria-labelledby="h-page"><h1 id="h-page">Session</h1><div class="panel empty"><p class="soft">Loading the session</p></div></section>`
+  : html`<section aria-labelledby="h-page"><div class="head"><h1 id="h-page">Session</h1><code class="faint cut"><${Theirs}>${id}</${Theirs}></code></div><div class="panel empty"><p>This session is closed. Its output was removed with it, so it cannot be replayed.</p><p><a href=${auditLink(id)}>What was done in it</a></p><p><a href="#/terminals">All terminals</a></p></div></section>`;
 
 async function load(session_id, cursor) {
   const page = await wire().call('query_commands', { session_id, count: 50, ...(cursor && { cursor }) });

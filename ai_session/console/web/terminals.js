@@ -11,7 +11,7 @@ export function Terminals() {
   const running = all.filter(one => standings.get(one).tone === 'busy').length;
   all.sort((one, other) => ORDER[standings.get(one).tone] - ORDER[standings.get(other).tone]);
   return html`<section aria-labelledby="h-page"><div class="head"><h1 id="h-page">Terminals</h1><span class="faint num">${all.length}${running ? ` · ${running} running` : ''}</span></div>
-    ${all.length ? html`<ul class="terms">${all.map(one => html`<${Card} key=${one.value.session_id} one=${one} />`)}</ul>` : html`<${Empty} />`}</section>`;
+    ${all.length ? html`<ul class="terms">${all.map(one => html`<${Card} key=${one.value.session_id} one=${one} />`)}</ul>` : model.known.value && html`<${Empty} />`}</section>`;
 }
 
 const Empty = () => html`<div class="panel empty"><p>No session is open.</p><p class="soft">Agents open them; you can too: <code>ai-session new build</code></p></div>`;

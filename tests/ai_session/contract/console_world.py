@@ -7,7 +7,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -119,7 +119,9 @@ class Tab:
 
     def _next(self) -> AcceptConnection | RejectConnection | TextMessage | BytesMessage | CloseConnection:
         while not self._events:
-            data = self._socket.recv(1 << 16)
+            data = b""
+            with suppress(ConnectionError):  # it was ended before all was read
+                data = self._socket.recv(1 << 16)
             self._wire.receive_data(data or None)
             self._events = list(self._wire.events())
         return self._events.pop(0)
@@ -127,6 +129,11 @@ class Tab:
     def say(self, text: str | bytes) -> None:
         message = TextMessage(text) if isinstance(text, str) else BytesMessage(text)
         self._socket.sendall(self._wire.send(message))
+
+    def raw(self, data: bytes) -> None:
+        """Bytes as they are; who has ended the connection meanwhile does not read them all."""
+        with suppress(ConnectionError):
+            self._socket.sendall(data)
 
     def text(self) -> str:
         """The next message, a short text."""

@@ -79,6 +79,7 @@ def hang_up_on_everybody(listener: socket.socket) -> None:
 
 
 def test_the_daemon_starts_with_the_first_verb_and_is_told_of(cli: CommandLine) -> None:
+    assert "for a service manager" in cli.run("daemon", "run", "--help").stdout
     missing = cli.run("daemon", "status", code=4)
     assert missing.stderr == "error: no daemon is running\nhint: start one: ai-session daemon start\n"
     assert json.loads(cli.run("daemon", "status", "--json", code=4).stdout)["error"]["code"] == "daemon_unavailable"

@@ -11,6 +11,8 @@ import json
 import os
 import re
 import socket
+import struct
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ import uvicorn
 
 from ai_session.audit.files import segments
 from ai_session.console.logins import MOST_TABS, Logins, browser_of
-from ai_session.console.server import OwnProtocol
+from ai_session.console.server import MAX_MESSAGE_BYTES, OwnProtocol
 from scripts import vendor
 from tests import forked
 from tests.ai_session.contract.console_world import Console, Tab, console
@@ -153,6 +155,36 @@ def test_a_tab_reaches_only_what_the_page_needs(here: Console, message: str) -> 
         assert "ai_session" in (tab.hear() or {})
         tab.say(message)
         assert (tab.hear(), tab.closed) == (None, 1008)
+
+
+def frame(payload: bytes, *, first: int = 0x81, masked: bool = True, length: int | None = None) -> bytes:
+    """One of the WebSocket protocol; ``length`` is what it claims."""
+    size = len(payload) if length is None else length
+    key = b"\1\2\3\4" if masked else b""
+    body = bytes(byte ^ key[at % 4] for at, byte in enumerate(payload)) if masked else payload
+    return struct.pack("!BBQ", first, 127 | (128 if masked else 0), size) + key + body
+
+
+def test_frames_that_no_page_sends_end_their_connection_alone(here: Console) -> None:
+    """Compressed ones, endless ones, broken ones; nothing is unpacked, and no more is kept than a message may have."""
+    bomb = zlib.compress(bytes(1 << 24), wbits=-15)
+    sent = {
+        "compressed, although that was not agreed to": frame(bomb, first=0xC1),
+        "longer than a message may be": frame(bytes(MAX_MESSAGE_BYTES + 1), first=0x82, length=1 << 40),
+        "longer in pieces": frame(b"x" * MAX_MESSAGE_BYTES, first=0x01) + frame(b"x", first=0x80),
+        "no text": frame(b"\xff\xfe"),
+        "not masked": frame(b"{}", masked=False),
+    }
+    with Tab(here) as quiet:
+        quiet.say(here.token())
+        assert "ai_session" in (quiet.hear() or {})
+        for what, data in sent.items():
+            with Tab(here, Sec_WebSocket_Extensions="permessage-deflate; client_max_window_bits") as tab:
+                tab.say(here.token())
+                assert "ai_session" in (tab.hear() or {}), "and without compression"
+                tab.raw(data)
+                assert tab.hear() is None, what
+        assert "result" in quiet.ask("policy"), "others notice nothing"
 
 
 def test_texts_come_with_nothing_hidden_in_them(house: Path, here: Console) -> None:

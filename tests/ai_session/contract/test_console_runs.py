@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ai_session.console.bridge import MOST_ASKED, MOST_ASKED_BYTES
 from tests import forked
 from tests.ai_session.contract.console_world import Console, Tab, console
 from tests.ai_session.contract.wire import living_in, stop_daemons
@@ -77,6 +78,46 @@ def test_runs_are_asked_of_the_program_and_shown_with_nothing_hidden(house: Path
                 while curious.hear():
                     pass
                 assert curious.closed == 1008, method
+
+
+SILENT = """
+import json, sys
+print(json.dumps({"runs": 1, "program": "silent"}), flush=True)
+held = []
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["method"] != "list":
+        held.append(asked["id"])
+        continue
+    for number in [*held, asked["id"]]:
+        print(json.dumps({"event": "changed"}), flush=True)
+        print(json.dumps({"id": number, "result": {}}), flush=True)
+    held = []
+"""
+
+
+def test_what_a_tab_asks_of_the_console_at_once_is_bounded(house: Path) -> None:
+    """Another tab is answered all the same, and so is the same one once it has waited."""
+    file = house / "silent.py"
+    file.write_text(SILENT)
+    told_by(house, [sys.executable, str(file)])
+    with console(house) as here, tab(here) as greedy, tab(here) as other:
+        for number in range(1000, 1000 + MOST_ASKED):
+            greedy.say(json.dumps({"id": number, "method": "runs.run", "params": {"run": "run_1"}}))
+        for method in ("runs.run", "replay.screen", "audit.verify"):
+            refused = greedy.ask(method)["error"]
+            assert refused["code"] == "limit_reached", method
+            assert "wait" in refused["suggestion"]
+        assert "result" in greedy.ask("call", name="list_sessions", arguments={}), "the daemon bounds what it is asked"
+        assert other.ask("runs.list", words="x" * MOST_ASKED_BYTES)["error"]["code"] == "invalid_arguments"
+        answered: set[int] = set()
+        assert other.ask("runs.list")["result"] == {}
+        while len(answered) < MOST_ASKED:
+            heard = greedy.hear()
+            assert heard
+            answered |= {heard["id"]} if "id" in heard else set()
+        assert answered == set(range(1000, 1000 + MOST_ASKED))
+        assert greedy.ask("runs.list")["result"] == {}
 
 
 def test_a_console_that_only_looks_decides_nothing(house: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import tracemalloc
 from itertools import product
 from pathlib import Path
 
@@ -316,3 +317,18 @@ def test_no_keyword_makes_a_line_whole_that_the_parser_does_not_understand() -> 
     assert {"ls", ": x=1", "ls --x=y", "a/b-c.d if"} <= whole
     misread = [line for line in whole if "grammar" in parse(line).obscure or OPEN_END.search(line)]
     assert misread == []
+
+
+def test_lines_that_were_parsed_are_let_go_of() -> None:
+    """A daemon parses each command, for weeks."""
+    lines = [f"echo {number:04} {'x' * 3000}" for number in range(100)]
+    for line in lines:
+        parse(line)
+    tracemalloc.start()
+    try:
+        for line in lines:
+            assert len(parse(line).commands) == 1
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < sum(map(len, lines)) / 4, "of all texts together"
