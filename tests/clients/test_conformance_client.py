@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -46,11 +46,21 @@ def command() -> Iterator[str]:
         yield " ".join([*words, "client"])
 
 
-def checks_of(folder: Path) -> dict[str, list[Any]]:
-    """What was looked at, by scenario; its results stand in a folder called SCENARIO-TIME."""
+class Scenario(NamedTuple):
+    """What was looked at, and what our client wrote to standard error meanwhile."""
+
+    checks: list[Any]
+    errors: str
+
+
+def scenarios_of(folder: Path) -> dict[str, Scenario]:
+    """By name; the results of each stand in a folder called NAME-TIME."""
     files = {file: file.parent.relative_to(folder).as_posix() for file in folder.rglob("checks.json")}
     return {
-        re.sub(r"-\d{4}-\d\d-\d\dT[\d-]+Z$", "", name): json.loads(file.read_text()) for file, name in files.items()
+        re.sub(r"-\d{4}-\d\d-\d\dT[\d-]+Z$", "", name): Scenario(
+            json.loads(file.read_text()), file.with_name("stderr.txt").read_text()
+        )
+        for file, name in files.items()
     }
 
 
@@ -74,10 +84,10 @@ def test_of_each_kind_one(name: str, command: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("revision", COUNTS)
 def test_ccswarm_is_a_client_as_the_protocol_has_it(revision: str, command: str, tmp_path: Path) -> None:
     suite("client", "--requirements", revision, "--command", command, "--timeout", MILLISECONDS, "-o", str(tmp_path))
-    ran = checks_of(tmp_path)
+    ran = scenarios_of(tmp_path)
     required, reported = listed(revision)
     assert sorted(ran) == sorted([*required, *reported])
     for name in (*required, *BESIDES):
-        found = [check["status"] for check in ran[name]]
-        assert "SUCCESS" in found or name == "json-schema-ref-no-deref", (name, found)
-        assert [check for check in ran[name] if check["status"] == "FAILURE"] == []
+        found = [check["status"] for check in ran[name].checks]
+        assert "SUCCESS" in found or name == "json-schema-ref-no-deref", (name, found, ran[name].errors)
+        assert [check for check in ran[name].checks if check["status"] == "FAILURE"] == [], (name, ran[name].errors)

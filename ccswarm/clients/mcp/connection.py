@@ -36,10 +36,8 @@ Era = Literal["", "legacy", "modern"]
 
 PROBE_SECONDS = 2.0
 """How long an unknown server may leave ``server/discover`` unanswered before it is asked ``initialize`` as well. That
-takes nothing back: which of the two it answers first decides, not how long it takes."""
-
-KNOWN_PROBE_SECONDS = 10.0
-"""The same for a server that answered it before."""
+takes nothing back: which of the two it answers first decides, not how long it takes. A server that answered it before
+has half of the time for opening."""
 
 EXPLAIN_SECONDS = 0.25
 """From the end of a server's output to its exit code and last words; usually 1 ms."""
@@ -65,6 +63,10 @@ class Dispatcher(JSONRPCDispatcher):
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **more: Any
     ) -> dict[str, Any]:
+        if method == "server/discover" and opts:
+            # The SDK's ten seconds would have time decide the era; how long opening may take is bounded as a whole.
+            opts = opts.copy()
+            opts.pop("timeout", None)
         try:
             result = self.scrubber.value(await super().send_raw_request(method, params, opts, **more))
         except MCPError as error:
@@ -181,7 +183,7 @@ class Connection:
             async with AsyncExitStack() as stack:
                 try:
                     async with asyncio.timeout(seconds):
-                        agreed = await self._connect(stack, era)
+                        agreed = await self._connect(stack, era, seconds)
                     self._connecting = False
                 except (MCPError, RuntimeError, ValidationError, TimeoutError) as error:
                     self._connecting = False
@@ -198,7 +200,7 @@ class Connection:
         finally:
             self._open = False
 
-    async def _connect(self, stack: AsyncExitStack, era: Era) -> Era:
+    async def _connect(self, stack: AsyncExitStack, era: Era, seconds: float) -> Era:
         if self._settings.url:
             from ccswarm.clients.mcp.http import reached  # a tenth of a second that servers started here do not need
 
@@ -222,7 +224,7 @@ class Connection:
                 elicitation_callback=self._asked if self._ask else None,
             )
         )
-        await self._negotiate(era)
+        await self._negotiate(era, seconds)
         self._dispatcher.version = self.session.protocol_version
         return "modern" if self._modern else "legacy"
 
@@ -230,12 +232,12 @@ class Connection:
     def _modern(self) -> bool:
         return self.session.protocol_version in MODERN_PROTOCOL_VERSIONS
 
-    async def _negotiate(self, era: Era) -> None:
+    async def _negotiate(self, era: Era, seconds: float) -> None:
         initialized: asyncio.Task[Any] | None = None
         if era != "legacy":
             discovered = asyncio.create_task(self.session.discover())
             try:
-                await asyncio.wait((discovered,), timeout=KNOWN_PROBE_SECONDS if era else PROBE_SECONDS)
+                await asyncio.wait((discovered,), timeout=seconds / 2 if era else PROBE_SECONDS)
                 if not discovered.done():
                     initialized = asyncio.create_task(self.session.initialize())
                     initialized.add_done_callback(lambda task: task.cancelled() or task.exception())
