@@ -1,7 +1,8 @@
 """Calls over HTTP at 1, 50 and 500 clients: the front with daemon, gate and audit behind it, beside a bare SDK server.
 
-Both are processes of their own on the same uvicorn and SDK; the bare one's tool does nothing, ours lists sessions. One
-asyncio program is all the clients, each on a connection of its own, one call after the other.
+Both are processes of their own on the same uvicorn and SDK. Ours lists sessions; of the bare one's tools one does
+nothing, and one writes and syncs as much as a record, for which our slowest calls wait too. One asyncio program is all
+the clients, each on a connection of its own, one call after the other.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ import sys
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 from mcp.server.lowlevel import Server
-from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
+from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, Tool
 
 from ai_session.client.connection import connect
 from benchmarks.children import serving
+from benchmarks.floors import SyncedWrite
 from benchmarks.report import Report
 from benchmarks.size import sized
 from benchmarks.wire import UNLIMITED
@@ -46,24 +49,23 @@ async def run(report: Report, _directory: Path) -> None:
     report.title("HTTP: calls at the front (list_sessions), compared with a bare SDK server whose tool does nothing")
     try:
         async with server(BARE) as bare, server(FRONT) as front:
+            tools = {"noop": bare, "record": bare, "list_sessions": front}
             for clients in CLIENTS:
-                rates: dict[int, list[float]] = {bare: [], front: []}
-                slow: dict[int, list[float]] = {bare: [], front: []}
+                rates: dict[str, list[float]] = {tool: [] for tool in tools}
+                slow: dict[str, list[float]] = {tool: [] for tool in tools}
                 for _ in range(ROUNDS):
-                    for port, tool in ((bare, "noop"), (front, "list_sessions")):
+                    for tool, port in tools.items():
                         seconds, waits = await load(port, tool, clients)
-                        rates[port].append(len(waits) / seconds)
-                        slow[port].append(statistics.quantiles(waits, n=100)[98] * 1e3)
+                        rates[tool].append(len(waits) / seconds)
+                        slow[tool].append(statistics.quantiles(waits, n=100)[98] * 1e3)
                 name = f"{clients} client{'s' if clients > 1 else ''}"
-                rate, p99 = ({port: statistics.median(of[port]) for port in of} for of in (rates, slow))
+                rate, p99 = ({tool: statistics.median(of[tool]) for tool in of} for of in (rates, slow))
+                least = 0.15 if clients == 1 else 0.3
                 report.row(
-                    f"calls per second, {name}",
-                    rate[front],
-                    "/s",
-                    floor=rate[bare],
-                    least_ratio=0.15 if clients == 1 else 0.3,
+                    f"calls per second, {name}", rate["list_sessions"], "/s", floor=rate["noop"], least_ratio=least
                 )
-                report.row(f"p99, {name}", p99[front], "ms", floor=p99[bare], most_ratio=4)
+                report.row(f"p99, {name}", p99["list_sessions"], "ms", floor=p99["record"], most_ratio=4)
+                report.row("  against the tool that does nothing", p99["list_sessions"], "ms", floor=p99["noop"])
     finally:
         await asyncio.to_thread(stop_daemon)
 
@@ -119,13 +121,22 @@ async def calls(
 
 
 async def list_tools(_: Any, __: Any) -> ListToolsResult:
-    """The one tool."""
-    return ListToolsResult(tools=[Tool(name="noop", description="Nothing.", input_schema={"type": "object"})])
+    """Both."""
+    names = ("noop", "record")
+    return ListToolsResult(tools=[Tool(name=name, description="", input_schema={"type": "object"}) for name in names])
 
 
-async def call_tool(_: Any, __: Any) -> CallToolResult:
-    """Nothing."""
+async def call_tool(_: Any, params: CallToolRequestParams) -> CallToolResult:
+    """Nothing, or a record."""
+    if params.name == "record":
+        synced().once()
     return CallToolResult(content=[TextContent(text="")])
+
+
+@cache
+def synced() -> SyncedWrite:
+    """In the benchmark's HOME."""
+    return SyncedWrite(Path.home())
 
 
 def bare() -> None:
