@@ -35,7 +35,7 @@ from ai_session.sessions.shell_process import GONE, ShellProcess
 from ai_session.sessions.shell_state import ShellState
 from ai_session.sessions.spec import last_use, note_use
 from ai_session.sessions.typed_input import LINE_ENDS, TypedInput
-from ai_session.shells.base import ANSWERED, BEGUN, Shell, dated
+from ai_session.shells.base import ANSWERED, BEGUN, Shell, dated, make_again
 from ai_session.system import foreground, processes, terminal_device
 from ai_session.system.turns import Result, Steps, Turns, resolve, within
 from ai_session.terminal.display import Display, Drawn
@@ -59,6 +59,9 @@ its echo: so many passes of the loop it takes from the one to the other."""
 
 SHORT_BYTES = 2048
 """A read from a pseudo-terminal that gives less has emptied it."""
+
+LINE_END, RETURN = b"\n", b"\r"
+"""What ends a line; the second one does to a line editor, also where a person has given the first another meaning."""
 
 INTERRUPT = b"\x03"
 """What Ctrl-C sends."""
@@ -91,6 +94,9 @@ SPARE_FILES = 2
 """A shell that has fewer left, and does not answer, is allowed more."""
 
 STARTUP_SECONDS = 15.0
+
+PROMPT_SECONDS = 10.0
+"""How long a program that has the terminal, with no prompt drawn since the last command, is taken for the prompt's."""
 
 LEAVE_SECONDS = 0.5
 """How long a shell that is ended may take to leave by itself."""
@@ -163,6 +169,7 @@ class Session:
         self._use_kept = self.used_at
         """When a command began or ended, somebody typed or stopped watching, or an agent looked at it, last."""
         self._shown = self._read_back = self._reads = 0
+        self._enter = LINE_END
         self.own_size: tuple[int, int] | None = None
         self.sized_by = set[object]()
         """Who lends the session a size; ``own_size`` comes back when the last of them has left."""
@@ -647,7 +654,22 @@ class Session:
             self.at.as_typed,
             running.dropped,
         )
-        return self.shell.write_command(self.files, text)
+        try:
+            return self.shell.write_command(self.files, text)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            self._restore_files()
+            return self.shell.write_command(self.files, text)
+
+    def _restore_files(self) -> None:
+        """What the shell reads of ours, where a command removed it. Raises OSError."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_again(self.files)
+        if (self.files / "c").is_dir():
+            (self.files / "c").rmdir()
+        self._install(self.spec.shell)
+
+    def _install(self, executable: str) -> None:
+        self.shell.install(self.files, self.spec.nonce, executable=executable, user_rc=True, login_env=self.spec.env)
 
     @property
     def ending(self) -> ExitStatus | None:
@@ -760,7 +782,7 @@ class Session:
         self._check_alive()
         if self.at.ready or self.at.human_line or self.terminal is None:
             return
-        holder = self.holder()
+        holder = await self._prompts_program(deadline + PROMPT_SECONDS)
         if holder is not None and not holder.leads_itself:
             raise commands.occupied(self.spec.name, holder.name)
         if not self.at.up and self.blocker and self._present_shell()[0] is None:
@@ -769,6 +791,17 @@ class Session:
             raise commands.asked_at_start(self.spec.name)
         if not self.at.up:
             raise commands.not_started(self.spec.name, STARTUP_SECONDS)
+
+    async def _prompts_program(self, deadline: float) -> foreground.Foreground | None:
+        """Who has the terminal; a program that the prompt runs is waited for until then, as long as none is drawn."""
+        loop = asyncio.get_running_loop()
+        while (holder := self.holder()) is not None and not holder.leads_itself and self.at.up:
+            drawn = self.at.ready or self.at.human_line
+            if drawn or loop.time() >= deadline:
+                break
+            await self.changed(min(LOOK_SECONDS, deadline - loop.time()))
+            self._check_alive()
+        return holder
 
     async def _typed_taken(self) -> None:
         """Returns when the shell has taken all that was typed and is at its prompt; raises SessionBusy where it is not,
@@ -897,7 +930,7 @@ class Session:
         if undone and self.running is not None:
             settings = " ".join(undone)
             self.running.note = self.running.note or f"`stty {settings}` is undone: no command could be typed with it"
-        self.terminal.write(line)
+        self.terminal.write(line.replace(LINE_END, self._enter) if self.shell.line_editor else line)
 
     def _watch(
         self, running: RunningCommand, unread: tuple[int, int] | None = None, *, seconds: float = LOOK_SECONDS
@@ -972,6 +1005,8 @@ class Session:
         self._quiet_end(running)
         if step is Step.CLEAR:
             self.terminal.write(self._interrupt_key())
+        if step in (Step.CLEAR, Step.REINTEGRATE, Step.RESTORE) and not running.started:
+            self._enter = RETURN
         if step in (Step.REINTEGRATE, Step.RESTORE):
             self._reintegrate(running, restore=step is Step.RESTORE)
         stopped = running.interrupted or running.stopped_by_key
@@ -990,6 +1025,9 @@ class Session:
             notes = [f"the shell was replaced by {os.path.basename(self.spec.shell)}, in which the session continues"]
         if running is not None:
             running.note = running.note or "; ".join(notes)
+        if not (self.files / "integration").exists():
+            with contextlib.suppress(OSError):
+                self._restore_files()
         self._type(self.shell.reintegrate(self.files, restore=restore))
 
     def _allow_files(self, by: RunningCommand | None, used: int = 0) -> str:
@@ -1026,8 +1064,8 @@ class Session:
         if shell is self.shell:
             return
         executable = processes.program(self.shell_pid)
-        shell.install(self.files, self.spec.nonce, executable=executable, user_rc=True, login_env=self.spec.env)
         self.shell = shell
+        self._install(executable)
         self.at.line_editor = shell.line_editor
         self.became(self, executable)
 

@@ -265,10 +265,20 @@ def undated(directory: Path, file: str) -> str:
     with contextlib.suppress(OSError):
         try:
             os.utime(path, ns=(0, 0), follow_symlinks=False)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
+            make_again(Path(path).parent)
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             os.utime(path, ns=(0, 0), follow_symlinks=False)
     return f"3>|{quote(path)}"
+
+
+def make_again(directory: Path) -> None:
+    """A private directory, where a command removed it, or put something else there. Raises OSError."""
+    try:
+        directory.mkdir(mode=0o700, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        directory.unlink()
+        directory.mkdir(mode=0o700)
 
 
 def dated(directory: Path, file: str) -> bool:

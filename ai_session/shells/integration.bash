@@ -31,6 +31,11 @@ else
 fi
 if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)); then __ais_v=1; else __ais_v=; fi
 
+# Where what was typed is lost, that key may have another meaning.
+__ais_enter() {
+  for __ais_w in emacs vi-insert vi-command; do builtin bind -m "$__ais_w" '"\C-j": accept-line'; done
+} 2>/dev/null
+
 if [[ ${__ais_n-} ]]; then
   builtin unset __ais_n
   __ais_le=0
@@ -42,6 +47,7 @@ if [[ ${__ais_n-} ]]; then
 else
   # Read again because something does not work.
   builtin enable printf eval return trap set read history bind . unset 2>/dev/null || builtin :
+  __ais_enter
   if [[ $(builtin history 1 2>/dev/null) == *"$__ais_d/integration"* ]]; then
     builtin history -d -1
   fi
@@ -139,7 +145,7 @@ __ais_pr() {
   case $1 in
   "${__ais_le%%;*}") __ais_m "D;$__ais_le;${EPOCHREALTIME-};$-;${__ais_w//[[:cntrl:]]/?}" ;;
   "$__ais_r" | "$__ais_ab") __ais_m "D;$1;${__ais_J:-$2};${EPOCHREALTIME-};$-;${__ais_w//[[:cntrl:]]/?}" ;;
-  *) if [[ ${__ais_le-} ]]; then __ais_m "U;$1;$3"; else __ais_m "D;$1;;;$-;"; fi ;;
+  *) if [[ ${__ais_le-} ]]; then __ais_enter; __ais_m "U;$1;$3"; else __ais_m "D;$1;;;$-;"; fi ;;
   esac
   __ais_r= __ais_ab= __ais_J=
   __ais_h
@@ -262,7 +268,7 @@ __ais_x() {
     builtin trap - ERR DEBUG RETURN
     builtin umask 077
     builtin unset -f __ais_m __ais_s __ais_z __ais_b __ais_e __ais_pr __ais_p __ais_q __ais_h __ais_t __ais_x __ais_y
-    builtin unset -f __ais_a __ais_ask __ais_off __ais_on __ais_last __ais_keep __ais_traps
+    builtin unset -f __ais_a __ais_ask __ais_enter __ais_off __ais_on __ais_last __ais_keep __ais_traps
     if [[ $__ais_c ]]; then builtin unalias "$__ais_c"; fi
     builtin export -n TERM SHLVL PWD OLDPWD TMUX TMUX_PANE COLUMNS LINES "${!AI_SESSION_@}" "${!__ais_@}"
     {

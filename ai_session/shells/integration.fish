@@ -92,6 +92,9 @@ function __ais_pr
     else if contains -- $argv[1] $__ais_r $__ais_ab
         __ais_m "D;$argv[1];$argv[2];;;"(__ais_w)
     else if test -n "$__ais_le"
+        # What was typed is lost: that key may have another meaning.
+        builtin bind \n execute
+        builtin bind -M insert \n execute
         __ais_m "U;$argv[1];$argv[3]"
     else
         __ais_m "D;$argv[1];;;;"

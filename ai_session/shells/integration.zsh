@@ -19,6 +19,12 @@ __ais_1='${${__ais_5::=$?}:+}${${__ais_6::=$-}:+}'$__ais_0
 builtin zmodload zsh/datetime 2>/dev/null
 builtin enable printf eval return set trap local 2>/dev/null
 
+# Where what was typed is lost, that key may have another meaning.
+__ais_ln() {
+  builtin bindkey '^J' accept-line
+  builtin bindkey -M vicmd '^J' accept-line
+} 2>/dev/null
+
 if [[ -n ${__ais_n-} ]]; then
   builtin unset __ais_n
   __ais_le=0
@@ -30,6 +36,7 @@ else
   # Read again because something does not work. A redirection that finds no descriptor closes the standard output.
   { builtin : >&1 } 2>/dev/null || builtin exec >/dev/tty
   { builtin : >&2 } 2>/dev/null || builtin exec 2>/dev/tty
+  __ais_ln
 fi
 
 __ais_m() { builtin printf '\e]7777;@N@;%s\a' "$1" >/dev/tty; }
@@ -100,7 +107,7 @@ __ais_pr() {
   case $1 in
   ${__ais_le%%;*}) __ais_m "D;$__ais_le;${EPOCHREALTIME-};$o;${PWD//[[:cntrl:]]/?}" ;;
   $__ais_r | $__ais_ab) __ais_m "D;$1;$2;${EPOCHREALTIME-};$o;${PWD//[[:cntrl:]]/?}" ;;
-  *) if [[ -n ${__ais_le-} ]]; then __ais_m "U;$1;$3"; else __ais_m "D;$1;;;$o;"; fi ;;
+  *) if [[ -n ${__ais_le-} ]]; then __ais_ln; __ais_m "U;$1;$3"; else __ais_m "D;$1;;;$o;"; fi ;;
   esac
   __ais_r= __ais_ab=
   __ais_h

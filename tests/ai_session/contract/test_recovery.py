@@ -144,6 +144,14 @@ async def test_a_shell_replaced_by_a_person_is_gone_on_with(manager: SessionMana
     assert (result.output, result.exit_code) == ("1\n", 0)
 
 
+@pytest.mark.parametrize("text", ["PROMPT_COMMAND='sleep 0.5'", "trap 'sleep 0.1' DEBUG"])
+async def test_what_a_slow_prompt_runs_is_waited_for(manager: SessionManager, home: Path, text: str) -> None:
+    (home / ".bashrc").write_text(f"{text}\n")
+    session = await manager.create(request(shell="bash"))
+    for code in (4, 5):
+        assert await run(session, f"(exit {code})") == Result("", code, "finished")
+
+
 async def test_start_files_that_replace_the_shell(manager: SessionManager, home: Path) -> None:
     (home / ".bashrc").write_text("exec zsh\n")
     session = await manager.create(request(shell="bash"))
