@@ -57,7 +57,13 @@ class Console:
             return _answer({"error": "this link was used already, or is older than a minute"}, 401)
         self._signed_in(tab)
         return _answer(
-            {"token": token, "proof_key": self._logins.key, "scopes": self._scopes, "home": str(Path.home())}
+            {
+                "token": token,
+                "tab": tab.number,
+                "proof_key": self._logins.key,
+                "scopes": self._scopes,
+                "home": str(Path.home()),
+            }
         )
 
     async def tabs(self, request: Request) -> Response:

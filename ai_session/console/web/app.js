@@ -18,6 +18,7 @@ const KEYS = [['1 2 3 4 5', 'go to Needs you, Terminals, Runs, Audit, Policy'], 
   ['t', 'take over, or give back'], ['r', 'commands, or the terminal itself'], ['v', 'replay'], ['Space + - ← → Home End', 'in a replay: play or pause; faster, slower; 5 seconds back, on; its beginning, its end'], ['y s a p f n l', 'answer a question: once, this session, always, all that begins like it, this folder; deny; later'], ['c', 'give work back with a comment'], ['n', 'on the runs: start one'],
   ['Ctrl+Shift+F6', 'leave the terminal while you type in it'], ['d', 'dark, light, as the system'], ['?', 'these keys']];
 
+const RESTART = 'Where it has ended, start it again with ai-session console, and open the link that it prints.', MOST_LOSSES = 3;
 const where = signal(place()), theme = signal(localStorage.theme ?? ''), dialog = signal(''), tabs = signal([]);
 let token = '';
 
@@ -36,13 +37,14 @@ async function signIn() {
     history.replaceState(null, '', location.pathname);
     const answer = await fetch('/login', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ code }) });
     if (!answer.ok) return { problem: `This link does not sign you in: ${(await answer.json()).error}.` };
-    const { token, proof_key, scopes, home } = await answer.json();
-    Object.assign(sessionStorage, { token, proof_key, home, scopes: JSON.stringify(scopes) });
+    const { token, proof_key, scopes, home, tab } = await answer.json();
+    Object.assign(sessionStorage, { token, proof_key, home, tab, scopes: JSON.stringify(scopes) });
   }
   return { token: sessionStorage.proof_key && sessionStorage.token, key: sessionStorage.proof_key, scopes: JSON.parse(sessionStorage.scopes ?? '[]') };
 }
 
-const request = (path, body) => fetch(path, {
+const request = (path, body) => asked(path, body).catch(() => { model.problem({ message: 'the console does not answer', suggestion: RESTART }); return {}; });
+const asked = (path, body) => fetch(path, {
   method: body ? 'POST' : 'GET', body: body && JSON.stringify(body),
   headers: { Authorization: `Bearer ${token}`, ...(body && { 'Content-Type': 'application/json' }) },
 }).then(answer => answer.ok ? answer.json() : {});
@@ -101,7 +103,7 @@ const App = () => html`<a class="skip" href="#main" onClick=${event => { event.p
   <header class="top"><${Find} where=${where.value} /><span class="grow"></span>
     ${!model.may('type') && html`<span class="tag">read-only</span>`}
     <span class=${`live ${model.link.value}`} role="status" title=${model.linkNote.value}>${STATES[model.link.value]}</span><button class="btn bare hide" type="button" onClick=${() => { dialog.value = 'keys'; }}>Keys <kbd>?</kbd></button></header>
-  <${Nav} /><main id="main" tabindex="-1"><${Page} /></main><${Notice} /><${Dialogs} />`;
+  <${Nav} /><main id="main" tabindex="-1">${model.link.value === 'lost' && model.linkNote.value && html`<p class="panel said signs" role="status"><bdi>${model.linkNote.value}</bdi></p>`}<${Page} /></main><${Notice} /><${Dialogs} />`;
 
 const Notice = () => model.notice.value && html`<div class="notice panel" role="alert"><span class="grow"><bdi>${model.notice.value.text}</bdi> <span class="soft"><bdi>${model.notice.value.advice}</bdi></span></span><button class="btn bare" type="button" onClick=${() => { model.notice.value = null; }}>Close</button></div>`;
 
@@ -159,7 +161,7 @@ if (!token) {
     },
     state(word, note = '') {
       model.link.value = word;
-      model.linkNote.value = note;
+      model.linkNote.value = note || (word === 'lost' && wire.tries >= MOST_LOSSES ? `The console does not answer. ${RESTART}` : '');
       if (word !== 'live') model.held.value = new Set(); // what a connection held ends with it
       if (word === 'signed-out') sessionStorage.clear();
     },

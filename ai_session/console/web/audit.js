@@ -47,7 +47,7 @@ export function Audit({ query }) {
       <select aria-label="Records" value=${kind} onChange=${event => choose({ event: event.target.value })}>${KINDS.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select>
       <select aria-label="Session" value=${session} onChange=${event => choose({ session: event.target.value })}><option value="">All sessions</option>${[...model.sessions.value.values()].map(one => html`<option value=${one.value.session_id}>${one.value.name}</option>`)}</select>
       <button class="btn" type="button" onClick=${() => read('')}>${fresh > 2 ? 'Show newer' : 'Read again'}</button></div>
-    <${Chain} records=${records} whole=${all} />
+    <${Chain} records=${records} whole=${all} told=${until !== null} />
     <div class="panel wide" tabindex="0" role="region" aria-label="Audit records"><table><thead><tr><th scope="col">Time</th><th scope="col" class="small-hide">Record</th><th scope="col" class="small-hide">Who</th><th scope="col" class="session-cell">Session</th><th scope="col">What</th><th scope="col">Verdict</th></tr></thead>
       <tbody>${shown.map(one => html`<${Row} key=${one.seq} one=${one} alone=${Boolean(about) && shown.length === 1} />`)}</tbody></table></div>
     ${cursor && html`<button class="btn bare" type="button" onClick=${() => read(cursor)}>Earlier records</button>`}</section>`;
@@ -113,9 +113,9 @@ function Row({ one, alone }) {
 }
 
 // Each record names the hash of the one before it. Checked here for what is shown; the log as a whole by a program.
-function Chain({ records, whole }) {
+function Chain({ records, whole, told }) {
   const breaks = whole ? records.slice(0, -1).filter((one, at) => one.prev !== records[at + 1].hash || one.seq !== records[at + 1].seq + 1) : [], head = records[0]?.hash;
-  return html`<div class="panel chain">${!whole || !records.length ? html`<span class="soft grow">${records.length ? 'A choice of the records: whether any is missing shows with everything.' : 'No record matches.'}</span>`
+  return html`<div class="panel chain">${!whole || !records.length ? html`<span class="soft grow">${records.length ? 'A choice of the records: whether any is missing shows with everything.' : told ? 'No record matches.' : 'Loading the records'}</span>`
     : html`<${Icon} name=${breaks.length ? 'fail' : 'okay'} tone=${breaks.length ? 'bad' : 'faint'} /><b>${breaks.length ? `The chain is broken at record ${breaks[0].seq}` : 'Each record follows the one before'}</b><span class="soft num small-hide cut grow">${records.length} shown, head <code>${head.slice(0, 16)}</code></span>`}<${Whole} /></div>`;
 }
 

@@ -25,7 +25,7 @@ export async function refresh() {
   const found = new Map();
   for (const row of list.sessions) {
     const known = sessions.value.get(row.session_id) ?? signal({});
-    known.value = { ...known.value, ...row };
+    known.value = { ...known.value, typing_by: '', ...row }; // a row says only who types, not that nobody does
     found.set(row.session_id, known);
   }
   for (const id of commands.keys()) if (!found.has(id)) commands.delete(id);

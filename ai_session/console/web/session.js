@@ -11,7 +11,7 @@ const TAIL_LINES = 12, MOST_CHARS = 200000, TYPE_SIZE = 13, NEAR_BYTES = 128 * 1
 const VIEWS = [['commands', 'Commands'], ['terminal', 'Terminal'], ['replay', 'Replay']];
 const view = signal('commands'), who = signal(new Map());
 const wire = () => window.wire;
-const ME = 'the console';
+const me = () => `the console, tab ${sessionStorage.tab}`;
 
 export function Session({ id, query }) {
   const one = model.sessions.value.get(id), session = one?.value, mine = model.held.value.has(id), [more, setMore] = useState('');
@@ -56,7 +56,7 @@ export const named = actor => !actor ? '' : actor.agent || actor.client || actor
 export async function takeOver(session, force = false) {
   if (!model.may('type')) return;
   try {
-    const taken = await wire().ask('take_over', { session, who: ME, force });
+    const taken = await wire().ask('take_over', { session, who: me(), force });
     model.held.value = new Set([...model.held.value, taken.session_id]);
     view.value = 'terminal';
   } catch (error) {

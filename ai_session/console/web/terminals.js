@@ -10,7 +10,7 @@ export function Terminals() {
   const all = [...model.sessions.value.values()], standings = new Map(all.map(one => [one, model.standing(one.peek())]));
   const running = all.filter(one => standings.get(one).tone === 'busy').length;
   all.sort((one, other) => ORDER[standings.get(one).tone] - ORDER[standings.get(other).tone]);
-  return html`<section aria-labelledby="h-page"><div class="head"><h1 id="h-page">Terminals</h1><span class="faint num">${all.length}${running ? ` · ${running} running` : ''}</span></div>
+  return html`<section aria-labelledby="h-page"><div class="head"><h1 id="h-page">Terminals</h1><span class="faint num">${model.known.value ? all.length : ''}${running ? ` · ${running} running` : ''}</span></div>
     ${all.length ? html`<ul class="terms">${all.map(one => html`<${Card} key=${one.value.session_id} one=${one} />`)}</ul>` : model.known.value && html`<${Empty} />`}</section>`;
 }
 

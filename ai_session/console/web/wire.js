@@ -5,7 +5,7 @@ const encoder = new TextEncoder(), decoder = new TextDecoder();
 export class Wire {
   // on.ready(hello) after each connection, on.event(facts), on.state(word, note): 'live', 'lost' or 'signed-out'
   constructor(token, key, on) {
-    Object.assign(this, { token, key, on, delay: FIRST_DELAY, number: 0, waiting: new Map(), streams: new Set(), byNumber: new Map(), gaps: 0, losses: 0 });
+    Object.assign(this, { token, key, on, delay: FIRST_DELAY, tries: 0, number: 0, waiting: new Map(), streams: new Set(), byNumber: new Map(), gaps: 0, losses: 0 });
     this.open();
   }
 
@@ -35,6 +35,7 @@ export class Wire {
   lost(code) {
     this.live = false;
     this.losses++;
+    this.tries++;
     this.byNumber.clear();
     for (const { reject } of this.waiting.values()) reject(new Refused({ code: 'connection_lost', message: 'the connection was lost' }));
     this.waiting.clear();
@@ -64,7 +65,7 @@ export class Wire {
 
   greeted(hello) {
     this.live = true;
-    this.delay = FIRST_DELAY;
+    [this.delay, this.tries] = [FIRST_DELAY, 0];
     this.note = '';
     this.on.state('live');
     for (const stream of this.streams) stream.begin();

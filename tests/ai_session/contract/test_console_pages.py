@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
+import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +25,7 @@ from tests.ai_session.contract import asking
 from tests.ai_session.contract.console_world import Console, console
 from tests.ai_session.contract.person_wire import Person
 from tests.ai_session.contract.wire import living_in, stop_daemons
+from tests.bounds import BOUND_SECONDS
 from tests.browser import Browser, Page
 from tests.conftest import NO_RUNS, UNBOXED, new_home
 
@@ -159,6 +163,35 @@ def test_one_takes_over_types_and_gives_back(browser: Browser, here: Console, ag
         page.shows("somebody else is typing.")
 
 
+def test_what_has_gone_is_not_shown_as_if_it_were_there(browser: Browser, world: Path) -> None:
+    """A lease with the daemon that gave it; a console that has ended, which says how to have another."""
+    home = new_home(world)
+    forked.daemon(living_in(home))
+    with console(home) as here, Person(home) as agent:
+        made = opened(agent, "held")
+        page = browser.page()
+        page.goto(here.link())
+        page.wait("window.wire?.live && document.querySelector('h1')")
+        page.evaluate(f"location.hash = '#/session/{made}'")
+        page.shows("You are watching.")
+        page.press("t")
+        page.shows("You are typing.")
+        assert agent.call("get_session_info", session_id=made)["structured"]["typing_by"] == "the console, tab 1"
+        os.kill(agent.done("status")["pid"], signal.SIGKILL)
+        page.wait("wire.losses > 0 && wire.live")
+        page.shows("You are watching. The size stays")
+        assert page.problems == []
+        here.killed()
+        page.wait("!wire.live")
+        page.evaluate("document.querySelector('.nav footer .btn').click()")
+        page.shows("the console does not answer")
+        page.shows("The console does not answer. Where it has ended, start it again with ai-session console")
+        assert not [problem for problem in page.problems if "Error:" in problem], page.problems
+        assert page.evaluate("window.violations") == []
+        page.close()
+    stop_daemons(home)
+
+
 def test_a_long_paste_arrives_whole(browser: Browser, here: Console, agent: Person, house: Path) -> None:
     made, text = opened(agent, "pasting", "stty -echo"), ("é" * 49 + "\n") * 12_000
     size = len(text.encode())
@@ -289,9 +322,12 @@ def test_the_page_shows_what_the_terminal_does_at_every_size(browser: Browser, h
         page.wait(f"{SCREEN} && ({LINES}).includes('end')")
 
         def same() -> None:
-            shown = agent.call("read_screen", session_id=made)["structured"]
-            size = f"{SCREEN}.rows === {shown['rows']} && {SCREEN}.cols === {shown['cols']}"
-            page.wait(f"{size} && ({LINES}).trimEnd() === {json.dumps(shown['screen'].rstrip())}")
+            deadline = time.monotonic() + BOUND_SECONDS
+            shown, seen = {}, ()
+            while not shown or seen != (shown["rows"], shown["cols"], shown["screen"].rstrip()):
+                assert time.monotonic() < deadline, (shown, seen)
+                shown = agent.call("read_screen", session_id=made)["structured"]  # a prompt comes when it comes
+                seen = tuple(page.evaluate(f"[{SCREEN}.rows, {SCREEN}.cols, ({LINES}).trimEnd()]"))
 
         for number, (rows, cols) in enumerate(((12, 40), (45, 130), (20, 77), (60, 1000), (24, 80))):
             if number % 2:
