@@ -202,7 +202,7 @@ class Notifier:
         if not status:
             return ""
         how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
-        return self._masked(words.decode(errors="replace").strip()) or f"it {how}"
+        return _line(self._masked(words.decode(errors="replace"))) or f"it {how}"
 
 
 def trial(program: str) -> Notice:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from email.message import Message
+from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Any
 from urllib.error import HTTPError, URLError
@@ -41,7 +42,7 @@ def main() -> int:
         print(f"it answered {error.code} {error.reason}", file=sys.stderr)  # noqa: T201
     except URLError as error:
         print(f"it cannot be reached: {error.reason}", file=sys.stderr)  # noqa: T201
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         print(f"it could not be sent: {error}", file=sys.stderr)  # noqa: T201
     return 1
 

@@ -19,6 +19,8 @@ def address_problem(url: str) -> str:
         return str(error)
     if parts.scheme not in ("http", "https") or not host:
         return "should begin with https:// (or http://) and a host"
+    if not url.isprintable() or " " in url:
+        return "should have neither blanks nor control characters in it"
     return "should have no name or password in it: use token_file" if parts.username or parts.password else ""
 
 

@@ -158,6 +158,8 @@ class Conversation:
         """Serve until the client closes; requests still waiting are given up then, commands go on."""
         try:
             while (line := await self._incoming.line()) is not None:
+                if self._connection.writer.is_closing():
+                    return  # it has gone, whatever it still had to say
                 if self._connection.writer.transport.get_write_buffer_size() > MOST_UNREAD_BYTES:
                     await self._connection.writer.drain()
                 request = self._parse(line)

@@ -45,12 +45,15 @@ class Server:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """``/moved`` leads elsewhere, ``/no`` refuses; all else is taken."""
+    """``/moved`` leads elsewhere, ``/no`` refuses, ``/odd`` speaks no HTTP; all else is taken."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
             found.asked.append((self.path, dict(self.headers.items()), body))
+            if self.path == "/odd":
+                self.wfile.write(b"\x1b[2J what is HTTP?\r\n\r\n")
+                return
             self.send_response({"/moved": 307, "/no": 403}.get(self.path, 200))
             self.send_header("Location", "/elsewhere")
             self.send_header("Content-Length", "0")
@@ -116,6 +119,7 @@ async def test_what_goes_wrong_is_said_and_nothing_goes_elsewhere(server: Server
     assert await problem(ntfy=f"{server.url}/no") == "it answered 403 Forbidden"
     assert [path for path, _, _ in server.asked] == ["/moved", "/no"]
     assert "cannot be reached" in await problem(webhook="http://127.0.0.1:1/")
+    assert "could not be sent: \\x1b[2J what is HTTP?" in await problem(webhook=server.url + "/odd")
     assert "could not be sent" in await problem(ntfy=server.url, token_file=str(tmp_path / "none"))
     assert "is not a program that can be run" in await problem(command=(str(tmp_path / "none"),))
     assert await problem(command=(program(tmp_path, "echo s3cret went wrong >&2; exit 3"),)) == "[REDACTED] went wrong"
@@ -178,6 +182,7 @@ async def settled(telling: Notifier) -> None:
         ("https://me:word@host/", "token_file"),
         ("https://host:port/", "Port could not be cast"),
         ("http://[::1", "Invalid IPv6"),
+        ("http://127.0.0.1/\r\nX-Other: header", "neither blanks nor control characters"),
     ],
 )
 async def test_addresses_are_those_of_the_web(url: str, problem: str) -> None:

@@ -72,6 +72,12 @@ async def test_bytes_that_never_come_hold_up_their_own_connection_only() -> None
         assert (await other.answer())["id"] == 2
 
 
+async def test_who_has_gone_is_answered_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(HostileGate(), version=2) as peer:
+        peer.raw(b"nothing\n" * 1000)
+    assert "socket.send() raised" not in caplog.text
+
+
 async def test_requests_that_wait_are_bounded() -> None:
     gate = HostileGate()
     async with serving(gate, version=2) as peer:
