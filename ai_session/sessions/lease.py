@@ -38,7 +38,8 @@ class Lease:
         lost: Callable[[str], None],
         released: Callable[[], None] = lambda: None,
     ) -> Self:
-        """Take ``session`` over for ``who``. With ``force`` also from another person, whose ``lost`` is told by whom.
+        """Take ``session`` over for ``who``. With ``force`` also from another person, whose ``lost`` is told by whom; the
+        size that they gave the session stays until this lease is released.
 
         ``released`` is called once, when it is held no longer. Raises SessionTakenOver, SessionExited.
         """
@@ -49,6 +50,8 @@ class Lease:
         before, lease = session.typist, cls(session, who, lost, released)
         session.typist = lease
         if before is not None:
+            if before in session.sized_by:
+                session.sized_by ^= {before, lease}
             before.overtaken(who)
         session.wake()
         return lease

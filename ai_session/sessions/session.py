@@ -1266,10 +1266,12 @@ class Session:
 
     async def lend_size(self, lender: object, rows: int, cols: int, *, by: Typist | None = None) -> None:
         """``resize`` for as long as ``lender`` stays; the session's own size comes back when the last one has left."""
-        own = self.own_size or (self.spec.rows, self.spec.cols)
-        await self.resize(rows, cols, by=by)
-        self.own_size = own
+        self.check_typist(by)
+        self._check_alive()
+        # Before it is done: whoever leaves meanwhile takes it along.
+        self.own_size = self.own_size or (self.spec.rows, self.spec.cols)
         self.sized_by.add(lender)
+        await self.resize(rows, cols, by=by)
 
     async def take_size_back(self, lender: object) -> None:
         """``lender`` has left. One that lent no size changes none."""

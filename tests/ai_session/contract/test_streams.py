@@ -150,6 +150,8 @@ def test_one_types_and_everybody_is_told_who(person: Person, house: Path) -> Non
         person.tell("type", b"echo yes-$((1 + 1))\n", session_id=made)
         typed = person.output(stream, lambda shown: re.search(rb"yes-2\r\n.*[$#] $", shown, re.DOTALL))
         assert b"no" not in typed
+        person.done("resize", session_id=made, rows=20, cols=60)
+        assert person.event("size", stream).facts["rows"] == 20
         # Taken from them, they hear of it; who goes away gives it back.
         assert second.done("take_over", session="s", who="phone", force=True)["typing_by"] == "phone"
         assert person.event("taken_over").facts == {"event": "taken_over", "session_id": made, "typing_by": "phone"}
