@@ -38,9 +38,9 @@ class Lease:
         lost: Callable[[str], None],
         released: Callable[[], None] = lambda: None,
     ) -> Self:
-        """Take ``session`` over for ``who``. With ``force`` also from another person, whose ``lost`` is told by whom; the
-        size that they gave the session stays until this lease is released.
+        """Take ``session`` over for ``who``. With ``force`` also from another person, whose ``lost`` is told by whom.
 
+        The size that they gave the session stays until this lease is released.
         ``released`` is called once, when it is held no longer. Raises SessionTakenOver, SessionExited.
         """
         if not force:
