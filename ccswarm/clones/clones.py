@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from ccswarm.clones.collect import Clone, Clones, few
+from ccswarm.clones.collect import LOCK_SECONDS, Clone, Clones, few
 from ccswarm.clones.difference import Difference
 from ccswarm.clones.git import Git
 from ccswarm.clones.hooks import not_run
@@ -49,13 +49,15 @@ class Workspaces:
     place of a directory on its way later is refused. ``environ`` is what git is run with. Every method raises
     WorkspaceUnusable with git's own words when git fails."""
 
-    def __init__(self, repository: Path, root: Path, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, repository: Path, root: Path, environ: Mapping[str, str], *, lock_seconds: float = LOCK_SECONDS
+    ) -> None:
         self.repository = repository
         self._root = root
         self._own_turn = asyncio.Lock()
         self._environ = environ
         self._git = Git(environ, written=(str(repository),))
-        self._clones = Clones(repository, root, self._git)
+        self._clones = Clones(repository, root, self._git, lock_seconds=lock_seconds)
 
     async def clone(self, run_id: str, name: str) -> Clone:
         """The clone of that name, made from what is committed now unless it is there already."""
@@ -80,7 +82,7 @@ class Workspaces:
         work and whose changes come to nothing. It is there already where one of that ``name`` was made."""
 
         def copied() -> Clone:
-            with _in_time(seconds):
+            with _on_disk(self.repository), _in_time(seconds):
                 return self._clones.copy(clone, commit, name)
 
         return await in_thread(copied)
@@ -173,7 +175,12 @@ class Workspaces:
 
     async def forget(self, clone: Clone) -> None:
         """Remove the clone and its refs: its work is merged, or there is none."""
-        await in_thread(lambda: self._clones.forget(clone))
+
+        def forgotten() -> None:
+            with _on_disk(self.repository):
+                self._clones.forget(clone)
+
+        await in_thread(forgotten)
 
     async def is_repository(self) -> bool:
         """Whether there is a repository with a commit to make clones from."""
@@ -194,7 +201,7 @@ class Workspaces:
         repository = self._clones.repository()
         if commit == clone.base or not (commits := self._clones.unmerged(repository, commit)):
             return Merged(0, repository.head)
-        if finish(self._git, self._clones, repository):
+        if finish(self._git, self._clones, repository, self._clones.lock_seconds):
             repository = self._clones.repository()
             if not self._clones.unmerged(repository, commit):
                 return Merged(commits, repository.head, not_run=not_run(self._git, self.repository))

@@ -29,6 +29,8 @@ from ccswarm.system.confined_files import remove_tree
 
 SHOWN_PATHS = 10
 
+LOCK_SECONDS = 10.0
+
 BRANCHES = "ccswarm"
 """Below this lie branches for people, and refs of clones."""
 
@@ -101,11 +103,21 @@ class Clones:
     """Those of the repository that ``directory`` lies in, below ``root``. ``most_bytes`` are copied of one, and so
     many are read to compare them beyond what it began with. Implements ``Workspaces`` and ``Looker``."""
 
-    def __init__(self, directory: Path, root: Path, git: Git, *, most_bytes: int = MOST_COPIED_BYTES) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        root: Path,
+        git: Git,
+        *,
+        most_bytes: int = MOST_COPIED_BYTES,
+        lock_seconds: float = LOCK_SECONDS,
+    ) -> None:
         self.directory = directory
         self._root = root
         self._git = git
         self._most_bytes = most_bytes
+        self.lock_seconds = lock_seconds
+        """How long another git may be at work before a merge is not made."""
 
     def repository(self) -> Repository:
         """As it is now. Raises WorkspaceUnusable where nothing is committed."""

@@ -8,6 +8,7 @@ ours over somebody's objects.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -35,6 +36,8 @@ COMPARING = Bounds(seconds=300, cpu_seconds=60, memory_bytes=MOST_MEMORY)
 """Of one that compares names with an agent's patterns: seconds for a million names, and for ever for one of some."""
 COMPARES = ("check-ignore", "check-attr")
 OUT_OF_MEMORY = re.compile(r"out of memory|cannot allocate memory|mmap failed", re.IGNORECASE)
+
+DISK_IS_FULL = re.compile(r"no space left|out of diskspace|disk quota exceeded", re.IGNORECASE)
 
 NOTHING_OF_OTHERS = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_ATTR_NOSYSTEM": "1"}
 ALWAYS = {
@@ -95,7 +98,7 @@ class Git:
     """``environ`` is the person's; no git is run that lies in one of the ``written`` directories, or in another place
     where agents leave programs. These directories, absolute and without links, are entered as they were when they were
     first seen: what somebody puts in their place is refused. Methods block. All raise WorkspaceUnusable with git's own
-    words when git fails."""
+    words when git fails, OSError where it says that the disk is full."""
 
     def __init__(
         self,
@@ -336,7 +339,10 @@ class Git:
                     f"git {words[0]} in {directory} was ended with what waited for it", suggestion="do it again"
                 ) from None
             said.seek(0)
-            return code, answer, said.read(MOST_SAID).decode(errors="replace").strip("\n")
+            complaint = said.read(MOST_SAID).decode(errors="replace").strip("\n")
+            if code and DISK_IS_FULL.search(complaint):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
+            return code, answer, complaint
 
 
 class PrivateRepository:

@@ -140,7 +140,7 @@ def remove(one: KeptClones, environ: Mapping[str, str]) -> None:
     git = Git(environ)
     for repository, ref in one.refs:
         if repository.is_dir():
-            with suppress(WorkspaceUnusable):  # it is no repository any more
+            with suppress(WorkspaceUnusable, OSError):  # it is no repository any more, or its disk is full
                 for ending in REFS:
                     git.person(repository, "update-ref", "-d", ref + ending)
     remove_tree(one.path)

@@ -7,6 +7,7 @@ Whatever of that was done when a process ended, whoever comes next finds it, and
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -20,8 +21,11 @@ from ccswarm.clones.commands import Commands, Names, links_of
 from ccswarm.clones.contents import Contents
 from ccswarm.clones.git import Git, PrivateRepository, Repository
 from ccswarm.clones.nested import other_repositories, refuse_nested
-from ccswarm.clones.process import to_the_end
+from ccswarm.clones.process import pause, to_the_end
 from ccswarm.errors import Conflict
+
+BETWEEN_TRIES_SECONDS = 0.05
+"""For a lock that says to nobody when it is free."""
 
 OWN_CONFIGURATION = "ccswarm.toml"
 
@@ -63,7 +67,7 @@ def merge(
     directory = clones.directory
     by_hand = f"merge by hand in {repository.top}: git merge {clone.ref}"
     require_whole(repository, by_hand)
-    with clones.scratch() as scratch, _locked(repository) as index:
+    with clones.scratch() as scratch, _locked(repository, clones.lock_seconds) as index:
         head, onto = clones.checked_out()
         if clone.onto not in ("", onto):
             raise Conflict(
@@ -127,16 +131,16 @@ def merge(
         return Made(commit, head, is_merged=True)
 
 
-def finish(git: Git, clones: Clones, repository: Repository) -> bool:
+def finish(git: Git, clones: Clones, repository: Repository, lock_seconds: float = 0.0) -> bool:
     """Do the rest of a merge whose process was killed while it put files there; whether there was one. Where a person
     has changed something of it since, or checked out something else, all stays as it is.
 
-    Raises Conflict where another git is at work.
+    Raises Conflict where another git is at work for ``lock_seconds``.
     """
     note = clones.merging(repository)
     if not note.exists():
         return False
-    with clones.scratch() as scratch, _locked(repository) as index:
+    with clones.scratch() as scratch, _locked(repository, lock_seconds) as index:
         try:
             putting = _Putting(**json.loads(note.read_text()))
         except ValueError:  # it was killed while it wrote that, so nothing was put anywhere
@@ -199,14 +203,19 @@ def uncommitted(git: Git, clones: Clones) -> list[str]:
         return _uncommitted(git, ours, repository, (), git.filters(clones.directory))
 
 
-def _locked(repository: Repository) -> IndexLock:
-    try:
-        return IndexLock(repository.index.parent, repository.index.name)
-    except FileExistsError:
-        raise Conflict(
-            f"another git is at work in {repository.top}",
-            suggestion=f"wait for it; where there is none, remove {repository.index}.lock",
-        ) from None
+def _locked(repository: Repository, seconds: float = 0.0) -> IndexLock:
+    """Waits so long for another git, or another ccswarm."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return IndexLock(repository.index.parent, repository.index.name)
+        except FileExistsError:
+            if time.monotonic() >= until:
+                raise Conflict(
+                    f"another git is at work in {repository.top}",
+                    suggestion=f"wait for it; where there is none, remove {repository.index}.lock",
+                ) from None
+        pause(BETWEEN_TRIES_SECONDS)
 
 
 def _merged_tree(git: Git, ours: PrivateRepository, scratch: Path, head: str, work: str, by_hand: str) -> str:

@@ -116,6 +116,13 @@ def go_on() -> None:
         raise NobodyWaits
 
 
+def pause(seconds: float) -> None:
+    """Returns so much later. Raises as ``go_on``, at once where nobody waits any longer."""
+    stop = _stop.get()
+    readable([stop.fd] if stop else [], seconds)
+    go_on()
+
+
 def run(
     words: Sequence[str],
     directory: Path,

@@ -207,7 +207,7 @@ class Tree:
 
     async def _forget(self) -> None:
         async def forgotten(_: str) -> Json:
-            with suppress(WorkspaceUnusable):
+            with suppress(Conflict, WorkspaceUnusable):
                 await self._workspaces.forget(self.clone)
 
         await self._flow.step("forget", forgotten)

@@ -25,7 +25,7 @@ class World:
         self.git("init", "-q", "-b", "main", *given)
         self.write(self.repository / "a.txt", "one\n")
         self.commit(self.repository, "first")
-        self.workspaces = Workspaces(self.repository, directory / "clones", self.environ)
+        self.workspaces = Workspaces(self.repository, directory / "clones", self.environ, lock_seconds=0)
 
     def git(self, *words: str, at: Path | None = None, given: str = "") -> str:
         where = at or self.repository

@@ -18,6 +18,7 @@ from ccswarm.clones.clones import Clone, Workspaces
 from ccswarm.clones.contents import FEW
 from ccswarm.errors import Conflict, WorkspaceUnusable
 from tests import forked
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.clones_world import World
 from tests.products import first
 
@@ -412,6 +413,30 @@ async def test_a_lock_that_a_killed_merge_left_is_in_nobodys_way(place: World) -
     assert (await place.workspaces.merge(clone, "ada's work")).commits == 1
     assert not lock.exists()
     assert place.git("status", "--porcelain") == ""
+
+
+async def test_another_git_that_is_at_work_for_a_moment_is_waited_for(place: World) -> None:
+    clone, lock = await place.work("ada", "b.txt", "b\n"), place.repository / ".git/index.lock"
+    patient = Workspaces(place.repository, place.directory / "clones", place.environ, lock_seconds=BOUND_SECONDS)
+    lock.touch()
+    asyncio.get_running_loop().call_later(0.2, lock.unlink)
+    assert (await patient.merge(clone, "ada's work")).commits == 1
+
+
+async def test_what_git_says_of_a_full_disk_is_a_persons_to_see_to(place: World) -> None:
+    """While it is committed, and while it is shown to gates."""
+    clone, git = await place.work("ada", "b.txt", "b\n"), place.directory / "full/git"
+    commit = await place.workspaces.commit(clone, "work")
+    place.write(clone.path / "c.txt", "c\n")
+    said = 'echo "fatal: x: No space left on device" >&2; exit 128'
+    place.write(git, f'#!/bin/sh\ncase $* in *read-tree*) {said};; esac\nexec {shutil.which("git")} "$@"\n')
+    git.chmod(0o755)
+    environ = {**place.environ, "PATH": f"{git.parent}:{place.environ['PATH']}"}
+    within = Workspaces(place.repository, place.directory / "clones", environ)
+    for done in (within.commit(clone, "more"), within.copy(clone, commit, "gates")):
+        with pytest.raises(Conflict, match="No space left on device") as caught:
+            await done
+        assert "whether the disk is full" in caught.value.suggestion
 
 
 async def test_a_sparse_checkout_is_merged_into_by_hand(place: World) -> None:
