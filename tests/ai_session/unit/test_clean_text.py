@@ -191,7 +191,7 @@ HARD = {
 
 @pytest.mark.parametrize("piece", HARD.values(), ids=HARD.keys())
 def test_work_grows_no_faster_than_the_input(piece: bytes) -> None:
-    small, large = piece * (10_000 // len(piece)), piece * (160_000 // len(piece))
+    small, large = piece * (20_000 // len(piece)), piece * (320_000 // len(piece))
     assert len(clean(large)) <= 5 * len(large) + 4200
     assert cpu(large) < 16 * 4 * max(cpu(small), 0.0005)
 
