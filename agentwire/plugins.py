@@ -15,39 +15,36 @@ from agentwire.errors import ConfigInvalid
 NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 
 
-class Plugins:
-    """Those of one package."""
+def load(group: str, name: str) -> Any:
+    """Returns the ``PLUGIN`` called ``name`` of ``<package>.<kind>``; raises ConfigInvalid when there is none.
 
-    def __init__(self, package: str) -> None:
-        self._package = package
+    Names are looked up, never scanned, and dotted paths are refused, so configuration cannot import arbitrary code.
+    """
+    kind = group.partition(".")[2]
+    if not NAME.match(name) or name == "base":
+        raise ConfigInvalid(
+            f"{name!r} is not a name of a {kind} plugin", suggestion="use lower-case letters, digits and _"
+        )
+    module = f"{group}.{name}"
+    if (found := find_spec(module)) is not None:
+        return import_module(f"{module}.plugin" if found.submodule_search_locations else module).PLUGIN
+    from importlib.metadata import entry_points
 
-    def load(self, kind: str, name: str) -> Any:
-        """Returns the ``PLUGIN`` of ``kind`` called ``name``; raises ConfigInvalid when there is none.
+    for entry in entry_points(group=group, name=name):
+        return entry.load()
+    raise ConfigInvalid(f"no {kind} plugin is called {name!r}", suggestion=f"known: {', '.join(names(group))}")
 
-        Names are looked up, never scanned, and dotted paths are refused, so configuration cannot import arbitrary code.
-        """
-        if not NAME.match(name) or name == "base":
-            raise ConfigInvalid(
-                f"{name!r} is not a name of a {kind} plugin", suggestion="use lower-case letters, digits and _"
-            )
-        module = f"{self._package}.{kind}.{name}"
-        if (found := find_spec(module)) is not None:
-            return import_module(f"{module}.plugin" if found.submodule_search_locations else module).PLUGIN
-        from importlib.metadata import entry_points
 
-        for entry in entry_points(group=f"{self._package}.{kind}", name=name):
-            return entry.load()
-        raise ConfigInvalid(f"no {kind} plugin is called {name!r}", suggestion=f"known: {', '.join(self.names(kind))}")
-
-    def names(self, kind: str) -> list[str]:
-        """The built-in plugins of a kind, sorted; for messages and completion."""
-        return [*_found(self._package, kind)]
+def names(group: str) -> list[str]:
+    """The built-in plugins of a kind, sorted; for messages and completion."""
+    return [*_found(group)]
 
 
 @cache
-def _found(package: str, kind: str) -> tuple[str, ...]:
+def _found(group: str) -> tuple[str, ...]:
     from pathlib import Path
 
+    package, _, kind = group.partition(".")
     spec = find_spec(package)
     assert spec
     found = [

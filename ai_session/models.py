@@ -7,12 +7,16 @@ Units are in the names: ``*_seconds`` are floats, ``*_bytes`` and ``*_offset`` c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal, get_args
 
 CommandStatus = Literal["finished", "running", "interrupted", "lost"]
 InputMode = Literal["line", "password", "raw"]
+ChangeKind = Literal["list", "state", "output", "tools"]
+
+MOST_CHANGED_COMMANDS = 64
+"""Named in one change; more are told as any."""
 
 
 class Effect(StrEnum):
@@ -315,3 +319,34 @@ class ToolResult:
         error = {"code": code, "message": message, "suggestion": suggestion} | more
         text = f"error {code}: {message}" + (f"\nnext: {suggestion}" if suggestion else "")
         return cls(text, {"error": error}, is_error=True, call_id=call_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """``list``: a session came, went, or is called or shared otherwise. ``state``: what is known of it changed.
+    ``output``: it printed. ``tools``: the caller may use other tools than before; of no session.
+
+    ``name`` is the session's, empty where it had several meanwhile. ``commands``, where it is ``output``, are the ids
+    of those that may have printed or ended since, always with ``all``; empty: any.
+    """
+
+    kind: ChangeKind
+    session_id: str = ""
+    name: str = ""
+    commands: frozenset[str] = frozenset()
+
+    def merged(self, later: Change) -> Change:
+        """This change and a later one of the same kind and session."""
+        both = self.commands | later.commands
+        known = self.commands and later.commands and len(both) <= MOST_CHANGED_COMMANDS
+        name = later.name if later.name == self.name else ""
+        return replace(later, name=name, commands=both if known else frozenset())
+
+    def facts(self) -> dict[str, Any]:
+        """Plain JSON values, from which ``of_facts`` makes it again."""
+        return {"kind": self.kind, "session_id": self.session_id, "name": self.name, "commands": sorted(self.commands)}
+
+    @staticmethod
+    def of_facts(facts: Mapping[str, Any]) -> Change:
+        """The change that was told as ``facts``."""
+        return Change(facts["kind"], facts["session_id"], facts["name"], frozenset(facts["commands"]))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.models import TRUSTED, SandboxProfile
 from ai_session.sandbox.boxes import Boxes, BoxSettings
 from ai_session.sandbox.limits.watch import ResourceWatch
@@ -35,7 +35,7 @@ async def run(report: Report, directory: Path) -> None:
     workspace = directory / "ws"
     workspace.mkdir()
     profile = SandboxProfile("workspace", str(workspace), str(directory))
-    for backend in plugins.names("backends"):
+    for backend in plugins.names("ai_session.backends"):
         runtime = directory / backend
         runtime.mkdir(mode=0o700)
         sandbox = Sandbox(runtime_directory=runtime)

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.config.config import runtime_directories
 from ai_session.config.settings import SessionSettings
 from benchmarks.report import Report
@@ -71,7 +71,7 @@ async def run(report: Report, directory: Path) -> None:
         os.environ[f"AI_SESSION_RATES_{kind}_PER_MINUTE"] = "1000000"
     victim, flood = Client(), Client()
     try:
-        for backend in plugins.names("backends"):
+        for backend in plugins.names("ai_session.backends"):
             report.title(f"A trivial command, and a list of sessions, while a session on {backend} floods")
             victim.call_tool("create_session", {"name": "victim", "backend": backend})
             quiet = calls(victim)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.sessions import wait
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.spec import NewSession, SessionDefaults
@@ -40,7 +40,7 @@ async def sessions(report: Report, directory: Path, floor: RawReadline) -> None:
     """Nothing around the session."""
     report.title("A trivial command (`:`), from call to result")
     managers: dict[str, SessionManager] = {}
-    for backend in plugins.names("backends"):
+    for backend in plugins.names("ai_session.backends"):
         (directory / backend).mkdir(mode=0o700)
         managers[backend] = SessionManager(directory / backend, SessionDefaults(backend=backend, user_rc=False))
     request = NewSession(name="bench", working_directory="/", client_env=dict(os.environ), env={})

@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.sessions import wait
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.session import Session
@@ -23,7 +23,7 @@ IDLE_SECONDS = sized(3.0, 0.01)
 
 async def run(report: Report, directory: Path) -> None:
     """Each backend in turn."""
-    for backend in plugins.names("backends"):
+    for backend in plugins.names("ai_session.backends"):
         report.title(f"{SESSIONS} sessions and {COMMANDS} commands on {backend}")
         (directory / backend).mkdir(mode=0o700)
         manager = SessionManager(directory / backend, SessionDefaults(backend=backend, user_rc=False, max_sessions=99))

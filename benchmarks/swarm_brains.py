@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from agentwire.plugins import load
 from benchmarks.children import output
 from benchmarks.report import Report
 from benchmarks.size import sized
 from benchmarks.swarm_scale import NoTools, peak_mb
 from ccswarm.app import new_run_id
-from ccswarm.config.plugins import load
 from ccswarm.config.settings import EngineSettings, Settings
 from ccswarm.engines.base import Limits
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
@@ -91,7 +91,7 @@ async def swarm(directory: str, agents: str, turns: str, kind: str, url: str) ->
     begun = time.perf_counter(), time.process_time(), resident_mb()
     await asyncio.to_thread(load_libraries, kind)
     print(json.dumps(since(*begun)), flush=True)
-    engine = load("engines", "dbos").open(EngineSettings(poll_seconds=0.05), home)
+    engine = load("ccswarm.engines", "dbos").open(EngineSettings(poll_seconds=0.05), home)
     task_worker = OneTool(home / "log")
     made, stop = Swarm(engine, task_worker), asyncio.Event()
     await engine.open()

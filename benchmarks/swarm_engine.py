@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentwire.plugins import load
 from benchmarks.children import output
 from benchmarks.report import Report
 from benchmarks.size import sized
-from ccswarm.config.plugins import load
 from ccswarm.config.settings import EngineSettings
 from ccswarm.engines.base import Limits
 
@@ -58,7 +58,7 @@ async def moment(_: str) -> float:
 
 async def run(report: Report, directory: Path) -> None:
     """Everything in one process, as ``ccswarm run`` has it."""
-    engine: Engine = load("engines", "dbos").open(EngineSettings(), directory)
+    engine: Engine = load("ccswarm.engines", "dbos").open(EngineSettings(), directory)
     for name, function in (("chain", chain), ("fan", fan), ("stamp", stamp)):
         engine.define(name, function)
     report.title("The engine of the swarm (dbos on SQLite)")

@@ -11,13 +11,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from agentwire.plugins import load
 from benchmarks.children import outcome
 from benchmarks.report import Report
 from benchmarks.size import sized
 from ccswarm.app import new_run_id
 from ccswarm.brains.base import WorkerContext
 from ccswarm.clones.clones import Workspaces
-from ccswarm.config.plugins import load
 from ccswarm.config.settings import AgentSettings, EngineSettings, Settings, TaskSettings
 from ccswarm.engines.base import Limits
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus, ToolInfo
@@ -87,7 +87,7 @@ async def child(directory: str, run_id: str, agents: str, steps: str) -> None:
     """A worker that submits a run, unless it is there already, and tells what the run took."""
     home = Path(directory)
     settings = EngineSettings(lost_after_seconds=LOST_SECONDS, heartbeat_seconds=0.5, poll_seconds=0.05)
-    engine = load("engines", "dbos").open(settings, home)
+    engine = load("ccswarm.engines", "dbos").open(settings, home)
     swarm, stop = Swarm(engine, NoTools(home / "log")), asyncio.Event()
     await engine.open()
     worker = asyncio.create_task(engine.run_worker(f"w{os.getpid()}", stop, limits=Limits(per_agent=0)))

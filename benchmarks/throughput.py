@@ -7,7 +7,7 @@ import resource
 import time
 from pathlib import Path
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.sessions import wait
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.spec import NewSession, SessionDefaults
@@ -30,7 +30,7 @@ async def run(report: Report, directory: Path) -> None:
         rates.append(size / seconds / 1e6)
     floor = sorted(rates)[1]
     report.row("blocking read loop (floor)", floor, "MB/s")
-    for backend in plugins.names("backends"):
+    for backend in plugins.names("ai_session.backends"):
         (directory / backend).mkdir(mode=0o700)
         manager = SessionManager(directory / backend, SessionDefaults(backend=backend, user_rc=False))
         request = NewSession(name="bench", working_directory="/", client_env=dict(os.environ), env={})

@@ -11,9 +11,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentwire import plugins
 from ccswarm.clones import kept
 from ccswarm.clones.clones import Workspaces
-from ccswarm.config import config, plugins
+from ccswarm.config import config, starters
 from ccswarm.config.settings import ServerSettings, Settings
 from ccswarm.config.trust import Source
 from ccswarm.engines.base import Engine, Execution, Limits
@@ -57,7 +58,7 @@ def worker_name(settings: Settings) -> str:
 
 
 def _engine(settings: Settings, state_directory: Path) -> Engine:
-    return plugins.load("engines", settings.engine.name).open(settings.engine, state_directory)
+    return plugins.load("ccswarm.engines", settings.engine.name).open(settings.engine, state_directory)
 
 
 def _telemetry(settings: Settings, environ: Mapping[str, str]) -> Telemetry:
@@ -205,7 +206,7 @@ def brain_problems(settings: Settings) -> list[str]:
     found: list[str] = []
     for agent in settings.agents[: settings.swarm.max_agents]:
         try:
-            brain = plugins.load("brains", agent.brain)
+            brain = starters.load_brain(agent.brain)
         except ConfigInvalid as error:
             found.append(f"agent {agent.name}: {error.message}; {error.suggestion}")
             continue

@@ -10,9 +10,9 @@ import json
 import sys
 from typing import Any
 
+from agentwire import plugins
 from agentwire.mcp import first_answers
 from ai_session import __version__
-from ai_session.config import plugins
 from ai_session.models import Principal
 from ai_session.servers.mcp import dispatch
 from ai_session.servers.mcp.caller import Caller
@@ -33,7 +33,12 @@ class AllTools:
     """A gate that only lists, and what it is found by."""
 
     def __init__(self) -> None:
-        tools = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name) if tool.listed]
+        tools = [
+            tool
+            for name in plugins.names("ai_session.tools")
+            for tool in plugins.load("ai_session.tools", name)
+            if tool.listed
+        ]
         self._tools = sorted(tools, key=lambda tool: tool.name)
 
     async def gate(self) -> Any:

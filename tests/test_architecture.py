@@ -23,7 +23,6 @@ EXTENSION_POINTS = {"backends", "shells", "servers", "tools", "clients", "brains
 PAST_BASE = {
     ("ai_session", "http", "servers.mcp"): "the front speaks the same protocol",
     ("ai_session", "http", "servers.front"): "both ends of one wire",
-    ("ai_session", "terminal", "backends.pty"): "a log goes on where the holder left off",
 }
 NAME = re.compile(r"(\w+)(?:/|\.py)")
 MOST_ENTRIES = 17
@@ -34,7 +33,6 @@ STANDARD_LIBRARY_ONLY = {
     "backends.pty.holder",
     "backends.pty.channel",
     "backends.pty.child",
-    "backends.pty.log_tail",
     "sandbox.network.listener",
     "sandbox.landlock_exec",
     "sandbox.guard",
@@ -50,6 +48,7 @@ STANDARD_LIBRARY_ONLY = {
     "cli.table",
     "system.inherited_signals",
     "system.interrupts",
+    "system.log_tail",
     "system.path_patterns",
     "system.peers",
     "system.program_path",

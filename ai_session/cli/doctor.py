@@ -131,11 +131,15 @@ def backends() -> Iterator[Finding]:
     """Each backend, by trying; one has to work."""
     import asyncio
 
-    from ai_session.config import config, plugins
+    from agentwire import plugins
+    from ai_session.config import config
 
     runtime = config.runtime_directory(config.home_directory(), os.getuid())
     wanted = config.load().session.backend
-    found = [asyncio.run(plugins.load("backends", name)(runtime).probe()) for name in plugins.names("backends")]
+    found = [
+        asyncio.run(plugins.load("ai_session.backends", name)(runtime).probe())
+        for name in plugins.names("ai_session.backends")
+    ]
     usable = {status.name for status in found if status.usable}
     for status in found:
         if status.usable:

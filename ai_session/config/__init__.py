@@ -1,1 +1,1 @@
-"""Settings and the files they come from; extensions by name."""
+"""Settings and the files they come from."""

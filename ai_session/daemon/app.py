@@ -10,8 +10,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from agentwire import plugins
 from ai_session.audit.log import SYSLOG, AuditLog
-from ai_session.config import plugins
 from ai_session.config.config import Stamp, home_directory
 from ai_session.config.settings import Settings
 from ai_session.daemon.notices import PersonNotices, make_notifier
@@ -164,7 +164,9 @@ class App:
 
 def installed_tools() -> dict[str, Tool]:
     """Every tool, by name and sorted by it."""
-    tools: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
+    tools: list[Tool] = [
+        tool for name in plugins.names("ai_session.tools") for tool in plugins.load("ai_session.tools", name)
+    ]
     return {tool.name: tool for tool in sorted(tools, key=lambda tool: tool.name)}
 
 

@@ -24,10 +24,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from agentwire import plugins
 from ai_session import __version__
 from ai_session.client import relay
 from ai_session.client.resume import STOPPED
-from ai_session.config import plugins
 from ai_session.daemon import alone
 from ai_session.errors import AiSessionError, ConfigInvalid, DaemonUnavailable, Incompatible, InvalidArguments
 from ai_session.gate.consent import ancestry
@@ -250,7 +250,7 @@ class Daemon:
 
     async def _server(self, role: str) -> Server:
         if role not in self._servers:
-            self._servers[role] = await asyncio.to_thread(plugins.load, "servers", role)
+            self._servers[role] = await asyncio.to_thread(plugins.load, "ai_session.servers", role)
         return self._servers[role]
 
     def _watch_idleness(self) -> None:

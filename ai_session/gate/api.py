@@ -9,7 +9,7 @@ from ai_session.models import Answer, Principal, Question, ToolCall, ToolResult
 
 if TYPE_CHECKING:
     # A way in answers its first lines before anything heavy is imported.
-    from ai_session.sessions.changes import Change, Kind
+    from ai_session.models import Change, ChangeKind
 
 
 class Asker(Protocol):
@@ -80,7 +80,7 @@ class GateApi(Protocol):
         ...
 
     async def watch_changes(
-        self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[Kind] | None = None
+        self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[ChangeKind] | None = None
     ) -> Watched:
         """What changes from now on in the sessions this caller sees; all ``kinds`` where none is named.
 

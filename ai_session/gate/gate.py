@@ -13,8 +13,8 @@ from ai_session.gate.policy.policy import Action
 from ai_session.gate.results import refusal
 from ai_session.gate.steps import CallSteps
 from ai_session.gate.trace import Trace, more_of, rate_key
-from ai_session.models import Effect, Principal, ToolCall, ToolResult
-from ai_session.sessions.changes import KINDS, LISTS, Changes, Kind
+from ai_session.models import ChangeKind, Effect, Principal, ToolCall, ToolResult
+from ai_session.sessions.changes import KINDS, LISTS, Changes
 from ai_session.sessions.ownership import require_scope, visibility_of
 from ai_session.tools.base import Tool
 
@@ -113,7 +113,7 @@ class Gate:
         return [tool for tool in listed if not self.parts.policy.rules_out(Action(principal, tool.name, tool.effect))]
 
     async def watch_changes(
-        self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[Kind] | None = None
+        self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[ChangeKind] | None = None
     ) -> Changes:
         """What changes from now on in the sessions this caller sees. Recorded, unless it is only about what is listed.
 
@@ -126,7 +126,7 @@ class Gate:
         async with self.parts.recorded(principal, WATCH, Effect.READ, {}, anyone=True, agent=agent):
             return self._changes(principal, agent, run, kinds)
 
-    def _changes(self, principal: Principal, agent: str, run: str, kinds: Collection[Kind]) -> Changes:
+    def _changes(self, principal: Principal, agent: str, run: str, kinds: Collection[ChangeKind]) -> Changes:
         def tools() -> list[str]:
             return [tool.name for tool in self._listed(principal)]
 

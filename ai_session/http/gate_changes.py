@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from ai_session.sessions.changes import Change, change_of
+from ai_session.models import Change
 
 Message = dict[str, Any]
 
@@ -72,7 +72,7 @@ class RemoteChanges:
             self._lost = True
             self._news.set()
         else:
-            for change in map(change_of, message["changes"]):
+            for change in map(Change.of_facts, message["changes"]):
                 key = change.kind, change.session_id
                 earlier = self._pending.get(key)
                 self._pending[key] = earlier.merged(change) if earlier else change

@@ -20,9 +20,8 @@ from ai_session.client.dialing import dialled
 from ai_session.errors import AiSessionError, DaemonUnavailable, InsufficientScope, UnknownTool
 from ai_session.gate.api import Asker
 from ai_session.http.gate_changes import RemoteChanges
-from ai_session.models import Principal, Question, ToolCall, ToolResult
+from ai_session.models import ChangeKind, Principal, Question, ToolCall, ToolResult
 from ai_session.servers.front.wire import Listed, answer_facts, call_facts, question_of, result_of
-from ai_session.sessions.changes import Kind
 
 MAX_LINE_BYTES = 512 << 20
 UNAUTHENTICATED = ',"authentication":"none"'
@@ -159,7 +158,7 @@ class RemoteGate:
         return [Listed(**facts) for facts in result["tools"]]
 
     async def watch_changes(
-        self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[Kind] | None = None
+        self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[ChangeKind] | None = None
     ) -> RemoteChanges:
         """As Gate.watch_changes; it outlives the daemon. Raises DaemonUnavailable too."""
         wanted = {"who": who(principal), "agent": agent, "run": run, "kinds": sorted(kinds) if kinds else None}

@@ -7,58 +7,23 @@ merged, so that a slow one holds back nobody and keeps no more than one of each 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+from ai_session.models import Change, ChangeKind, SessionSpec
 
 if TYPE_CHECKING:
-    # Who hears of sessions in another process needs none.
-    from ai_session.models import SessionSpec
     from ai_session.sessions.session import Session
 
-Kind = Literal["list", "state", "output", "tools"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-LISTS: frozenset[Kind] = frozenset(("list", "tools"))
+KINDS: tuple[ChangeKind, ...] = get_args(ChangeKind)
+LISTS: frozenset[ChangeKind] = frozenset(("list", "tools"))
 """Those that say nothing of what happens in a session."""
 
 GAP_SECONDS = 0.25
 """Least time between two answers to one watcher. A rate: a session that prints flat out wakes 10,000 times a second.
 The first change after a quiet time is told at once."""
-
-MOST_COMMANDS = 64
-"""Named in one change; more are told as any."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """``list``: a session came, went, or is called or shared otherwise. ``state``: what is known of it changed.
-    ``output``: it printed. ``tools``: the caller may use other tools than before; of no session.
-
-    ``name`` is the session's, empty where it had several meanwhile. ``commands``, where it is ``output``, are the ids
-    of those that may have printed or ended since, always with ``all``; empty: any.
-    """
-
-    kind: Kind
-    session_id: str = ""
-    name: str = ""
-    commands: frozenset[str] = frozenset()
-
-    def merged(self, later: Change) -> Change:
-        """This change and a later one of the same kind and session."""
-        both = self.commands | later.commands
-        known = self.commands and later.commands and len(both) <= MOST_COMMANDS
-        name = later.name if later.name == self.name else ""
-        return replace(later, name=name, commands=both if known else frozenset())
-
-    def facts(self) -> dict[str, Any]:
-        """Plain JSON values, from which ``change_of`` makes it again."""
-        return {"kind": self.kind, "session_id": self.session_id, "name": self.name, "commands": sorted(self.commands)}
-
-
-def change_of(facts: Mapping[str, Any]) -> Change:
-    """The change that was told as ``facts``."""
-    return Change(facts["kind"], facts["session_id"], facts["name"], frozenset(facts["commands"]))
 
 
 class Changes:
@@ -67,7 +32,7 @@ class Changes:
     def __init__(
         self,
         sees: Callable[[SessionSpec], bool],
-        kinds: Collection[Kind],
+        kinds: Collection[ChangeKind],
         tools: Callable[[], Collection[str]],
         ended: Callable[[Changes], None],
         gap_seconds: float,
@@ -76,7 +41,7 @@ class Changes:
         self._gap_seconds = gap_seconds
         self._due = 0.0
         self._known = frozenset[str](tools() if "tools" in kinds else ())
-        self._pending: dict[tuple[Kind, str], Change] = {}
+        self._pending: dict[tuple[ChangeKind, str], Change] = {}
         self._news = asyncio.Event()
         self._closed = asyncio.Event()
 
@@ -151,7 +116,7 @@ class ChangeFeed:
     def watch(
         self,
         sees: Callable[[SessionSpec], bool],
-        kinds: Collection[Kind] = KINDS,
+        kinds: Collection[ChangeKind] = KINDS,
         tools: Callable[[], Collection[str]] = tuple,
     ) -> Changes:
         """Changes from now on of the sessions that the watcher ``sees``; ``tools`` names those it may use."""
@@ -203,7 +168,7 @@ class ChangeFeed:
         for watcher in self._watchers:
             watcher.look_at_tools()
 
-    def _tell(self, kind: Kind, *specs: SessionSpec, commands: frozenset[str] = frozenset()) -> None:
+    def _tell(self, kind: ChangeKind, *specs: SessionSpec, commands: frozenset[str] = frozenset()) -> None:
         change = Change(kind, specs[0].session_id, specs[0].name, commands)
         for watcher in self._watchers:
             watcher.add(change, *specs)

@@ -18,8 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from agentwire import plugins
 from ai_session.backends.base import Backend, Terminal
-from ai_session.config import plugins
 from ai_session.errors import (
     AiSessionError,
     BackendUnavailable,
@@ -340,7 +340,7 @@ class SessionManager:
 
     def _backend(self, name: str) -> Backend:
         if name not in self._backends:
-            self._backends[name] = plugins.load("backends", name)(self.runtime_directory)
+            self._backends[name] = plugins.load("ai_session.backends", name)(self.runtime_directory)
         return self._backends[name]
 
     def rename(self, session: Session, name: str) -> None:

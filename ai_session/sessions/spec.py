@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.errors import ConfigInvalid, ShellUnavailable
 from ai_session.models import TRUSTED, SandboxLevel, SandboxProfile, SessionSpec
 from ai_session.sandbox.boxes import hides
@@ -94,13 +94,13 @@ def shell_named(wanted: str) -> Shell:
     """The plugin for ``bash``, ``/bin/dash``…; empty takes bash. Raises ShellUnavailable."""
     name = os.path.basename(wanted or "bash")
     known: list[str] = []
-    for plugin_name in plugins.names("shells"):
-        shell: Shell = plugins.load("shells", plugin_name)
+    for plugin_name in plugins.names("ai_session.shells"):
+        shell: Shell = plugins.load("ai_session.shells", plugin_name)
         known += shell.names
         if name in shell.names:
             return shell
     with contextlib.suppress(ConfigInvalid):
-        if name in (shell := plugins.load("shells", name)).names:  # of another distribution
+        if name in (shell := plugins.load("ai_session.shells", name)).names:  # of another distribution
             return shell
     raise ShellUnavailable(
         f"no support for shell {wanted[:80]!r}", suggestion=f"use one of: {', '.join(sorted(known))}"

@@ -27,16 +27,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 
-from ai_session.backends.pty.log_tail import (
-    KEEP_SIZE,
-    PUNCH_HOLE,
-    RELEASE_BYTES,
-    RETAIN_BYTES,
-    allocate,
-    reserve,
-    write_all,
-)
 from ai_session.errors import OutputExpired, SessionNotFound, StorageFull
+from ai_session.system.log_tail import KEEP_SIZE, PUNCH_HOLE, RELEASE_BYTES, RETAIN_BYTES, allocate, reserve, write_all
 
 READ_BYTES = 65536
 """Most that one call to a source may store; also how far recovery looks behind the committed end."""

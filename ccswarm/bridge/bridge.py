@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agentwire import plugins
 from agentwire.system import peers
-from ccswarm.config import plugins
 from ccswarm.errors import ConfigInvalid
 from ccswarm.models import CallOutcome, Json, ToolInfo
 
@@ -332,7 +332,7 @@ class ToolBridge:
 
     async def _serve_tools(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         _tell(writer, {"ccswarm": 1, "agent": self.agent})
-        converse = plugins.load("servers", "guest").converse
+        converse = plugins.load("ccswarm.servers", "guest").converse
         await self._count(1)
         try:
             await converse(self, name, reader, writer)

@@ -37,16 +37,17 @@ def check(file: File = None, as_json: Json = False) -> None:
 
     Exit codes: 0 it is right, 2 it is not: every problem is named with its place.
     """
-    from ccswarm.config import config, plugins
+    from agentwire import plugins
+    from ccswarm.config import config, starters
     from ccswarm.plan.check import plan_problems
 
     loaded = peek(file)
     settings = loaded.settings
     if wrong := plan_problems(settings, None):
         raise PlanInvalid(f"{loaded.path}: {'; '.join(wrong)}", suggestion="fix these places")
-    plugins.load("engines", settings.engine.name)
+    plugins.load("ccswarm.engines", settings.engine.name)
     for brain in dict.fromkeys(agent.brain for agent in settings.agents):
-        plugins.load("brains", brain)
+        starters.load_brain(brain)
     facts = {
         "servers": [server.name for server in settings.mcp.servers],
         "agents": [agent.name for agent in settings.agents],

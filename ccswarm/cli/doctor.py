@@ -154,13 +154,13 @@ def servers(config: Path | None) -> Iterator[Finding]:
 
 def logins(config: Path | None) -> Iterator[Finding]:
     """What is kept of logins at servers; whether they are taken, the servers say."""
+    from agentwire import plugins
     from ccswarm.cli.login import login_facts
     from ccswarm.config import config as files
-    from ccswarm.config import plugins
 
     remote = [one for one in _agreed(config).settings.mcp.servers if one.url]
     for server in remote:
-        found = asyncio.run(plugins.load("clients", "mcp").login(server, files.state_directory()))
+        found = asyncio.run(plugins.load("ccswarm.clients", "mcp").login(server, files.state_directory()))
         if found:
             facts = {
                 name.replace("_", " "): value for name, value in login_facts(found).items() if value not in (None, "")

@@ -240,11 +240,11 @@ def _entrants(loaded: Loaded, agents: list[str], brains: list[str]) -> list[Entr
 def _refuse_unable(tries: Sequence[Try]) -> None:
     """Raises ConfigInvalid for those whose brain cannot work: no package, no key, wrong settings."""
     from ccswarm.config import config as files
-    from ccswarm.config import plugins
+    from ccswarm.config import starters
 
     for one in {one.entrant.name: one for one in tries}.values():
         agent = one.entrant.agent_for(one.case)
-        brain = plugins.load("brains", agent.brain)
+        brain = starters.load_brain(agent.brain)
         if problems := brain.problems(agent, files.secret, priced=bool(agent.budget.dollars)):
             raise ConfigInvalid(f"{one.entrant.name}: {'; '.join(problems)}", suggestion="ccswarm doctor")
 

@@ -41,11 +41,11 @@ def login(
 
     Exit codes: 0 logged in, 1 not, 2 no such server, or one that knows no login.
     """
+    from agentwire import plugins
     from ccswarm.config import config as files
-    from ccswarm.config import plugins
 
     (meant,) = servers_of(load(config).settings, [server])
-    clients = plugins.load("clients", "mcp")
+    clients = plugins.load("ccswarm.clients", "mcp")
     scopes = [name for words in scope or () for name in words.split()]
     environ, state = files.server_environment(), files.state_directory()
     sitter = TerminalUser(browser=not no_browser and _has_screen(environ))
@@ -62,11 +62,11 @@ def logout(server: ServerName, config: Config = None, as_json: Json = False) -> 
 
     Exit codes: 0 it is forgotten, or there was none, 2 no such server, or one that knows no login.
     """
+    from agentwire import plugins
     from ccswarm.config import config as files
-    from ccswarm.config import plugins
 
     (meant,) = servers_of(load(config).settings, [server])
-    clients = plugins.load("clients", "mcp")
+    clients = plugins.load("ccswarm.clients", "mcp")
     was, revoked = asyncio.run(clients.log_out(meant, files.server_environment(), files.state_directory()))
     if as_json:
         show_json({"server": server, "was_logged_in": was, "revoked": revoked})

@@ -35,7 +35,8 @@ def mcp_server(
 
     Exit codes: 0 the client left, 1 it could not be served, 2 wrong usage or configuration, or no such agent.
     """
-    from ccswarm.config import plugins, trust
+    from agentwire import plugins
+    from ccswarm.config import trust
     from ccswarm.config.programs import commands_in, tables_in
     from ccswarm.servers.base import ServerOptions
 
@@ -49,4 +50,4 @@ def mcp_server(
     begun = trust.remember_now(options.config, workspace=options.workspace)
     if begun:
         tell_first_use(begun.path, [shlex.join(one.words) for one in commands_in(tables_in(begun.data))])
-    leave(plugins.load("servers", "guest" if agent else "mcp").main(options))
+    leave(plugins.load("ccswarm.servers", "guest" if agent else "mcp").main(options))

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from agentwire import plugins
 from ccswarm.cli.parameters import looking, tell_last
-from ccswarm.config import files, plugins
+from ccswarm.config import files
 from ccswarm.config.programs import tables_in, workspace_in
 from ccswarm.config.trust import Change, ConfigTrust, Content, as_used_last, chosen, is_discovered
 from ccswarm.errors import EngineUnavailable
@@ -77,7 +78,7 @@ def _store(tables: dict[str, Any], state: Path) -> Store | None:
     name, url = facts.get("name", DEFAULT_ENGINE), facts.get("database_url", "")
     if not (isinstance(name, str) and isinstance(url, str)):
         return None
-    plugin = plugins.load("engines", name)
+    plugin = plugins.load("ccswarm.engines", name)
     return plugin.store(url, state) if hasattr(plugin, "store") else None
 
 

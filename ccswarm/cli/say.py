@@ -96,11 +96,11 @@ async def _task(opened: App, run_id: str, path: str) -> Execution:
 
 
 def _hears(task: Execution, run: Execution) -> bool:
-    from ccswarm.config import plugins
+    from ccswarm.config import starters
     from ccswarm.config.settings import AgentSettings
 
     planned: dict[str, Any] = run.payload or {}
     given: dict[str, Any] = task.payload or {}
     agents: list[dict[str, Any]] = planned.get("plan", {}).get("agents", [])
     doing = [AgentSettings.model_validate(one) for one in agents if one.get("name") == given.get("agent")]
-    return any(getattr(plugins.load("brains", one.brain), "hears", False) for one in doing)
+    return any(getattr(starters.load_brain(one.brain), "hears", False) for one in doing)

@@ -81,11 +81,11 @@ def serve(
     types = tuple(starters.agents_for("visionflow" if "visionflow" in ports else "a2a"))
     options = ServerOptions(config and config.absolute(), workspace and workspace.resolve(), agent, types=types)
     loaded = load(options.config, executes=True, workspace=options.workspace)
+    from agentwire import plugins
     from ccswarm.config import config as files
-    from ccswarm.config import plugins
 
     environ, settings = files.server_environment(), loaded.settings
-    dialects: dict[str, Dialect] = {name: plugins.load("servers", name) for name in chosen}
+    dialects: dict[str, Dialect] = {name: plugins.load("ccswarm.servers", name) for name in chosen}
     if strange := [name for name, one in dialects.items() if getattr(one, "serve", None) is None]:
         raise UsageInvalid(f"{strange[0]} listens nowhere", suggestion="ccswarm serve --tcp, or --a2a, or both")
     for one in dialects.values():

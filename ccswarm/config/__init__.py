@@ -1,1 +1,1 @@
-"""Settings and the files they come from, used only as a person has used them; extensions by name."""
+"""Settings and the files they come from, used only as a person has used them."""

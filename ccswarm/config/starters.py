@@ -1,5 +1,5 @@
 """Agents to begin with: what ``ccswarm init`` writes, and what there is where a configuration names none. Pure text and
-choices: only ``prepare`` writes."""
+choices: only ``prepare`` writes, and ``load_brain`` imports."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+from agentwire import plugins
 from agentwire.extras import install
+from ccswarm.errors import ConfigInvalid
 
 With = Literal["claude", "codex", "gemini", "anthropic", "openai", "local", "none"]
 """Who thinks: a program on the command line, a vendor's model, one of this machine, nobody."""
@@ -202,6 +204,16 @@ def brain_for(name: str) -> str:
         model = f"{maker}:{name}" if re.search(r"\d", name) else own[1] if own else ""
         ways.append(f'brain = "llm" and settings = {{ model = "{model}" }}')
     return ", or ".join(ways)
+
+
+def load_brain(name: str) -> Any:
+    """The plugin of that name. Raises ConfigInvalid, with how an agent is set where a program or a model is named."""
+    try:
+        return plugins.load("ccswarm.brains", name)
+    except ConfigInvalid as error:
+        if meant := brain_for(name):
+            raise ConfigInvalid(error.message, suggestion=meant) from None
+        raise
 
 
 def found(environ: Mapping[str, str], secret: Callable[[str], str]) -> tuple[With, str]:

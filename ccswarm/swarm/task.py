@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ccswarm.brains.base import Assignment, Brain, Settled, WorkerContext
 from ccswarm.clones.clones import Clone, Workspaces
 from ccswarm.clones.collect import runs_directory
-from ccswarm.config import plugins
+from ccswarm.config import starters
 from ccswarm.config.settings import AgentSettings, Budget, SwarmSettings, TaskSettings
 from ccswarm.engines.base import Flow
 from ccswarm.errors import Conflict, PlanInvalid, WorkspaceUnusable
@@ -289,7 +289,7 @@ class TaskFlow:
 
     async def _visits(self, directory: str, tree: Tree | None) -> Judged:
         """The agent's work, given back to it as often as the task allows when a gate or a review does not hold."""
-        brain: Brain = plugins.load("brains", self._agent.brain)
+        brain: Brain = starters.load_brain(self._agent.brain)
         priced = any("dollars" in one.caps for one in self._allowances(self._agent.name))
         if wrong := brain.problems(self._agent, self._task_worker.worker_context.secret, priced=priced):
             raise PlanInvalid("; ".join(wrong), suggestion="fix it, or give the agent another brain")

@@ -10,11 +10,11 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from agentwire import plugins
 from ccswarm.brains.base import WorkerContext
 from ccswarm.clients.base import ToolClient
 from ccswarm.clones import kept
 from ccswarm.clones.clones import Workspaces
-from ccswarm.config import plugins
 from ccswarm.config.settings import ServerSettings
 from ccswarm.journal.masks import Masks
 from ccswarm.journal.writer import Journal
@@ -65,7 +65,7 @@ class AgentTools:
         if (who, directory) not in self._toolboxes:
             reached = self._reached(directory, tuple(scope.files))
             if team:
-                mail = plugins.load("clients", "mail")(self._state / "mail", team, list(reached))
+                mail = plugins.load("ccswarm.clients", "mail")(self._state / "mail", team, list(reached))
                 reached[mail.name] = mail
             self._toolboxes[who, directory] = Toolbox(
                 reached, agents, self._journal, mask=self._mask, process=self.process, telemetry=self._telemetry
@@ -107,7 +107,7 @@ class AgentTools:
             key = (server.model_dump_json(), directory if own else "")
             if key not in self._clients:
                 settings = self._placed(server, directory) if own and directory else server
-                self._clients[key] = plugins.load("clients", server.protocol).open(
+                self._clients[key] = plugins.load("ccswarm.clients", server.protocol).open(
                     settings, env=self._environ, state_directory=self._state
                 )
             found[server.name] = self._clients[key]

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ccswarm.config import config, plugins
+from agentwire import plugins
+from ccswarm.config import config
 from ccswarm.config.settings import PLAYBOOK, AgentSettings, ServerSettings, Settings, SwarmSettings
 from ccswarm.errors import ServerUnavailable, SwarmError
 from ccswarm.models import ToolInfo
@@ -37,7 +38,7 @@ class Listing:
 async def own_listing() -> Listing:
     """Of the swarm's own server, which is no process: it is only listed, for nobody."""
     team = Team(SwarmSettings(), [AgentSettings(name="nobody")])
-    client = plugins.load("clients", "mail")(config.state_directory() / "mail", team)
+    client = plugins.load("ccswarm.clients", "mail")(config.state_directory() / "mail", team)
     return Listing(OWN, 0.0, await client.list_tools())
 
 
@@ -50,7 +51,7 @@ async def listings(servers: Iterable[ServerSettings], directory: str) -> list[Li
         began = time.monotonic()
         client: Any = None
         try:
-            client = plugins.load("clients", placed.protocol).open(placed, env=environ, state_directory=state)
+            client = plugins.load("ccswarm.clients", placed.protocol).open(placed, env=environ, state_directory=state)
             tools = await client.list_tools()
             return Listing(server.name, time.monotonic() - began, tools, about=client.about, notes=client.notes)
         except SwarmError as error:

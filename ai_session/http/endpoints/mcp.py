@@ -24,11 +24,10 @@ from ai_session.gate.api import Asker, GateApi, Watched
 from ai_session.http.endpoints.mcp_sessions import Shares
 from ai_session.http.gate_client import RemoteGate
 from ai_session.http.guard import Exchange, MissingScope
-from ai_session.models import Principal, ToolCall, ToolResult
+from ai_session.models import ChangeKind, Principal, ToolCall, ToolResult
 from ai_session.servers.mcp.caller import Caller, Stream
 from ai_session.servers.mcp.conversation import LISTEN
 from ai_session.servers.mcp.dispatch import make_server
-from ai_session.sessions.changes import Kind
 
 Scope = MutableMapping[str, Any]
 
@@ -78,7 +77,7 @@ class RequestCaller(Caller):
             self._refused(error["required_scope"], error["message"])
         return result
 
-    async def watch_changes(self, agent: str, run: str, kinds: Collection[Kind]) -> Watched:
+    async def watch_changes(self, agent: str, run: str, kinds: Collection[ChangeKind]) -> Watched:
         try:
             return await Caller.watch_changes(self, agent, run, kinds)
         except InsufficientScope as error:

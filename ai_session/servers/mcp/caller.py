@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
     from ai_session.gate.api import Asker, GateApi, Watched
-    from ai_session.sessions.changes import Kind
+    from ai_session.models import ChangeKind
 
 AGENT = "ai-session/agent"
 RUN = "ai-session/run"
@@ -62,7 +62,7 @@ class Caller:
         """Run one call. Raises UnknownTool only."""
         return await call_gate(self.gate, call, asker)
 
-    async def watch_changes(self, agent: str, run: str, kinds: Collection[Kind]) -> Watched:
+    async def watch_changes(self, agent: str, run: str, kinds: Collection[ChangeKind]) -> Watched:
         """What changes from now on in the sessions this caller sees. Raises what the gate does, or its start."""
         if self.lists and kinds == LISTS:
             return self.lists.pop()

@@ -6,17 +6,18 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from typing import Any
 
 from agentwire.json_lines import Message
+from ai_session.models import Change, ChangeKind
 from ai_session.servers.mcp.caller import AGENT, RUN, Caller, claim
 from ai_session.servers.mcp.calls import object_in
 from ai_session.servers.mcp.trace import Asking
 from ai_session.servers.mcp.uris import Part, ResourceAddress, address_of
-from ai_session.sessions.changes import KINDS, LISTS, Change, Kind
+from ai_session.sessions.changes import KINDS, LISTS
 
 LISTEN = "subscriptions/listen"
 """Answered when it ends; until then it tells of nothing that was not asked for."""
 
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
-LIST_CHANGES: Mapping[str, tuple[Kind | None, str]] = {
+LIST_CHANGES: Mapping[str, tuple[ChangeKind | None, str]] = {
     "toolsListChanged": ("tools", "notifications/tools/list_changed"),
     "promptsListChanged": (None, ""),
     "resourcesListChanged": ("list", "notifications/resources/list_changed"),
@@ -25,7 +26,7 @@ LIST_CHANGES: Mapping[str, tuple[Kind | None, str]] = {
 
 RESOURCES = "resourceSubscriptions"
 
-TOUCHED: dict[Part, frozenset[Kind]] = {
+TOUCHED: dict[Part, frozenset[ChangeKind]] = {
     "list": frozenset({"list", "state"}),
     "info": frozenset({"state"}),
     "screen": frozenset({"state", "output"}),

@@ -17,10 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from agentwire import plugins
 from agentwire.json_lines import LineReader, Message, Refused, encode, parse
 from agentwire.mcp.first_answers import FirstAnswers
 from ai_session import __version__
-from ai_session.config import plugins
 from ai_session.servers.base import Connection
 from ai_session.servers.mcp import apps
 from ai_session.servers.mcp.caller import Caller
@@ -243,7 +243,7 @@ class McpServer:
         """One client, until it closes its side; calls it still waits for are given up then, commands go on."""
         read = await first_line(connection.reader)
         if connection.hello.get("dialect") != self.name and is_envelope(read):
-            other = await asyncio.to_thread(plugins.load, "servers", "fluxloop")
+            other = await asyncio.to_thread(plugins.load, "ai_session.servers", "fluxloop")
             await other.serve(connection, read)
         else:
             await McpConnection(self, connection).run(read)

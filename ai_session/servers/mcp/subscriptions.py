@@ -32,13 +32,14 @@ from mcp_types import (
 from agentwire.json_lines import Message
 from ai_session.errors import AiSessionError
 from ai_session.gate.api import Watched
+from ai_session.models import ChangeKind
 from ai_session.servers.mcp import tasks
 from ai_session.servers.mcp.caller import AGENT, RUN, caller_of, claim
 from ai_session.servers.mcp.gate_calls import Context, asked, missing, refusal
 from ai_session.servers.mcp.listening import LISTEN, RESOURCES, updated
 from ai_session.servers.mcp.listening import listen as stream_changes
 from ai_session.servers.mcp.uris import ResourceAddress, address_of
-from ai_session.sessions.changes import KINDS, LISTS, Kind
+from ai_session.sessions.changes import KINDS, LISTS
 
 MAX_URIS = 1000
 """One client may subscribe to so many at once."""
@@ -67,7 +68,7 @@ NOTICES: Mapping[
 log = logging.getLogger(__name__)
 
 
-async def watch(ctx: Context, kinds: Collection[Kind]) -> Watched:
+async def watch(ctx: Context, kinds: Collection[ChangeKind]) -> Watched:
     """What the gate lets this caller hear of. Raises MCPError."""
     try:
         return await caller_of(ctx).watch_changes(claim(ctx, AGENT), claim(ctx, RUN), kinds)

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.models import Principal
 from ai_session.tools.base import MAX_WAIT_SECONDS, Context, Limits, Tool
 from tests.ai_session.contract.wire import Client, living_in, stop_daemons
 
 PACKAGE = Path(plugins.__file__).parent
-TOOLS: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
+TOOLS: list[Tool] = [
+    tool for name in plugins.names("ai_session.tools") for tool in plugins.load("ai_session.tools", name)
+]
 NOTHING: Any = None
 DEPRECATED = {"create_message", "list_roots", "send_log_message", "send_ping", "logging", "set_logging_level"}
 

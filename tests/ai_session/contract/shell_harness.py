@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.shells.base import CommandText, Shell
 from ai_session.system.shell_words import is_whole
 from tests.bounds import BOUND_SECONDS
@@ -283,7 +283,7 @@ def start(
     own = {"ENV": str(home / ".shrc")} if kin(plugin) == "posix" else {}
     merged = {**os.environ, **own, **env}
     kept = {name: value for name, value in merged.items() if value is not None}
-    return RawSession(plugins.load("shells", plugin), folder, kept, user_rc=user_rc, wanted=wanted)
+    return RawSession(plugins.load("ai_session.shells", plugin), folder, kept, user_rc=user_rc, wanted=wanted)
 
 
 def text_of(output: bytes) -> bytes:

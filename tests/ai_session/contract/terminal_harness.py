@@ -16,8 +16,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from agentwire import plugins
 from ai_session.backends.base import Backend, Terminal
-from ai_session.config import plugins
 from ai_session.models import ExitStatus, TerminalSpec
 from ai_session.terminal.log import FollowedLog, MappedLog, OutputLog
 from tests import forked
@@ -96,7 +96,7 @@ class World:
         self.backend = self.new_backend()
 
     def new_backend(self) -> Backend:
-        return plugins.load("backends", self.name)(self.runtime)
+        return plugins.load("ai_session.backends", self.name)(self.runtime)
 
     def spec(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str = "/") -> TerminalSpec:
         self.count += 1
@@ -197,7 +197,7 @@ class _Doomed(Owned):
 
 
 async def _own(plan: dict[str, Any]) -> None:
-    backend: Backend = plugins.load("backends", plan["backend"])(Path(plan["runtime"]))
+    backend: Backend = plugins.load("ai_session.backends", plan["backend"])(Path(plan["runtime"]))
     spec = TerminalSpec(plan["session_id"], plan["directory"], tuple(plan["argv"]), plan["env"], "/", 24, 80)
     terminal = await backend.open(spec)
     _Doomed.kill_at, _Doomed.phase = plan["kill_at"], plan["phase"]

@@ -17,7 +17,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from tests.ai_session.contract.command_line import LINE, CommandLine
 from tests.ai_session.contract.ways import Audit
 from tests.ai_session.contract.wire import runtime
@@ -50,13 +50,13 @@ def prepared(daemon_home: Path, home: Path, backend: str) -> Iterator[CommandLin
     cli.end_sessions()
 
 
-@pytest.fixture(params=plugins.names("backends"))
+@pytest.fixture(params=plugins.names("ai_session.backends"))
 def main(daemon_home: Path, home: Path, request: pytest.FixtureRequest) -> Iterator[CommandLine]:
     with prepared(daemon_home, home, request.param) as cli:
         yield cli
 
 
-FIRST, *OTHERS = plugins.names("backends")
+FIRST, *OTHERS = plugins.names("ai_session.backends")
 
 
 @pytest.fixture(params=[FIRST, *(pytest.param(name, marks=pytest.mark.torture) for name in OTHERS)])

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.errors import BackendUnavailable, DirectoryUnusable, ShellUnavailable, TerminalsExhausted
 from ai_session.models import ExitStatus, ScreenSnapshot
 from tests.ai_session.contract.terminal_harness import BOUND_SECONDS, World, gone, world
@@ -32,7 +32,7 @@ while True: signal.pause()
 """
 
 
-@pytest.fixture(params=plugins.names("backends"))
+@pytest.fixture(params=plugins.names("ai_session.backends"))
 async def here(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[World]:
     async with world(request.param, home) as made:
         yield made

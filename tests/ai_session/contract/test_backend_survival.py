@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.errors import BackendUnavailable
 from ai_session.models import ExitStatus
 from tests.ai_session.contract.terminal_harness import BOUND_SECONDS, Owned, World, gone, start_owner, world
@@ -28,7 +28,7 @@ ATTEMPTS = [2, pytest.param(6, marks=pytest.mark.torture)]
 KEEPS_GOING_WITHOUT_ITS_KEEPER = {"pty"}
 
 
-@pytest.fixture(params=plugins.names("backends"))
+@pytest.fixture(params=plugins.names("ai_session.backends"))
 async def here(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[World]:
     async with world(request.param, home) as made:
         yield made

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.models import SandboxLevel
 from ai_session.sessions.spec import SessionDefaults
 from tests.ai_session.contract.boxed import MANAGERS
@@ -45,7 +45,7 @@ BOXES = [
     pytest.param(
         *(backend, level, shell), marks=() if shell in DAILY.get((backend, level), ()) else pytest.mark.torture
     )
-    for backend, level, shell in itertools.product(plugins.names("backends"), MANAGERS, SHELLS)
+    for backend, level, shell in itertools.product(plugins.names("ai_session.backends"), MANAGERS, SHELLS)
 ]
 
 

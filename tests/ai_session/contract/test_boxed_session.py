@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.models import SandboxLevel
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.spec import SessionDefaults
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 QUICK = {("pty", SandboxLevel.BWRAP)}
 PAIRS = [
     pytest.param(pair, marks=() if pair in QUICK and os.geteuid() != 0 else pytest.mark.torture)
-    for pair in itertools.product(plugins.names("backends"), MANAGERS)
+    for pair in itertools.product(plugins.names("ai_session.backends"), MANAGERS)
 ]
 
 

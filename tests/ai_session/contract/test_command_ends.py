@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.errors import SessionBusy, SessionExited
 from ai_session.models import Principal, SessionState
 from ai_session.sessions.manager import SessionManager
@@ -73,7 +73,7 @@ class Caller:
         return (await get_session_info(self._context, OneSession(session_id="main"))).structured["state"]
 
 
-@pytest.fixture(params=plugins.names("backends"))
+@pytest.fixture(params=plugins.names("ai_session.backends"))
 def backend(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -327,7 +327,7 @@ async def test_commands_that_leave_nothing_behind_get_no_notes(caller: Caller) -
         await asyncio.to_thread(spin, lambda: all(name == "sleep" for name in children(caller.session)))
 
 
-@pytest.mark.parametrize("backend", plugins.names("backends"))
+@pytest.mark.parametrize("backend", plugins.names("ai_session.backends"))
 async def test_the_end_of_a_shell_is_noticed_while_others_always_have_more_to_do(backend: str, home: Path) -> None:
     manager = SessionManager(runtime_directory(home), SessionDefaults(backend=backend, user_rc=False))
     busy = True

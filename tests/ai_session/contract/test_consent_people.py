@@ -14,7 +14,7 @@ from mcp import StdioServerParameters
 from mcp.client import ClientRequestContext
 from mcp_types import ElicitRequestParams, ElicitResult
 
-from ai_session.config import plugins
+from agentwire import plugins
 from tests.ai_session.contract import asking
 from tests.ai_session.contract.asking import FORMS, client, error_of, form, greet, person
 from tests.ai_session.contract.command_line import LINE
@@ -146,7 +146,7 @@ def terminals(terminals_home: Path) -> Iterator[Path]:
 
 
 @pytest.mark.either("backend")
-@pytest.mark.parametrize("backend", plugins.names("backends"))
+@pytest.mark.parametrize("backend", plugins.names("ai_session.backends"))
 def test_an_attached_terminal_is_asked_and_one_key_answers(terminals: Path, backend: str) -> None:
     with client(terminals) as peer:
         asking.opened(terminals, backend)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.models import SandboxLevel
 from ai_session.sessions import wait
 from ai_session.sessions.spec import SessionDefaults
@@ -29,7 +29,7 @@ SHELLS = ("bash", "zsh", "dash", "fish", "busybox")
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-@pytest.mark.parametrize("backend", plugins.names("backends"))
+@pytest.mark.parametrize("backend", plugins.names("ai_session.backends"))
 @pytest.mark.parametrize("level", [SandboxLevel.BWRAP, SandboxLevel.LANDLOCK])
 async def test_a_program_in_the_place_of_the_shell_has_its_terminal(
     level: SandboxLevel, backend: str, shell: str, home: Path
@@ -53,7 +53,7 @@ async def test_a_program_in_the_place_of_the_shell_has_its_terminal(
         await manager.stop()
 
 
-@pytest.mark.parametrize("backend", plugins.names("backends"))
+@pytest.mark.parametrize("backend", plugins.names("ai_session.backends"))
 @pytest.mark.parametrize("level", [SandboxLevel.BWRAP, SandboxLevel.LANDLOCK])
 async def test_the_type_of_the_terminal_can_be_chosen(level: SandboxLevel, backend: str, home: Path) -> None:
     manager = MANAGERS[level](runtime_directory(home), SessionDefaults(backend=backend, env_allow=("PATH", "HOME")))

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.errors import SessionBusy
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.spec import SessionDefaults
@@ -29,7 +29,7 @@ ATTEMPTS = 3
 """Of a plan that took too long: on a busy machine, one within the time shows that it can be."""
 
 
-@pytest.fixture(params=plugins.names("backends"))
+@pytest.fixture(params=plugins.names("ai_session.backends"))
 async def manager(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[SessionManager]:
     # Where it is missing, fish reads all manual pages of the system first.
     (home / ".local/share/fish/generated_completions").mkdir(parents=True)

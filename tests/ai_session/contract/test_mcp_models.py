@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from agentwire.json_lines import Message, encode
 from ai_session.errors import Denied
-from ai_session.models import Question, ToolCall, ToolResult
+from ai_session.models import Change, Question, ToolCall, ToolResult
 from ai_session.servers.mcp import dispatch
 from ai_session.servers.mcp.caller import Caller
 from ai_session.servers.mcp.calls import CALL, TASKS, is_plain_envelope, needs_no_model
 from ai_session.servers.mcp.conversation import Conversation
 from ai_session.servers.mcp.listening import LISTEN, needs_no_sdk
 from ai_session.servers.mcp.listing import LIST_TOOLS, needs_no_page
-from ai_session.sessions.changes import KINDS, Change
+from ai_session.sessions.changes import KINDS
 from ai_session.tools import commands, queries
 from ai_session.tools.base import Tool
 from tests.ai_session.contract.test_control import PERSON, MemoryGate, MemoryHost

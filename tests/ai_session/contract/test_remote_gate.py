@@ -20,8 +20,7 @@ from ai_session.client import relay
 from ai_session.client.dialing import dialled
 from ai_session.errors import DaemonUnavailable, Denied, InsufficientScope, UnknownTool
 from ai_session.http.gate_client import RemoteGate
-from ai_session.models import Answer, Principal, Question, ToolCall
-from ai_session.sessions.changes import Change
+from ai_session.models import Answer, Change, Principal, Question, ToolCall
 from tests import forked
 from tests.ai_session.contract.wire import BOUND_SECONDS, daemon_pids, living_in, runtime, stop_daemons
 from tests.conftest import UNBOXED, environment, new_home

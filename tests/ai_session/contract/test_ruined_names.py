@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.spec import SessionDefaults
 from tests.ai_session.contract.ruined_names import SOURCES, play, ruins
@@ -48,13 +48,13 @@ async def played(backend: str, home: Path, cases: list[tuple[str, str]]) -> list
 
 @pytest.mark.corners
 @pytest.mark.either("backend")
-@pytest.mark.parametrize("backend", plugins.names("backends"))
+@pytest.mark.parametrize("backend", plugins.names("ai_session.backends"))
 async def test_names_that_were_ruined(backend: str, home: Path) -> None:
     assert not await played(backend, home, [(shell, ruin) for shell, all_ in WENT_WRONG.items() for ruin in all_])
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("backend", plugins.names("backends"))
+@pytest.mark.parametrize("backend", plugins.names("ai_session.backends"))
 @pytest.mark.parametrize("shell", SOURCES)
 async def test_every_name_ruined_in_every_way(backend: str, shell: str, home: Path) -> None:
     problems = await played(backend, home, [(shell, ruin) for ruin in ruins(shell)])

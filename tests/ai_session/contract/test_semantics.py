@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.sessions import wait
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.session import Session
@@ -30,7 +30,7 @@ SIGNALS_AS_CODES = {-9: 137}
 
 
 @pytest.mark.corners  # what a backend does for a shell it does for all
-@pytest.mark.parametrize("backend", plugins.names("backends"))
+@pytest.mark.parametrize("backend", plugins.names("ai_session.backends"))
 @pytest.mark.parametrize("shell", SHELLS)
 async def test_all_cases(backend: str, shell: str, home: Path) -> None:
     assert shutil.which(shell), f"{shell} is not installed"

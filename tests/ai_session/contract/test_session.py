@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.errors import (
     DirectoryUnusable,
     LimitReached,
@@ -42,7 +42,7 @@ from tests.bounds import BOUND_SECONDS
 pytestmark = [pytest.mark.anyio, pytest.mark.corners, pytest.mark.either("backend")]
 
 
-@pytest.fixture(params=plugins.names("backends"))
+@pytest.fixture(params=plugins.names("ai_session.backends"))
 def backend(request: pytest.FixtureRequest) -> str:
     return request.param
 

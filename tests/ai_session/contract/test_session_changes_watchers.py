@@ -11,10 +11,10 @@ from typing import Any, Self
 
 import pytest
 
-from ai_session.models import Principal, ToolCall, ToolResult
+from ai_session.models import Change, Principal, ToolCall, ToolResult
 from ai_session.servers.base import Connection
 from ai_session.servers.mcp.plugin import McpServer
-from ai_session.sessions.changes import Change, ChangeFeed, Changes
+from ai_session.sessions.changes import ChangeFeed, Changes
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.session import Session
 from ai_session.sessions.spec import SessionDefaults

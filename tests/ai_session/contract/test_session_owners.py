@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.tools.base import Tool
 from tests.ai_session.contract.command_line import CommandLine
 from tests.ai_session.contract.wire import Client, Message, daemon_pids, living_in, stop_daemons
@@ -21,7 +21,9 @@ GIVEN: dict[str, Message] = {
     "send_input": {"text": "x"},
     "resize_session": {"rows": 5, "cols": 5},
 }
-TOOLS: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
+TOOLS: list[Tool] = [
+    tool for name in plugins.names("ai_session.tools") for tool in plugins.load("ai_session.tools", name)
+]
 ON_A_SESSION = sorted(tool.name for tool in TOOLS if tool.listed and "session_id" in tool.input_schema["properties"])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from tests.ai_session.contract import shell_cases
 from tests.ai_session.contract.shell_cases import Case
 from tests.ai_session.contract.shell_harness import Outcome, RawSession
@@ -17,8 +17,8 @@ from tests.ai_session.contract.shell_harness import Outcome, RawSession
 # sh is one of the others; ksh and busybox's ash may be missing.
 SHELLS = [
     (name, executable)
-    for name in plugins.names("shells")
-    for executable in plugins.load("shells", name).names
+    for name in plugins.names("ai_session.shells")
+    for executable in plugins.load("ai_session.shells", name).names
     if executable not in ("sh", "ksh") and shutil.which(executable)
 ]
 
@@ -84,13 +84,13 @@ def starter(plugin: str, wanted: str, home: Path) -> Callable[[int], RawSession]
 
     def start(number: int) -> RawSession:
         (home / f"s{number}").mkdir(mode=0o700)
-        return RawSession(plugins.load("shells", plugin), home / f"s{number}", os.environ, wanted=wanted)
+        return RawSession(plugins.load("ai_session.shells", plugin), home / f"s{number}", os.environ, wanted=wanted)
 
     return start
 
 
 def test_every_plugin_is_here() -> None:
-    assert {plugin for plugin, _ in SHELLS} == set(plugins.names("shells"))
+    assert {plugin for plugin, _ in SHELLS} == set(plugins.names("ai_session.shells"))
 
 
 @pytest.mark.torture  # test_semantics.py plays the same cases in sessions

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from tests.ai_session.contract.shell_harness import start
 
 pytestmark = pytest.mark.corners
 
-SH_LIKE = [name for name in plugins.names("shells") if name != "fish"]
+SH_LIKE = [name for name in plugins.names("ai_session.shells") if name != "fish"]
 EXECUTABLES = [(name, name) for name in SH_LIKE if name != "posix"] + [
     ("posix", name) for name in ("dash", "busybox", "mksh") if shutil.which(name)
 ]

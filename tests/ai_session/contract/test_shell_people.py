@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from tests.ai_session.contract.shell_harness import RawSession, kin, start
 from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.corners
 
-SHELLS = plugins.names("shells")
+SHELLS = plugins.names("ai_session.shells")
 SH_LIKE = [name for name in SHELLS if name != "fish"]
 VI = {"bash": "set -o vi", "zsh": "bindkey -v", "fish": "fish_vi_key_bindings"}
 
@@ -246,7 +246,7 @@ COMMANDS = [60, pytest.param(1000, marks=pytest.mark.torture)]
 STRESSED = [
     (name, executable)
     for name in SHELLS
-    for executable in plugins.load("shells", name).names
+    for executable in plugins.load("ai_session.shells", name).names
     if executable not in ("sh", "ksh", "ksh93") and shutil.which(executable)
 ]
 
@@ -263,7 +263,7 @@ def test_many_commands_none_wrong(plugin: str, executable: str, count: int, home
     (home / ".config/fish").mkdir(parents=True)
     (home / ".config/fish/config.fish").write_text("function fish_prompt; echo '> '; end")
     (home / ".local/share/fish/generated_completions").mkdir(parents=True)
-    session = RawSession(plugins.load("shells", plugin), folder, os.environ, wanted=executable)
+    session = RawSession(plugins.load("ai_session.shells", plugin), folder, os.environ, wanted=executable)
     try:
         for number in range(count):
             text, output, code = chance.choice(answers)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.errors import ShellUnavailable
 from tests.ai_session.contract.shell_cases import STYLES
 from tests.ai_session.contract.shell_harness import RawSession, Seen, kin, start
 
 pytestmark = pytest.mark.corners
 
-SHELLS = plugins.names("shells")
+SHELLS = plugins.names("ai_session.shells")
 
 
 def answers(session: RawSession) -> list[tuple[bytes, int | None]]:
@@ -225,7 +225,7 @@ def test_start_is_reported_once_with_pid_and_version(plugin: str, home: Path) ->
 
 @pytest.mark.parametrize("plugin", SHELLS)
 def test_find(plugin: str) -> None:
-    shell = plugins.load("shells", plugin)
+    shell = plugins.load("ai_session.shells", plugin)
     found = shell.find("")
     assert os.path.isabs(found)
     assert os.access(found, os.X_OK)

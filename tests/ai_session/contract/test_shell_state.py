@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from tests.ai_session.contract.shell_harness import RawSession, kin, start
 
 pytestmark = pytest.mark.corners
 
-SHELLS = plugins.names("shells")
+SHELLS = plugins.names("ai_session.shells")
 SH_LIKE = [name for name in SHELLS if name != "fish"]
 FILL = "cd /usr; export FOO='a b\nc'; g() { echo \"G $FOO\"; }; alias zz='echo ZZ'; plain=1; export PS1='> '"
 FILL_FISH = "cd /usr; set -gx FOO 'a b\nc'; function g; echo \"G $FOO\"; end; alias zz='echo ZZ'; set -g plain 1"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.sandbox.probe import probe
 from ai_session.system.temporary_directories import PREFIX, abandoned, trial_directory
 from tests.bounds import BOUND_SECONDS
@@ -111,7 +111,7 @@ async def test_the_keeper_of_a_trial_that_was_killed_is_ended(kind: str, tempora
     keeper, ended, loop = os.pidfd_open(int(done.stdout)), asyncio.Event(), asyncio.get_running_loop()
     loop.add_reader(keeper, ended.set)
     try:
-        assert (await plugins.load("backends", kind)(temporary).probe()).usable
+        assert (await plugins.load("ai_session.backends", kind)(temporary).probe()).usable
         assert ours(temporary) == []
         async with asyncio.timeout(BOUND_SECONDS):
             await ended.wait()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from agentwire import plugins
 from ai_session.cli.record import RESET
-from ai_session.config import plugins
 from ai_session.terminal.filter import LEAVE
 from tests.ai_session.contract.command_line import CommandLine
 from tests.ai_session.unit.terminal_sequences import ACTING, DRAWING, draws, tokens
@@ -20,7 +20,7 @@ DETACH = b"\x1d"
 CORPUS = b"".join(b"<%d>%s" % (number, data) for number, data in enumerate(ACTING))
 
 
-@pytest.fixture(params=plugins.names("backends"))
+@pytest.fixture(params=plugins.names("ai_session.backends"))
 def main(home: Path, request: pytest.FixtureRequest) -> Iterator[CommandLine]:
     """A session that has printed every sequence that acts."""
     (home / "corpus").write_bytes(CORPUS + b"\x1b\\\x18\r\n")

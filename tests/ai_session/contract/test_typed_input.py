@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.errors import SessionBusy
 from ai_session.models import SessionState
 from ai_session.sessions.commands import RunningCommand
@@ -26,7 +26,7 @@ SHELLS = ("bash", "zsh", "dash", "fish", "mksh")
 READ = "read x; echo got:$x\n"
 
 
-@pytest.fixture(params=plugins.names("backends"))
+@pytest.fixture(params=plugins.names("ai_session.backends"))
 def backend(request: pytest.FixtureRequest) -> str:
     return request.param
 

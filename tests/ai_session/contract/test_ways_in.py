@@ -18,9 +18,9 @@ import pexpect
 import pytest
 from typer.main import get_command
 
+from agentwire import plugins
 from ai_session.cli import main
 from ai_session.client.connection import connect
-from ai_session.config import plugins
 from ai_session.daemon import host
 from ai_session.servers.control import plugin as control
 from ai_session.servers.control import streams
@@ -314,4 +314,9 @@ def test_a_daemon_that_cannot_write_its_audit_log_runs_nothing_and_can_be_ended(
 def test_no_role_and_no_server_is_left_out() -> None:
     """Who says ``leave`` only makes a daemon go that serves nobody and holds no session."""
     assert host.ROLES == ("mcp", "fluxloop", "control", "front", "leave")
-    assert [name for name in plugins.names("servers") if "_" not in name] == ["control", "fluxloop", "front", "mcp"]
+    assert [name for name in plugins.names("ai_session.servers") if "_" not in name] == [
+        "control",
+        "fluxloop",
+        "front",
+        "mcp",
+    ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.http.gate_client import RemoteGate
 from ai_session.models import Principal, ToolCall, ToolResult
 from ai_session.tools.base import Tool
@@ -67,7 +67,9 @@ TOOLS: dict[str, dict[str, Any]] = {
 FOR_PEOPLE = {"query_audit"}
 """Refused to whoever is no person, also where all is allowed."""
 
-KNOWN: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
+KNOWN: list[Tool] = [
+    tool for name in plugins.names("ai_session.tools") for tool in plugins.load("ai_session.tools", name)
+]
 LISTED = {name: arguments for name, arguments in TOOLS.items() if name in {tool.name for tool in KNOWN if tool.listed}}
 """The others stand behind resources, prompts and other protocols, and are no tools of MCP."""
 

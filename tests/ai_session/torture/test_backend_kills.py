@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.models import ExitStatus
 from tests.ai_session.contract.terminal_harness import World, gone, start_owner, world
 from tests.ai_session.contract.test_backend_survival import (
@@ -28,7 +28,7 @@ ROUNDS = 50
 PHASES = ("before", "read", "stored")
 
 
-@pytest.fixture(params=plugins.names("backends"))
+@pytest.fixture(params=plugins.names("ai_session.backends"))
 async def here(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[World]:
     async with world(request.param, home) as made:
         yield made

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
+from agentwire import plugins
 from ai_session.client.connection import ControlClient, connect
-from ai_session.config import plugins
 from benchmarks.flood import ALL, flooding, on_disk, session_folder, written
 from tests.ai_session.torture.kills import daemon, spin
 from tests.own_time import once_within
@@ -20,7 +20,7 @@ RETAIN_BYTES, SPARE_BYTES = 4 * MEGABYTE, 16 * MEGABYTE
 AT_ONCE_SECONDS = 0.25
 LONG_SECONDS = 20.0
 
-EVERY = [(backend, kind) for backend in plugins.names("backends") for kind in ALL]
+EVERY = [(backend, kind) for backend in plugins.names("ai_session.backends") for kind in ALL]
 SOME = [("pty", "marks"), ("tmux", "120 MB line")]
 MORE = [pytest.param(*case, marks=pytest.mark.torture) for case in (("pty", "csi"), ("tmux", "marks"))]
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.models import CommandRecord, ExitStatus
 from ai_session.sessions import wait
 from ai_session.sessions.manager import SessionManager
@@ -37,7 +37,7 @@ class Commands(Protocol):
     def next(self) -> Expected: ...
 
 
-@pytest.fixture(params=plugins.names("backends"))
+@pytest.fixture(params=plugins.names("ai_session.backends"))
 def backend(request: pytest.FixtureRequest) -> str:
     return request.param
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.sessions import wait
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.spec import SessionDefaults
@@ -24,7 +24,7 @@ AT_ONCE = 8
 """Sessions at a time: those that find out what became of a command mostly wait."""
 
 
-@pytest.fixture(params=plugins.names("backends"))
+@pytest.fixture(params=plugins.names("ai_session.backends"))
 async def manager(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[SessionManager]:
     # Where it is missing, fish reads all manual pages of the system first.
     (home / ".local/share/fish/generated_completions").mkdir(parents=True)

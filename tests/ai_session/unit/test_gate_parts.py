@@ -3,7 +3,7 @@ from typing import Annotated
 import pytest
 from pydantic import Field
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.errors import InvalidArguments
 from ai_session.gate.policy.policy import Action, Policy
 from ai_session.gate.results import validate
@@ -68,7 +68,7 @@ def test_policy_denies_other_users_and_tools_without_effect() -> None:
     ],
 )
 def test_what_no_shell_can_take_is_refused(tool: str, arguments: dict[str, object], problem: str) -> None:
-    tools = {t.name: t for name in plugins.names("tools") for t in plugins.load("tools", name)}
+    tools = {t.name: t for name in plugins.names("ai_session.tools") for t in plugins.load("ai_session.tools", name)}
     with pytest.raises(InvalidArguments) as caught:
         validate(tools[tool], arguments)
     assert problem in caught.value.message

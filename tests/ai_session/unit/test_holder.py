@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from ai_session.backends.pty.channel import HEADER
-from ai_session.backends.pty.log_tail import WINDOW, LogTail
+from ai_session.system.log_tail import WINDOW, LogTail
 from ai_session.terminal.log import MappedLog
 from tests.ai_session.unit.holder_client import BOUND_SECONDS, PATHS, Keeper, read_until, wait_gone
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from agentwire import plugins
 from ai_session.client import relay
 from ai_session.client.resume import READ_ONLY, Conversation, Lines, Memory, interrupted, repeatable
-from ai_session.config import plugins
 from tests.ai_session.contract.wire import BOUND_SECONDS, FORKED, Client, Message, daemon_pids, stop_daemons
 
 VERB = [sys.executable, "-m", "ai_session"]
@@ -298,7 +298,7 @@ def test_half_a_line_of_a_daemon_that_ends_while_it_is_greeted_is_forgotten() ->
 
 
 def test_tools_that_are_asked_again_change_nothing() -> None:
-    known = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
+    known = [tool for name in plugins.names("ai_session.tools") for tool in plugins.load("ai_session.tools", name)]
     assert {tool.name for tool in known if tool.read_only and tool.listed} == READ_ONLY
 
 

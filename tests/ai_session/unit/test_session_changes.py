@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from ai_session.models import SessionSpec
-from ai_session.sessions.changes import GAP_SECONDS, MOST_COMMANDS, Change, ChangeFeed, change_of
+from ai_session.models import MOST_CHANGED_COMMANDS, Change, SessionSpec
+from ai_session.sessions.changes import GAP_SECONDS, ChangeFeed
 from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -62,7 +62,7 @@ async def test_changes_of_a_busy_watcher_are_merged() -> None:
 def test_commands_are_merged_until_there_are_too_many_to_name() -> None:
     merged = Change("output", "s", "m", frozenset({"a"})).merged(Change("output", "s", "m", frozenset({"b"})))
     assert merged == Change("output", "s", "m", frozenset({"a", "b"}))
-    for number in range(MOST_COMMANDS):
+    for number in range(MOST_CHANGED_COMMANDS):
         merged = merged.merged(Change("output", "s", "m", frozenset({str(number)})))
     assert merged.commands == frozenset()
     assert merged.merged(Change("output", "s", "m", frozenset({"z"}))).commands == frozenset(), "any stays any"
@@ -70,7 +70,7 @@ def test_commands_are_merged_until_there_are_too_many_to_name() -> None:
 
 @pytest.mark.parametrize("change", [Change("tools"), Change("output", "s", "n", frozenset({"b", "a"}))])
 def test_a_change_comes_back_from_its_facts(change: Change) -> None:
-    assert change_of(change.facts()) == change
+    assert Change.of_facts(change.facts()) == change
 
 
 async def test_a_session_that_was_renamed_is_told_under_any_name() -> None:

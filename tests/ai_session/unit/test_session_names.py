@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentwire.plugins import load, names
 from agentwire.visible import visible
 from ai_session.cli.output import TYPED_AS
-from ai_session.config.plugins import load, names
 from ai_session.sessions.names import MOST_CHARS, checked_name, kept, name_from
 
 
@@ -90,6 +90,8 @@ def test_a_person_gives_all_that_verbs_send() -> None:
     """Arguments of the tools that verbs call, but for those that verbs make themselves."""
     used = {"create_session", "execute_command", "send_input", "read_screen", "close_session", "get_session_info"}
     own = {"call_key", "max_output_chars", "separate_stderr", "format"}
-    tools = [tool for plugin in names("tools") for tool in load("tools", plugin) if tool.name in used]
+    tools = [
+        tool for plugin in names("ai_session.tools") for tool in load("ai_session.tools", plugin) if tool.name in used
+    ]
     assert {tool.name for tool in tools} == used
     assert {field for tool in tools for field in tool.arguments.model_fields} - own <= set(TYPED_AS)

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ccswarm.config.plugins import load
+from agentwire.plugins import load
 from ccswarm.config.settings import EngineSettings
 from ccswarm.engines.base import RUNS, Limits
 from tests.bounds import BOUND_SECONDS
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def make(settings: EngineSettings, directory: Path) -> Engine:
-    engine: Engine = load("engines", "dbos").open(settings, directory)
+    engine: Engine = load("ccswarm.engines", "dbos").open(settings, directory)
     engine.define("play", play)
     engine.define("run", play, queue=RUNS)
     return engine

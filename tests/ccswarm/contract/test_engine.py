@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ccswarm.config.plugins import load
+from agentwire.plugins import load
 from ccswarm.config.settings import EngineSettings
 from ccswarm.engines.base import RUNS
 from ccswarm.errors import RunNotFound
@@ -39,11 +39,11 @@ def postgres() -> Iterator[str]:
 def make(request: pytest.FixtureRequest, home: Path) -> Callable[[], Engine]:
     def remote() -> Engine:
         url = database(request.getfixturevalue("postgres"), home.name)
-        return load("engines", "dbos").open(SETTINGS.model_copy(update={"database_url": url}), home / "state")
+        return load("ccswarm.engines", "dbos").open(SETTINGS.model_copy(update={"database_url": url}), home / "state")
 
     engines: dict[str, Callable[[], Engine]] = {
         "memory": MemoryEngine,
-        "dbos": lambda: load("engines", "dbos").open(SETTINGS, home / "state"),
+        "dbos": lambda: load("ccswarm.engines", "dbos").open(SETTINGS, home / "state"),
         "postgres": remote,
     }
     return engines[request.param]
@@ -149,7 +149,7 @@ async def all_of(store: Store) -> list[Any]:
 
 def read_at_once(state: Path) -> list[Any]:
     """The same of the file, by who has no loop to wait with."""
-    work = all_of(load("engines", "dbos").store("", state))
+    work = all_of(load("ccswarm.engines", "dbos").store("", state))
     try:
         work.send(None)
     except StopIteration as over:

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine as Database
 from sqlalchemy import event
 
-from ccswarm.config.plugins import load
+from agentwire.plugins import load
 from ccswarm.config.settings import EngineSettings
 from ccswarm.engines.base import RUNS, Flow, Limits
 from ccswarm.models import Json
@@ -62,7 +62,7 @@ async def test_an_idle_worker_looks_for_nothing_and_is_told_of_work(settings: En
         return payload
 
     def make() -> Any:
-        engine = load("engines", "dbos").open(settings, home / "state")
+        engine = load("ccswarm.engines", "dbos").open(settings, home / "state")
         engine.define("play", play)
         engine.define("run", play, queue=RUNS)
         return engine

@@ -262,7 +262,7 @@ async def test_a_store_that_cannot_be_used_is_said_to_be_so(home: Path) -> None:
 
 async def test_the_store_is_private_and_nothing_is_imported_before_it_is_opened(home: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from ccswarm.config.plugins import load\n"
+        "import sys; from pathlib import Path; from agentwire.plugins import load\n"
         "from ccswarm.config.settings import *\n"
         "load('engines', 'dbos').open(EngineSettings(), Path('/nowhere'))\n"
         "print([name for name in ('dbos', 'sqlalchemy') if name in sys.modules])"

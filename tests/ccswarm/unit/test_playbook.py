@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from agentwire.plugins import load
 from ccswarm.brains.base import CallTool, Wait
 from ccswarm.brains.playbook.plugin import PLUGIN
 from ccswarm.brains.playbook.results import STEP_BYTES, TEXT_BYTES
-from ccswarm.config.plugins import load
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import CallOutcome, CallStatus
 from tests.ccswarm.playbook_drive import (
@@ -32,7 +32,7 @@ from tests.ccswarm.playbook_drive import (
 
 
 def test_it_is_the_plugin_of_that_name() -> None:
-    assert load("brains", "playbook") is PLUGIN
+    assert load("ccswarm.brains", "playbook") is PLUGIN
     assert PLUGIN.name == "playbook"
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from agentwire import plugins
 from ccswarm.cli.serve import serve
-from ccswarm.config import plugins
 from ccswarm.errors import ConfigInvalid, UsageInvalid
 from ccswarm.models import RunStatus
 from tests import elsewhere
@@ -57,7 +57,7 @@ async def test_a_brain_is_found_by_the_name_that_an_agent_gives() -> None:
     run = await world.run(plan)
     assert (run.status, world.ran) == (RunStatus.SUCCEEDED, ["one"])
     with pytest.raises(ConfigInvalid, match="no brains plugin is called 'other'"):
-        plugins.load("brains", "other")
+        plugins.load("ccswarm.brains", "other")
 
 
 def test_a_dialect_is_served_by_its_name(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

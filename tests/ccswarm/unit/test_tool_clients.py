@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from agentwire.plugins import load
 from ccswarm.clients.base import ToolClient
 from ccswarm.clients.mail import Mailboxes
-from ccswarm.config.plugins import load
 from ccswarm.config.settings import AgentSettings, ServerSettings, SwarmSettings
 from ccswarm.plan.team import Team
 from tests.ccswarm.doubles import MemoryClient
@@ -22,12 +22,14 @@ def mail(directory: Path) -> ToolClient:
 
 
 def mcp(directory: Path) -> ToolClient:
-    return load("clients", "mcp").open(ServerSettings(name="s", command="none"), env={}, state_directory=directory)
+    return load("ccswarm.clients", "mcp").open(
+        ServerSettings(name="s", command="none"), env={}, state_directory=directory
+    )
 
 
 def rpc(directory: Path) -> ToolClient:
     settings = ServerSettings(name="s", url="http://127.0.0.1:1/rpc", protocol="rpc")
-    return load("clients", "rpc").open(settings, env={}, state_directory=directory)
+    return load("ccswarm.clients", "rpc").open(settings, env={}, state_directory=directory)
 
 
 def memory(_: Path) -> ToolClient:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ai_session.config import plugins
+from agentwire import plugins
 from ai_session.daemon import host
 from ai_session.errors import ConfigInvalid, UnknownTool
 from ai_session.models import Principal, ToolCall, ToolResult
@@ -129,6 +129,6 @@ if __name__ == "__main__":
             oldest, newest = word.partition("=")[2].split("-")
             host.relay.PROTOCOL = (int(oldest), int(newest))
     directory, listener = host.listen()
-    plugins.load("servers", "mcp").heartbeat_seconds = 0.01
+    plugins.load("ai_session.servers", "mcp").heartbeat_seconds = 0.01
     print("ready", flush=True)
     host.run_and_leave(host.Daemon(directory, listener, make).run(expected="--unexpected" not in sys.argv))
