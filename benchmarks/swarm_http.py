@@ -21,8 +21,8 @@ from benchmarks.size import sized
 from benchmarks.swarm_toolbox import ARGUMENTS, agreed, called, listed, unlimited
 from ccswarm.clients.mcp.login_store import Login, Logins
 from ccswarm.clients.mcp.plugin import McpToolClient
+from ccswarm.config.masks import Masks
 from ccswarm.config.settings import AgentSettings, ServerSettings
-from ccswarm.journal.masks import Masks
 from ccswarm.journal.writer import Journal
 from ccswarm.models import CallRequest
 from ccswarm.toolbox.toolbox import Toolbox

@@ -23,9 +23,9 @@ from ccswarm.engines.base import Limits
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus, ToolInfo
 from ccswarm.plan.topology import Links
 from ccswarm.swarm.scheduler import Scheduler
-from ccswarm.swarm.scope import ToolScope
 from ccswarm.swarm.swarm import Swarm
 from ccswarm.swarm.task import TaskWorker
+from ccswarm.toolbox.scope import ToolScope
 
 TASKS, LAYER, AGENTS, STEPS = sized((10_000, 100, 50, 30), (20, 10, 2, 6))
 MEASURES = sized(True, False)

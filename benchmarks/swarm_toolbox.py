@@ -15,8 +15,8 @@ from mcp_types import CallToolResult, ListToolsResult, RequestParamsMeta, TextCo
 from benchmarks.report import Report, median_ms
 from benchmarks.size import sized
 from ccswarm.clients.base import OnProgress
+from ccswarm.config.masks import Masks
 from ccswarm.config.settings import AgentSettings
-from ccswarm.journal.masks import Masks
 from ccswarm.journal.writer import Journal, verify
 from ccswarm.models import CallRequest, ServerAnswer, ToolInfo
 from ccswarm.toolbox.toolbox import Toolbox

@@ -15,22 +15,22 @@ from agentwire import plugins
 from ccswarm.clones import kept
 from ccswarm.clones.clones import Workspaces
 from ccswarm.config import config, starters
+from ccswarm.config.masks import Masks
+from ccswarm.config.project import Project
 from ccswarm.config.settings import ServerSettings, Settings
 from ccswarm.config.trust import Source
-from ccswarm.engines.base import Engine, Execution, Limits
+from ccswarm.engines.base import Engine, Limits
 from ccswarm.errors import ConfigInvalid, Conflict, JournalBroken, SwarmError, WorkspaceUnusable
-from ccswarm.journal.masks import Masks
+from ccswarm.journal.files import directory_of
 from ccswarm.journal.writer import Journal
-from ccswarm.plan.check import able
-from ccswarm.swarm.project import Project
+from ccswarm.models import Execution
 from ccswarm.swarm.swarm import Swarm
 from ccswarm.swarm.sweeping import Over, Tell, interrupt, sweep, where_opened
 from ccswarm.swarm.worker_tools import AgentTools
 from ccswarm.telemetry.base import Telemetry
 from ccswarm.telemetry.factory import open_telemetry
 from ccswarm.telemetry.notices import make_notifier, with_notices
-
-JOURNALS = "journal"
+from ccswarm.toolbox.toolboxes import Toolboxes
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,8 @@ def _engine(settings: Settings, state_directory: Path) -> Engine:
 
 def _telemetry(settings: Settings, environ: Mapping[str, str]) -> Telemetry:
     masks = Masks(environ)
-    return with_notices(open_telemetry(settings.telemetry, masks), make_notifier(environ, masks))
+    notifier = make_notifier(config.notify_settings(environ), environ, masks)
+    return with_notices(open_telemetry(settings.telemetry, masks), notifier)
 
 
 @asynccontextmanager
@@ -89,10 +90,10 @@ async def working(
     Raises EngineUnavailable, JournalBroken; and in the block what ends the worker.
     """
     worker_id = worker_name(settings)
-    journal = Journal(state_directory / JOURNALS, worker_id)
+    journal = Journal(directory_of(state_directory), worker_id)
     telemetry = await asyncio.to_thread(_telemetry, settings, environ)
     servers = settings.mcp.servers
-    task_worker = AgentTools(servers, state_directory, environ, journal, servers_of, config.secret, telemetry)
+    task_worker = AgentTools(servers, state_directory, environ, journal, servers_of, telemetry, config.secret)
     engine = _engine(settings, state_directory)
 
     def tidy(unfinished: Sequence[str]) -> None:
@@ -100,7 +101,7 @@ async def working(
         kept.expire(state_directory / kept.FOLDER, unfinished, days, most, environ)
 
     async def swept_here(tell: Tell) -> None:
-        ended, _ = await sweep(Over(engine), task_worker, [server.name for server in servers], state_directory)
+        ended, _ = await sweep(Over(engine), task_worker.call, [server.name for server in servers], state_directory)
         await task_worker.release(str(state_directory))
         if ended:
             tell(ended)
@@ -139,7 +140,7 @@ async def working(
 
 def persons_journal(state_directory: Path) -> Journal:
     """One file for what people do on a machine, but for what goes on at the same time: it has one writer."""
-    directory, name = state_directory / JOURNALS, f"{platform.node() or 'host'}-call"
+    directory, name = directory_of(state_directory), f"{platform.node() or 'host'}-call"
     try:
         return Journal(directory, name)
     except JournalBroken:
@@ -161,13 +162,13 @@ async def end_terminals(
         journal = persons_journal(state)
     except SwarmError as error:
         return 0, [error.message]
-    task_worker = AgentTools(servers, state, config.server_environment(), journal, servers_of, config.secret)
+    toolboxes = Toolboxes(servers, state, config.server_environment(), journal, servers_of)
     try:
         if run and only_interrupt:
-            return await interrupt(run.id, task_worker, where_opened(plan), state, files)
-        return await sweep(Over(opened.engine, run.id if run else ""), task_worker, where_opened(plan), state, files)
+            return await interrupt(run.id, toolboxes.call, where_opened(plan), state, files)
+        return await sweep(Over(opened.engine, run.id if run else ""), toolboxes.call, where_opened(plan), state, files)
     finally:
-        await task_worker.close()
+        await toolboxes.close()
         journal.close()
 
 
@@ -175,7 +176,7 @@ async def end_old_terminals(opened: App, settings: Settings, directory: str) -> 
     """As ``end_terminals``, of all runs, by who is about to execute ``settings`` in ``directory``: with the servers
     that are started there anyway."""
     assert opened.task_worker
-    return (await sweep(Over(opened.engine), opened.task_worker, where_opened(settings), directory))[0]
+    return (await sweep(Over(opened.engine), opened.task_worker.call, where_opened(settings), directory))[0]
 
 
 def servers_of(sources: tuple[str, ...]) -> Sequence[ServerSettings]:
@@ -219,7 +220,7 @@ def brain_problems(settings: Settings) -> list[str]:
 async def tree_problems(settings: Settings, workspaces: Workspaces, *, ready: bool = False) -> list[str]:
     """What keeps the agents that may do a task from having clones of their own: no repository, no commit in it; and,
     where it is to be ``ready``, why nothing could be merged into it."""
-    doers = [agent for task in settings.tasks for agent in able(settings, task) if agent.workspace == "clone"]
+    doers = [agent for task in settings.tasks for agent in settings.agents_for(task) if agent.workspace == "clone"]
     if not doers:
         return []
     who = ", ".join(dict.fromkeys(agent.name for agent in doers))

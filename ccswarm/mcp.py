@@ -18,15 +18,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ccswarm.app import JOURNALS
 from ccswarm.config import config
 from ccswarm.config.settings import AgentSettings, ServerSettings
 from ccswarm.errors import UsageInvalid
+from ccswarm.journal.files import directory_of
 from ccswarm.journal.writer import Journal
 from ccswarm.models import CallOutcome, CallRequest, ToolInfo
-from ccswarm.swarm.scope import ToolScope
-from ccswarm.swarm.worker_tools import AgentTools
+from ccswarm.toolbox.scope import ToolScope
 from ccswarm.toolbox.toolbox import Toolbox
+from ccswarm.toolbox.toolboxes import Toolboxes
 
 __all__ = ["CallOutcome", "McpClient", "ServerSettings", "ToolInfo"]
 
@@ -53,25 +53,25 @@ class McpClient:
         self._server = server
         self._directory = str(Path(directory).resolve())
         self._state = state_directory or config.state_directory()
-        self._opened: tuple[AgentTools, Toolbox, Journal] | None = None
+        self._opened: tuple[Toolboxes, Toolbox, Journal] | None = None
         self.available_tools: Sequence[ToolInfo] = ()
         """As of the last ``discover_tools``."""
 
     async def __aenter__(self) -> Self:
         name = f"{platform.node() or 'host'}-program-{os.getpid()}-{secrets.token_hex(2)}"
-        journal = Journal(self._state / JOURNALS, name)
-        task_worker = AgentTools([self._server], self._state, config.server_environment(), journal)
-        toolbox = task_worker.toolbox(ToolScope({PROGRAM: AgentSettings(name=PROGRAM, grants=("*",))}, self._directory))
-        self._opened = task_worker, toolbox, journal
+        journal = Journal(directory_of(self._state), name)
+        toolboxes = Toolboxes([self._server], self._state, config.server_environment(), journal)
+        toolbox = toolboxes.toolbox(ToolScope({PROGRAM: AgentSettings(name=PROGRAM, grants=("*",))}, self._directory))
+        self._opened = toolboxes, toolbox, journal
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._opened:
-            task_worker, _, journal = self._opened
+            toolboxes, _, journal = self._opened
             self._opened = None
-            await task_worker.close()
+            await toolboxes.close()
             journal.close()
 
     async def discover_tools(self) -> Sequence[ToolInfo]:

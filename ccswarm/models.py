@@ -183,3 +183,22 @@ class LoginFacts:
     scopes: tuple[str, ...]
     expires_at: float | None
     renewable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One execution. Times are seconds since 1970, 0 where not yet."""
+
+    id: str
+    kind: str
+    status: RunStatus
+    parent: str = ""
+    agent: str = ""
+    priority: Priority = "medium"
+    worker: str = ""
+    created_at: float = 0.0
+    ended_at: float = 0.0
+    payload: Json = None
+    result: Json = None
+    error: str = ""
+    shown: Mapping[str, Any] | None = None

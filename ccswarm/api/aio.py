@@ -15,6 +15,7 @@ from ccswarm.app import App
 from ccswarm.config import config as files
 from ccswarm.config import starters
 from ccswarm.config.config import Loaded
+from ccswarm.config.project import Project
 from ccswarm.errors import UsageInvalid
 from ccswarm.mcp import McpClient
 from ccswarm.plan.check import plan_problems
@@ -22,7 +23,6 @@ from ccswarm.plan.origin import Origin
 from ccswarm.runs import answers, planning, service, status, work
 from ccswarm.runs.events import RunEvent
 from ccswarm.runs.feed import EventStream
-from ccswarm.swarm.project import Project
 
 __all__ = ["McpClient", "Run", "check", "find_run", "list_runs", "submit", "working"]
 

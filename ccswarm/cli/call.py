@@ -92,9 +92,9 @@ async def _call(
     from ccswarm.cli.configured_servers import servers_of, unknown, workspace_of
     from ccswarm.config import config
     from ccswarm.models import CallRequest
-    from ccswarm.swarm.scope import ToolScope
-    from ccswarm.swarm.worker_tools import AgentTools
     from ccswarm.toolbox.discovery import OWN
+    from ccswarm.toolbox.scope import ToolScope
+    from ccswarm.toolbox.toolboxes import Toolboxes
 
     server, dot, _ = tool.partition(".")
     if not dot:
@@ -107,9 +107,9 @@ async def _call(
     servers = servers_of(loaded.settings, [server])
     state = config.state_directory()
     journal = persons_journal(state)
-    task_worker = AgentTools(servers, state, config.server_environment(), journal)
+    toolboxes = Toolboxes(servers, state, config.server_environment(), journal)
     try:
-        toolbox = task_worker.toolbox(ToolScope(agents, workspace_of(loaded)))
+        toolbox = toolboxes.toolbox(ToolScope(agents, workspace_of(loaded)))
         given = _object(words) if _is_object(words) else _members(words, await _schema(toolbox, tool))
         agreed = f"by {person()}" if yes else ""
         request = CallRequest(
@@ -118,7 +118,7 @@ async def _call(
         )  # fmt: skip
         return await toolbox.call(request, budget=None, approved=lambda one: bool(one.approval))
     finally:
-        await task_worker.close()
+        await toolboxes.close()
         journal.close()
 
 

@@ -238,11 +238,11 @@ def engine(config: Path | None) -> Iterator[Finding]:
 
 def journal(_: Path | None) -> Iterator[Finding]:
     """Whether it is what was written."""
-    from ccswarm.app import JOURNALS
     from ccswarm.config import config
+    from ccswarm.journal.files import directory_of
     from ccswarm.journal.writer import verify
 
-    directory = config.state_directory() / JOURNALS
+    directory = directory_of(config.state_directory())
     report = verify(directory)
     for problem in report.problems[:SHOWN_PROBLEMS]:
         yield Finding("journal", "fail", f"{problem.place}: {problem.what}", "ccswarm journal verify; keep the files")

@@ -81,7 +81,7 @@ def show(run: LastRun = LAST, config: Config = None, as_json: Json = False) -> N
     from ccswarm.journal import files as journal_files
 
     run_id = asyncio.run(_run(run, config))
-    records = list(journal_files.read(files.state_directory() / "journal", run_id))
+    records = list(journal_files.read(journal_files.directory_of(files.state_directory()), run_id))
     if as_json:
         show_json([asdict(record) for record in records])
     else:

@@ -21,8 +21,8 @@ from ccswarm.system.ancestry import in_session
 if TYPE_CHECKING:
     from ccswarm.app import App
     from ccswarm.config.config import Loaded
+    from ccswarm.config.project import Project
     from ccswarm.config.trust import Change
-    from ccswarm.swarm.project import Project
 
 MOST_RUNS = 10_000
 
@@ -96,7 +96,7 @@ def tell_last(changed: Change) -> None:
 
 def project_of(loaded: Loaded, config: Path | None) -> Project:
     """Whose runs ``last`` is one of, where that configuration is used; ``config`` is the one that was named."""
-    from ccswarm.swarm.project import Project
+    from ccswarm.config.project import Project
 
     own = bool(config) or bool(loaded.path and is_own(loaded.path))
     return Project.at(loaded.path, loaded.settings.swarm.workspace, own=own)

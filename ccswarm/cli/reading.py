@@ -11,16 +11,16 @@ from agentwire import plugins
 from ccswarm.cli.parameters import looking, tell_last
 from ccswarm.config import files
 from ccswarm.config.programs import tables_in, workspace_in
+from ccswarm.config.project import Project
 from ccswarm.config.trust import Change, ConfigTrust, Content, as_used_last, chosen, is_discovered
 from ccswarm.errors import EngineUnavailable
-from ccswarm.swarm.project import Project
+from ccswarm.journal.files import directory_of
 
 if TYPE_CHECKING:
     from ccswarm.engines.base import Store
 
 T = TypeVar("T")
 DEFAULT_ENGINE = "dbos"
-JOURNALS = "journal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Sight:
     @property
     def journal(self) -> Path:
         """Where the records of calls lie."""
-        return self.state_directory / JOURNALS
+        return directory_of(self.state_directory)
 
 
 Look = Callable[[Sight], Awaitable[T]]

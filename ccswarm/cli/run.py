@@ -23,9 +23,9 @@ from ccswarm.runs.status import LAST, run_id_of, short
 
 if TYPE_CHECKING:
     from ccswarm.app import App
+    from ccswarm.config.project import Project
     from ccswarm.config.settings import Settings
-    from ccswarm.engines.base import Execution
-    from ccswarm.swarm.project import Project
+    from ccswarm.models import Execution
 
 NoWait = Annotated[
     bool, typer.Option("--no-wait", help="Leave with exit code 3 when only people's answers are missing.")

@@ -34,7 +34,7 @@ from ccswarm.toolbox import questions
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ccswarm.engines.base import Execution
+    from ccswarm.models import Execution
 
 app = Group("List, show, compare and replay runs.")
 

@@ -16,7 +16,7 @@ from ccswarm.runs.status import MOST_TASKS, RUN, run_id_of, short
 
 if TYPE_CHECKING:
     from ccswarm.app import App
-    from ccswarm.engines.base import Execution
+    from ccswarm.models import Execution
 
 MOST_CHARS = 8000
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Self
 
 from ccswarm.clones.contents import Blob, Contents
-from ccswarm.clones.tree import DIRECTORY, FILE, NO_DIRECTORY
 from ccswarm.system.confined_files import walked
+from ccswarm.system.untrusted_tree import DIRECTORY, FILE, NO_DIRECTORY
 
 GITLINK = "160000"
 CHANGES = ("diff-tree", "-r", "-z", "--raw", "--no-renames")

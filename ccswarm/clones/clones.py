@@ -23,10 +23,10 @@ from ccswarm.clones.difference import Difference
 from ccswarm.clones.git import Git
 from ccswarm.clones.hooks import not_run
 from ccswarm.clones.merge import finish, merge, require_whole, uncommitted
-from ccswarm.clones.process import OutOfTime, within
 from ccswarm.clones.threads import in_thread
-from ccswarm.clones.tree import DIRECTORY
 from ccswarm.errors import Conflict, WorkRefused, WorkspaceUnusable
+from ccswarm.system.bounded_process import OutOfTime, within
+from ccswarm.system.untrusted_tree import DIRECTORY
 
 __all__ = ("Clone", "Difference", "Merged", "Workspaces")
 

@@ -23,9 +23,9 @@ from ccswarm.clones.git import CHECKED_OUT, Git, PrivateRepository, Repository
 from ccswarm.clones.nested import refuse_nested
 from ccswarm.clones.objects import bring, packs_of, take, tip
 from ccswarm.clones.snapshot import NO_FILTERS, Filters, Snapshot
-from ccswarm.clones.tree import MOST_COPIED_BYTES, UntrustedTree
 from ccswarm.errors import Conflict, WorkRefused, WorkspaceUnusable
 from ccswarm.system.confined_files import remove_tree
+from ccswarm.system.untrusted_tree import MOST_COPIED_BYTES, UntrustedTree
 
 SHOWN_PATHS = 10
 

@@ -20,8 +20,8 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from agentwire.system import program_path
-from ccswarm.clones.process import Bounds, NobodyWaits, OutOfBounds, run
 from ccswarm.errors import Conflict, WorkRefused, WorkspaceUnusable
+from ccswarm.system.bounded_process import Bounds, NobodyWaits, OutOfBounds, run
 from ccswarm.system.confined_files import entered
 
 MOST_MEMORY = 2 << 30

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from ccswarm.clones.collect import REFS
 from ccswarm.clones.git import Git
-from ccswarm.clones.tree import DIRECTORY, MOST_DEPTH
 from ccswarm.errors import WorkspaceUnusable
 from ccswarm.system.confined_files import put, remove_tree
+from ccswarm.system.untrusted_tree import DIRECTORY, MOST_DEPTH
 
 FOLDER = "workspaces"
 """In the state directory."""

@@ -21,8 +21,8 @@ from ccswarm.clones.commands import Commands, Names, links_of
 from ccswarm.clones.contents import Contents
 from ccswarm.clones.git import Git, PrivateRepository, Repository
 from ccswarm.clones.nested import other_repositories, refuse_nested
-from ccswarm.clones.process import pause, to_the_end
 from ccswarm.errors import Conflict
+from ccswarm.system.bounded_process import pause, to_the_end
 
 BETWEEN_TRIES_SECONDS = 0.05
 """For a lock that says to nobody when it is free."""

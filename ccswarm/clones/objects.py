@@ -12,8 +12,8 @@ import re
 from collections.abc import Collection
 
 from ccswarm.clones.git import Git, PrivateRepository, Repository
-from ccswarm.clones.tree import MOST_COPIED_BYTES, UntrustedTree
 from ccswarm.errors import WorkRefused
+from ccswarm.system.untrusted_tree import MOST_COPIED_BYTES, UntrustedTree
 
 OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 FOLDER = re.compile(r"[0-9a-f]{2}")

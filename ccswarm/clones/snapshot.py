@@ -15,8 +15,8 @@ from pathlib import Path
 
 from ccswarm.clones.checkout import GITLINK
 from ccswarm.clones.git import Git, PrivateRepository
-from ccswarm.clones.tree import Entry, Listing, UntrustedTree
 from ccswarm.errors import WorkRefused
+from ccswarm.system.untrusted_tree import Entry, Listing, UntrustedTree
 
 RULES = (".gitignore", ".gitattributes")
 MOST_RULE_BYTES = 1 << 20

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from ccswarm.clones.process import Stop, heeding
+from ccswarm.system.bounded_process import Stop, heeding
 
 T = TypeVar("T")
 

@@ -355,6 +355,17 @@ class Settings(Section):
     tasks: tuple[TaskSettings, ...] = ()
     steps: tuple[PlanStep, ...] = Field(default=(), description="A plan of one task: its steps.")
 
+    def agents_for(self, task: TaskSettings) -> list[AgentSettings]:
+        """The agents that fit what the task says of its agent, of as many as may exist, in the order they are
+        written."""
+        return [
+            agent
+            for agent in self.agents[: self.swarm.max_agents]
+            if task.agent in (None, agent.name)
+            and task.type in (None, agent.type)
+            and set(task.capabilities) <= set(agent.capabilities)
+        ]
+
 
 SECRET_HEADER = re.compile(r"AUTH|TOKEN|SECRET|KEY|COOKIE|PASSW|CREDENTIAL", re.IGNORECASE)
 REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:.+|.*(?<!\$)(\$\$)*\$\{?[A-Za-z_].*", re.DOTALL)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ccswarm.models import Json, Priority, RunStatus
+from ccswarm.models import Execution, Json, Priority, RunStatus
 
 if TYPE_CHECKING:
     import asyncio
@@ -101,25 +101,6 @@ class Outcome:
     status: RunStatus
     result: Json = None
     error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """One execution. Times are seconds since 1970, 0 where not yet."""
-
-    id: str
-    kind: str
-    status: RunStatus
-    parent: str = ""
-    agent: str = ""
-    priority: Priority = "medium"
-    worker: str = ""
-    created_at: float = 0.0
-    ended_at: float = 0.0
-    payload: Json = None
-    result: Json = None
-    error: str = ""
-    shown: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

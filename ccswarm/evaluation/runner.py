@@ -26,16 +26,15 @@ from ccswarm.config.settings import (
     SwarmSettings,
     TaskSettings,
 )
-from ccswarm.engines.base import Execution
 from ccswarm.errors import PlanInvalid, ServerUnavailable, WorkspaceUnusable
 from ccswarm.evaluation.report import Result
 from ccswarm.evaluation.suite import Case, Entrant, Suite
 from ccswarm.evaluation.workdir import WorkDirectory
-from ccswarm.models import RunStatus
+from ccswarm.models import Execution, RunStatus
 from ccswarm.plan.check import plan_problems
 from ccswarm.plan.origin import Origin
-from ccswarm.swarm.scope import ToolScope
-from ccswarm.swarm.terminals import end_terminals, scope_for_ending
+from ccswarm.toolbox.scope import ToolScope
+from ccswarm.toolbox.terminals import end_terminals, scope_for_ending
 
 CHECKER = AgentSettings(name="checker", grants=("swarm.list_agents",))
 """Whose task has the gates. It does nothing that could change what they look at."""

@@ -14,6 +14,11 @@ _SUFFIX = ".jsonl"
 _WINDOW_BYTES = 64 << 10
 
 
+def directory_of(state_directory: Path) -> Path:
+    """Where the journal lies."""
+    return state_directory / "journal"
+
+
 def file_of(directory: Path, worker: str) -> Path:
     """Where the worker writes."""
     return directory / f"{worker}{_SUFFIX}"

@@ -40,7 +40,7 @@ def grant_problems(settings: Settings, tools: Mapping[str, ToolInfo]) -> list[st
     """Grants of agents that think which give them nothing, of servers that are not there or of those that were asked;
     what the steps of all others need is looked at with their tasks."""
     asked, there = {tool.server for tool in tools.values()}, _servers(settings)
-    doers = {agent.name: agent for task in settings.tasks for agent in able(settings, task)}
+    doers = {agent.name: agent for task in settings.tasks for agent in settings.agents_for(task)}
     found: list[str] = []
     for agent in doers.values():
         for grant in agent.grants if agent.brain != PLAYBOOK else ():
@@ -58,17 +58,6 @@ def placed(problem: str) -> tuple[str, str]:
     found = LOCATION.match(problem)
     location = found[0] if found else ""
     return location.strip().removesuffix(":"), problem[len(location) :]
-
-
-def able(settings: Settings, task: TaskSettings) -> list[AgentSettings]:
-    """The agents that fit what the task says of its agent, of as many as may exist, in the order they are written."""
-    return [
-        agent
-        for agent in settings.agents[: settings.swarm.max_agents]
-        if task.agent in (None, agent.name)
-        and task.type in (None, agent.type)
-        and set(task.capabilities) <= set(agent.capabilities)
-    ]
 
 
 def describe(settings: Settings) -> dict[str, Any]:
@@ -105,14 +94,15 @@ def _described(settings: Settings, task: TaskSettings) -> dict[str, Any]:
     steps = [
         step.model_dump(mode="json", exclude_defaults=True) | {"needs": list(needs[step.id])} for step in task.steps
     ]
-    return facts | {"priority": task.priority, "agents": [agent.name for agent in able(settings, task)], "steps": steps}
+    agents = [agent.name for agent in settings.agents_for(task)]
+    return facts | {"priority": task.priority, "agents": agents, "steps": steps}
 
 
 def _of_task(
     settings: Settings, task: TaskSettings, tasks: Mapping[str, TaskSettings], tools: Mapping[str, ToolInfo] | None
 ) -> Iterator[str]:
     yield from (f"needs {unknown(need, tasks)}" for need in task.needs if need not in tasks)
-    doers = able(settings, task)
+    doers = settings.agents_for(task)
     yield from _doers(settings, task, doers)
     inputs = {need: _names(settings, tasks[need]) for need in task.needs if need in tasks}
     if task.attempts > 1:
@@ -182,7 +172,7 @@ def _writing(
 
 def _names(settings: Settings, task: TaskSettings) -> Collection[str] | None:
     """What ``${needs.TASK.steps…}`` may speak of; None where another brain than a playbook may decide about it."""
-    doers = able(settings, task)
+    doers = settings.agents_for(task)
     if any(agent.brain != PLAYBOOK for agent in doers) or (not task.steps and any(one.takes_words for one in doers)):
         return None
     return {name for step in task.steps for name in (step.id, step.save_as) if name}

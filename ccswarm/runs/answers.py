@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ccswarm.models import Json, RunStatus
 
 if TYPE_CHECKING:
-    from ccswarm.engines.base import Execution
+    from ccswarm.models import Execution
 
 TEXTS = ("output", "text")
 """Members of a step's result that are what a person wants to read."""

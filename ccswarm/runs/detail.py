@@ -13,7 +13,8 @@ from ccswarm.runs.events import RunEvent, ended, format_event, past, task_of, ti
 from ccswarm.runs.status import MOST_TASKS, RUN, asking, described, status_of
 
 if TYPE_CHECKING:
-    from ccswarm.engines.base import Execution, Store
+    from ccswarm.engines.base import Store
+    from ccswarm.models import Execution
 
 MOST_CHARS = 20_000
 """Of one text that an agent or a gate wrote."""

@@ -7,7 +7,7 @@ that ``main`` handed on with its step ``hand``, and ``main.review1.bob`` is what
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from ccswarm.errors import RunNotFound
 from ccswarm.journal.chain import Record, opened
-from ccswarm.journal.files import files
+from ccswarm.journal.files import directory_of, files, read
 
 if TYPE_CHECKING:
-    from ccswarm.engines.base import Execution, Store
+    from ccswarm.engines.base import Store
+    from ccswarm.models import Execution
 
 SHOWN_CHARS = 120
 MOST_EXECUTIONS = 10_000
@@ -151,6 +152,12 @@ async def past(store: Store, run: str) -> list[RunEvent]:
 
     await add(run)
     return found
+
+
+def recorded_calls(state_directory: Path, run: str) -> Iterator[dict[str, Any]]:
+    """What the journals of this machine have of the calls of a run, as plain JSON. Raises OSError."""
+    for one in read(directory_of(state_directory), run):
+        yield {"event": one.event, "at": one.at, "worker": one.worker, **one.facts}
 
 
 async def happened_in(store: Store, run: str, journal: Path) -> list[RunEvent]:

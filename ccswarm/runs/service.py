@@ -16,14 +16,14 @@ from ccswarm.config.settings import PLAYBOOK, AgentSettings, Settings, SwarmSett
 from ccswarm.config.trust import PLANS, Source, look
 from ccswarm.errors import ConfigInvalid, PlanInvalid, ServerUnavailable, UsageInvalid
 from ccswarm.models import Priority, RunStatus
-from ccswarm.plan.check import able, grant_problems, plan_problems
+from ccswarm.plan.check import grant_problems, plan_problems
 from ccswarm.plan.origin import Author, Origin, gate_problems
 from ccswarm.runs.status import MOST_TASKS, ended_here, run_id_of, short, status_of
-from ccswarm.swarm.scope import ToolScope
+from ccswarm.toolbox.scope import ToolScope
 
 if TYPE_CHECKING:
     from ccswarm.app import App
-    from ccswarm.engines.base import Execution
+    from ccswarm.models import Execution
 
 MAIN = "main"
 """The one task of a run that was begun with words."""
@@ -104,7 +104,7 @@ def require_gates(settings: Settings) -> None:
     wrong = [
         f"task {task.id}: {problem}"
         for task in settings.tasks
-        for problem in gate_problems(task.gates, able(settings, task), settings.swarm.shell)
+        for problem in gate_problems(task.gates, settings.agents_for(task), settings.swarm.shell)
     ]
     if wrong:
         raise PlanInvalid(

@@ -7,13 +7,14 @@ import platform
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ccswarm.config.project import Project
 from ccswarm.errors import RunNotFound
 from ccswarm.models import RunStatus
 from ccswarm.runs.events import above, nested, task_of
-from ccswarm.swarm.project import Project
 
 if TYPE_CHECKING:
-    from ccswarm.engines.base import Execution, Store
+    from ccswarm.engines.base import Store
+    from ccswarm.models import Execution
 
 RUN = "run"
 """The kind of execution that a run is, and what is handed on in one; all others are tasks and their parts."""

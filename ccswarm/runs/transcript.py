@@ -11,7 +11,8 @@ from ccswarm.runs.events import MOST_EXECUTIONS, RunEvent, format_event, task_of
 from ccswarm.runs.status import RUN, approvals_of, status_of
 
 if TYPE_CHECKING:
-    from ccswarm.engines.base import Execution, Step, Store
+    from ccswarm.engines.base import Step, Store
+    from ccswarm.models import Execution
 
 THOUGHT, CALL = "think ", "call "
 """How the names of steps begin in which a brain did something, and those of calls."""

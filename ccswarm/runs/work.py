@@ -15,7 +15,8 @@ from ccswarm.toolbox.questions import MERGE
 if TYPE_CHECKING:
     from ccswarm.clones.difference import Difference
     from ccswarm.clones.looker import Looker
-    from ccswarm.engines.base import Execution, Store
+    from ccswarm.engines.base import Store
+    from ccswarm.models import Execution
 
 State = Literal["merged", "on a branch", "kept, not merged", "blocked, not merged", "waits to be accepted", "under way"]
 STATES: Mapping[str, State] = {

@@ -31,9 +31,9 @@ from ccswarm.brains.base import (
 from ccswarm.engines.base import Flow, Outcome
 from ccswarm.errors import SwarmError
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, Json, RunStatus, Usage
-from ccswarm.swarm.terminals import CLOSING, OPENING
 from ccswarm.swarm.time_budgets import SECONDS, TimeLeft
 from ccswarm.telemetry.base import Telemetry
+from ccswarm.toolbox.terminals import CLOSING, OPENING
 
 APPROVAL_SECONDS = 7 * 86400.0
 """How long a question to a person stays open."""

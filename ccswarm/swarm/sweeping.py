@@ -12,9 +12,12 @@ from ccswarm.config.settings import Settings
 from ccswarm.engines.base import Store
 from ccswarm.errors import RunNotFound, SwarmError
 from ccswarm.models import RunStatus
-from ccswarm.swarm.task import TaskWorker
-from ccswarm.swarm.terminals import OPENING, Terminals, scope_for_ending
 from ccswarm.toolbox.grants import Grants
+from ccswarm.toolbox.scope import ToolScope
+from ccswarm.toolbox.terminals import OPENING, Send, Terminals, scope_for_ending
+
+Reach = Callable[[ToolScope], Awaitable[Send]]
+"""The way to the tools of a scope."""
 
 Tell = Callable[[int], None]
 """Given how many terminals were ended, where there were any."""
@@ -67,29 +70,33 @@ def where_opened(plan: Settings) -> list[str]:
 
 
 async def interrupt(
-    run_id: str, task_worker: TaskWorker, servers: Iterable[str], directory: Path | str, files: Sequence[str] = ()
+    run_id: str, reach: Reach, servers: Iterable[str], directory: Path | str, files: Sequence[str] = ()
 ) -> tuple[int, list[str]]:
     """Interrupt what runs in the terminals of a run, which stay open; as ``sweep``."""
 
     def interrupted(terminals: Terminals) -> Awaitable[tuple[int, str]]:
         return replace(terminals, principal=run_id, everybodys=False).interrupt()
 
-    return await _at_each(interrupted, task_worker, servers, directory, files)
+    return await _at_each(interrupted, reach, servers, directory, files)
 
 
 async def sweep(
-    over: Over, task_worker: TaskWorker, servers: Iterable[str], directory: Path | str, files: Sequence[str] = ()
+    over: Over,
+    reach: Reach,
+    servers: Iterable[str],
+    directory: Path | str,
+    files: Sequence[str] = (),
 ) -> tuple[int, list[str]]:
     """End the terminals of runs that are over; how many there were, and what kept others from being found or ended.
     ``directory`` is where these servers, ours and those of ``files``, are started."""
     if not await over.is_possible():
         return 0, []
-    return await _at_each(lambda terminals: terminals.end_those_of(over), task_worker, servers, directory, files)
+    return await _at_each(lambda terminals: terminals.end_those_of(over), reach, servers, directory, files)
 
 
 async def _at_each(
     do: Callable[[Terminals], Awaitable[tuple[int, str]]],
-    task_worker: TaskWorker,
+    reach: Reach,
     servers: Iterable[str],
     directory: Path | str,
     files: Sequence[str],
@@ -98,8 +105,8 @@ async def _at_each(
     count, problems = 0, list[str]()
     for server in servers:
         try:
-            call = await task_worker.call(scope_for_ending(server, str(directory), files))
-            found, problem = await do(Terminals(call, server, everybodys=True))
+            send = await reach(scope_for_ending(server, str(directory), files))
+            found, problem = await do(Terminals(send, server, everybodys=True))
             count += found if not problem else 0
         except SwarmError as error:
             problem = error.message

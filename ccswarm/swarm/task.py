@@ -23,11 +23,11 @@ from ccswarm.swarm.agent import STEPS, Agent, Allowance, Call, Ending, Remembere
 from ccswarm.swarm.delivery import Delivery, Judged
 from ccswarm.swarm.gates import ORCHESTRATOR, Checked, Gates, orchestrator
 from ccswarm.swarm.reviews import Review
-from ccswarm.swarm.scope import ToolScope
-from ccswarm.swarm.terminals import Fence, Terminals, scope_for_ending
 from ccswarm.swarm.time_budgets import TimeBudgets, time_budgets
 from ccswarm.swarm.tree import Tree, blocked, clone_of, facts_of, first_tree, shown_tree
 from ccswarm.telemetry.base import Telemetry
+from ccswarm.toolbox.scope import ToolScope
+from ccswarm.toolbox.terminals import Fence, Terminals, scope_for_ending
 
 log = logging.getLogger(__name__)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agentwire.telemetry.settings import opened
+from agentwire.telemetry.settings import ExportSettings, opened
 from ccswarm import __version__
-from ccswarm.config.settings import TelemetrySettings
 from ccswarm.telemetry.base import Telemetry
 
 
-def open_telemetry(settings: TelemetrySettings, masked: Callable[[str], str]) -> Telemetry:
+def open_telemetry(settings: ExportSettings, masked: Callable[[str], str]) -> Telemetry:
     """The telemetry that is configured. What keeps it from starting is logged, and keeps nothing else from it.
 
     ``masked`` takes secrets out of names and messages.

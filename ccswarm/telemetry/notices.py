@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from agentwire.notices.notifier import Notice, Notifier
+from agentwire.notices.settings import NotifySettings
 from agentwire.system import program_path
-from ccswarm.config import config
 from ccswarm.models import CallRequest, Json, RunStatus
 from ccswarm.telemetry.base import Function, Sent, Status, Telemetry
 
@@ -20,9 +20,9 @@ SENT_SECONDS = 5.0
 """For notices that are under way when this process ends."""
 
 
-def make_notifier(environ: Mapping[str, str], masked: Callable[[str], str]) -> Notifier:
+def make_notifier(settings: NotifySettings, environ: Mapping[str, str], masked: Callable[[str], str]) -> Notifier:
     """By what the person's own configuration says."""
-    return Notifier(PROGRAM, config.notify_settings(environ), program_path.environment(environ), masked, _unusable)
+    return Notifier(PROGRAM, settings, program_path.environment(environ), masked, _unusable)
 
 
 def _unusable(argv: Sequence[str]) -> str:

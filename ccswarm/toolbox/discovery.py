@@ -13,7 +13,6 @@ from ccswarm.config import config
 from ccswarm.config.settings import PLAYBOOK, AgentSettings, ServerSettings, Settings, SwarmSettings
 from ccswarm.errors import ServerUnavailable, SwarmError
 from ccswarm.models import ToolInfo
-from ccswarm.plan.check import able
 from ccswarm.plan.team import Team
 from ccswarm.toolbox.grants import Grants
 
@@ -72,7 +71,7 @@ async def called(settings: Settings, directory: str) -> dict[str, ToolInfo]:
     tools = [step.tool for task in settings.tasks for step in task.steps]
     tools += [gate.tool for task in settings.tasks for gate in task.gates]
     names = {tool.partition(".")[0] for tool in tools}
-    doers = [agent for task in settings.tasks for agent in able(settings, task) if agent.brain != PLAYBOOK]
+    doers = [agent for task in settings.tasks for agent in settings.agents_for(task) if agent.brain != PLAYBOOK]
     names |= {
         one.name for one in settings.mcp.servers for agent in doers if Grants(agent.grants).covers_server(one.name)
     }

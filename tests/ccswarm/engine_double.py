@@ -8,8 +8,8 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from ccswarm.engines.base import TASKS, Durable, Execution, Limits, Step
-from ccswarm.models import PRIORITIES, Json, Priority, RunStatus
+from ccswarm.engines.base import TASKS, Durable, Limits, Step
+from ccswarm.models import PRIORITIES, Execution, Json, Priority, RunStatus
 from tests.ccswarm.engine_double_flow import MemoryFlow, MemoryStore, Row
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ccswarm import errors
-from ccswarm.engines.base import Execution, Outcome
+from ccswarm.engines.base import Outcome
 from ccswarm.errors import RunNotFound, SwarmError
-from ccswarm.models import Json, Priority, RunStatus
+from ccswarm.models import Execution, Json, Priority, RunStatus
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ccswarm.models import CallOutcome, CallRequest, ToolInfo
     from ccswarm.swarm.agent import Call
-    from ccswarm.swarm.scope import ToolScope
+    from ccswarm.toolbox.scope import ToolScope
     from tests.ccswarm.doubles import MemoryClient
     from tests.ccswarm.engine_double import MemoryStore
     from tests.ccswarm.model_servers import ModelServer

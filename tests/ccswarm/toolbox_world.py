@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ccswarm.config.masks import Masks
 from ccswarm.config.settings import AgentSettings
-from ccswarm.journal.masks import Masks
 from ccswarm.journal.writer import Journal
 from ccswarm.models import CallOutcome, CallRequest
 from ccswarm.toolbox.toolbox import Toolbox

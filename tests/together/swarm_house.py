@@ -16,8 +16,8 @@ from typing import Any
 from ccswarm.app import App, new_run_id, submitting
 from ccswarm.config import config
 from ccswarm.config.settings import Settings
-from ccswarm.engines.base import Execution
 from ccswarm.journal.writer import JoinReport, Record, join, read
+from ccswarm.models import Execution
 from ccswarm.plan import check
 from ccswarm.plan.origin import Origin
 from tests import forked

@@ -17,10 +17,9 @@ from typing import Any
 
 from ccswarm.app import App
 from ccswarm.config.settings import Settings
-from ccswarm.engines.base import Execution
 from ccswarm.journal.chain import opened
 from ccswarm.journal.writer import Record
-from ccswarm.models import RunStatus
+from ccswarm.models import Execution, RunStatus
 from tests.conftest import processes
 from tests.together.swarm_house import House, Worker, submit
 

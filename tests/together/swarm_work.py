@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccswarm.engines.base import Execution
+from ccswarm.models import Execution
 from tests.together.swarm_house import House, git
 from tests.together.swarm_rounds import Round
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from ccswarm.app import App
-from ccswarm.engines.base import Execution
+from ccswarm.models import Execution
 from tests.ccswarm.model_servers import Asked, Fail, ModelServer, Reply, asides, gullible, plays
 from tests.clients.node import node, program
 from tests.conftest import UNBOXED, environment, processes

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from ccswarm.bridge.bridge import bridge_directory
-from ccswarm.engines.base import Execution
-from ccswarm.models import RunStatus
+from ccswarm.models import Execution, RunStatus
 from tests.bounds import BOUND_SECONDS
 from tests.conftest import UNBOXED
 from tests.together.swarm_house import AI_SESSION, DATA, QUICK, ROOT, House, event, open_house, over, submit

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.engines.base import Execution
+from ccswarm.models import Execution
 from tests.clients.node import program
 from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, git, open_house, over, submit
 

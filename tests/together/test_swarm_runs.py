@@ -13,9 +13,8 @@ import pytest
 
 from ccswarm.app import new_run_id
 from ccswarm.clients.mcp.plugin import McpToolClient
-from ccswarm.engines.base import Execution
 from ccswarm.journal.writer import Journal, verify
-from ccswarm.models import RunStatus
+from ccswarm.models import Execution, RunStatus
 from ccswarm.plan.origin import Origin
 from ccswarm.toolbox.toolbox import Toolbox
 from tests.ai_session.contract.asking import person

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ccswarm.brains.cli.settings import CliSettings
-from ccswarm.clones.tree import UntrustedTree
 from ccswarm.system.confined_files import put
+from ccswarm.system.untrusted_tree import UntrustedTree
 
 SERVER = "ccswarm"
 CALL_SECONDS = 3600

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ccswarm.config.settings import EngineSettings
-from ccswarm.engines.base import RUNS, TASKS, Durable, Execution, Limits, Step
+from ccswarm.engines.base import RUNS, TASKS, Durable, Limits, Step
 from ccswarm.engines.dbos import budgets as accounts
 from ccswarm.engines.dbos.rows import NUMBERS, STATUS
 from ccswarm.engines.dbos.serializer import harden
@@ -20,7 +20,7 @@ from ccswarm.engines.dbos.shared import Shared, partition, unreachable
 from ccswarm.engines.dbos.store import Store
 from ccswarm.engines.dbos.workers import VERSION, Worker
 from ccswarm.errors import EngineUnavailable, RunNotFound
-from ccswarm.models import Json, Priority
+from ccswarm.models import Execution, Json, Priority
 
 T = TypeVar("T")
 PAGE = 100

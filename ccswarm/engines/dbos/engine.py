@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ccswarm.engines.base import TASKS, Durable, Execution, Limits, Step
+from ccswarm.engines.base import TASKS, Durable, Limits, Step
 from ccswarm.errors import EngineUnavailable, UsageInvalid
-from ccswarm.models import Json, Priority
+from ccswarm.models import Execution, Json, Priority
 
 if TYPE_CHECKING:
     from types import ModuleType

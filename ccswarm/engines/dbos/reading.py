@@ -11,10 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from ccswarm.engines.base import Execution, Step
+from ccswarm.engines.base import Step
 from ccswarm.engines.dbos.rows import ERROR, STATUS, STEP, Row, seen, step_of
 from ccswarm.errors import EngineUnavailable, RunNotFound
-from ccswarm.models import Json, RunStatus
+from ccswarm.models import Execution, Json, RunStatus
 
 CHUNK = 500
 BUSY_SECONDS = 5.0

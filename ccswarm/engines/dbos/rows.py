@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ccswarm.engines.base import Execution, Step
-from ccswarm.models import PRIORITIES, Json, Priority, RunStatus
+from ccswarm.engines.base import Step
+from ccswarm.models import PRIORITIES, Execution, Json, Priority, RunStatus
 
 ERROR = "ccswarm.error"
 """The one member of an object that stands for an exception."""

@@ -16,12 +16,12 @@ from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ccswarm.config.settings import EngineSettings
-from ccswarm.engines.base import Durable, Execution
+from ccswarm.engines.base import Durable
 from ccswarm.engines.dbos.rows import STATUS, UNOWNED, seen
 from ccswarm.engines.dbos.serializer import text_of
 from ccswarm.engines.dbos.store import Store
 from ccswarm.errors import EngineUnavailable, RunNotFound, StorageFull, UsageInvalid
-from ccswarm.models import Json
+from ccswarm.models import Execution, Json
 
 T = TypeVar("T")
 MOST_PAYLOADS = 16

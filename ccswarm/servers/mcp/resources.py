@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ccswarm.app import JOURNALS, App
+from ccswarm.app import App
 from ccswarm.errors import InvalidArguments, RunNotFound, SwarmError
-from ccswarm.journal import files
+from ccswarm.runs.events import recorded_calls
 from ccswarm.runs.feed import EventStream
 from ccswarm.runs.status import facts_of, run_id_of
 from ccswarm.runs.status import runs as listed
@@ -93,8 +93,7 @@ async def _read(workbench: Workbench, uri: str) -> tuple[str, str]:
 
 
 def _journal(app: App, run_id: str) -> str:
-    records = files.read(app.state_directory / JOURNALS, run_id)
-    return _lines({"event": one.event, "at": one.at, "worker": one.worker, **one.facts} for one in records)
+    return _lines(recorded_calls(app.state_directory, run_id))
 
 
 def _lines(documents: Iterable[dict[str, Any]]) -> str:

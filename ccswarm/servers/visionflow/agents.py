@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ccswarm.errors import SwarmError
-from ccswarm.swarm.terminals import Terminals, scope_for_ending
+from ccswarm.toolbox.terminals import Terminals, scope_for_ending
 
 if TYPE_CHECKING:
     from ccswarm.app import App

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ccswarm import app as apps
 from ccswarm.config.config import Loaded
 from ccswarm.config.settings import Settings
-from ccswarm.engines.base import Execution
 from ccswarm.errors import RunNotFound, SwarmError
-from ccswarm.models import RunStatus
+from ccswarm.models import Execution, RunStatus
 from ccswarm.plan.check import plan_problems
 from ccswarm.plan.origin import Origin
 from ccswarm.runs import service

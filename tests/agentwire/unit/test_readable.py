@@ -14,7 +14,7 @@ import pytest
 
 from agentwire.system.readable import readable
 from ai_session.system import terminal_device
-from ccswarm.clones.process import NobodyWaits, Stop, go_on, heeding
+from ccswarm.system.bounded_process import NobodyWaits, Stop, go_on, heeding
 
 ROOT = Path(__file__).parents[3]
 HIGH = 1500

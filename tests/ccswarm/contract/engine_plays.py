@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
     from pathlib import Path
 
-    from ccswarm.engines.base import Engine, Execution, Flow
-    from ccswarm.models import Json
+    from ccswarm.engines.base import Engine, Flow
+    from ccswarm.models import Execution, Json
 
 
 async def play(flow: Flow, payload: Json) -> Json:

@@ -18,7 +18,7 @@ import pytest
 from ccswarm.app import new_run_id, submitting
 from ccswarm.cli.parameters import person
 from ccswarm.config import config
-from ccswarm.engines.base import Execution
+from ccswarm.models import Execution
 from tests.ccswarm.contract.verb_desk import BOUND_SECONDS, Desk, agent, server
 
 QUICK = "[engine]\npoll_seconds = 0.05\nheartbeat_seconds = 0.3\nlost_after_seconds = 2.0\n"

@@ -13,8 +13,8 @@ import pytest
 
 from ccswarm.app import App, submitting
 from ccswarm.config import config
-from ccswarm.engines.base import Execution
 from ccswarm.journal.writer import read
+from ccswarm.models import Execution
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.verb_desk import Desk, agent, server
 from tests.ccswarm.guest_client import GuestClient, guest, words

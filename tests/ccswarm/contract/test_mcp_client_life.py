@@ -18,8 +18,8 @@ from ccswarm.config.settings import AgentSettings, ServerSettings
 from ccswarm.errors import ServerLost, ServerUnavailable, SwarmError
 from ccswarm.journal.writer import Journal
 from ccswarm.models import CallRequest
-from ccswarm.swarm.scope import ToolScope
-from ccswarm.swarm.worker_tools import AgentTools
+from ccswarm.toolbox.scope import ToolScope
+from ccswarm.toolbox.toolboxes import Toolboxes
 from tests.ccswarm.contract.mcp_servers import BOUND_SECONDS, ROOT, client_of, ended, facts, held, settings, use
 
 pytestmark = pytest.mark.anyio
@@ -67,12 +67,12 @@ async def test_where_agents_work_a_server_starts_behind_no_link(tmp_path: Path) 
 
     async def started_in(directory: str, *servers: ServerSettings) -> Any:
         journal = Journal(tmp_path / "state/journal", "w")
-        task_worker = AgentTools(servers, tmp_path / "state", {"PATH": os.environ["PATH"]}, journal)
+        toolboxes = Toolboxes(servers, tmp_path / "state", {"PATH": os.environ["PATH"]}, journal)
         try:
-            call = await task_worker.call(ToolScope({"ada": agent}, directory))
+            call = await toolboxes.call(ToolScope({"ada": agent}, directory))
             return await call(request)
         finally:
-            await task_worker.close()
+            await toolboxes.close()
             journal.close()
 
     deep = str(tmp_path / "work/deep")
@@ -297,10 +297,7 @@ async def test_every_error_says_what_to_do() -> None:
 KILLED = """
 import asyncio, os, sys
 from ccswarm.clients.mcp.plugin import McpToolClient
-from ccswarm.swarm.worker_tools import AgentTools
-from ccswarm.journal.writer import Journal
-from ccswarm.models import CallRequest
-from ccswarm.config.settings import AgentSettings, ServerSettings
+from ccswarm.config.settings import ServerSettings
 
 settings = ServerSettings(name="small", command=sys.argv[1])
 client = McpToolClient(settings, env=os.environ, era_cache={}, on_stderr=lambda words: print(words, end="", flush=True))

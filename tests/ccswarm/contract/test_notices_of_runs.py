@@ -38,7 +38,7 @@ async def test_the_end_of_a_run_is_told_and_no_question_that_is_answered_at_once
     async def known(number: str) -> Known:
         raise AssertionError(number)
 
-    telemetry = with_notices(Telemetry(), make_notifier(config.server_environment(), str))
+    telemetry = with_notices(Telemetry(), make_notifier(config.notify_settings(), config.server_environment(), str))
     assert await telemetry.asked("ap_1", work("yes")) == {"status": "yes"}
     await telemetry.execution("run_1.main", "run_1", work("succeeded"), known)
     await telemetry.execution("run_1", "run_1", work("budget_exhausted"), known)

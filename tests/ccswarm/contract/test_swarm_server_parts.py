@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentwire.json_lines import LineReader, Refused, encode, parse
-from ccswarm.engines.base import Execution
 from ccswarm.errors import InvalidArguments
-from ccswarm.models import RunStatus
+from ccswarm.models import Execution, RunStatus
 from ccswarm.runs.events import RunEvent
 from ccswarm.servers.mcp.handlers import scrub
 from ccswarm.servers.mcp.toolsets.swarm.answers import Carriers, page_answer, shortened

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from ccswarm.clones.clones import Clone, Workspaces
 from ccswarm.clones.collect import Clones
 from ccswarm.clones.git import Git
-from ccswarm.clones.process import Bounds, OutOfTime, within
-from ccswarm.clones.tree import UntrustedTree
 from ccswarm.errors import Conflict, WorkRefused, WorkspaceUnusable
+from ccswarm.system.bounded_process import Bounds, OutOfTime, within
+from ccswarm.system.untrusted_tree import UntrustedTree
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.clones_commands import BY_GIT, BY_LINKS, EVIL, Tree, X, lay
 from tests.ccswarm.clones_world import World

@@ -12,14 +12,14 @@ from ccswarm.brains.base import WorkerContext
 from ccswarm.clients.mail import AGENT, RUN, Mailboxes
 from ccswarm.clones.clones import Workspaces
 from ccswarm.config.settings import Settings
-from ccswarm.engines.base import Execution, Limits
+from ccswarm.engines.base import Limits
 from ccswarm.errors import SwarmError
-from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
+from ccswarm.models import CallOutcome, CallRequest, CallStatus, Execution, ToolInfo
 from ccswarm.plan.origin import Origin
 from ccswarm.plan.team import Team
 from ccswarm.swarm.agent import Call
-from ccswarm.swarm.scope import ToolScope
 from ccswarm.swarm.swarm import Swarm
+from ccswarm.toolbox.scope import ToolScope
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.engine_double import MemoryEngine, MemoryStore
 

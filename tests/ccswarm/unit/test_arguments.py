@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccswarm.journal.masks import Masks
+from ccswarm.config.masks import Masks
 from ccswarm.toolbox.arguments import (
     GUESSABLE_CHARS,
     MOST_MASKED_CHARS,

@@ -12,7 +12,7 @@ import pytest
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus
 from ccswarm.swarm.agent import STOP
 from ccswarm.swarm.sweeping import Over, sweep
-from ccswarm.swarm.terminals import Fence
+from ccswarm.toolbox.terminals import Fence
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.engine_double import MemoryStore
 from tests.ccswarm.unit.swarm_world import World, settings
@@ -182,8 +182,8 @@ async def test_terminals_of_runs_that_are_over_are_ended_by_who_executes_next(tm
         await world.swarm.submit(settings(plan("ai-session.execute_command")), "run_3", "/project")
         await world.running.wait()
         there = {**world.open}
-        assert await sweep(Over(world.engine, "run_2"), world.task_worker, ["ai-session"], tmp_path) == (0, [])
-        assert await sweep(Over(world.engine), world.task_worker, ["ai-session"], tmp_path) == (4, [])
+        assert await sweep(Over(world.engine, "run_2"), world.task_worker.call, ["ai-session"], tmp_path) == (0, [])
+        assert await sweep(Over(world.engine), world.task_worker.call, ["ai-session"], tmp_path) == (4, [])
         gone = {"left", "part", "another try's", "another task's"}
         assert set(there) - set(world.open) == gone, "all others are a person's, of a run that goes on or was kept"
         await world.engine.cancel("run_3")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ccswarm.cli.board import RunTable
-from ccswarm.engines.base import Execution
 from ccswarm.journal.chain import Record
-from ccswarm.models import RunStatus
+from ccswarm.models import Execution, RunStatus
 from ccswarm.runs.events import RunEvent, cut, format_event, nested, of_record, task_of, timed
 
 RUN = "run_1"

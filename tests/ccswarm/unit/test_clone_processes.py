@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.clones.process import Bounds, OutOfBounds, run
+from ccswarm.system.bounded_process import Bounds, OutOfBounds, run
 
 
 @pytest.mark.parametrize(

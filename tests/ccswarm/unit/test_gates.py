@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ccswarm.engines.base import Execution
+from ccswarm.models import Execution
 from ccswarm.plan.origin import Author, Origin
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.cli_world import CliWorld

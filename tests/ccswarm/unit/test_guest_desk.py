@@ -15,8 +15,7 @@ import pytest
 
 from ccswarm.brains.base import WorkerContext
 from ccswarm.bridge.bridge import ToolBridge, bridge_directory, shown_names
-from ccswarm.engines.base import Execution
-from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus, ToolInfo
+from ccswarm.models import CallOutcome, CallRequest, CallStatus, Execution, RunStatus, ToolInfo
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.guest_client import ENVELOPE, GuestClient, guest, words
 from tests.ccswarm.unit.swarm_world import World, settings

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ccswarm.models import RunStatus
-from ccswarm.swarm.terminals import Terminals, scope_for_ending
+from ccswarm.toolbox.terminals import Terminals, scope_for_ending
 from ccswarm.toolbox.toolbox import MOST_SENDS
 from tests.ccswarm.doubles import MemoryClient, Received, tool
 from tests.ccswarm.llm_world import ToolboxHands, finish, recorded, reply

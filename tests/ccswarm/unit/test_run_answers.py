@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ccswarm.engines.base import Execution
-from ccswarm.models import RunStatus
+from ccswarm.models import Execution, RunStatus
 from ccswarm.runs.answers import answer, last_task
 
 TASKS = [{"id": "one"}, {"id": "two"}, {"id": "three", "needs": ["one"]}]

@@ -21,8 +21,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from agentwire.telemetry.export import Providers
 from ccswarm.config import config
+from ccswarm.config.masks import Masks
 from ccswarm.config.settings import Settings
-from ccswarm.journal.masks import Masks
 from ccswarm.models import CallOutcome, CallRequest, CallStatus
 from ccswarm.swarm.swarm import Swarm, payload_of
 from ccswarm.telemetry.base import Telemetry

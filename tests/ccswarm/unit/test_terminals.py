@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ccswarm.models import CallOutcome, CallRequest, CallStatus
-from ccswarm.swarm.terminals import end_terminals
+from ccswarm.toolbox.terminals import end_terminals
 
 pytestmark = pytest.mark.anyio
 

@@ -11,16 +11,15 @@ from functools import cached_property
 from typing import Any
 
 from ccswarm.config.settings import AgentSettings
-from ccswarm.engines.base import Execution
 from ccswarm.errors import RunNotFound, SwarmError, UsageInvalid
-from ccswarm.models import CallOutcome, CallRequest, RunStatus
+from ccswarm.models import CallOutcome, CallRequest, Execution, RunStatus
 from ccswarm.runs.status import ended_here
 from ccswarm.servers.a2a.agentvault.outcomes import PROXY, UNKNOWN_EFFECT, failure, line_of, tool_answer
 from ccswarm.servers.a2a.agentvault.targets import MAP, found
 from ccswarm.servers.a2a.agentvault.wire import AGENT_ERROR, Fault, Wanted, said, wanted_of
 from ccswarm.servers.a2a.core.context import DialectContext
 from ccswarm.servers.a2a.core.task_store import State, Task
-from ccswarm.swarm.scope import ToolScope
+from ccswarm.toolbox.scope import ToolScope
 
 PROFILE = "vault"
 RUN = "a2a"

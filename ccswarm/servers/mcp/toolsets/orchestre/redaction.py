@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from ccswarm.journal.masks import Masks
+from ccswarm.config.masks import Masks
 
 REDACTED = "[REDACTED]"
 

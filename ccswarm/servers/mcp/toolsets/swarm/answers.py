@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ccswarm.engines.base import Execution
-from ccswarm.models import RunStatus
+from ccswarm.models import Execution, RunStatus
 from ccswarm.runs.events import asked, cut, task_of
 from ccswarm.runs.status import all_waiting, status_of
 from ccswarm.servers.mcp.toolsets.swarm.tools import INTERRUPTED, PAGE_CHARS, Facts

@@ -11,9 +11,8 @@ from typing import Any
 
 from ccswarm import app as apps
 from ccswarm.app import App
-from ccswarm.engines.base import Execution
 from ccswarm.errors import ConfigInvalid, InvalidArguments, PlanInvalid, ServerUnavailable, SwarmError, UnknownTool
-from ccswarm.models import RunStatus
+from ccswarm.models import Execution, RunStatus
 from ccswarm.plan.check import describe, placed, plan_problems
 from ccswarm.runs import service
 from ccswarm.runs.events import RunEvent, format_event

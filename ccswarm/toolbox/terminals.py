@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from ccswarm.config.settings import AgentSettings
 from ccswarm.models import CallOutcome, CallRequest, CallStatus
-from ccswarm.swarm.scope import ToolScope
+from ccswarm.toolbox.scope import ToolScope
 
 CLEANER = "cleaner"
 """Whose calls these are in the journal."""

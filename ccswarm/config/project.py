@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ccswarm.config.trust import Source
-
-if TYPE_CHECKING:
-    from ccswarm.engines.base import Execution
+from ccswarm.models import Execution
 
 
 @dataclass(frozen=True, slots=True)
