@@ -75,7 +75,30 @@ def state(location: ConfigLocation) -> dict[str, Any]:
     return {**row, "command": words, "state": "installed" if shutil.which(command) else "broken"}
 
 
-def change(location: ConfigLocation, before: str, after: str, *, dry_run: bool, as_json: bool) -> None:
+def add(
+    location: ConfigLocation, launch: tuple[str, list[str]], doing: str, *, show: bool, dry_run: bool, as_json: bool
+) -> None:
+    """Have the client start ``launch``, or ``show`` the entry; with what to add for ``doing`` so without questions."""
+    from agentwire.mcp import clients
+
+    if show:
+        _show_text(clients.snippet(location, *launch).rstrip("\n") + "\n")
+        return
+    before = clients.read(location)
+    _change(location, before, clients.with_entry(location, before, *launch), dry_run=dry_run, as_json=as_json)
+    if (line := clients.UNATTENDED.get(location.client)) and not (dry_run or as_json):
+        say(f"To let it {doing} without asking, add to the entry: {line}")
+
+
+def take_out(location: ConfigLocation, *, dry_run: bool, as_json: bool) -> None:
+    """Have the client start it no more."""
+    from agentwire.mcp import clients
+
+    before = clients.read(location)
+    _change(location, before, clients.without_entry(location, before), dry_run=dry_run, as_json=as_json)
+
+
+def _change(location: ConfigLocation, before: str, after: str, *, dry_run: bool, as_json: bool) -> None:
     """Write ``after``, or show how it differs."""
     changed, path = after != before, str(location.path)
     backup = _write(location, after) if changed and not dry_run else ""
@@ -84,16 +107,16 @@ def change(location: ConfigLocation, before: str, after: str, *, dry_run: bool, 
     if as_json:
         show_json({"client": location.client, "path": path, "changed": changed, "backup": backup, "diff": diff})
     elif dry_run:
-        show_text(diff or f"{path} stays as it is\n")
+        _show_text(diff or f"{path} stays as it is\n")
     else:
-        show_text(f"{'changed' if changed else 'unchanged'}\t{path}\n")
+        _show_text(f"{'changed' if changed else 'unchanged'}\t{path}\n")
         if backup:
             say(f"The file as it was: {backup}")
         if changed:
             say(f"Restart {location.client} to see it.")
 
 
-def show_text(text: str) -> None:
+def _show_text(text: str) -> None:
     """Text of a file: in a pipe as it is, on a terminal with every character seen."""
     write_bytes((visible(text.expandtabs(4), lines=True) if to_person() else text).encode("utf-8", "replace"))
 

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, cast
 
 from agentwire.visible import visible
+
+EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 
 class Leave(Exception):
@@ -93,17 +94,6 @@ def write_bytes(data: bytes) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
-
-
-def flush_and_exit(code: int, failed: int) -> NoReturn:
-    """End the process with an exit code, ``failed`` instead of 0 where what was printed reached nobody."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read our output has gone; nobody is left to tell, and the exit must not try to flush again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        code = code or failed
-    sys.exit(code)
 
 
 def leave(code: int) -> NoReturn:

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
+
+
+def meant(error: Any, words: Sequence[str], program: str) -> str:
+    """The command line of ``program`` with its options behind the verb, where one was not known since it stands before
+    it. ``error`` is what typer says of ``words``."""
+    if type(error).__name__ != "NoSuchOption" or not error.ctx:
+        return ""
+    ordered = in_order(error.ctx.find_root().command, words)
+    return shlex.join((program, *ordered)) if ordered else ""
 
 
 def in_order(command: Any, words: Sequence[str]) -> list[str] | None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
-
-Format = Literal["jsonl", "ocsf", "otel"]
+from typing import Any
 
 Record = Mapping[str, Any]
 

@@ -21,9 +21,9 @@ from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 from agentwire.cli.options import Option
-from agentwire.cli.output import leave, remark, write_bytes
+from agentwire.cli.output import EXIT_ERROR, leave, remark, write_bytes
 from agentwire.visible import visible
-from ai_session.cli.output import EXIT_ERROR, EXIT_UNAVAILABLE, report
+from ai_session.cli.output import EXIT_UNAVAILABLE, report
 from ai_session.cli.question_panel import QuestionPanel
 from ai_session.cli.sessions import SessionName
 from ai_session.client.connection import ControlClient, connect

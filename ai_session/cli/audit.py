@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from agentwire.cli.options import Argument, Group, Json, Option
-from agentwire.cli.output import Leave, leave, remark, say, show_facts, show_json, show_rows, write_bytes
+from agentwire.cli.output import EXIT_ERROR, Leave, leave, remark, say, show_facts, show_json, show_rows, write_bytes
 from agentwire.cli.refusals import worded
-from ai_session.cli.output import EXIT_ERROR, EXIT_NOT_FOUND, report
+from ai_session.cli.output import EXIT_NOT_FOUND, report
 from ai_session.errors import AiSessionError, AuditBroken, InvalidArguments
 
 if TYPE_CHECKING:

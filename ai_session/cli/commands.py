@@ -14,10 +14,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument, Json, Option
-from agentwire.cli.output import leave, remark, show_json, to_person, write_bytes
+from agentwire.cli.output import EXIT_INTERRUPTED, leave, remark, show_json, to_person, write_bytes
 from agentwire.system.inherited_signals import outlived
 from ai_session.cli.follow import PAGE_CHARS, WAIT_SECONDS, Follower
-from ai_session.cli.output import EXIT_EXEC_FAILED, EXIT_INTERRUPTED, EXIT_RUNNING, report, write_error_text, write_text
+from ai_session.cli.output import EXIT_EXEC_FAILED, EXIT_RUNNING, report, write_error_text, write_text
 from ai_session.cli.sessions import SessionName, sessions
 from ai_session.client.connection import ControlClient, connect
 from ai_session.errors import AiSessionError, InvalidArguments, NothingRunning

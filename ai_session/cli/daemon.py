@@ -8,9 +8,8 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 from agentwire.cli.options import Group, Json, Option
-from agentwire.cli.output import confirm, leave, remark, say, show_facts, show_json
+from agentwire.cli.output import EXIT_ERROR, confirm, leave, remark, say, show_facts, show_json
 from ai_session import __version__
-from ai_session.cli.output import EXIT_ERROR
 from ai_session.cli.sessions import sessions
 from ai_session.client.connection import GONE_SECONDS, ControlClient, connect
 from ai_session.errors import AiSessionError, DaemonUnavailable

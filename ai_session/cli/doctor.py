@@ -16,9 +16,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from agentwire.cli.options import Json
-from agentwire.cli.output import leave, say, show_json, show_rows
+from agentwire.cli.output import EXIT_ERROR, leave, say, show_json, show_rows
 from ai_session import __version__
-from ai_session.cli.output import EXIT_ERROR
 from ai_session.client.connection import connect
 from ai_session.errors import AiSessionError, DaemonUnavailable
 

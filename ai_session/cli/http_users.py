@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from agentwire.cli.options import Argument, Group, Json, Option
-from agentwire.cli.output import confirm, leave, remark, say, show_facts, show_json, show_rows, when
-from ai_session.cli.output import EXIT_INTERRUPTED, EXIT_NOT_FOUND, report
+from agentwire.cli.output import EXIT_INTERRUPTED, confirm, leave, remark, say, show_facts, show_json, show_rows, when
+from ai_session.cli.output import EXIT_NOT_FOUND, report
 from ai_session.errors import AiSessionError, InvalidArguments
 
 if TYPE_CHECKING:

@@ -12,14 +12,13 @@ from agentwire.cli.client_files import (
     CLIENTS,
     DryRun,
     Scope,
-    change,
+    add,
     complete_clients,
     find_location,
     show_states,
-    show_text,
+    take_out,
 )
 from agentwire.cli.options import Group, Json, Option
-from agentwire.cli.output import say
 from ai_session.errors import InvalidArguments
 
 if TYPE_CHECKING:
@@ -47,27 +46,16 @@ def install(
     as_json: Json = False,
 ) -> None:
     """Add this server to a client's configuration; all else in it stays, and a backup is kept next to it."""
-    from agentwire.mcp import clients as mcp_clients
-
-    command, args = ("ai-session", SERVE) if relative else launch_line()
+    launch = ("ai-session", SERVE) if relative else launch_line()
     location = find_location(all_locations(), client, scope, InvalidArguments)
-    if show:
-        show_text(mcp_clients.snippet(location, command, args).rstrip("\n") + "\n")
-        return
-    before = mcp_clients.read(location)
-    change(location, before, mcp_clients.with_entry(location, before, command, args), dry_run=dry_run, as_json=as_json)
-    if (line := mcp_clients.UNATTENDED.get(client)) and not (dry_run or as_json):
-        say(f"To let it run commands without asking, add to the entry: {line}")
+    add(location, launch, "run commands", show=show, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
 def uninstall(client: Client, scope: Scope = "user", dry_run: DryRun = False, as_json: Json = False) -> None:
     """Take this server out of a client's configuration."""
-    from agentwire.mcp import clients as mcp_clients
-
     location = find_location(all_locations(), client, scope, InvalidArguments)
-    before = mcp_clients.read(location)
-    change(location, before, mcp_clients.without_entry(location, before), dry_run=dry_run, as_json=as_json)
+    take_out(location, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from typing import Annotated, Any, NoReturn
 
@@ -10,12 +9,13 @@ import typer
 from typer.completion import completion_init  # pyright: ignore[reportPrivateImportUsage]
 from typer.core import TyperGroup
 
-from agentwire.cli.output import leave
+from agentwire.cli.ending import wants_json
+from agentwire.cli.output import EXIT_INTERRUPTED, leave
 from agentwire.cli.parser import add
-from agentwire.cli.usage import in_order
+from agentwire.cli.usage import meant
 from ai_session import __version__
 from ai_session.cli import quick
-from ai_session.cli.output import EXIT_CODES, EXIT_INTERRUPTED, report, write_text
+from ai_session.cli.output import EXIT_CODES, report, write_text
 from ai_session.cli.verbs import SECTIONS, VERBS
 from ai_session.errors import InvalidArguments
 
@@ -77,7 +77,7 @@ def _run(words: list[str]) -> None:
     try:
         code = program(words[0] if words else "")(args=words, prog_name="ai-session", standalone_mode=False)
     except ClickException as error:
-        code = _report_usage(error, "--json" in words[: words.index("--") if "--" in words else None])
+        code = _report_usage(error, wants_json(words))
     except typer.Abort:
         code = EXIT_INTERRUPTED
     leave(code or 0)
@@ -141,7 +141,7 @@ def _report_usage(error: Any, as_json: bool) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         write_text(f"{error.format_message()}\n")
         return 0
-    if line := _meant(error):
+    if line := meant(error, sys.argv[1:], "ai-session"):
         misplaced = InvalidArguments(f"option {error.option_name} must come after its verb", suggestion=line)
         return report(misplaced, as_json=as_json)
     if better := corrected(error, sys.argv[1:], "ai-session", INSTEAD):
@@ -150,11 +150,3 @@ def _report_usage(error: Any, as_json: bool) -> int:
     message: str = error.format_message()
     wrong = InvalidArguments(message[0].lower() + message[1:], suggestion=f"{command} --help")
     return report(wrong, as_json=as_json)
-
-
-def _meant(error: Any) -> str:
-    """The command line with its options behind the verb, where one was not known since it stands before it."""
-    if type(error).__name__ != "NoSuchOption" or not error.ctx:
-        return ""
-    words = in_order(error.ctx.find_root().command, sys.argv[1:])
-    return shlex.join(("ai-session", *words)) if words else ""

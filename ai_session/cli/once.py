@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from ai_session.cli.output import EXIT_ERROR, write_text
+from agentwire.cli.output import EXIT_ERROR
+from ai_session.cli.output import write_text
 from ai_session.client import relay
 from ai_session.client.connection import error_named
 from ai_session.errors import DaemonUnavailable

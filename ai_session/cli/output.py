@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from agentwire.cli.output import remark, show_json, to_person, write_bytes
+from agentwire.cli.output import EXIT_ERROR, EXIT_USAGE, remark, show_json, to_person, write_bytes
 from agentwire.visible import visible
 from ai_session.errors import AiSessionError, InvalidArguments
 
-EXIT_ERROR, EXIT_USAGE, EXIT_NOT_FOUND, EXIT_UNAVAILABLE = 1, 2, 3, 4
-EXIT_RUNNING, EXIT_EXEC_FAILED, EXIT_INTERRUPTED = 124, 125, 130
+EXIT_NOT_FOUND, EXIT_UNAVAILABLE, EXIT_RUNNING, EXIT_EXEC_FAILED = 3, 4, 124, 125
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 error, 2 wrong usage, 3 no such session, command or question, "

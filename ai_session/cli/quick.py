@@ -9,12 +9,10 @@ import types
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from agentwire.cli import ending
 from agentwire.cli.lines import read, verb_in
-from agentwire.cli.output import Leave, flush_and_exit
-from agentwire.cli.refusals import next_step, worded
-from agentwire.system import interrupts
 from ai_session import __version__
-from ai_session.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, report, write_text
+from ai_session.cli.output import report, write_text
 from ai_session.cli.verbs import VERBS
 from ai_session.errors import AiSessionError
 
@@ -35,22 +33,4 @@ def find(words: Sequence[str]) -> tuple[types.FunctionType | None, Sequence[str]
 
 def end(verb: Callable[[], object], words: Sequence[str]) -> NoReturn:
     """Run ``verb``, word what goes wrong, and exit with its code."""
-    as_json = "--json" in words[: words.index("--") if "--" in words else None]
-    code, raised = 0, False
-    try:
-        raised = interrupts.raise_them()
-        verb()
-    except Leave as leaving:
-        code = leaving.code
-    except AiSessionError as error:
-        code = report(error, as_json=as_json)
-    except KeyboardInterrupt:
-        code = EXIT_INTERRUPTED
-    except BrokenPipeError:
-        code = EXIT_ERROR
-    except OSError as error:
-        refused = AiSessionError(worded(error), suggestion=next_step(error, "ai-session doctor"))
-        code = report(refused, as_json=as_json)
-    if raised:
-        interrupts.end_by_them()
-    flush_and_exit(code, EXIT_ERROR)
+    ending.end(verb, lambda error: report(error, as_json=ending.wants_json(words)), AiSessionError, "ai-session doctor")

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from agentwire.system.readable import readable
+from ai_session import errors
 from ai_session.client import relay
 from ai_session.errors import AiSessionError, DaemonUnavailable, InvalidArguments
 
@@ -273,17 +274,12 @@ def _gone(why: str) -> DaemonUnavailable:
 
 
 def error_named(facts: dict[str, Any]) -> AiSessionError:
-    """The error of the tree with this code, or the base with the code kept."""
+    """The error of this package with this code, or the base with the code kept."""
     code = str(facts.get("code") or "internal_error")
-    found = next((kind for kind in _tree(AiSessionError) if kind.code == code), AiSessionError)
+    known = (kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, AiSessionError))
+    found = next((kind for kind in known if kind.code == code), AiSessionError)
     error = found(str(facts.get("message") or code), suggestion=str(facts.get("suggestion") or ""))
     if isinstance(error, InvalidArguments):
         error.fields = dict(facts.get("fields") or {})
     error.code = code  # pyright: ignore[reportAttributeAccessIssue]  # a newer daemon may know more codes
     return error
-
-
-def _tree(kind: type[AiSessionError]) -> Iterator[type[AiSessionError]]:
-    for child in kind.__subclasses__():
-        yield child
-        yield from _tree(child)

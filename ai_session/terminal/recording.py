@@ -71,10 +71,10 @@ def export(source: Source, spans: Spans, *, window_bytes: int = MASK_BYTES) -> I
     return (line for line in _lines(source, spans, window_bytes) if line)
 
 
-def exported(source: Source, spans: Spans, *, window_bytes: int = STEP_BYTES) -> Steps[list[str]]:
+def exported(source: Source, spans: Spans) -> Steps[list[str]]:
     """All lines of the file, in steps."""
     lines: list[str] = []
-    for count, line in enumerate(_lines(source, spans, window_bytes)):
+    for count, line in enumerate(_lines(source, spans, STEP_BYTES)):
         if line:
             lines.append(line)
         if not line or count % POINTS == 0:

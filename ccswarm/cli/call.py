@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from agentwire.cli.output import leave, remark, show_json, to_person
+from agentwire.cli.output import EXIT_ERROR, EXIT_USAGE, leave, remark, show_json, to_person
 from agentwire.visible import visible
-from ccswarm.cli.output import EXIT_ERROR, EXIT_USAGE, Json, printable, show_text
+from ccswarm.cli.output import Json, printable, show_text
 from ccswarm.cli.parameters import Config, check_person, load, person
 from ccswarm.errors import SwarmError, UsageInvalid
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from agentwire.cli.output import leave, remark, show_json, show_rows
-from ccswarm.cli.output import EXIT_ERROR, Json, printable, report
+from agentwire.cli.output import EXIT_ERROR, leave, remark, show_json, show_rows
+from ccswarm.cli.output import Json, printable, report
 from ccswarm.cli.parameters import MOST_RUNS, Config, looking
 from ccswarm.errors import WorkspaceUnusable
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from agentwire.cli.options import Group
-from agentwire.cli.output import leave, remark, say, show_facts, show_json
-from ccswarm.cli.output import EXIT_ERROR, Json, printable, show_line, show_text
+from agentwire.cli.output import EXIT_ERROR, leave, remark, say, show_facts, show_json
+from ccswarm.cli.output import Json, printable, show_line, show_text
 from ccswarm.cli.parameters import Config, peek
 from ccswarm.errors import ConfigInvalid, PlanInvalid
 

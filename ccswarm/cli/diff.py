@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument, Option
-from agentwire.cli.output import leave, remark, show_json, show_rows, to_person, write_bytes
-from ccswarm.cli.output import EXIT_ERROR, Json, printable
+from agentwire.cli.output import EXIT_ERROR, leave, remark, show_json, show_rows, to_person, write_bytes
+from ccswarm.cli.output import Json, printable
 from ccswarm.cli.parameters import Config, LastRun
 from ccswarm.cli.reading import Sight, looked
 from ccswarm.errors import SwarmError

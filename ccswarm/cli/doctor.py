@@ -17,11 +17,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from agentwire.cli.output import leave, say, show_json, show_rows
+from agentwire.cli.output import EXIT_ERROR, leave, say, show_json, show_rows
 from agentwire.cli.refusals import next_step
 from agentwire.system import program_path
 from ccswarm import __version__
-from ccswarm.cli.output import EXIT_ERROR, Json
+from ccswarm.cli.output import Json
 from ccswarm.cli.parameters import Config, load
 from ccswarm.errors import SwarmError
 from ccswarm.runs.events import counted

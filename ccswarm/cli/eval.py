@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from agentwire.cli.output import leave, remark, say, show_json, show_rows
+from agentwire.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, leave, remark, say, show_json, show_rows
 from ccswarm import __version__
-from ccswarm.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, Json
+from ccswarm.cli.output import Json
 from ccswarm.cli.parameters import Config, load
 from ccswarm.cli.trust import asker
 from ccswarm.errors import ConfigInvalid, UsageInvalid

@@ -12,14 +12,13 @@ from agentwire.cli.client_files import (
     CLIENTS,
     DryRun,
     Scope,
-    change,
+    add,
     complete_clients,
     find_location,
     show_states,
-    show_text,
+    take_out,
 )
 from agentwire.cli.options import Group, Json, Option
-from agentwire.cli.output import say
 from ccswarm.cli.parameters import Config
 from ccswarm.errors import UsageInvalid
 
@@ -53,17 +52,9 @@ def install(
 
     Exit codes: 0 it is there, 2 the client's file cannot be edited, or no such scope.
     """
-    from agentwire.mcp import clients as mcp_clients
-
-    command, args = _launch_line(client, config, workspace)
+    launch = _launch_line(client, config, workspace)
     location = find_location(_locations(), client, scope, UsageInvalid)
-    if show:
-        show_text(mcp_clients.snippet(location, command, args).rstrip("\n") + "\n")
-        return
-    before = mcp_clients.read(location)
-    change(location, before, mcp_clients.with_entry(location, before, command, args), dry_run=dry_run, as_json=as_json)
-    if (line := mcp_clients.UNATTENDED.get(client)) and not (dry_run or as_json):
-        say(f"To let it start runs without asking, add to the entry: {line}")
+    add(location, launch, "start runs", show=show, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
@@ -72,11 +63,8 @@ def uninstall(client: ClientName, scope: Scope = "user", dry_run: DryRun = False
 
     Exit codes: 0 it is not there any more, 2 the client's file cannot be edited, or no such scope.
     """
-    from agentwire.mcp import clients as mcp_clients
-
     location = find_location(_locations(), client, scope, UsageInvalid)
-    before = mcp_clients.read(location)
-    change(location, before, mcp_clients.without_entry(location, before), dry_run=dry_run, as_json=as_json)
+    take_out(location, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()

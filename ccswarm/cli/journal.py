@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentwire.cli.options import Group
-from agentwire.cli.output import leave, remark, show_facts, show_json, show_rows
-from ccswarm.cli.output import EXIT_ERROR, Json, report
+from agentwire.cli.output import EXIT_ERROR, leave, remark, show_facts, show_json, show_rows
+from ccswarm.cli.output import Json, report
 from ccswarm.cli.parameters import Config, LastRun, looking
 from ccswarm.errors import JournalBroken, UsageInvalid
 from ccswarm.runs.status import LAST, run_id_of

@@ -13,12 +13,13 @@ import typer
 from typer.completion import completion_init  # pyright: ignore[reportPrivateImportUsage]
 from typer.core import TyperGroup
 
-from agentwire.cli.output import leave
+from agentwire.cli.ending import wants_json
+from agentwire.cli.output import EXIT_INTERRUPTED, leave
 from agentwire.cli.parser import add
-from agentwire.cli.usage import in_order
+from agentwire.cli.usage import meant
 from ccswarm import __version__
 from ccswarm.cli import quick
-from ccswarm.cli.output import EXIT_CODES, EXIT_INTERRUPTED, report, show_text
+from ccswarm.cli.output import EXIT_CODES, report, show_text
 from ccswarm.errors import UsageInvalid
 
 ClickException: Any = typer.BadParameter.__mro__[2]
@@ -257,7 +258,7 @@ def _run() -> None:
     try:
         code = app(prog_name="ccswarm", standalone_mode=False) or 0
     except ClickException as error:
-        code = _report_usage(error, quick.as_json(sys.argv[1:]))
+        code = _report_usage(error, wants_json(sys.argv[1:]))
     except typer.Abort:
         code = EXIT_INTERRUPTED
     leave(code)
@@ -269,7 +270,7 @@ def _report_usage(error: Any, as_json: bool) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         show_text(f"{error.format_message()}\n")
         return 0
-    if line := _meant(error):
+    if line := meant(error, sys.argv[1:], "ccswarm"):
         misplaced = UsageInvalid(f"option {error.option_name} must come after its verb", suggestion=line)
         return report(misplaced, as_json=as_json)
     words = sys.argv[1:]
@@ -306,11 +307,3 @@ def _vendor(model: str) -> str:
 
     maker = maker_of(model)
     return f"ccswarm init --with {maker}" if maker else ""
-
-
-def _meant(error: Any) -> str:
-    """The command line with its options behind the verb, where one was not known since it stands before it."""
-    if type(error).__name__ != "NoSuchOption" or not error.ctx:
-        return ""
-    words = in_order(error.ctx.find_root().command, sys.argv[1:])
-    return shlex.join(("ccswarm", *words)) if words else ""

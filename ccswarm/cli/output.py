@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from agentwire.cli.options import Json as Json  # of every verb
-from agentwire.cli.output import remark, show_json, write_bytes
+from agentwire.cli.output import EXIT_ERROR, EXIT_USAGE, remark, show_json, write_bytes
 from agentwire.visible import visible
 from ccswarm.errors import SwarmError
 from ccswarm.models import RunStatus
 
-EXIT_ERROR, EXIT_USAGE, EXIT_BLOCKED, EXIT_BUDGET, EXIT_CHANGED, EXIT_INTERRUPTED = 1, 2, 3, 4, 5, 130
+EXIT_BLOCKED, EXIT_BUDGET, EXIT_CHANGED = 3, 4, 5
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 failed, 2 wrong usage, plan or configuration, 3 blocked or waiting for approval, "

@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
+from agentwire.cli import ending
 from agentwire.cli.lines import read, verb_in
-from agentwire.cli.output import Leave, flush_and_exit
-from agentwire.cli.refusals import next_step, worded
-from agentwire.system import interrupts
-from ccswarm.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, report
+from agentwire.cli.output import Leave
+from ccswarm.cli.output import report
 from ccswarm.errors import OperatorError, SwarmError
 
 QUICK: dict[str, Callable[[], Any]] = {
@@ -37,35 +36,19 @@ def main(words: Sequence[str]) -> None:
             end(lambda: verb(**given), words)
 
 
-def as_json(words: Sequence[str]) -> bool:
-    """Whether a program reads what is said."""
-    return "--json" in words[: words.index("--") if "--" in words else None]
-
-
 def end(verb: Callable[[], object], words: Sequence[str]) -> NoReturn:
     """Run ``verb``, word what goes wrong, and exit with its code."""
-    code, raised = 0, False
-    try:
-        raised = interrupts.raise_them()
-        verb()
-    except Leave as leaving:
-        code = leaving.code
-    except SwarmError as error:
-        code = report(error, as_json=as_json(words))
-    except KeyboardInterrupt:
-        code = EXIT_INTERRUPTED
-    except BrokenPipeError:
-        code = EXIT_ERROR
-    except OSError as error:
-        code = report(
-            OperatorError(worded(error), suggestion=next_step(error, "ccswarm doctor")), as_json=as_json(words)
-        )
-    except Exception as error:  # a mistake of ours: where it was made is told too, and programs get their document
-        import traceback
 
-        traceback.print_exc()
-        failure = SwarmError(f"{type(error).__name__}: {error}", suggestion="please report it")
-        code = report(failure, as_json=as_json(words))
-    if raised:
-        interrupts.end_by_them()
-    flush_and_exit(code, EXIT_ERROR)
+    def checked() -> None:
+        try:
+            verb()
+        except (Leave, SwarmError, OSError):
+            raise
+        except Exception as error:  # a mistake of ours: where it was made is told too, and programs get their document
+            import traceback
+
+            traceback.print_exc()
+            raise SwarmError(f"{type(error).__name__}: {error}", suggestion="please report it") from error
+
+    as_json = ending.wants_json(words)
+    ending.end(checked, lambda error: report(error, as_json=as_json), OperatorError, "ccswarm doctor")

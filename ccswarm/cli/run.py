@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from agentwire.cli.output import leave, remark, say, to_person
-from ccswarm.cli.output import EXIT_INTERRUPTED, Json, show_json_line, show_line
+from agentwire.cli.output import EXIT_INTERRUPTED, leave, remark, say, to_person
+from ccswarm.cli.output import Json, show_json_line, show_line
 from ccswarm.cli.parameters import Config, LastRun, load, looking, peek, person, project_of, with_agents
 from ccswarm.cli.trust import agree, asker
 from ccswarm.errors import ConfigChanged

@@ -10,8 +10,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from agentwire.cli.options import Argument, Group, Option
-from agentwire.cli.output import leave, remark, say, show_facts, show_json, show_rows, to_person, when
-from ccswarm.cli.output import EXIT_ERROR, Json, show_json_line, show_line
+from agentwire.cli.output import EXIT_ERROR, leave, remark, say, show_facts, show_json, show_rows, to_person, when
+from ccswarm.cli.output import Json, show_json_line, show_line
 from ccswarm.cli.parameters import MOST_RUNS, Config, LastRun
 from ccswarm.cli.reading import Sight, looked
 from ccswarm.errors import UsageInvalid

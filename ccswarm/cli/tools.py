@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentwire.cli.output import leave, remark, say, show_json, show_rows
+from agentwire.cli.output import EXIT_ERROR, leave, remark, say, show_json, show_rows
 from ccswarm.cli.configured_servers import servers_of, unknown, workspace_of
-from ccswarm.cli.output import EXIT_ERROR, Json, printable
+from ccswarm.cli.output import Json, printable
 from ccswarm.cli.parameters import Config, load, peek
 from ccswarm.cli.plan import PlanFile, settings_of
 from ccswarm.errors import UsageInvalid

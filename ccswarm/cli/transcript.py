@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument
-from agentwire.cli.output import leave, remark, say, show_json
+from agentwire.cli.output import EXIT_ERROR, leave, remark, say, show_json
 from ccswarm.cli.logs import clock, require_task
-from ccswarm.cli.output import EXIT_ERROR, Json, printable, show_lines
+from ccswarm.cli.output import Json, printable, show_lines
 from ccswarm.cli.parameters import Config, LastRun
 from ccswarm.cli.reading import Sight, looked
 from ccswarm.errors import UsageInvalid

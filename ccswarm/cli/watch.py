@@ -9,19 +9,10 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agentwire.cli.output import remark, say, show_rows, to_person
+from agentwire.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, remark, say, show_rows, to_person
 from agentwire.system.inherited_signals import outlived
 from ccswarm.cli.board import RunTable
-from ccswarm.cli.output import (
-    BY_STATUS,
-    EXIT_BLOCKED,
-    EXIT_ERROR,
-    EXIT_INTERRUPTED,
-    printable,
-    show_json_line,
-    show_line,
-    show_lines,
-)
+from ccswarm.cli.output import BY_STATUS, EXIT_BLOCKED, printable, show_json_line, show_line, show_lines
 from ccswarm.cli.parameters import person
 from ccswarm.errors import AnsweredAlready, EngineUnavailable, RunNotFound, SwarmError, UsageInvalid
 from ccswarm.models import RunStatus

@@ -10,7 +10,6 @@ import logging
 import os
 import shlex
 import textwrap
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -154,7 +153,7 @@ def notify_settings(environ: Mapping[str, str] | None = None) -> NotifySettings:
         return NotifySettings()
 
 
-def load_last(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Loaded:
+def load_last(path: Path | None = None) -> Loaded:
     """As ``load``, as a person used it last where it has changed since: for what only looks at runs, or stops them.
     Records nothing."""
     changes: list[Change] = []
@@ -163,8 +162,8 @@ def load_last(path: Path | None = None, environ: Mapping[str, str] | None = None
         changes.append(change)
         return as_used_last(change)
 
-    content, _ = chosen(ConfigTrust(state_directory(environ)), path, environ, last)
-    return replace(_loaded(content, environ), changed=changes[0] if changes else None)
+    content, _ = chosen(ConfigTrust(state_directory()), path, None, last)
+    return replace(_loaded(content, None), changed=changes[0] if changes else None)
 
 
 def peek(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Loaded:
@@ -308,11 +307,11 @@ def peek_plan(path: Path, base: Settings) -> Settings:
     return parse_plan(_text(look(path)), base, where=str(path))
 
 
-def as_started(sources: Sequence[str], environ: Mapping[str, str] | None = None) -> Settings | None:
+def as_started(sources: Sequence[str]) -> Settings | None:
     """What the configuration and the plans say that a run was started from: as they were then or as a person has used
     them since, whatever lies there now. None where there are none, or one is gone. Raises ConfigInvalid; ConfigChanged
     where a file is neither, and nobody used it here."""
-    trust = ConfigTrust(state_directory(environ))
+    trust = ConfigTrust(state_directory())
     texts: list[str] = []
     for source in map(Source.parse, sources):
         content = look(source.path)
@@ -387,9 +386,9 @@ def plan_tables(text: str, where: str = "the plan") -> _Table:
     return data
 
 
-def server_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+def server_environment() -> dict[str, str]:
     """The environment that clients choose from what a server is given, and take the variables of headers from."""
-    return dict(os.environ if environ is None else environ)
+    return dict(os.environ)
 
 
 def secret(name: str, environ: Mapping[str, str] | None = None) -> str:
@@ -467,11 +466,6 @@ def _text(content: Content) -> str:
         return content.data.decode()
     except UnicodeDecodeError:
         raise ConfigInvalid(f"{content.named} is not text in UTF-8", suggestion="save it again, as UTF-8") from None
-
-
-def read_toml(text: str) -> dict[str, Any]:
-    """Any TOML text as plain values. Raises ValueError."""
-    return tomllib.loads(text)
 
 
 def parsed(text: str, where: str) -> _Table:

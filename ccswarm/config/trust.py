@@ -451,9 +451,7 @@ def is_discovered(content: Content, path: Path | None, environ: Mapping[str, str
     return not path and len(candidates) > 1 and content.named in candidates[:-1]
 
 
-def remember_now(
-    path: Path | None, environ: Mapping[str, str] | None = None, workspace: Path | None = None
-) -> Content | None:
+def remember_now(path: Path | None, workspace: Path | None = None) -> Content | None:
     """A server begins: what it finds as its configuration now, or does not find, and the files that its commands name
     are from now on what was used, unless a person used something else before. What is wrong with it is told when it is
     read. Gives a configuration that nobody named and that is used for the first time."""
@@ -465,16 +463,16 @@ def remember_now(
 
     begun: Content | None = None
     try:
-        trust = ConfigTrust(files.state_directory(environ))
-        _, seen = chosen(trust, path, environ, as_before)
+        trust = ConfigTrust(files.state_directory())
+        _, seen = chosen(trust, path, None, as_before)
         for content in seen:
             if content.path in changed or trust.verdict(content) is not Verdict.FIRST:
                 continue
-            for program in programs(content, environ, workspace):
+            for program in programs(content, None, workspace):
                 if trust.verdict(program.content) is Verdict.FIRST:
                     trust.record(program.content)
             trust.record(content)
-            begun = content if content.there and is_discovered(content, path, environ) else begun
+            begun = content if content.there and is_discovered(content, path, None) else begun
     except OperatorError:
         return begun
     return begun

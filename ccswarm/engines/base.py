@@ -46,10 +46,6 @@ class Flow(Protocol):
         """Queue another execution as a child; a second time with that id does nothing."""
         ...
 
-    async def first_of(self, ids: Sequence[str]) -> str:
-        """The id of a child that is over."""
-        ...
-
     async def outcome(self, execution_id: str) -> Outcome:
         """How a child that is over ended."""
         ...

@@ -16,7 +16,7 @@ from ccswarm.errors import RunNotFound, SwarmError
 from ccswarm.models import Execution, Json, Priority, RunStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
 
 @dataclass(slots=True)
@@ -164,14 +164,6 @@ class MemoryFlow:
             self._store.add(Row(execution_id, kind, json.dumps(payload), agent, priority, parent=self.id))
 
         await self._recorded(f"start {execution_id}", make)
-
-    async def first_of(self, ids: Sequence[str]) -> str:
-        async def make(_: object) -> str:
-            while not (over := [i for i in ids if self._store.row(i).status.over]):
-                await self._store.change()
-            return over[0]
-
-        return await self._recorded("first_of", make)
 
     async def outcome(self, execution_id: str) -> Outcome:
         async def make(_: object) -> Json:

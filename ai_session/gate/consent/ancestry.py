@@ -97,10 +97,6 @@ class ProcessAncestry:
         """Identities of ``chain``."""
         return frozenset(process.identity for process in self.chain(pid))
 
-    def in_session(self, pid: int | None) -> bool:
-        """Whether ``pid`` or an ancestor was started with the mark every shell of ours has."""
-        return self.marked(self.chain(pid)) is not None
-
     def marked(self, chain: tuple[Process, ...]) -> Process | None:
         """The one of ``chain`` that was started with the mark every shell of ours has."""
         return next((process for process in chain if self._marked(process.pid)), None)

@@ -255,11 +255,6 @@ class Reading:
                 self._variable(word, None if None in rest else " ".join(word or "" for word in rest), depth)
 
 
-def loosely(prefix: Sequence[str], line: Line) -> Match:
-    """Whether ``prefix`` matches a command anywhere in the line."""
-    return Reading(line).match(prefix)
-
-
 def _starts(head: str, words: Words) -> Iterator[int]:
     """Where in a command another one may begin."""
     asks = head == "command" and len(words) > 1 and re.match(r"-p?[vV]", words[1] or "")

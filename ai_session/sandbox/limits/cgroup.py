@@ -11,7 +11,6 @@ from pathlib import Path
 
 MOUNTS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"))
 CONTROLLERS = {"memory", "pids"}
-_MOVE_ROUNDS = 50
 
 
 def delegated(mounts: tuple[Path, ...] = MOUNTS, membership: Path = Path("/proc/self/cgroup")) -> Path | None:

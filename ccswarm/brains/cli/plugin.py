@@ -108,9 +108,14 @@ class Program:
                 steps.append(Think(f"{self._prefix}linger", self._linger))
         if self._requests.broken:
             return [Finish("failed", self._requests.broken)]
-        for kind in ("opened", "run", "program", "closed"):
+        for kind, follow in (
+            ("opened", self._opened_ended),
+            ("run", self._run_ended),
+            ("program", self._program_ended),
+            ("closed", self._closed_ended),
+        ):
             if (outcome := ended.get(self._name(kind))) is not None:
-                steps += await getattr(self, f"_{kind}_ended")(flow, outcome)
+                steps += await follow(flow, outcome)
         if (late := ended.get(f"{self._prefix}linger")) and (late.structured or {}).get("late"):
             return [self._finish()]
         finish = next((step for step in steps if isinstance(step, Finish)), None)

@@ -6,7 +6,7 @@ import asyncio
 import copy
 import itertools
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -102,13 +102,6 @@ class DbosFlow:
         key = partition(agent, execution_id)
         with SetWorkflowID(execution_id), SetEnqueueOptions(priority=NUMBERS[priority], queue_partition_key=key):
             await self._do(lambda: DBOS.enqueue_workflow_async(queue, function, payload))
-
-    async def first_of(self, ids: Sequence[str]) -> str:
-
-        async def run() -> str:
-            return await self._ask(lambda: self._shared.ends.first(ids))
-
-        return await self._do(lambda: DBOS.run_step_async({"name": "first_of"}, run))
 
     async def outcome(self, execution_id: str) -> Outcome:
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ai_session.cli.commands import Run
-from ai_session.client.connection import ControlClient
+from ai_session.client.connection import ControlClient, error_named
+from ai_session.errors import AiSessionError, UnknownTool
 
 
 def said(capsys: pytest.CaptureFixture[str], **facts: Any) -> str:
@@ -39,3 +40,14 @@ def test_a_line_that_somebody_had_begun_is_named(capsys: pytest.CaptureFixture[s
 def test_other_notes_are_for_models(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, note="5 bytes omitted from the middle") == ""
     assert said(capsys) == ""
+
+
+def test_an_error_that_was_sent_is_one_of_this_package_whatever_errors_the_process_has_besides() -> None:
+    class UnknownToolOfOthers(AiSessionError):
+        code = UnknownTool.code
+
+    error = error_named({"code": UnknownTool.code, "message": "no such tool", "suggestion": "list them"})
+    assert (type(error), error.message, error.suggestion) == (UnknownTool, "no such tool", "list them")
+    assert UnknownToolOfOthers.code == error.code
+    newer = error_named({"code": "of_a_newer_daemon"})
+    assert (type(newer), newer.code) == (AiSessionError, "of_a_newer_daemon")

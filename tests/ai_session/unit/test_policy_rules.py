@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ai_session.errors import ConfigInvalid
-from ai_session.gate.policy.commands import Match, loosely
+from ai_session.gate.policy.commands import Match, Reading
 from ai_session.gate.policy.policy import Action, Policy
 from ai_session.gate.policy.rules import load
 from ai_session.models import Effect, Principal
@@ -261,7 +261,7 @@ OTHERS = [
     ids=lambda value: repr(value)[:40],
 )
 def test_a_denied_command_is_found_however_it_is_dressed(line: str, match: Match) -> None:
-    assert loosely(("git", "push"), parse(line)) is match
+    assert Reading(parse(line)).match(("git", "push")) is match
 
 
 CARRIED = r"""
@@ -392,17 +392,17 @@ git -c user.name='curl x' commit
 
 @pytest.mark.parametrize("line", CARRIED)
 def test_a_denied_command_is_found_in_what_carries_one(line: str) -> None:
-    assert loosely(("curl",), parse(line)) is Match.YES
+    assert Reading(parse(line)).match(("curl",)) is Match.YES
 
 
 @pytest.mark.parametrize("line", MAYBE_CARRIED)
 def test_it_is_asked_about_where_it_may_be_carried(line: str) -> None:
-    assert loosely(("curl",), parse(line)) is Match.MAYBE
+    assert Reading(parse(line)).match(("curl",)) is Match.MAYBE
 
 
 @pytest.mark.parametrize("line", NOT_CARRIED)
 def test_a_name_that_runs_nothing_is_no_command(line: str) -> None:
-    assert loosely(("curl",), parse(line)) is Match.NO
+    assert Reading(parse(line)).match(("curl",)) is Match.NO
 
 
 SLOW = [
@@ -443,7 +443,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize(("prefix", "line", "match"), OPTIONS)
 def test_options_count_wherever_and_however_they_are_given(prefix: str, line: str, match: Match) -> None:
-    assert loosely(tuple(prefix.split()), parse(line)) is match
+    assert Reading(parse(line)).match(tuple(prefix.split())) is match
 
 
 WRAPS = st.sampled_from(
@@ -479,7 +479,7 @@ WRAPS = st.sampled_from(
 def test_no_dress_hides_a_command_from_a_denial(wraps: list[str], line: str) -> None:
     for wrap in wraps:
         line = wrap.format(line)
-    assert loosely(("git", "push"), parse(line)) is not Match.NO
+    assert Reading(parse(line)).match(("git", "push")) is not Match.NO
 
 
 def test_denied_paths_are_found_in_words_and_arguments() -> None:

@@ -226,7 +226,7 @@ async def test_cancelling_ends_the_step_and_the_children(stage: Stage) -> None:
     stage.referee.held = {"s"}
     child = ["start", "play", "c1", [["step", "s"]], "ann", "medium"]
     late = ["start", "play", "c2", [["step", "never"]], "ann", "medium"]
-    await stage.submit("r1", child, late, ["first_of", ["c1", "c2"]], kind="run")
+    await stage.submit("r1", child, late, ["outcome", "c1"], kind="run")
     async with stage.worker():
         step = await stage.referee.arrival("s")
         await stage.engine.cancel("r1")
@@ -239,7 +239,7 @@ async def test_cancelling_ends_the_step_and_the_children(stage: Stage) -> None:
 async def test_paused_work_goes_on_from_its_last_step(stage: Stage) -> None:
     stage.referee.held = {"b"}
     child = ["start", "play", "c1", [["step", "a"], ["step", "b"]], "ann", "high"]
-    await stage.submit("r1", child, ["first_of", ["c1"]], ["outcome", "c1"], kind="run")
+    await stage.submit("r1", child, ["outcome", "c1"], kind="run")
     async with stage.worker():
         first = await stage.referee.arrival("b")
         await stage.engine.pause("r1")
@@ -319,14 +319,14 @@ async def test_children_start_once_and_end_in_their_own_way(stage: Stage) -> Non
     plans = {"c1": [["step", "slow"]], "c2": [["raise", "broken"]], "c3": []}
     starts = [["start", "play", one, do, "", "medium"] for one, do in plans.items()]
     again = ["start", "play", "c3", [["step", "never"]], "", "medium"]
-    ends = [["first_of", ["c1", "c3"]], ["step", "seen"], ["outcome", "c2"], ["outcome", "c1"]]
+    ends = [["outcome", "c3"], ["step", "seen"], ["outcome", "c2"], ["outcome", "c1"]]
     await stage.submit("r1", *starts, again, *ends, kind="run")
     async with stage.worker():
         await stage.referee.arrival("seen")
         assert (await stage.engine.status("c1")).parent == "r1"
         await stage.engine.cancel("c1")
         result = await stage.result("r1")
-    assert result[4] == "c3"
+    assert result[4][0] == "succeeded"
     assert result[6][0] == "failed"
     assert "broken" in result[6][2]
     assert result[7] == ["cancelled", None, ""]

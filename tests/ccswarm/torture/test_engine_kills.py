@@ -44,13 +44,12 @@ def plan(run: str) -> list[Any]:
     first = [["start", "play", f"{run}.{name}", task(run, name, 3), name, "high"] for name in ("t1", "t2")]
     ends = [["outcome", f"{run}.{name}"] for name in ("t1", "t2", "t3")]
     last = ["start", "play", f"{run}.t3", task(run, "t3", 3), "t1", "low"]
-    either = ["first_of", [f"{run}.t1", f"{run}.t2"]]
-    return [*first, either, *ends[:2], last, ends[2], ["emit", {"end": run}]]
+    return [*first, *ends[:2], last, ends[2], ["emit", {"end": run}]]
 
 
 def plain(result: list[Any]) -> list[Any]:
     """What the three tasks returned, without what may differ: which of the steps side by side ended first."""
-    outcomes: list[Any] = [result[3], result[4], result[6]]
+    outcomes: list[Any] = [result[2], result[3], result[5]]
     return [[status, acts[:3], acts[3][1], acts[4:]] for status, acts, _ in outcomes]
 
 

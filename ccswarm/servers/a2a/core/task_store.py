@@ -186,13 +186,10 @@ class Tasks:
         task.messages.append(message)
         self._tell(task, "message", message)
 
-    def give(self, task: Task, artifact: Json, *, index: int | None = None, event: Json = None) -> None:
-        """Adds an artifact, or replaces the one at ``index``. Followers receive ``event`` instead of it if given."""
-        if index is None:
-            task.artifacts.append(artifact)
-        else:
-            task.artifacts[index] = artifact
-        self._tell(task, "artifact", artifact if event is None else event)
+    def give(self, task: Task, artifact: Json) -> None:
+        """An artifact more."""
+        task.artifacts.append(artifact)
+        self._tell(task, "artifact", artifact)
 
     def keep(self, task: Task) -> None:
         """What was changed of it besides (``runs``, ``metadata``) is on record. Raises OSError."""
