@@ -67,14 +67,14 @@ def beginnings(params: Params, config: Path | None) -> dict[str, Any]:
 
 def plans(loaded: Loaded) -> list[dict[str, Any]]:
     """The plans that lie here, each with how many tasks it has."""
-    from ccswarm.config import config
+    from ccswarm.config import parsing
 
     found: list[dict[str, Any]] = []
     for file in [file for folder in PLAN_FOLDERS for file in sorted(Path(folder).glob("*.toml"))][:MOST_PLANS]:
         if file.absolute() == loaded.path or not file.is_file() or file.stat().st_size > MOST_PLAN_BYTES:
             continue
         try:
-            tables = config.plan_tables(file.read_text())
+            tables = parsing.plan_tables(file.read_text())
         except (SwarmError, OSError, ValueError):
             continue  # of other programs, or half written
         if tables.get("tasks") or tables.get("steps"):

@@ -105,13 +105,13 @@ def reference(as_json: Json = False) -> None:
 
     Exit code: 0.
     """
-    from ccswarm.config import config
+    from ccswarm.config import reference_text
     from ccswarm.config.settings import Settings
 
     if as_json:
         show_json(Settings.model_json_schema())
     else:
-        show_text(config.reference())
+        show_text(reference_text.reference())
 
 
 def _text(file: Path | None) -> str | None:

@@ -58,7 +58,7 @@ def init(
     Exit codes: 0 written, 2 it cannot be written, or says all of this already, 5 the file changed since a person used
     it and nobody agreed.
     """
-    from ccswarm.config import config
+    from ccswarm.config import config, reference_text
 
     if not file.exists() and (option := _option_meant(str(file))):
         raise UsageInvalid(f"{file} is not a file to write", suggestion=f"ccswarm init {option}")
@@ -68,7 +68,7 @@ def init(
     meant: starters.For | None = purpose.value if purpose else None  # type: ignore[assignment]
     environ = config.server_environment()
     if not there and not chosen and not meant:
-        _save(target, config.starter())
+        _save(target, reference_text.starter())
         _tell(target, ["ccswarm doctor", "ccswarm run"], {"agents": []}, as_json, "")
         return
     before = config.load(target, confirm=asker()).settings if there else None
@@ -142,7 +142,7 @@ def _begun(added: starters.Addition) -> str:
 def _joined(target: Path, text: str, before: Settings | None, added: starters.Addition, as_json: bool) -> str:
     """The file with what is added behind it; what it says already stays as it is, to the letter. Raises ConfigInvalid
     where that cannot be done, with what to paste."""
-    from ccswarm.config import config
+    from ccswarm.config import parsing
 
     assert before
     joined = f"{text.rstrip()}\n\n{added.text}" if text.strip() else added.text
@@ -152,7 +152,7 @@ def _joined(target: Path, text: str, before: Settings | None, added: starters.Ad
         begun = INLINE.sub(lambda match: match[0] + inline, text.rstrip(), count=1)
         joined = f"{begun}\n\n[[agents]]{agents}"
     with suppress(ConfigInvalid):
-        made = config.parse(joined)
+        made = parsing.parse(joined)
         same = made.model_copy(update={"agents": before.agents, "mcp": before.mcp}) == before
         servers = {server.name for server in made.mcp.servers}
         if same and servers == {*(server.name for server in before.mcp.servers), *added.servers}:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from ccswarm.config import config
+from ccswarm.config import config, parsing
 from ccswarm.config.settings import AgentSettings, Name, PlanStep, Section
 
 GUIDE = "ai-session docs evaluation has the format of a suite"
@@ -121,7 +121,7 @@ def load(path: Path, confirm: config.Confirm | None = None, *, shipped: bool = F
         return _problems(suite, path.parent)
 
     if shipped:
-        return config.parse_as(Suite, config.text_of(path), str(path), GUIDE, problems)
+        return parsing.parse_as(Suite, config.text_of(path), str(path), GUIDE, problems)
     return config.load_as(Suite, path, GUIDE, problems, confirm=confirm)
 
 

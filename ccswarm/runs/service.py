@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from ccswarm import app as apps
-from ccswarm.config import config
+from ccswarm.config import config, parsing
 from ccswarm.config.settings import PLAYBOOK, AgentSettings, Settings, SwarmSettings, TaskSettings
 from ccswarm.config.trust import PLANS, Source, look
 from ccswarm.errors import ConfigInvalid, PlanInvalid, ServerUnavailable, UsageInvalid
@@ -84,8 +84,8 @@ def named(settings: Settings, name: str) -> Settings:
 def planned(text: str, own: Settings, where: str = "the plan") -> Settings:
     """The configuration ``own`` with a client's plan, which has tasks and leaves alone what is the person's to say.
     Raises ConfigInvalid; PlanInvalid, also where its gates would do what the agents that may do the task may not."""
-    said = config.plan_tables(text, where)
-    settings = config.parse_plan(text, own, where=where)
+    said = parsing.plan_tables(text, where)
+    settings = parsing.parse_plan(text, own, where=where)
     more = [f"[{name}]" for name in said if name not in CLIENTS_TABLES]
     more += [f"[swarm] {name}" for name in said.get("swarm", ()) if name not in CLIENTS_SWARM]
     if more:

@@ -19,7 +19,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from ccswarm.brains.base import CallTool, Finish
-from ccswarm.config import config
+from ccswarm.config import config, parsing, reference_text
 from ccswarm.config.settings import Settings
 from ccswarm.models import CallOutcome, CallStatus, ToolInfo
 from ccswarm.plan import check
@@ -136,7 +136,7 @@ def test_it_says_what_is_not_in_order(project: Path) -> None:
 def test_the_starter_runs_as_it_is(project: Path, repository: bool) -> None:
     if not repository:
         shutil.rmtree(project / ".git")
-    ends = asyncio.run(carry_out(config.parse(config.starter()), project))
+    ends = asyncio.run(carry_out(parsing.parse(reference_text.starter()), project))
     assert last(ends).status == "succeeded", last(ends).summary
     told = [line.split() for line in ends["tell"].steps["tell"]["output"].splitlines()]
     assert told[:2] == [["files:", "4"], ["directories:", "0"]]
@@ -159,7 +159,7 @@ def test_every_block_of_the_guide_is_an_example_or_what_comes_of_it() -> None:
 @pytest.mark.parametrize(("text", "kind", "after"), EXAMPLES, ids=range(len(EXAMPLES)))
 def test_examples_do_what_the_guide_says(project: Path, text: str, kind: str, after: str) -> None:
     (project / "plan.toml").write_text(text)
-    settings = config.peek_plan(project / "plan.toml", config.parse(BASE))
+    settings = config.peek_plan(project / "plan.toml", parsing.parse(BASE))
     ends = asyncio.run(carry_out(settings, project))
     finish = last(ends)
     assert finish.status == ("succeeded" if kind == "json" else "failed"), finish.summary

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.config import config
+from ccswarm.config import parsing, reference_text
 from tests.ccswarm.contract.verb_desk import ROOT, Desk, agent, server
 
 
@@ -22,7 +22,7 @@ def test_init_writes_what_runs_and_says_what_is_next(desk: Desk) -> None:
     assert said.out.splitlines()[0] == "ccswarm.toml"
     assert "ccswarm doctor" in said.out
     assert "ccswarm run" in said.out
-    assert desk.file.read_text() == config.starter()
+    assert desk.file.read_text() == reference_text.starter()
     assert desk.json("config", "check")["tasks"] == ["count", "look", "tell"]
 
 
@@ -32,7 +32,7 @@ def test_init_keeps_a_file_that_is_there(desk: Desk) -> None:
     assert said.err.startswith("error config_invalid: ccswarm.toml exists already, and has agents\n")
     assert (said.out, desk.file.read_text()) == ("", '# mine\n[[agents]]\nname = "ada"\n')
     assert desk.run("init", "--force").out == "ccswarm.toml\n"
-    assert desk.file.read_text() == config.starter()
+    assert desk.file.read_text() == reference_text.starter()
 
 
 def test_init_elsewhere_says_how_that_file_is_used(desk: Desk) -> None:
@@ -157,10 +157,10 @@ def test_show_is_the_file_without_its_secrets(desk: Desk) -> None:
     assert (read["tasks"], read["agents"]) == (written["tasks"], written["agents"])
 
 
-@pytest.mark.parametrize("text", [config.starter(), (ROOT / "config/ccswarm.toml").read_text()])
+@pytest.mark.parametrize("text", [reference_text.starter(), (ROOT / "config/ccswarm.toml").read_text()])
 def test_what_show_prints_is_a_configuration_that_says_the_same(desk: Desk, text: str) -> None:
     desk.rewrite(text)
-    assert config.parse(desk.run("config", "show").out) == config.parse(text)
+    assert parsing.parse(desk.run("config", "show").out) == parsing.parse(text)
 
 
 def test_show_as_json_has_the_defaults_too(desk: Desk) -> None:
@@ -172,5 +172,5 @@ def test_show_as_json_has_the_defaults_too(desk: Desk) -> None:
 
 def test_reference_explains_every_setting(desk: Desk) -> None:
     said = desk.run("config", "reference").out
-    assert said == config.reference()
+    assert said == reference_text.reference()
     assert "mcp" in desk.json("config", "reference")["properties"]

@@ -196,9 +196,9 @@ async def test_nobody_there_is_told_apart_from_nobody_answering(tmp_path: Path) 
 
 
 def test_it_is_spoken_at_an_address_only() -> None:
-    from ccswarm.config import config
+    from ccswarm.config import parsing
 
     with pytest.raises(ConfigInvalid, match="protocol rpc is spoken at a url"):
-        config.parse('[[mcp.servers]]\nname = "a"\ncommand = "x"\nprotocol = "rpc"')
+        parsing.parse('[[mcp.servers]]\nname = "a"\ncommand = "x"\nprotocol = "rpc"')
     text = '[[mcp.servers]]\nname = "a"\nurl = "http://127.0.0.1:1/rpc"\nprotocol = "rpc"'
-    assert config.parse(text).mcp.servers[0].protocol == "rpc"
+    assert parsing.parse(text).mcp.servers[0].protocol == "rpc"

@@ -9,13 +9,13 @@ import pytest
 
 from ccswarm.clients._address import SecretScrubber, headers_of
 from ccswarm.clients.mcp.elicitation import answered, going_on
-from ccswarm.config import config
+from ccswarm.config import parsing
 from ccswarm.config.settings import ServerSettings, in_clear
 from ccswarm.errors import ConfigInvalid, ServerUnavailable
 
 
 def parsed(server: str) -> ServerSettings:
-    return config.parse(f'[mcp]\nservers = [{{ name = "s", {server} }}]').mcp.servers[0]
+    return parsing.parse(f'[mcp]\nservers = [{{ name = "s", {server} }}]').mcp.servers[0]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccswarm.config import config
+from ccswarm.config import parsing
 from ccswarm.config.settings import Settings
 from ccswarm.models import RunStatus
 from ccswarm.plan.check import describe, plan_problems
@@ -68,7 +68,7 @@ grants = ["ai-session.*"]
 name = "idle"
 type = "coder"
 """
-SETTINGS = config.parse(CREW)
+SETTINGS = parsing.parse(CREW)
 NEEDED = "- Users log in\n- Must export reports\n- Could send email\n- Take payments with Stripe\n"
 
 
@@ -145,7 +145,7 @@ def test_the_tests_of_a_repository_are_a_gate(tmp_path: Path) -> None:
     visits = {task.agent: task.visits for task in settings_.tasks if task.gates}
     assert visits["dora"] == 2
     assert visits.get("carl", 0) == 0
-    narrow = config.parse(CREW.replace('"ai-session.*", "web.*"', '"web.*"'))
+    narrow = parsing.parse(CREW.replace('"ai-session.*", "web.*"', '"web.*"'))
     left = {task.agent for task in service.planned(toml_of(plan, NEEDED, narrow, facts), narrow).tasks if task.gates}
     assert left == {task.agent for task in settings_.tasks if task.gates} - {"rita"}, "she may not run commands then"
     facts["tests"] |= {"directory": "a b"}

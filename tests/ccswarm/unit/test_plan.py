@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccswarm.config import config
+from ccswarm.config import parsing
 from ccswarm.config.settings import Settings, TaskSettings
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import ToolInfo
@@ -39,7 +39,7 @@ TOOLS = {
 
 
 def problems(text: str, tools: Any = TOOLS) -> list[str]:
-    return check.plan_problems(config.parse(SERVERS + text), tools)
+    return check.plan_problems(parsing.parse(SERVERS + text), tools)
 
 
 def step(name: str, **facts: Any) -> str:
@@ -97,7 +97,7 @@ def test_problems_of_tasks(said: str) -> None:
     text = TASKS[said].replace("gates = [{}]", "[[tasks.gates]]")
     other = '[mcp]\nservers = [{ name = "other", command = "x" }]\n[swarm]\nshell = "sh"\n'
     tools = {"other.any": ToolInfo("other", "any")}
-    found = check.plan_problems(config.parse(other + text), tools) if "other.*" in text else problems(text)
+    found = check.plan_problems(parsing.parse(other + text), tools) if "other.*" in text else problems(text)
     assert found == [said]
 
 
@@ -277,7 +277,7 @@ def test_what_would_run_is_told_in_order() -> None:
         + task("low", ONE, priority="low", text="Look.")
         + task("high", step("a", tool="sh.open", args={"name": "${run.id}"}), step("b"), priority="high", agent="bob")
     )
-    told = check.describe(config.parse(SERVERS + text))
+    told = check.describe(parsing.parse(SERVERS + text))
     assert json.loads(json.dumps(told)) == told
     assert told["stages"] == [["high", "low"], ["last"]]
     assert [(facts["id"], facts["agents"]) for facts in told["tasks"]] == [
@@ -303,17 +303,17 @@ def test_a_long_plan_is_checked_and_told_quickly() -> None:
     """A chain of 3,000; with a look at every task for every task this takes a minute."""
     tasks = [TaskSettings.model_validate({"id": "t0", "steps": [{"id": "a", "tool": "sh.any"}]})]
     tasks += [tasks[0].model_copy(update={"id": f"t{n}", "needs": (f"t{n - 1}",)}) for n in range(1, 3000)]
-    settings = config.parse(SERVERS + AGENT).model_copy(update={"tasks": tuple(tasks)})
+    settings = parsing.parse(SERVERS + AGENT).model_copy(update={"tasks": tuple(tasks)})
     assert check.plan_problems(settings, TOOLS) == []
     assert len(check.describe(settings)["stages"]) == 3000
 
 
 def test_steps_need_the_one_above_unless_they_say_otherwise() -> None:
     text = task("t", ONE, step("b", save_as="bee"), step("c", needs=[]), step("d"), step("e", needs=["bee", "a", "b"]))
-    assert needs_of(config.parse(text).tasks[0].steps) == {"a": (), "b": ("a",), "c": (), "d": ("c",), "e": ("b", "a")}
+    assert needs_of(parsing.parse(text).tasks[0].steps) == {"a": (), "b": ("a",), "c": (), "d": ("c",), "e": ("b", "a")}
     text = task("t", step("x", always=True), ONE, step("b"), step("y", always=True), step("z", always=True, needs=[]))
     ends = {"x": ("a", "b"), "y": ("a", "b", "x"), "z": ("a", "b")}
-    assert needs_of(config.parse(text).tasks[0].steps) == {"a": (), "b": ("a",), **ends}
+    assert needs_of(parsing.parse(text).tasks[0].steps) == {"a": (), "b": ("a",), **ends}
 
 
 GRAPHS = st.integers(1, 8).flatmap(

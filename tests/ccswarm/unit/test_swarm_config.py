@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ccswarm.config import config
+from ccswarm.config import config, parsing, reference_text
 from ccswarm.config.files import is_own
 from ccswarm.config.settings import Section, ServerSettings, Settings
 from ccswarm.errors import ConfigChanged, ConfigInvalid
@@ -57,7 +57,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 def refused(text: str) -> str:
     with pytest.raises(ConfigInvalid) as caught:
-        config.parse(text, where="c.toml")
+        parsing.parse(text, where="c.toml")
     return caught.value.message
 
 
@@ -208,7 +208,7 @@ def test_every_mistake_is_named_at_once() -> None:
 
 
 def test_steps_at_the_top_are_the_task_main() -> None:
-    settings = config.parse(STEP + '[[tasks]]\nid = "other"\n')
+    settings = parsing.parse(STEP + '[[tasks]]\nid = "other"\n')
     assert settings.steps == ()
     assert [(task.id, [step.id for step in task.steps]) for task in settings.tasks] == [
         ("other", []),
@@ -216,7 +216,7 @@ def test_steps_at_the_top_are_the_task_main() -> None:
     ]
 
 
-BASE = config.parse(
+BASE = parsing.parse(
     SMALLEST
     + '[swarm]\nname = "base"\nstrategy = "parallel"\nbudget = { calls = 9, seconds = 3 }\n'
     + '[[agents]]\nname = "ada"\ngrants = ["ai-session.*"]\nsettings = { agents = [1], deep = { a = 1 } }\n'
@@ -312,7 +312,7 @@ def test_every_setting_says_what_it_means() -> None:
 
 
 def test_the_reference_is_all_settings_and_changes_none() -> None:
-    text = config.reference()
+    text = reference_text.reference()
     assert tomllib.loads(text) == {}
     for model in sections().values():
         for name, field in model.model_fields.items():
@@ -322,7 +322,7 @@ def test_the_reference_is_all_settings_and_changes_none() -> None:
 
 
 def test_the_reference_without_its_comment_signs_says_the_defaults() -> None:
-    text = re.sub(r"^#(?=[a-z\[])", "", config.reference(), flags=re.MULTILINE)
+    text = re.sub(r"^#(?=[a-z\[])", "", reference_text.reference(), flags=re.MULTILINE)
     data: dict[str, Any] = tomllib.loads(text)
     assert Settings.model_validate({name: data[name] for name in ("swarm", "engine")}) == Settings()
     assert set(data) == set(Settings.model_fields)
@@ -333,9 +333,9 @@ def test_the_reference_without_its_comment_signs_says_the_defaults() -> None:
     Settings.model_validate(data)
 
 
-@pytest.mark.parametrize("text", [config.starter(), (ROOT / "config/ccswarm.toml").read_text()])
+@pytest.mark.parametrize("text", [reference_text.starter(), (ROOT / "config/ccswarm.toml").read_text()])
 def test_what_is_shipped_is_right(text: str) -> None:
-    settings = config.parse(text)
+    settings = parsing.parse(text)
     assert check.plan_problems(settings, None) == []
     assert len(settings.agents) >= 3
     assert len(check.describe(settings)["stages"]) == 2

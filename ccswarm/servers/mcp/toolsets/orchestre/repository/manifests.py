@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ccswarm.config import config
+from ccswarm.config import parsing
 from ccswarm.errors import ConfigInvalid
 from ccswarm.servers._json_values import items, table
 
@@ -74,7 +74,7 @@ def _package_json(path: str, text: str) -> Manifest:
 
 
 def _pyproject(path: str, text: str) -> Manifest:
-    data = config.parsed(text, path)
+    data = parsing.parsed(text, path)
     project, tool = table(data.get("project")), table(data.get("tool"))
     poetry = table(tool.get("poetry"))
     needs = [*items(project.get("dependencies")), *(one for one in table(poetry.get("dependencies")))]
@@ -97,7 +97,7 @@ def _pyproject(path: str, text: str) -> Manifest:
 
 
 def _cargo(path: str, text: str) -> Manifest:
-    data = config.parsed(text, path)
+    data = parsing.parsed(text, path)
     package = table(data.get("package"))
     shared = table(table(data.get("workspace")).get("dependencies"))
     return Manifest(
@@ -128,7 +128,7 @@ def _requirements(path: str, text: str) -> Manifest:
 
 
 def _pipfile(path: str, text: str) -> Manifest:
-    data = config.parsed(text, path)
+    data = parsing.parsed(text, path)
     develops = _names(table(data.get("dev-packages")))
     test = "python -m pytest" if "pytest" in develops else ""
     return Manifest(path, "pipenv", _names(table(data.get("packages"))), develops, test)

@@ -1,0 +1,243 @@
+"""TOML as settings, and plans over settings: every mistake of a text is named, where it stands in it."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from pydantic import ValidationError
+
+from ccswarm.config.files import own
+from ccswarm.config.programs import read_text
+from ccswarm.config.settings import (
+    AgentSettings,
+    Section,
+    Settings,
+    endpoint_problems,
+    section_of,
+)
+from ccswarm.errors import ConfigInvalid
+
+NAMED = {"servers": "name", "agents": "name", "tasks": "id", "steps": "id", "cases": "id"}
+"""Lists whose items have a name of their own: the key that holds it."""
+MESSAGES = {
+    "missing": "is missing",
+    "string_pattern_mismatch": "should be letters, digits, - and _, at most 63, the first a letter or digit",
+    "string_type": "should be a text",
+    "tuple_type": "should be a list",
+    "dict_type": "should be a table",
+    "model_type": "should be a table",
+}
+"""Where pydantic's own words speak of Python."""
+OF_BRAINS = ("model", "base_url", "key", "price", "fallback", "effort", "program", "environment", "words", "steps")
+"""What is set for a brain, and is looked for beside it."""
+AnySection = TypeVar("AnySection", bound=Section)
+_Table = dict[str, Any]
+_KeyPath = tuple[str | int, ...]
+
+
+def parse_plan(text: str, base: Settings, *, where: str = "the plan") -> Settings:
+    """As ``load_plan``, of TOML or JSON; of what ``generate_plan`` answered, the plan in it."""
+    data = plan_tables(text, where)
+    refuse(where, [*_not_valid(data, Settings), *_twice(data)])
+    refuse(
+        where,
+        ["[notify] says where you are told, which no plan does"] if "notify" in data else [],
+        f"write it to {own()}",
+    )
+    data, below = _with_main(data), base.model_dump()
+    merged = _merged(below, data)
+    merged["agents"] = _by_name(below["agents"], data.get("agents", ()))
+    merged["mcp"]["servers"] = _by_name(below["mcp"]["servers"], data.get("mcp", {}).get("servers", ()))
+    refuse(where, _not_startable(merged))
+    return Settings.model_validate(merged)
+
+
+def plan_tables(text: str, where: str = "the plan") -> _Table:
+    """What a plan says, as plain values that nothing was checked of yet. Raises ConfigInvalid."""
+    data = parsed(text, where)
+    if isinstance(plan := data.get("ccswarmPlan"), str):
+        refuse(where, [] if plan else ["ccswarmPlan is empty"], "its check says why there is no plan to run")
+        return parsed(plan, where)
+    return data
+
+
+def parse(text: str, *, where: str = "the text") -> Settings:
+    """The settings that a TOML text says, as ``load`` reads them from a file. Raises ConfigInvalid."""
+    data = parsed(text, where)
+    refuse(where, [*_not_valid(data, Settings), *_twice(data), *_not_startable(data)])
+    return Settings.model_validate(_with_main(data))
+
+
+def parse_as(
+    model: type[AnySection],
+    text: str,
+    where: str,
+    advice: str,
+    problems: Callable[[AnySection], Iterable[str]] = lambda _: (),
+) -> AnySection:
+    """What a text of another kind says. Raises ConfigInvalid."""
+    data = parsed(text, where)
+    refuse(where, _not_valid(data, model), advice)
+    made = model.model_validate(data)
+    refuse(where, problems(made), advice)
+    return made
+
+
+def parsed(text: str, where: str) -> _Table:
+    """Any TOML, or a JSON object, as plain values. Raises ConfigInvalid."""
+    try:
+        return read_text(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigInvalid(f"{where}: {error}", suggestion="fix what is not TOML there") from None
+
+
+def refuse(where: str, problems: Iterable[str], advice: str = "ccswarm config reference lists every setting") -> None:
+    """Raises ConfigInvalid where there are problems, naming each once."""
+    if found := list(dict.fromkeys(problems)):
+        raise ConfigInvalid(f"{where}: " + "; ".join(found), suggestion=advice)
+
+
+def _not_valid(data: _Table, model: type[Section]) -> Iterator[str]:
+    try:
+        model.model_validate(data)
+    except ValidationError as error:
+        messages_at: dict[_KeyPath, list[str]] = {}
+        for problem in error.errors(include_url=False):
+            path = _within(data, problem["loc"], problem["type"])
+            messages_at.setdefault(path, []).append(_message(problem["type"], problem["msg"], path, model))
+        for path, messages in messages_at.items():
+            yield f"{_written(data, path)} {' or '.join(messages)}"
+
+
+def _within(data: Any, loc: _KeyPath, kind: str) -> _KeyPath:
+    """``loc`` without the names of the alternatives that pydantic tried."""
+    node, path = data, list[str | int]()
+    for count, part in enumerate(loc, 1):
+        if isinstance(node, Mapping) and part in node:
+            node = cast("Mapping[Any, Any]", node)[part]
+        elif isinstance(node, list) and isinstance(part, int):
+            node = cast("list[Any]", node)[part]
+        elif kind != "missing" or count < len(loc):
+            continue
+        path.append(part)
+    return tuple(path)
+
+
+def _message(kind: str, message: str, path: _KeyPath, whole: type[Section]) -> str:
+    if kind == "string_pattern_mismatch" and path[-1] == "brain":
+        return 'should be playbook, llm or cli: a model is named in its settings = { model = "MAKER:NAME" }'
+    if kind in MESSAGES:
+        return MESSAGES[kind]
+    if kind == "extra_forbidden":
+        model = _model(path[:-1], whole)
+        if model is AgentSettings and path[-1] in OF_BRAINS:
+            return f"is not known: it belongs in the agent's settings = {{ {path[-1]} = … }}"
+        if path == ("mcpServers",):
+            return "is not known: a server is a table [[mcp.servers]] with its name and its command"
+        near = difflib.get_close_matches(str(path[-1]), list(model.model_fields), n=1) if model else []
+        return "is not known" + (f" (did you mean {near[0]}?)" if near else "")
+    return message.removeprefix("Input ")
+
+
+def _model(path: _KeyPath, whole: type[Section]) -> type[Section] | None:
+    """The section that the whole has at that place."""
+    model: type[Section] | None = whole
+    for part in path:
+        if isinstance(part, str):
+            field = model.model_fields.get(part) if model else None
+            model = section_of(field.annotation) if field else None
+    return model
+
+
+def _written(data: Any, path: _KeyPath) -> str:
+    """``[tasks.count.steps.lines] tool``: the tables by name, then the key."""
+    parts: list[str] = []
+    node = data
+    for part in path:
+        known = isinstance(node, (Mapping, list)) and (isinstance(part, int) or part in node)
+        node = cast("Any", node)[part] if known else None
+        if isinstance(part, int):
+            name = _name(node, parts[-1] if parts else "")
+            parts.append(name or f"#{part + 1}")
+        else:
+            parts.append(part)
+    table = ".".join(parts[:-1])
+    return (f"[{table}] " if table else "") + (parts[-1] if parts else "the file")
+
+
+def _name(item: object, of: str) -> str:
+    name = _table(item).get(NAMED.get(of, ""), "")
+    return name if isinstance(name, str) else ""
+
+
+def _twice(data: _Table) -> Iterator[str]:
+    """Names that more than one item of a list has."""
+    tasks = _items(data.get("tasks"))
+    main = [{"id": "main"}] if "steps" in data else []
+    lists = [
+        ("mcp.servers", "servers", _items(_table(data.get("mcp")).get("servers"))),
+        ("agents", "agents", _items(data.get("agents"))),
+        ("tasks", "tasks", [*tasks, *main]),
+        ("steps", "steps", _items(data.get("steps"))),
+    ]
+    lists += [(f"tasks.{_name(task, 'tasks')}.steps", "steps", _items(task.get("steps"))) for task in tasks]
+    for table, kind, items in lists:
+        names = [_name(item, kind) for item in items] + [str(item.get("save_as", "")) for item in items]
+        if kind == "agents" and "orchestrator" in names:
+            yield "[agents] orchestrator is the name of who runs the gates"
+        for name, count in Counter(filter(None, names)).items():
+            if count > 1:
+                yield f"[{table}] {NAMED[kind]} {name} is there {count} times"
+
+
+def _not_startable(data: _Table) -> Iterator[str]:
+    """Servers that nobody could start or reach."""
+    for server in _items(_table(data.get("mcp")).get("servers")):
+        if server.get("name") == "swarm":
+            yield "[mcp.servers.swarm] name is that of every swarm's own server"
+        command, url = str(server.get("command", "")), str(server.get("url", ""))
+        table = f"[mcp.servers.{_name(server, 'servers') or '#?'}]"
+        try:
+            words = shlex.split(command)
+        except ValueError as error:
+            yield f"{table} command cannot be split: {error}"
+            continue
+        if bool(words) == bool(url):
+            yield f"{table} needs either a command or a url"
+        elif url:
+            yield from (f"{table} {problem}" for problem in endpoint_problems(server))
+        elif server.get("protocol", "mcp") != "mcp":
+            yield f"{table} protocol {server['protocol']} is spoken at a url"
+
+
+def _table(value: object) -> _Table:
+    return cast("_Table", value) if isinstance(value, dict) else {}
+
+
+def _items(value: object) -> list[_Table]:
+    return [_table(item) for item in cast("Sequence[object]", value)] if isinstance(value, (list, tuple)) else []
+
+
+def _with_main(data: _Table) -> _Table:
+    """The same with its ``steps`` as the task ``main``."""
+    if "steps" not in data:
+        return data
+    main = {"id": "main", "steps": data["steps"]}
+    return {**{key: value for key, value in data.items() if key != "steps"}, "tasks": [*data.get("tasks", []), main]}
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> _Table:
+    """Tables key by key; of everything else ``over`` says all."""
+    both = {key: _merged(base[key], over[key]) for key in over if isinstance(base.get(key), dict)}
+    return {**base, **over, **both}
+
+
+def _by_name(base: Sequence[_Table], over: Sequence[_Table]) -> list[_Table]:
+    named = {item["name"]: item for item in base}
+    for item in over:
+        named[item["name"]] = _merged(named.get(item["name"], {}), item)
+    return list(named.values())
