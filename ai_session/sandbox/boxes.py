@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ai_session.sandbox.network.proxy import SessionProxy
     from ai_session.sandbox.sandbox import PreparedSandbox, Sandbox
     from ai_session.sandbox.workspace.notices import Found, Notice
-    from ai_session.sandbox.workspace.protected_paths import Workspace
     from ai_session.sandbox.workspace.watch import WorkspaceWatch
+    from ai_session.sandbox.workspace.workspace import Workspace
 
 log = logging.getLogger(__name__)
 

@@ -24,22 +24,21 @@ from ai_session.sandbox import probe as sandbox_probe
 from ai_session.sandbox.bwrap import Bubblewrap, Files, Plan, Sources
 from ai_session.sandbox.network import entry
 from ai_session.sandbox.probe import SandboxStatus
+from ai_session.sandbox.workspace.closed_files import ClosedFiles
 from ai_session.sandbox.workspace.notices import Found, found_in
+from ai_session.sandbox.workspace.paths import shown
 from ai_session.sandbox.workspace.placeholders import Placeholders
 from ai_session.sandbox.workspace.protected_paths import (
     MOST,
     MOST_ALONE,
     MOST_BY_BUBBLEWRAP,
-    ClosedFiles,
     Protection,
-    Workspace,
-    Workspaces,
     describe,
     secrets,
-    shown,
     survey,
 )
 from ai_session.sandbox.workspace.tree import identity
+from ai_session.sandbox.workspace.workspace import Workspace, Workspaces
 
 STRENGTH = tuple(SandboxLevel)
 """Strongest first."""
@@ -284,7 +283,7 @@ class Sandbox:
                 workspace.look(profile.home)
             else:
                 with suppress(SandboxRefused):
-                    workspace.open_to_writing(survey(workspace, profile.home).unprotected)
+                    workspace.open_to_writing(one.path for one in survey(workspace, profile.home).unprotected)
         return workspace
 
     def _make(
@@ -449,7 +448,7 @@ class Sandbox:
         else:
             for one in surveys:
                 plan.protect(replace(one, read_only=(*one.read_only, *(p.path for p in one.placeholders))))
-        first.open_to_writing(surveys[0].unprotected)
+        first.open_to_writing(one.path for one in surveys[0].unprotected)
         return Protected(
             tuple(line for one in surveys for line in describe(one)),
             self._introduction(first, surveys[0]),

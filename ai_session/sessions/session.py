@@ -2,6 +2,9 @@
 
 Everything known about a command comes from marks in the log, from the kernel (foreground group, termios, exit status)
 or from the caller; never from what the output looks like and never from time alone.
+
+Reading, commands, and finding out what a silent shell does stand together: each decides by what runs, where the shell
+is and what was typed, and changes all three.
 """
 
 from __future__ import annotations

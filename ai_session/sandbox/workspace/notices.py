@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ai_session.sandbox.workspace.protected_paths import Workspace, shown
+from ai_session.sandbox.workspace.paths import shown
 from ai_session.sandbox.workspace.words import Kind
+from ai_session.sandbox.workspace.workspace import Workspace
 
 Key = tuple[Kind | Literal["secret"], str]
 Found = dict[Key, tuple[int, ...]]

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from ai_session.sandbox.workspace.notices import Found, Key, Notice, differences, found_in
-from ai_session.sandbox.workspace.protected_paths import Workspace, shown
+from ai_session.sandbox.workspace.paths import shown
 from ai_session.sandbox.workspace.words import Kind
+from ai_session.sandbox.workspace.workspace import Workspace
 
 LOOK_SECONDS = 0.2
 """Of one look; what it did not come to is left for the next one."""

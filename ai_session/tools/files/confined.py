@@ -21,8 +21,9 @@ from agentwire.system.protected_names import GIT
 from agentwire.system.protected_names import protected as settings
 from ai_session.errors import Denied, FileUnusable
 from ai_session.models import SandboxProfile
-from ai_session.sandbox.workspace.protected_paths import Workspaces, survey
 from ai_session.sandbox.workspace.protected_paths import secrets as hidden_in
+from ai_session.sandbox.workspace.protected_paths import survey
+from ai_session.sandbox.workspace.workspace import Workspaces
 
 MAX_LINKS = 40
 MAX_DEPTH = 128

@@ -10,7 +10,8 @@ import pytest
 
 from ai_session.sandbox.workspace import git_settings
 from ai_session.sandbox.workspace.git_settings import GitSettings
-from ai_session.sandbox.workspace.protected_paths import Workspace, survey
+from ai_session.sandbox.workspace.protected_paths import survey
+from ai_session.sandbox.workspace.workspace import Workspace
 
 
 def git(*words: str, cwd: Path, home: Path | None = None) -> None:

@@ -17,8 +17,9 @@ from ai_session.sandbox.workspace import repositories
 from ai_session.sandbox.workspace.git_index import MOST_GITLINKS, PATH_BYTES, gitlinks
 from ai_session.sandbox.workspace.notices import found_in
 from ai_session.sandbox.workspace.placeholders import Placeholders
-from ai_session.sandbox.workspace.protected_paths import Placeholder, Workspace, survey
+from ai_session.sandbox.workspace.protected_paths import Placeholder, survey
 from ai_session.sandbox.workspace.tree import INDEX_BYTES, MOST_ENTRIES, MOST_NAMES
+from ai_session.sandbox.workspace.workspace import Workspace
 from ai_session.system import paths_without_links
 from ai_session.system.paths_without_links import DIRECTORY, PATH_ONLY, open_directory, open_path, read_file
 from tests import forked
@@ -99,7 +100,8 @@ def test_nothing_in_a_repository_keeps_anybody_waiting(repository: Path, spot: s
     path.unlink(missing_ok=True)
     plant(path)
     script = (
-        "import sys; from ai_session.sandbox.workspace.protected_paths import Workspace, survey\n"
+        "import sys; from ai_session.sandbox.workspace.protected_paths import survey\n"
+        "from ai_session.sandbox.workspace.workspace import Workspace\n"
         "from ai_session.errors import *\n"
         "workspace = Workspace(sys.argv[1], (), ('.env',))\n"
         "try: survey(workspace, '/nowhere')\n"
@@ -181,7 +183,8 @@ def test_no_program_is_started_in_a_tree(repository: Path, tmp_path: Path) -> No
     (repository / "config").write_text(f"[core]\n\tfsmonitor = touch {tmp_path}/ran\n\thooksPath = {tmp_path}\n")
     script = (
         "import sys\n"
-        "from ai_session.sandbox.workspace.protected_paths import Workspace, survey\n"
+        "from ai_session.sandbox.workspace.protected_paths import survey\n"
+        "from ai_session.sandbox.workspace.workspace import Workspace\n"
         "from ai_session.sandbox.workspace.notices import found_in\n"
         "def hook(event, given):\n"
         "    if event == 'subprocess.Popen' and str(given[0]).endswith('git') and 'config' in given[1]: return\n"

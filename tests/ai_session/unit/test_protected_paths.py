@@ -12,17 +12,10 @@ from agentwire.system.path_patterns import fold
 from agentwire.system.protected_names import GIT, PROTECTED, protected
 from ai_session.errors import Denied, SandboxRefused
 from ai_session.models import SandboxProfile
-from ai_session.sandbox.workspace.protected_paths import (
-    MOST_ALONE,
-    PLACEHOLDERS,
-    ClosedFiles,
-    Protection,
-    Workspace,
-    describe,
-    secrets,
-    shown,
-    survey,
-)
+from ai_session.sandbox.workspace.closed_files import ClosedFiles
+from ai_session.sandbox.workspace.paths import shown
+from ai_session.sandbox.workspace.protected_paths import MOST_ALONE, PLACEHOLDERS, Protection, describe, secrets, survey
+from ai_session.sandbox.workspace.workspace import Workspace
 from ai_session.tools.files import confined
 
 

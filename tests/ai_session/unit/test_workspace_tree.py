@@ -10,8 +10,8 @@ import pytest
 
 from agentwire.system.path_patterns import patterns
 from agentwire.system.protected_names import PROTECTED, protected
-from ai_session.sandbox.workspace.protected_paths import Workspace
 from ai_session.sandbox.workspace.tree import DEPTH, MOST_NAMES
+from ai_session.sandbox.workspace.workspace import Workspace
 
 
 def git(*words: str, cwd: Path) -> None:

@@ -17,10 +17,11 @@ import pytest
 
 from ai_session.sandbox.workspace import watch as workspace_watch
 from ai_session.sandbox.workspace.notices import MOST_FOUND, found_in
-from ai_session.sandbox.workspace.protected_paths import Workspace, survey
+from ai_session.sandbox.workspace.protected_paths import survey
 from ai_session.sandbox.workspace.tree import DEPTH, Name
 from ai_session.sandbox.workspace.watch import MOST_NOTICES, WorkspaceWatch, kept_in
 from ai_session.sandbox.workspace.words import KINDS, sentence, summary
+from ai_session.sandbox.workspace.workspace import Workspace
 from ai_session.system.directory_events import DirectoryEvents
 
 pytestmark = pytest.mark.anyio
@@ -216,7 +217,9 @@ async def test_a_link_that_is_turned_elsewhere_is_noticed(scene: Scene) -> None:
     (scene.root / "way").symlink_to("c")
     (scene.root / ".cargo").symlink_to("way")
     workspace = scene.workspace()
-    await asyncio.to_thread(lambda: workspace.open_to_writing(survey(workspace, "/home/nobody").unprotected))
+    await asyncio.to_thread(
+        lambda: workspace.open_to_writing(one.path for one in survey(workspace, "/home/nobody").unprotected)
+    )
     async with scene.watch(workspace) as watch:
         scene.write("c/config.toml")
         assert await news(watch) == [("settings", "c/config.toml")]
