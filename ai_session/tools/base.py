@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -169,6 +170,33 @@ class Tool:
         if schema.get("required"):
             flat["required"] = schema["required"]
         return flat | {"additionalProperties": False}
+
+
+def unlisted(
+    run: FunctionType,
+    title: str,
+    arguments: type[Arguments],
+    schema: Mapping[str, Any],
+    effect: Effect = Effect.READ,
+    *,
+    description: str = "",
+    subject: Callable[[Context, Any], Subject] = subject_of,
+) -> Tool:
+    """What stands behind a resource, a prompt or a program's interface, under the name of its function."""
+    return Tool(
+        name=run.__name__,
+        title=title,
+        description=description or run.__doc__ or "",
+        effect=effect,
+        arguments=arguments,
+        run=run,
+        output_schema=schema,
+        subject=subject,
+        read_only=effect is Effect.READ,
+        destructive=effect is Effect.DESTRUCTIVE,
+        idempotent=effect is Effect.READ,
+        listed=False,
+    )
 
 
 def output(*strings: str, **others: str) -> dict[str, Any]:

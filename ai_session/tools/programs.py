@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -20,7 +20,7 @@ from ai_session.sessions.report import find_command, record_facts
 from ai_session.sessions.session import Session
 from ai_session.system import processes, terminal_device
 from ai_session.terminal.raw import Raw, raw
-from ai_session.tools.base import Arguments, Context, EffectfulArguments, SessionId, Tool, output
+from ai_session.tools.base import Arguments, Context, EffectfulArguments, SessionId, output, unlisted
 
 MOST_BYTES = 1 << 20
 BEGIN_SECONDS, LOOK_SECONDS = 1.0, 0.02
@@ -153,27 +153,11 @@ def _has_become_another(session: Session) -> bool:
     return any(processes.image(pid) != processes.image(shell) for pid in begun)
 
 
-def _unlisted(title: str, arguments: type[Arguments], run: Any, effect: Effect, schema: dict[str, Any]) -> Tool:
-    return Tool(
-        name=run.__name__,
-        title=title,
-        description=run.__doc__ or "",
-        effect=effect,
-        arguments=arguments,
-        run=run,
-        output_schema=schema,
-        read_only=effect is Effect.READ,
-        idempotent=effect is Effect.READ,
-        destructive=effect is Effect.DESTRUCTIVE,
-        listed=False,
-    )
-
-
 READ = output("status", "data", next_offset="integer", ended="boolean", rows="integer", cols="integer",
               exit_code="integer?", duration_seconds="number?", pid="integer?", echo="boolean?")  # fmt: skip
 
 PLUGIN = (
-    _unlisted("Bytes of a command", ReadBytes, read_bytes, Effect.READ, READ),
-    _unlisted("Signal a command", SignalCommand, signal_command, Effect.DESTRUCTIVE, output(pid="integer")),
-    _unlisted("Echo of a terminal", SetEcho, set_echo, Effect.EXECUTE, output(echo="boolean")),
+    unlisted(read_bytes, "Bytes of a command", ReadBytes, READ),
+    unlisted(signal_command, "Signal a command", SignalCommand, output(pid="integer"), Effect.DESTRUCTIVE),
+    unlisted(set_echo, "Echo of a terminal", SetEcho, output(echo="boolean"), Effect.EXECUTE),
 )

@@ -18,10 +18,10 @@ from pydantic import Field
 
 from ai_session.audit.files import number, records, segments
 from ai_session.errors import Denied, InvalidArguments
-from ai_session.models import CommandRecord, Effect, ToolResult
+from ai_session.models import CommandRecord, ToolResult
 from ai_session.sessions.report import cut, record_facts, transcript
 from ai_session.sessions.session import Session
-from ai_session.tools.base import Arguments, Context, Tool, output
+from ai_session.tools.base import Arguments, Context, output, unlisted
 
 COMMAND_CHARS = 2000
 LINE_CHARS = 600
@@ -254,24 +254,9 @@ def _page(name: str, rows: list[dict[str, Any]], cursor: str) -> ToolResult:
     return ToolResult("\n".join(lines) or f"no {name}", facts)
 
 
-def _query(name: str, title: str, arguments: type[Arguments], run: Any, rows: str) -> Tool:
-    return Tool(
-        name=name,
-        title=title,
-        description=run.__doc__ or "",
-        effect=Effect.READ,
-        arguments=arguments,
-        run=run,
-        output_schema=output(cursor="string?", **{rows: "array"}),
-        read_only=True,
-        idempotent=True,
-        listed=False,
-    )
-
-
 PLUGIN = (
-    _query("query_commands", "Commands, page by page", QueryCommands, query_commands, "commands"),
-    _query("query_output", "Lines of output that match", QueryOutput, query_output, "lines"),
-    _query("query_recordings", "What can be replayed", Paged, query_recordings, "recordings"),
-    _query("query_audit", "Records of the audit log", QueryAudit, query_audit, "records"),
+    unlisted(query_commands, "Commands, page by page", QueryCommands, output(cursor="string?", commands="array")),
+    unlisted(query_output, "Lines of output that match", QueryOutput, output(cursor="string?", lines="array")),
+    unlisted(query_recordings, "What can be replayed", Paged, output(cursor="string?", recordings="array")),
+    unlisted(query_audit, "Records of the audit log", QueryAudit, output(cursor="string?", records="array")),
 )

@@ -16,13 +16,13 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ai_session.audit.files import records, segments
-from ai_session.models import CommandRecord, Effect, ToolResult
+from ai_session.models import CommandRecord, ToolResult
 from ai_session.sessions.report import cut, record_facts, recording_source
 from ai_session.sessions.session import Session
 from ai_session.system.turns import Steps
 from ai_session.terminal.masking import Spans
 from ai_session.terminal.recording import exported
-from ai_session.tools.base import Arguments, Context, SessionId, Tool, output
+from ai_session.tools.base import Arguments, Context, SessionId, output, unlisted
 
 COMMAND_CHARS = 200
 RECORDED_BYTES = 1 << 20
@@ -175,24 +175,9 @@ def _no_secrets(
     return ()
 
 
-def _unlisted(name: str, title: str, arguments: type[Arguments], run: Any, schema: dict[str, Any]) -> Tool:
-    return Tool(
-        name=name,
-        title=title,
-        description=run.__doc__ or "",
-        effect=Effect.READ,
-        arguments=arguments,
-        run=run,
-        output_schema=schema,
-        read_only=True,
-        idempotent=True,
-        listed=False,
-    )
-
-
 PLUGIN = (
-    _unlisted("describe_sessions", "Sessions in brief", NoArguments, describe_sessions, output(sessions="array")),
-    _unlisted("list_commands", "Commands of a session", OfSession, list_commands, output("name", commands="array")),
-    _unlisted("list_calls", "Calls on a session", CallsOfSession, list_calls, output("session_id", calls="array")),
-    _unlisted("get_recording", "Recording of a session", OfSession, get_recording, output("name", note="string?")),
+    unlisted(describe_sessions, "Sessions in brief", NoArguments, output(sessions="array")),
+    unlisted(list_commands, "Commands of a session", OfSession, output("name", commands="array")),
+    unlisted(list_calls, "Calls on a session", CallsOfSession, output("session_id", calls="array")),
+    unlisted(get_recording, "Recording of a session", OfSession, output("name", note="string?")),
 )

@@ -44,7 +44,7 @@ asyncio.run(main())
 async def toolbox(journal: Path, worker: str) -> AsyncGenerator[tuple[Toolbox, McpToolClient]]:
     """The tools of ai-session for two agents, as a worker has them, and the way to them."""
     server = ServerSettings(name="ai-session", command=f"{sys.executable} -m ai_session mcp-server --stdio")
-    client = McpToolClient(server, env=config.server_environment(os.environ), era_cache={})
+    client = McpToolClient(server, env=config.server_environment(), era_cache={})
     book = Journal(journal, worker)
     try:
         yield Toolbox({"ai-session": client}, AGENTS, book), client

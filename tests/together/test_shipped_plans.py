@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -81,7 +80,7 @@ async def served(folder: Path) -> AsyncGenerator[Server]:
     server = StdioServerParameters(
         command=sys.executable,
         args=["-m", "ai_session", "mcp-server", "--stdio"],
-        env=config.server_environment(os.environ),
+        env=config.server_environment(),
         cwd=str(folder),
     )
     async with asyncio.timeout(BOUND_SECONDS), Client(server) as client:

@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import FunctionType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from ai_session.models import Effect, ToolResult
+from ai_session.models import ToolResult
 from ai_session.sessions.workspaces import unboxed
 from ai_session.system.turns import finished
-from ai_session.tools.base import Arguments, Context, Subject, Tool
+from ai_session.tools.base import Arguments, Context, Subject, Tool, output, unlisted
 
 if TYPE_CHECKING:
     from ai_session.tools.integration.project.tree import Tree
@@ -188,51 +189,35 @@ def _result(text: str, facts: Mapping[str, Any]) -> ToolResult:
     return ToolResult(text, facts)
 
 
-def _unlisted(run: Any, title: str, arguments: type[Arguments], subject: Any, /, **kinds: str) -> Tool:
-    schema = {
-        "type": "object",
-        "properties": {name: {"type": kind} for name, kind in kinds.items()},
-        "required": [*kinds],
-    }
-    return Tool(
-        name=run.__name__,
-        title=title,
-        description=f"{title}. Reads, and changes nothing.",
-        effect=Effect.READ,
-        arguments=arguments,
-        run=run,
-        output_schema=schema,
-        subject=subject,
-        read_only=True,
-        idempotent=True,
-        listed=False,
-    )
+def _planning(run: FunctionType, title: str, arguments: type[Arguments], subject: Any, /, **kinds: str) -> Tool:
+    described = f"{title}. Reads, and changes nothing."
+    return unlisted(run, title, arguments, output(**kinds), description=described, subject=subject)
 
 
 PLUGIN = (
-    _unlisted(
+    _planning(
         analyze_repository, "Analyze a repository", AnalyzeRepository, subject_of_root,
         root="string", languages="array", packageManagers="array", entryPoints="array", frameworkCandidates="array",
         riskFlags="array", stats="object",
     ),
-    _unlisted(
+    _planning(
         detect_frameworks, "Detect its frameworks", DetectFrameworks, subject_of_nothing,
         frameworks="array", recommended_patterns="array",
     ),
-    _unlisted(
+    _planning(
         generate_integration_steps, "Say how to integrate", GenerateIntegrationSteps, subject_of_nothing,
         framework="string", runner_pattern="string", steps="array", package_manager="string",
         warnings="array",
     ),
-    _unlisted(
+    _planning(
         propose_edit_plan, "Propose edits", ProposeEditPlan, subject_of_root,
         summary="string", edits="array", postChecks="array", rollback="object", warnings="array",
     ),
-    _unlisted(
+    _planning(
         validate_edit_plan, "Judge proposed edits", ValidateEditPlan, subject_of_plan,
         valid="boolean", issues="array", warnings="array", checks_performed="array",
     ),
-    _unlisted(
+    _planning(
         run_integration_workflow, "Do all of it", RunIntegrationWorkflow, subject_of_root,
         profile="object", detection="object", integration_steps="object", edit_plan="object", validation="object",
     ),

@@ -26,7 +26,7 @@ def test_what_is_kept_is_there_again(tmp_path: Path) -> None:
     message = {"z": LARGE, "a": "ü\ud800", "m": [None, 1.5]}
     task = tasks.begin("vault", "one", context="c", messages=[message], metadata={"k": 1})
     tasks.give(task, {"id": "a"})
-    tasks.give(task, {"id": "b"}, index=0)
+    tasks.give(task, {"id": "b"})
     task.runs = ["run_1"]
     assert tasks.turn(task, State.WORKING, "why")
     tasks.close()
@@ -110,13 +110,13 @@ async def test_followers_hear_all_of_it_in_order_until_it_is_over(tmp_path: Path
     with tasks.following(task) as first, tasks.following(task) as second:
         tasks.turn(task, State.WORKING, "why")
         tasks.say(task, "hello")
-        tasks.give(task, {"id": "a"}, event={"append": True})
+        tasks.give(task, {"id": "a"})
         tasks.turn(task, State.COMPLETED)
         heard = [one async for one in first]
         assert [(one.kind, one.content, one.state) for one in heard] == [
             ("status", "why", State.WORKING),
             ("message", "hello", State.WORKING),
-            ("artifact", {"append": True}, State.WORKING),
+            ("artifact", {"id": "a"}, State.WORKING),
             ("status", None, State.COMPLETED),
         ]
         assert [one async for one in second] == heard

@@ -9,8 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from ccswarm.clients.mail import TOOLS
-from ccswarm.config.config import section_of
-from ccswarm.config.settings import AgentSettings, Gate, PlanStep, SwarmSettings, TaskSettings
+from ccswarm.config.settings import AgentSettings, Gate, PlanStep, SwarmSettings, TaskSettings, section_of
 from ccswarm.errors import PlanInvalid
 from ccswarm.plan.delegation import SCHEMA, DelegatedGate, DelegatedStep, DelegatedTask, delegated
 from ccswarm.plan.team import Team

@@ -13,7 +13,7 @@ import pytest
 
 from ccswarm.config import config, parsing, reference_text
 from ccswarm.config.files import is_own
-from ccswarm.config.settings import Section, ServerSettings, Settings
+from ccswarm.config.settings import Section, ServerSettings, Settings, section_of
 from ccswarm.errors import ConfigChanged, ConfigInvalid
 from ccswarm.plan import check
 from tests.conftest import environment
@@ -299,7 +299,7 @@ def test_a_state_directory_that_is_not_private_is_refused(tmp_path: Path) -> Non
 def sections(model: type[Section] = Settings) -> dict[str, type[Section]]:
     found = {model.__name__: model}
     for field in model.model_fields.values():
-        inner = config.section_of(field.annotation)
+        inner = section_of(field.annotation)
         if inner and inner.__name__ not in found:
             found |= sections(inner)
     return found
@@ -308,7 +308,7 @@ def sections(model: type[Section] = Settings) -> dict[str, type[Section]]:
 def test_every_setting_says_what_it_means() -> None:
     for model in sections().values():
         for name, field in model.model_fields.items():
-            assert field.description or config.section_of(field.annotation), f"{model.__name__}.{name}"
+            assert field.description or section_of(field.annotation), f"{model.__name__}.{name}"
 
 
 def test_the_reference_is_all_settings_and_changes_none() -> None:
@@ -316,7 +316,7 @@ def test_the_reference_is_all_settings_and_changes_none() -> None:
     assert tomllib.loads(text) == {}
     for model in sections().values():
         for name, field in model.model_fields.items():
-            if not config.section_of(field.annotation):
+            if not section_of(field.annotation):
                 assert re.search(rf"^# {re.escape(field.description or '')}.*\n#{name} = ", text, re.MULTILINE), name
     assert max(map(len, text.splitlines())) <= 120
 
