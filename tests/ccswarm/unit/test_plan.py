@@ -192,7 +192,7 @@ def test_who_reviews_in_a_shared_workspace_has_no_tools_that_are_known_to_write(
         steps = f'[[tasks.review.steps]]\nid = "look"\ntool = "{calls}"\n' if calls else ""
         text = AGENT + f'workspace = "{place}"\n' + who + task("t", step("s", tool="sh.run"), agent="ada")
         servers = SERVERS.replace(" }]", f" }}, {MORE_SERVERS}]")
-        settings = config.parse(servers + text + '[tasks.review]\nby = ["bob"]\n' + steps)
+        settings = parsing.parse(servers + text + '[tasks.review]\nby = ["bob"]\n' + steps)
         return check.plan_problems(settings, tools)
 
     assert found("shared", thinks) == [
