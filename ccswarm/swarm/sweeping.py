@@ -16,7 +16,7 @@ from ccswarm.toolbox.grants import Grants
 from ccswarm.toolbox.scope import ToolScope
 from ccswarm.toolbox.terminals import OPENING, Send, Terminals, scope_for_ending
 
-Reach = Callable[[ToolScope], Awaitable[Send]]
+ToolAccess = Callable[[ToolScope], Awaitable[Send]]
 """The way to the tools of a scope."""
 
 Tell = Callable[[int], None]
@@ -70,19 +70,19 @@ def where_opened(plan: Settings) -> list[str]:
 
 
 async def interrupt(
-    run_id: str, reach: Reach, servers: Iterable[str], directory: Path | str, files: Sequence[str] = ()
+    run_id: str, access: ToolAccess, servers: Iterable[str], directory: Path | str, files: Sequence[str] = ()
 ) -> tuple[int, list[str]]:
     """Interrupt what runs in the terminals of a run, which stay open; as ``sweep``."""
 
     def interrupted(terminals: Terminals) -> Awaitable[tuple[int, str]]:
         return replace(terminals, principal=run_id, everybodys=False).interrupt()
 
-    return await _at_each(interrupted, reach, servers, directory, files)
+    return await _at_each(interrupted, access, servers, directory, files)
 
 
 async def sweep(
     over: Over,
-    reach: Reach,
+    access: ToolAccess,
     servers: Iterable[str],
     directory: Path | str,
     files: Sequence[str] = (),
@@ -91,12 +91,12 @@ async def sweep(
     ``directory`` is where these servers, ours and those of ``files``, are started."""
     if not await over.is_possible():
         return 0, []
-    return await _at_each(lambda terminals: terminals.end_those_of(over), reach, servers, directory, files)
+    return await _at_each(lambda terminals: terminals.end_those_of(over), access, servers, directory, files)
 
 
 async def _at_each(
     do: Callable[[Terminals], Awaitable[tuple[int, str]]],
-    reach: Reach,
+    access: ToolAccess,
     servers: Iterable[str],
     directory: Path | str,
     files: Sequence[str],
@@ -105,7 +105,7 @@ async def _at_each(
     count, problems = 0, list[str]()
     for server in servers:
         try:
-            send = await reach(scope_for_ending(server, str(directory), files))
+            send = await access(scope_for_ending(server, str(directory), files))
             found, problem = await do(Terminals(send, server, everybodys=True))
             count += found if not problem else 0
         except SwarmError as error:
