@@ -51,7 +51,7 @@ def test_help_loads_no_verb_and_nothing_heavy() -> None:
         "ccswarm.cli",
         *(f"ccswarm.cli.{one}" for one in ("main", "output", "quick")),
         "agentwire.cli",
-        *(f"agentwire.cli.{one}" for one in ("lines", "options", "output", "parser", "refusals", "usage")),
+        *(f"agentwire.cli.{one}" for one in ("ending", "lines", "options", "output", "parser", "refusals", "usage")),
     }
     assert {name for name in loaded if name.startswith(("ccswarm.cli", "agentwire.cli"))} == light
     assert not loaded & {"pydantic", "dbos", "mcp", "rich", "asyncio"}
