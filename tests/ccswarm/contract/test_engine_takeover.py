@@ -264,7 +264,7 @@ async def test_the_store_is_private_and_nothing_is_imported_before_it_is_opened(
     script = (
         "import sys; from pathlib import Path; from agentwire.plugins import load\n"
         "from ccswarm.config.settings import *\n"
-        "load('engines', 'dbos').open(EngineSettings(), Path('/nowhere'))\n"
+        "load('ccswarm.engines', 'dbos').open(EngineSettings(), Path('/nowhere'))\n"
         "print([name for name in ('dbos', 'sqlalchemy') if name in sys.modules])"
     )
     process = await asyncio.create_subprocess_exec(
