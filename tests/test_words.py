@@ -27,6 +27,14 @@ RETIRED = {
 }
 """A word that people did not understand, and what to write instead. Matched in whole words, outside of code."""
 
+RETIRED_IN_PAGES = {
+    r"anew": "again",
+    r"beside": "next to, compared with, at the same time as",
+    r"told(?! to\b)": "reported, sent, shown, informed",
+    r"whoever": "anyone who, the user that",
+}
+"""The same for the pages that are written by hand, apart from the decisions."""
+
 RETIRED_NAMES = frozenset(
     [
         "Boxed",
@@ -151,6 +159,23 @@ def test_no_retired_word_is_read_by_anybody() -> None:
             for match in pattern.finditer(text)
         ]
     assert found == [], f"say instead: {RETIRED}"
+
+
+def test_no_retired_word_is_in_a_page_that_is_written_by_hand() -> None:
+    pattern = re.compile(rf"\b(?:{'|'.join(RETIRED_IN_PAGES)})\b", re.IGNORECASE)
+    pages = {
+        str(path.relative_to(ROOT)): path.read_text()
+        for path in (ROOT / "docs").rglob("*.md")
+        if path.parent.name != "decisions" and path.name not in ("documents.md", "conformance.md")
+    }
+    found = [
+        f"{name}:{number}: {match[0]}"
+        for name, text in pages.items()
+        if not text.startswith("<!-- Written by")
+        for number, line in enumerate(prose(text).splitlines(), 1)
+        for match in pattern.finditer(line)
+    ]
+    assert found == [], f"say instead: {RETIRED_IN_PAGES}"
 
 
 TERMS = re.findall(r"^\| \*\*([\w ]+)\*\* \|", GLOSSARY.read_text(), re.MULTILINE)

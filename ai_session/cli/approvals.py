@@ -70,7 +70,9 @@ def approve(
 
 def reject(
     question_id: QuestionId,
-    reason: Annotated[str, Option("--reason", help="Told to the client and recorded.", show_default=False)] = "",
+    reason: Annotated[
+        str, Option("--reason", help="Reason, which the client receives; recorded.", show_default=False)
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Deny what a client asked for, or end what was allowed for longer."""

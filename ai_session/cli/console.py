@@ -37,7 +37,7 @@ def console(
     """Open the console in the browser: terminals, commands, runs, what waits for you, the audit log.
 
     It serves this machine and this user only, until ended; sessions keep running. Each tab signs in by a link of its
-    own, which works once and for a minute unless told otherwise; Enter makes another.
+    own, which works once and for a minute by default; Enter makes another.
 
     Exit codes: 0 ended on request, 1 the port cannot be used, 2 wrong usage.
     """

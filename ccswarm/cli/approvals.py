@@ -81,7 +81,7 @@ def approve(
     """Agree to one call, or to one merge: it is made as soon as a worker executes the run.
 
     Exit codes: 0 answered, 1 somebody else answered first, 2 nothing waits under that id, or more than one, or its
-    server takes the answer itself: what to type is said.
+    server accepts the answer itself: the command to type is shown.
     """
     reaches: dict[questions.Scope, bool] = {"command": command, "tool": tool, "run": run}
     wider: list[questions.Scope] = [scope for scope, wanted in reaches.items() if wanted]
@@ -93,7 +93,7 @@ def approve(
 
 def reject(
     question: QuestionId,
-    reason: Annotated[str, Option("--reason", help="Told to the agent, and recorded.", show_default=False)],
+    reason: Annotated[str, Option("--reason", help="Reason, which the agent receives; recorded.", show_default=False)],
     config: Config = None,
     as_json: Json = False,
 ) -> None:
@@ -112,7 +112,7 @@ def accept(
 ) -> None:
     """Agree to merging the work of a task, where swarm.merge is ask.
 
-    Exit codes: 0 answered, 1 somebody else answered first, 2 no merge of that task waits: what to do is said.
+    Exit codes: 0 answered, 1 somebody else answered first, 2 no merge of that task waits: what to do is shown.
     """
     _answer(lambda app: merge(task, app), Word("Agreed to", reason, approved=True), config, as_json)
 
@@ -125,7 +125,7 @@ def give_back(
 ) -> None:
     """Give the work of a task back instead of merging it: its agent continues in the same clone, with your comment.
 
-    Exit codes: 0 answered, 1 somebody else answered first, 2 no merge of that task waits: what to do is said.
+    Exit codes: 0 answered, 1 somebody else answered first, 2 no merge of that task waits: what to do is shown.
     """
     _answer(lambda app: merge(task, app), given_back(comment), config, as_json)
 

@@ -35,7 +35,7 @@ File = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="File to use
 def check(file: File = None, as_json: Json = False) -> None:
     """Say whether the configuration is right, its tasks too; asks no server (ccswarm plan check does).
 
-    Exit codes: 0 it is right, 2 it is not: every problem is named with its place.
+    Exit codes: 0 it is right, 2 it is not: every problem is listed with its location.
     """
     from agentwire import plugins
     from ccswarm.config import config, starters

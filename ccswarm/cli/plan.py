@@ -39,7 +39,7 @@ def check(
     """Say whether a plan can be carried out, before anything runs or costs: servers are asked for the tools it calls,
     and it is looked whether agents' models and programs can be used and whether their clones can be made and merged.
 
-    Exit codes: 0 it can, 1 a server that it needs does not work, 2 it cannot: every problem is named with its place.
+    Exit codes: 0 it can, 1 a server that it needs does not work, 2 it cannot: lists every problem with its location.
     """
     from ccswarm.cli.configured_servers import workspace_of
     from ccswarm.plan.check import plan_problems

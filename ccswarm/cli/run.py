@@ -91,7 +91,7 @@ def run(
 def resume(
     run: LastRun = LAST, config: Config = None, detach: Detach = False, no_wait: NoWait = False, as_json: Json = False
 ) -> None:
-    """Go on with a run where it was: one that was paused, cancelled or interrupted, waits for approval, or is queued.
+    """Continue a run where it was: one that was paused, cancelled or interrupted, waits for approval, or is queued.
     Of one that failed, or used up a budget, a new run does what did not succeed, as its plan's files say it now.
 
     Exit codes: as of ccswarm run.

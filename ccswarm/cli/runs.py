@@ -69,7 +69,7 @@ def status(
 
 
 def ps(config: Config = None, as_json: Json = False) -> None:
-    """Show what is running now: runs, their tasks, and the workers with the seconds since each was heard of."""
+    """Show what is running now: runs, their tasks, and the workers with the seconds since their last heartbeats."""
     found = looked(config, _going)
     if as_json:
         show_json(found)

@@ -30,7 +30,7 @@ def pause(run: RunName, config: Config = None, as_json: Json = False) -> None:
 
 def cancel(run: RunName, config: Config = None, as_json: Json = False) -> None:
     """End a run and all its tasks, wherever they are carried out, and their terminals. What was done stays, and
-    ccswarm resume can still go on with it.
+    ccswarm resume can still continue it.
 
     Exit codes: 0 it is cancelled, 2 there is no such run, or it is over.
     """

@@ -15,8 +15,8 @@ from ccswarm.errors import ServerUnavailable
 def top(as_json: Json = False) -> None:
     """Watch runs, questions and terminals on one screen.
 
-    This is `ai-session top`, which asks this program of its runs. Piped, or with --json, it tells once how everything
-    stands.
+    This is `ai-session top`, which requests the runs from this program. Piped, or with --json, it prints the current
+    state once.
     """
     program = which("ai-session", path=os.path.dirname(sys.executable)) or which(
         "ai-session", path=program_path.environment(files.server_environment())["PATH"]

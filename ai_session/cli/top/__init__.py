@@ -16,7 +16,7 @@ def top(as_json: Json = False) -> None:
     """Watch what waits for your answer, runs and all sessions, in this terminal.
 
     The session that is chosen is shown as it runs; Enter attaches to it, q ends. Questions are answered with the keys
-    that they name. Piped, or with --json, it is told once how everything stands.
+    that they name. Piped, or with --json, it prints the current state once.
     """
     from ai_session.config import config
 
