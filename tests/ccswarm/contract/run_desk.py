@@ -11,7 +11,7 @@ import struct
 import termios
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -61,12 +61,16 @@ class RunDesk(Desk):
     @contextmanager
     def held(self) -> Iterator[TextIO]:
         """While a call of pipe.read goes on; what is written to it until then is the answer."""
-        if not self.pipe.exists():
-            os.mkfifo(self.pipe)
+        self._make_pipe()
         with self.pipe.open("w") as writer:  # returns when there is a reader
             self.pipe.unlink()
-            os.mkfifo(self.pipe)  # for the next call: the reader of this one may take a while to hear of the end
+            self._make_pipe()  # for the next call: the reader of this one may take a while to hear of the end
             yield writer
+
+    def _make_pipe(self) -> None:
+        """Unless its reader was first."""
+        with suppress(FileExistsError):
+            os.mkfifo(self.pipe)
 
     @contextmanager
     def answering(self, text: str) -> Iterator[None]:

@@ -1,8 +1,11 @@
-"""A server whose tool answers what comes out of the named pipe at ``path``, when nobody writes there any longer."""
+"""A server whose tool answers what comes out of the named pipe at ``path``, when nobody writes there any longer. Reader
+and writer both make the pipe: either may be first."""
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,10 @@ class Pipes(Server):
         return {"tools": [tool("read", inputSchema=schema, annotations={"readOnlyHint": True})]}
 
     def call_tool(self, request_id: Any, params: dict[str, Any]) -> dict[str, Any]:
-        return text(Path(params["arguments"]["path"]).read_text())
+        pipe = Path(params["arguments"]["path"])
+        with suppress(FileExistsError):
+            os.mkfifo(pipe)
+        return text(pipe.read_text())
 
 
 if __name__ == "__main__":
