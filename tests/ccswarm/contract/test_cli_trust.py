@@ -127,7 +127,7 @@ def test_what_was_typed_before_the_question_is_no_answer(desk: RunDesk) -> None:
     with desk.terminal("tools", ahead=b"yyyyyy\n") as (terminal, verb):
         terminal.expect_exact("use it? [y/N] ")
         terminal.send("n")
-        assert verb.wait(BOUND_SECONDS) == 5
+        assert verb.wait(BOUND_SECONDS) == 5, terminal.read_nonblocking(10_000, timeout=0)
     unharmed(desk)
 
 
