@@ -22,6 +22,7 @@ from typing import Annotated, Any, NoReturn
 
 from agentwire.cli.options import Option
 from agentwire.cli.output import EXIT_ERROR, leave, remark, write_bytes
+from agentwire.system import typed_ahead
 from agentwire.visible import visible
 from ai_session.cli.output import EXIT_UNAVAILABLE, report
 from ai_session.cli.question_panel import QuestionPanel
@@ -144,7 +145,7 @@ class Window:
             # The terminal comes first: nothing after it may keep it raw, also not when the terminal has gone.
             with suppress(termios.error, OSError):
                 termios.tcsetattr(INPUT, termios.TCSANOW, before)
-                termios.tcflush(INPUT, termios.TCIFLUSH)
+                typed_ahead.discard(INPUT)
             with suppress(OSError):
                 write_bytes(LEAVE + (b"\x1b[?1049l" if self._alternate else b"") + b"\x1b[r\x1b[999;1H\r\n")
             signal.set_wakeup_fd(wakeup)

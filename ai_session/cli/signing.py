@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from agentwire.system import typed_ahead
 from ai_session.errors import AiSessionError, InvalidArguments, SignatureNeeded
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ class Terminal:
         silent = list(before)
         silent[3] = (silent[3] & ~(termios.ECHO | termios.ECHONL)) | termios.ICANON | termios.ISIG
         try:
-            termios.tcsetattr(self._fd, termios.TCSAFLUSH, silent)
+            termios.tcsetattr(self._fd, termios.TCSADRAIN, silent)
+            typed_ahead.discard(self._fd)
             self._write(prompt)
             line = os.read(self._fd, MAX_PASSPHRASE_BYTES)
         finally:

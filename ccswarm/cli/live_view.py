@@ -19,6 +19,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from agentwire.system import typed_ahead
 from ccswarm.cli.board import Row, RunTable
 from ccswarm.cli.output import printable
 from ccswarm.config import config
@@ -105,7 +106,7 @@ class LiveView:
                 self._begin(self._show_changes(question))
             if question and self._keys:
                 # What was typed before the question was there is no answer to it.
-                termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+                typed_ahead.discard(sys.stdin.fileno())
         self._live.update(self._picture(questions), refresh=True)
 
     @contextmanager

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentwire.cli.output import leave, remark, show_json, show_rows
+from agentwire.system import typed_ahead
 from agentwire.visible import visible
 from ccswarm.cli.output import EXIT_CHANGED, Json, report, show_line
 from ccswarm.config.trust import LINK, Change, ConfigTrust, Content, Verdict, look_at_any, programs
@@ -170,7 +171,8 @@ def _yes() -> bool:
     mode = termios.tcgetattr(terminal)
     mode[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG)
     try:
-        termios.tcsetattr(terminal, termios.TCSAFLUSH, mode)
+        termios.tcsetattr(terminal, termios.TCSADRAIN, mode)
+        typed_ahead.discard(terminal)
         sys.stderr.write("use it? [y/N] ")
         sys.stderr.flush()
         yes = os.read(terminal, 1) in (b"y", b"Y")
