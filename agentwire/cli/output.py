@@ -78,11 +78,14 @@ def remark(message: str) -> None:
 
 
 def confirm(question: str) -> bool:
-    """The person's yes; without a terminal there is nobody to ask, and the caller meant it."""
+    """The person's yes, typed after the question. Without a terminal there is nobody to ask: the caller meant it."""
     if not (sys.stdin.isatty() and to_person()):
         return True
     import typer
 
+    from agentwire.system import typed_ahead
+
+    typed_ahead.discard(sys.stdin.fileno())
     try:
         return typer.confirm(question)
     except typer.Abort:
