@@ -148,6 +148,7 @@ async def test_questions_survive_the_death_of_the_control_client(here: World) ->
     await owned.close()
 
 
+@pytest.mark.torture  # a byte of output once stood twice after a kill, and why is not known
 async def test_a_killed_sink_is_replaced(either: World) -> None:
     owned = await either.sh(ECHOES)
     await owned.shows(b"ready")
