@@ -165,8 +165,9 @@ def _unreadable(line: str) -> str:
     return ""
 
 
+PIECE_BYTES = 256
 _buffers: dict[int, bytearray] = {}
-"""By length, of which there are MAX_BYTES."""
+"""By length, of which there are PIECE_BYTES."""
 
 
 @cache
@@ -177,19 +178,21 @@ def _parser() -> Parser:
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
 
 
-def _held(data: bytes) -> bytearray:
-    """``data`` in a buffer that is used for all texts of its length: the parser never lets go of what it was given."""
-    buffer = _buffers.get(len(data))
+def _piece(data: bytes, offset: int) -> bytearray:
+    """What the parser reads next. It never releases a buffer it was given, so each serves all pieces of its length; of
+    a character that a piece cuts the parser reads the next piece from its first byte."""
+    piece = data[offset : offset + PIECE_BYTES]
+    buffer = _buffers.get(len(piece))
     if buffer is None:
-        buffer = _buffers[len(data)] = bytearray(len(data))
-    buffer[:] = data
+        buffer = _buffers[len(piece)] = bytearray(len(piece))
+    buffer[:] = piece
     return buffer
 
 
 def _tree(data: bytes) -> Tree | None:
     """None where the parser met an error: mending the tree, which nobody needs, takes it quadratic time."""
     try:
-        return _parser().parse(lambda offset, _: _held(data[offset:]), progress_callback=lambda _, wrong: wrong)
+        return _parser().parse(lambda offset, _: _piece(data, offset), progress_callback=lambda _, wrong: wrong)
     except ValueError:
         _parser().reset()
         return None

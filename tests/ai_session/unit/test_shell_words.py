@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ai_session.system.shell_words import KEYWORDS, MAX_BYTES, OPEN_END, is_whole, may_be_cut_off, parse
+from ai_session.system.shell_words import KEYWORDS, MAX_BYTES, OPEN_END, PIECE_BYTES, is_whole, may_be_cut_off, parse
 from tests.bounds import BOUND_SECONDS
 from tests.conftest import BY_CHANCE
 from tests.own_time import computing_seconds, once_within
@@ -317,6 +317,14 @@ def test_no_keyword_makes_a_line_whole_that_the_parser_does_not_understand() -> 
     assert {"ls", ": x=1", "ls --x=y", "a/b-c.d if"} <= whole
     misread = [line for line in whole if "grammar" in parse(line).obscure or OPEN_END.search(line)]
     assert misread == []
+
+
+@pytest.mark.parametrize("character", ["x", "é", "字", "🙂"])
+def test_a_character_between_two_pieces_is_read_whole(character: str) -> None:
+    """The parser is given a line in pieces; the character lies at each place around the first borders of two."""
+    for length in [*range(PIECE_BYTES - 12, PIECE_BYTES + 2), *range(2 * PIECE_BYTES - 12, 2 * PIECE_BYTES + 2)]:
+        text = "-" * (length - 6) + character * 3
+        assert parse(f"echo '{text}' '$HOME' end").commands == (("echo", text, "$HOME", "end"),)
 
 
 def test_lines_that_were_parsed_are_let_go_of() -> None:
