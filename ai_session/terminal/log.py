@@ -91,11 +91,7 @@ class OutputLog(ABC):
 
         Raises OutputExpired when ``start`` lies before ``first``, SessionNotFound when the log was let go of.
         """
-        if start < self.first:
-            raise OutputExpired(
-                f"output before byte {self.first} is no longer kept",
-                suggestion=f"read from offset {self.first} on; earlier output can be had again only by running again",
-            )
+        require_kept(start, self.first)
         end = min(end, self.end)
         if start < end and self.closed:
             raise SessionNotFound(
@@ -351,6 +347,15 @@ class FollowedLog(OutputLog):
             self._reserved = self.end + size
             return True
         return False
+
+
+def require_kept(offset: int, first: int) -> None:
+    """Raises OutputExpired where ``offset`` lies before ``first``, the oldest that is kept."""
+    if offset < first:
+        raise OutputExpired(
+            f"output before offset {first} is no longer kept",
+            suggestion=f"read from offset {first} on; earlier output can be had again only by running again",
+        )
 
 
 def _reserves(end: int) -> tuple[int, int]:

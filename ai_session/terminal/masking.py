@@ -57,17 +57,20 @@ class Hiding:
         self, read: Callable[[int, int], bytes], start: int, end: int, first: int, last: int, growing: bool
     ) -> Steps[bytes]:
         """As many bytes as there are from ``start`` to ``end``, judged by what lies between ``first`` and ``last``;
-        ``growing``: and by what may come after that."""
-        begin, stop = max(first, start - CONTEXT_BYTES), min(last, end + CONTEXT_BYTES)
+        ``growing``: and by what may come after that. Raises what ``read`` raises where ``start`` lies before
+        ``first``."""
+        kept = min(first, start)
+        begin, stop = max(kept, start - CONTEXT_BYTES), min(last, end + CONTEXT_BYTES)
         if begin < self._begin or stop > self._begin + len(self._data) or not self._data:
             # Pieces near this one come next: how much text they give is only found by trying.
             near = min(end - start, CONTEXT_BYTES)
-            self._begin = max(first, begin - near)
-            self._data = read(self._begin, min(last, stop + near))
-            self._found = yield from secret_spans(self._data, self._spans, growing and stop + near >= last)
-            if self._begin == first > 0 and (torn := self._data.find(b"\n", 0, CONTEXT_BYTES)) > 0:
+            begin = max(kept, begin - near)
+            data = read(begin, min(last, stop + near))
+            found = yield from secret_spans(data, self._spans, growing and stop + near >= last)
+            if begin == first > 0 and (torn := data.find(b"\n", 0, CONTEXT_BYTES)) > 0:
                 # What is kept may begin within a secret.
-                self._found = [(0, torn, b""), *(span for span in self._found if span[0] >= torn)]
+                found = [(0, torn, b""), *(span for span in found if span[0] >= torn)]
+            self._begin, self._data, self._found = begin, data, found
         return (yield from self._hidden(self._data, self._found, start - self._begin, end - self._begin))
 
     def labelled(self, text: str) -> str:

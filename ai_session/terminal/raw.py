@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ai_session.models import CommandRecord
 from ai_session.system.turns import Steps
-from ai_session.terminal.log import OutputLog
+from ai_session.terminal.log import OutputLog, require_kept
 from ai_session.terminal.marks import strip_marks, unfinished_mark
 from ai_session.terminal.masking import CONTEXT_BYTES, Spans, secret_spans
 
@@ -27,7 +27,8 @@ def raw(log: OutputLog, record: CommandRecord, offset: int, most: int, nonce: st
     stop = min(last, position + most)
     far = min(last, stop + CONTEXT_BYTES)
     begin = min(position, max(record.start_offset, log.first, position - CONTEXT_BYTES))
-    data = log.read(begin, far)
+    require_kept(offset, max(0, min(log.first, last) - record.start_offset))
+    data = log.read(begin, far) if begin < far else b""
     growing = growing and far == last
     if growing:
         stop -= len(unfinished_mark(data, nonce))

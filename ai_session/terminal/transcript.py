@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ai_session.errors import OutputExpired
 from ai_session.system.turns import Steps
-from ai_session.terminal.log import OutputLog
+from ai_session.terminal.log import OutputLog, require_kept
 from ai_session.terminal.masking import Hiding, Spans
 from ai_session.terminal.search import Expression, Listing, Match, Window, compile_expression
 from ai_session.terminal.text import ALTERNATE, cleaning
@@ -119,8 +119,9 @@ class Transcript:
 
     @property
     def first_offset(self) -> int:
-        """The oldest byte still kept."""
-        return max(0, self._log.first - self._start)
+        """The oldest byte still kept; the end when none is."""
+        first = max(0, self._log.first - self._start)
+        return first if self._end is None else min(first, self._end - self._start)
 
     def render(self, max_chars: int) -> Steps[Rendering]:
         """At most ``max_chars`` characters: everything if it fits, else about 40 % head and 60 % tail."""
@@ -145,9 +146,9 @@ class Transcript:
 
         Raises OutputExpired when ``offset`` lies before ``first_offset``.
         """
-        self._check_kept(offset)
         end = self.end_offset
         offset = min(max(0, offset), end)
+        require_kept(offset, self.first_offset)
         text, following = yield from self._forward(offset, end, max_chars)
         return Page(text, offset, following, end, following >= end)
 
@@ -310,6 +311,7 @@ class Transcript:
         """
         if offset <= 0 or offset >= stop:
             return max(0, min(offset, stop)), False
+        require_kept(offset, self.first_offset)
         back = max(self.first_offset, offset - _LOOK_BACK_BYTES)
         data = self._raw(back, min(stop, offset + _HELD_BACK_BYTES))
         at = offset - back
@@ -318,13 +320,6 @@ class Transcript:
         toggles = _ALTERNATE.findall(data, 0, at) if b"\x1b[?" in data else []
         alternate = toggles[-1] == b"h" if toggles else None if back else False
         return back + at, alternate
-
-    def _check_kept(self, offset: int) -> None:
-        first = self.first_offset
-        if offset < first:
-            raise OutputExpired(
-                f"output before offset {first} is no longer kept", suggestion=f"read from offset {first} on"
-            )
 
     def _clean(self, raw: bytes) -> Steps[str]:
         if self._mark in raw:
@@ -341,7 +336,9 @@ class Transcript:
         return (yield from self._hiding.piece(self._raw, start, end, *known))
 
     def _raw(self, start: int, end: int) -> bytes:
-        return self._log.read(self._start + start, self._start + end)
+        """The bytes of a range. Raises OutputExpired where its beginning is not kept."""
+        require_kept(start, self.first_offset)
+        return self._log.read(self._start + start, self._start + end) if start < end else b""
 
 
 _WindowReader = Callable[[int, int, bool | None], Steps[tuple[Window, bool]]]

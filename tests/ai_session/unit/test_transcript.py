@@ -13,13 +13,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ai_session.errors import InvalidArguments, OutputExpired
-from ai_session.system.turns import finished
+from ai_session.models import CommandRecord
+from ai_session.system.turns import Result, Steps, finished, pausing
 from ai_session.terminal.log import READ_BYTES, MappedLog
+from ai_session.terminal.raw import raw
 from ai_session.terminal.text import clean
-from ai_session.terminal.transcript import SEARCH_BYTES, WINDOW_BYTES, Transcript
+from ai_session.terminal.transcript import SEARCH_BYTES, WINDOW_BYTES, Page, Transcript
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ai_session.terminal.masking import Spans
 
 NONCE = "5f0c9a7be1d2"
 MARK = b"\x1b]7777;5f0c9a7be1d2;D;1;0;;;/\x07"
@@ -64,6 +68,25 @@ def output(data: bytes = b"", retain_bytes: int = 64 << 20) -> Iterator[Output]:
 
 def numbered(count: int) -> bytes:
     return b"".join(b"line %d of the output\r\n" % number for number in range(count))
+
+
+LINES = numbered(100_000)
+
+
+def no_secrets(data: bytes, growing: bool = False, before: int = 0, /) -> Steps[list[tuple[int, int, bytes]]]:
+    yield
+    return []
+
+
+def flooded(made: Output, steps: Steps[Result]) -> Result:
+    """The result of ``steps``, between any two of which the terminal prints more."""
+    going = pausing(steps)
+    while True:
+        try:
+            next(going)
+        except StopIteration as end:
+            return end.value
+        made.add(bytes(READ_BYTES))
 
 
 def test_short_output_is_whole() -> None:
@@ -143,6 +166,60 @@ def test_expired_output_says_so() -> None:
         assert finished(transcript.page(first, 1000)).text
         found = finished(transcript.search("line 1 of", 5, 0, 1000))
         assert (found.count, found.complete) == (0, True)
+
+
+@pytest.mark.parametrize("spans", [None, no_secrets])
+def test_output_let_go_of_between_two_steps_of_a_reader_is_never_misread(spans: Spans | None) -> None:
+    """With each step more comes, and so less is kept of the beginning."""
+    with output(LINES, retain_bytes=1 << 20) as made:
+        transcript = Transcript(made.log, made.start, made.log.end, NONCE, spans)
+        offset = transcript.first_offset
+        advice = list[tuple[int, str]]()
+        while offset < transcript.end_offset:
+            try:
+                page = flooded(made, transcript.page(offset, 30_000))
+            except OutputExpired as error:
+                offset = transcript.first_offset
+                advice.append((offset, error.suggestion))
+                continue
+            # A line whose beginning is not kept may be the end of a secret.
+            assert page.text.split("\n")[1:] == clean(LINES[page.offset : page.next_offset]).split("\n")[1:]
+            assert page.next_offset > offset
+            offset = page.next_offset
+        assert advice
+        assert all(said.startswith(f"read from offset {first} on;") for first, said in advice)
+
+
+@pytest.mark.parametrize("spans", [None, no_secrets])
+def test_a_reader_of_the_end_begins_again_where_more_was_let_go_of(spans: Spans | None) -> None:
+    with output(LINES, retain_bytes=1 << 20) as made:
+        transcript = Transcript(made.log, made.start, made.log.end, NONCE, spans)
+        end = transcript.end_offset
+        while transcript.first_offset < end:
+            tail = flooded(made, transcript.tail(30_000, 1 << 20))
+            assert tail.text.split("\n")[1:] == clean(LINES[tail.offset : end]).split("\n")[1:]
+            assert clean(LINES).endswith(MARKER.split(flooded(made, transcript.render(1 << 20)).text)[-1])
+            found = flooded(made, transcript.search("9 of", 2000, 2, 100_000))
+            assert all(LINES[match.offset :].startswith(b"line ") for match in found.matches)
+
+
+def test_output_of_which_nothing_is_kept_has_an_end() -> None:
+    with output(numbered(100), retain_bytes=1 << 20) as made:
+        transcript, end = made.finished(), len(numbered(100))
+        made.add(bytes(4 << 20))
+        assert transcript.first_offset == end
+        assert finished(transcript.render(1000)).omitted_bytes == end
+        with pytest.raises(OutputExpired) as expired:
+            finished(transcript.page(0, 1000))
+        assert f"read from offset {end} on" in expired.value.suggestion
+        for page in (transcript.page(end, 1000), transcript.tail(5, 1000)):
+            assert finished(page) == Page("", end, end, end, at_end=True)
+        assert finished(transcript.search("line", 5, 0, 1000)).next_offset == end
+        record = CommandRecord("c1", 1, "seq", "finished", 0.0, made.start, made.start + end)
+        with pytest.raises(OutputExpired) as expired:
+            finished(raw(made.log, record, 0, 1000, NONCE, None))
+        assert f"read from offset {end} on" in expired.value.suggestion
+        assert finished(raw(made.log, record, end, 1000, NONCE, None)).data == b""
 
 
 def test_a_running_command_holds_back_what_is_not_whole() -> None:
