@@ -9,6 +9,8 @@ import pickle
 import signal
 import sqlite3
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ import pytest
 
 from ccswarm.config.settings import EngineSettings
 from ccswarm.engines.base import Limits
+from ccswarm.engines.dbos.store import Store
 from ccswarm.errors import EngineUnavailable, UsageInvalid
 from ccswarm.models import RunStatus
 from tests.bounds import BOUND_SECONDS
@@ -90,15 +93,32 @@ async def test_another_worker_goes_on_where_a_killed_one_was(home: Path) -> None
 async def test_a_new_store_is_made_once_by_all_who_start_together(home: Path) -> None:
     async with AsyncExitStack() as workers:
         names = [f"w{number}" for number in range(2)]
-        await asyncio.gather(*[workers.enter_async_context(started(QUICK, home / "state", name)) for name in names])
+        starts = [workers.enter_async_context(started(QUICK, home / "state", name)) for name in names]
+        processes = await asyncio.gather(*starts)
         async with client(home) as (engine, referee, _):
             await engine.submit("play", "e1", {"door": referee.door, "do": [["step", "s"]]})
             assert await result(engine, "e1") == ["s"]
             async with asyncio.timeout(BOUND_SECONDS):
                 while sorted((await engine.health())["workers"]) != names:
-                    pass
+                    assert [worker.returncode for worker in processes] == [None, None]
             ended = await engine.status("e1")
             assert ended.ended_at % 1 or ended.created_at % 1, "whole seconds have no order"
+
+
+async def test_no_store_is_seen_before_it_writes_ahead(home: Path) -> None:
+    """Of connections that switch one file to WAL at the same time, all but one fail without waiting."""
+    for number in range(5):
+        stores = [Store(QUICK, home / f"state{number}") for _ in range(8)]
+        together = threading.Barrier(len(stores))
+
+        def make(store: Store, together: threading.Barrier = together) -> None:
+            together.wait(BOUND_SECONDS)
+            store.make()
+            store.bare.dispose()
+
+        with ThreadPoolExecutor(len(stores)) as threads:
+            await asyncio.gather(*[asyncio.wrap_future(threads.submit(make, store)) for store in stores])
+        assert [path.name for path in stores[0].file.parent.iterdir()] == ["engine.db"]
 
 
 async def test_of_a_lost_worker_is_told_only_where_it_left_something(
