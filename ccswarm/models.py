@@ -187,7 +187,7 @@ class LoginFacts:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One execution. Times are seconds since 1970, 0 where not yet."""
+    """A run, a task, or a part of one, as the store has it. Times are seconds since 1970, 0 where not yet."""
 
     id: str
     kind: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from importlib import import_module
@@ -52,9 +53,10 @@ async def stop(text: str, config: Path | None, how: str) -> Stopped:
 def pause_afterwards(run_id: str, config: Path | None) -> None:
     """As ``pause``, by a process that begins when this one has ended, and outlives its terminal."""
     words = [sys.executable, "-P", "-m", "ccswarm", "pause", run_id, *(("-c", str(config)) if config else ())]
+    ours, _ = os.pipe()  # whose other end closes with this process
     subprocess.Popen(
         ["/bin/sh", "-c", 'read -r _; exec "$@" </dev/null', "sh", *words],
-        stdin=subprocess.PIPE,
+        stdin=ours,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,

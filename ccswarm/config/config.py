@@ -212,7 +212,7 @@ def _loaded(content: Content | None, environ: Mapping[str, str] | None) -> Loade
     if "notify" in settings.model_fields_set and content.path != Path(os.path.abspath(own(environ))):
         refuse(
             str(content.named),
-            ["[notify] says where you are told, which no project's file does"],
+            ["[notify] says how to notify you, which no project's file does"],
             f"write it to {own(environ)}",
         )
     return Loaded(settings, content.path, content.path.parent, content.digest)

@@ -45,7 +45,7 @@ def parse_plan(text: str, base: Settings, *, where: str = "the plan") -> Setting
     refuse(where, [*_not_valid(data, Settings), *_twice(data)])
     refuse(
         where,
-        ["[notify] says where you are told, which no plan does"] if "notify" in data else [],
+        ["[notify] says how to notify you, which no plan does"] if "notify" in data else [],
         f"write it to {own()}",
     )
     data, below = _with_main(data), base.model_dump()

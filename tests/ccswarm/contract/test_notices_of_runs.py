@@ -76,7 +76,7 @@ def test_a_run_that_waits_and_its_end_are_told(home: Path, told: Told) -> None:
 def test_no_project_and_no_plan_says_where_a_person_is_told(home: Path) -> None:
     notify = '[notify]\nwebhook = "http://127.0.0.1:1/"\n'
     desk = Desk(home, QUICK + notify + agent("ada") + STEPS)
-    assert "[notify] says where you are told, which no project's file does" in desk.run("config", "check", code=2).err
+    assert "[notify] says how to notify you, which no project's file does" in desk.run("config", "check", code=2).err
     assert "which no project's file does" in desk.run("worker", code=2).err
     desk.rewrite(QUICK + agent("ada"))
     (home / "plan.toml").write_text(notify + STEPS)
