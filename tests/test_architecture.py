@@ -50,6 +50,7 @@ STANDARD_LIBRARY_ONLY = {
     "system.interrupts",
     "system.log_tail",
     "system.path_patterns",
+    "system.whole_files",
     "system.peers",
     "system.program_path",
     "system.protected_names",

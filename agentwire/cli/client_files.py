@@ -4,16 +4,15 @@ changed."""
 from __future__ import annotations
 
 import difflib
-import os
 import shutil
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Option
 from agentwire.cli.output import say, show_json, show_rows, to_person, write_bytes
 from agentwire.errors import CallerError, ConfigInvalid
+from agentwire.system import whole_files
 from agentwire.visible import visible
 
 if TYPE_CHECKING:
@@ -84,8 +83,7 @@ def add(
     if show:
         _show_text(clients.snippet(location, *launch).rstrip("\n") + "\n")
         return
-    before = clients.read(location)
-    _change(location, before, clients.with_entry(location, before, *launch), dry_run=dry_run, as_json=as_json)
+    _change(location, lambda text: clients.with_entry(location, text, *launch), dry_run=dry_run, as_json=as_json)
     if (line := clients.UNATTENDED.get(location.client)) and not (dry_run or as_json):
         say(f"To let it {doing} without asking, add to the entry: {line}")
 
@@ -94,14 +92,20 @@ def take_out(location: ConfigLocation, *, dry_run: bool, as_json: bool) -> None:
     """Have the client start it no more."""
     from agentwire.mcp import clients
 
-    before = clients.read(location)
-    _change(location, before, clients.without_entry(location, before), dry_run=dry_run, as_json=as_json)
+    _change(location, lambda text: clients.without_entry(location, text), dry_run=dry_run, as_json=as_json)
 
 
-def _change(location: ConfigLocation, before: str, after: str, *, dry_run: bool, as_json: bool) -> None:
-    """Write ``after``, or show how it differs."""
-    changed, path = after != before, str(location.path)
-    backup = _write(location, after) if changed and not dry_run else ""
+def _change(location: ConfigLocation, change: Callable[[str], str], *, dry_run: bool, as_json: bool) -> None:
+    """Write the file as ``change`` makes it, or show how that differs."""
+    from agentwire.mcp import clients
+
+    while True:
+        before = clients.read(location)
+        after = change(before)
+        changed, path = after != before, str(location.path)
+        backup = _write(location, before, after) if changed and not dry_run else ""
+        if backup is not None:
+            break
     lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), path, path)
     diff = "".join(line if line.endswith("\n") else line + "\n" for line in lines)
     if as_json:
@@ -121,23 +125,18 @@ def _show_text(text: str) -> None:
     write_bytes((visible(text.expandtabs(4), lines=True) if to_person() else text).encode("utf-8", "replace"))
 
 
-def _write(location: ConfigLocation, text: str) -> str:
-    """Replace the file in one step, with the mode it had; the old one is kept, its path returned."""
+def _write(location: ConfigLocation, before: str, after: str) -> str | None:
+    """Replace the file in one step, with the mode it had; the old one is kept, its path returned. None where it no
+    longer holds ``before``."""
+    from agentwire.mcp import clients
+
     path = location.path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
-    backup = path.with_name(f"{path.name}.before-{location.name}") if path.exists() else None
-    if backup:
-        shutil.copy2(path, backup)
-    fd, temporary = tempfile.mkstemp(prefix=path.name, dir=path.parent)
-    try:
-        with open(fd, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(fd)
-        if backup:
-            shutil.copymode(path, temporary)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return str(backup or "")
+    if not path.exists():
+        with suppress(FileExistsError):
+            whole_files.create(path, after.encode())
+            return ""
+        return None
+    backup = path.with_name(f"{path.name}.before-{location.name}")
+    shutil.copy2(path, backup)
+    return str(backup) if whole_files.exchange(path, after.encode(), lambda: clients.read(location) == before) else None

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from agentwire.errors import OperatorError
+from agentwire.system import whole_files
 
 FILE = "access-token"
 MOST_BYTES = 200
@@ -28,11 +29,7 @@ class AccessToken:
     def make(self) -> None:
         """Afterwards there is one. Raises OperatorError."""
         try:
-            written = self._written()
-            try:
-                os.link(written, self.file)  # whole, or not at all
-            finally:
-                written.unlink()
+            whole_files.create(self.file, self._another())
         except FileExistsError:
             self.read()
         except OSError as error:
@@ -43,7 +40,7 @@ class AccessToken:
     def renew(self) -> str:
         """Another one; the one before opens nothing any more. Raises OperatorError."""
         try:
-            self._written().replace(self.file)
+            whole_files.replace(self.file, self._another())
         except OSError as error:
             raise self._unusable(error.strerror or str(error)) from None
         return self.read()
@@ -75,15 +72,8 @@ class AccessToken:
             return False
         return any(hmac.compare_digest(one, token) for one in given)
 
-    def _written(self) -> Path:
-        """A file beside it with another one."""
-        made = self.file.with_name(f"{FILE}.{secrets.token_hex(8)}")
-        file = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(file, f"{self._prefix}{secrets.token_urlsafe(32)}\n".encode())
-        finally:
-            os.close(file)
-        return made
+    def _another(self) -> bytes:
+        return f"{self._prefix}{secrets.token_urlsafe(32)}\n".encode()
 
     def _unusable(self, why: str) -> OperatorError:
         return OperatorError(

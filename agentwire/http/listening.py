@@ -12,12 +12,13 @@ import uvicorn
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket that can be listened on. Raises OSError."""
+    """A socket that listens: until then others could still take the port. Raises OSError."""
     family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     listener = socket.socket(family, kind, number)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        listener.listen()
         listener.setblocking(False)
     except OSError:
         listener.close()

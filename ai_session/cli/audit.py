@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from agentwire.cli.options import Argument, Group, Json, Option
 from agentwire.cli.output import EXIT_ERROR, Leave, leave, remark, say, show_facts, show_json, show_rows, write_bytes
 from agentwire.cli.refusals import worded
+from agentwire.system import whole_files
 from ai_session.cli.output import EXIT_NOT_FOUND, report
 from ai_session.errors import AiSessionError, AuditBroken, InvalidArguments
 
@@ -171,10 +172,7 @@ def _remember(judged: Report) -> None:
     path = _memory()
     path.parent.mkdir(parents=True, exist_ok=True)
     facts = {"seq": judged.last_seq, "head": judged.head, "key": judged.key, "at": int(time.time())}
-    new = path.with_name(path.name + ".new")
-    new.write_text(json.dumps(facts) + "\n")
-    new.chmod(0o600)
-    new.replace(path)
+    whole_files.replace(path, (json.dumps(facts) + "\n").encode())
 
 
 def _anchor(text: str) -> Anchor:

@@ -20,7 +20,7 @@ from ai_session.cli.follow import PAGE_CHARS, WAIT_SECONDS, Follower
 from ai_session.cli.output import EXIT_EXEC_FAILED, EXIT_RUNNING, report, write_error_text, write_text
 from ai_session.cli.sessions import SessionName, sessions
 from ai_session.client.connection import ControlClient, connect
-from ai_session.errors import AiSessionError, InvalidArguments, NothingRunning
+from ai_session.errors import AiSessionError, InvalidArguments, NothingRunning, SessionExists
 from ai_session.sandbox.workspace.words import sentence
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ def exec_(
         stdin = None if no_stdin else _piped_input()
         with connect() as client:
             if new and session not in {row["name"] for row in sessions(client)}:
-                client.call("create_session", name=session)
+                with contextlib.suppress(SessionExists):  # another program was quicker
+                    client.call("create_session", name=session)
             run = Run(client, session, timeout, quiet=as_json)
             facts = run.run(text, stdin, apart)
     except AiSessionError as error:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from agentwire.cli.options import Group, Json, Option
 from agentwire.cli.output import say, show_json
+from agentwire.system import whole_files
 from ai_session.cli.output import write_text
 from ai_session.errors import ConfigInvalid
 
@@ -63,8 +64,7 @@ def init(file: File = None, as_json: Json = False) -> None:
     target = file or config.default_path()
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with target.open("x") as out:
-            out.write(config.render(config.defaults(), commented=True))
+        whole_files.create(target, config.render(config.defaults(), commented=True).encode(), 0o666)
     except FileExistsError:
         raise ConfigInvalid(f"{target} exists already", suggestion="edit it, or move it away first") from None
     if as_json:

@@ -333,15 +333,21 @@ async def _open_gate(
 def _directory(parent: Path) -> Generator[Path]:
     """A private directory for one box. Those of processes that were killed are taken away first."""
     parent.mkdir(mode=0o700, exist_ok=True)
-    for old in parent.iterdir():
-        with suppress(OSError), open(old / "alive") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove(old)
-    directory = parent / os.urandom(8).hex()
-    directory.mkdir(mode=0o700)
+    turn = os.open(parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        with open(directory / "alive", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(turn, fcntl.LOCK_EX)  # one that is just being made is not held yet
+        for old in parent.iterdir():
+            with suppress(OSError), open(old / "alive", "a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove(old)
+        directory = parent / os.urandom(8).hex()
+        directory.mkdir(mode=0o700)
+        alive = open(directory / "alive", "w")  # noqa: SIM115
+        fcntl.flock(alive, fcntl.LOCK_EX)
+    finally:
+        os.close(turn)
+    try:
+        with alive:
             yield directory
     finally:
         _remove(directory)

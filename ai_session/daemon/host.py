@@ -404,16 +404,21 @@ def listen() -> tuple[Path, socket.socket]:
     from ai_session.config import config
 
     directory = config.runtime_directory(config.home_directory(), os.getuid())
-    lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    turn = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise DaemonUnavailable("a daemon runs already", suggestion="ai-session daemon status") from None
-    (directory / "sock").unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(directory / "sock"))
-    (directory / "sock").chmod(0o600)
-    listener.listen(BACKLOG)
+        fcntl.flock(turn, fcntl.LOCK_EX)  # a client that wants to start one waits, then finds the socket
+        lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DaemonUnavailable("a daemon runs already", suggestion="ai-session daemon status") from None
+        (directory / "sock").unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(directory / "sock"))
+        (directory / "sock").chmod(0o600)
+        listener.listen(BACKLOG)
+    finally:
+        os.close(turn)
     return directory, listener
 
 

@@ -96,6 +96,8 @@ class SessionManager:
         self._names: dict[tuple[str, str], str] = {}
         self._usable: dict[str, bool] = {}
         self._probing = asyncio.Lock()
+        self._opening: dict[tuple[str, str], asyncio.Event] = {}
+        """By owner and name."""
         self._reviving: set[Session] = set()
         self._closed: deque[tuple[SessionSpec, str]] = deque(maxlen=CLOSED_KNOWN)
         self._removals: set[asyncio.Task[None]] = set()
@@ -136,8 +138,19 @@ class SessionManager:
         await asyncio.gather(self._backend_for(self.defaults.backend), self.boxes.make_ready(), return_exceptions=True)
 
     async def create(self, request: NewSession) -> Session:
-        """Open a session and wait until its shell is ready; an ended one of that name gets a new shell instead."""
+        """Open a session and wait until its shell is ready; an ended one of that name gets a new shell instead, and one
+        that is just being opened is waited for."""
         known_as = (request.owner, request.name)
+        while others := self._opening.get(known_as):
+            await others.wait()
+        done = self._opening[known_as] = asyncio.Event()
+        try:
+            return await self._create(request, known_as)
+        finally:
+            del self._opening[known_as]
+            done.set()
+
+    async def _create(self, request: NewSession, known_as: tuple[str, str]) -> Session:
         old = self.named(*known_as)
         if old is not None:
             await old.ended()
@@ -151,11 +164,6 @@ class SessionManager:
                 return await self._respawn(old, request.call_key)
             finally:
                 self._reviving.discard(old)
-        if known_as in self._names:
-            raise SessionExists(
-                f"session {request.name!r} is just being created",
-                suggestion="retry in a moment, or choose another name",
-            )
         self._check_share(request)
         session_id = "ses_" + secrets.token_urlsafe(16)
         self._names[known_as] = session_id

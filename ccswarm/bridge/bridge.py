@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from agentwire import plugins
-from agentwire.system import peers
+from agentwire.system import peers, whole_files
 from ccswarm.errors import ConfigInvalid
 from ccswarm.models import CallOutcome, Json, ToolInfo
 
@@ -90,13 +90,7 @@ def bridge_directory(state_directory: Path, execution_id: str) -> BridgeDirector
 
 def _secret(file: Path) -> bytes:
     with contextlib.suppress(FileExistsError):
-        made = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
-        made.touch(mode=0o600)
-        made.write_bytes(secrets.token_bytes(32))
-        try:
-            os.link(made, file)  # whole, or not at all
-        finally:
-            made.unlink()
+        whole_files.create(file, secrets.token_bytes(32))
     return file.read_bytes()
 
 

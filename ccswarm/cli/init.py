@@ -15,6 +15,7 @@ import typer
 
 from agentwire.cli.output import remark, say, show_json
 from agentwire.cli.refusals import next_step
+from agentwire.system import whole_files
 from ccswarm.cli.output import Json, printable, show_line, show_text
 from ccswarm.cli.trust import asker
 from ccswarm.config import starters
@@ -68,7 +69,7 @@ def init(
     meant: starters.For | None = purpose.value if purpose else None  # type: ignore[assignment]
     environ = config.server_environment()
     if not there and not chosen and not meant:
-        _save(target, reference_text.starter())
+        _save(target, None, reference_text.starter(), force)
         _tell(target, ["ccswarm doctor", "ccswarm run"], {"agents": []}, as_json, "")
         return
     before = config.load(target, confirm=asker()).settings if there else None
@@ -78,11 +79,12 @@ def init(
             suggestion="add others: ccswarm init --with claude, or --for visionflow; or write over it: --force",
         )
     chosen = chosen or starters.found(environ, config.secret)[0]
-    text = target.read_text() if there else ""
+    text = target.read_text() if there else None
     added = _addition(chosen, meant, before, environ, target, thinking=bool(who) and chosen != "none")
     if not added.agents:
         raise ConfigInvalid(f"{target} has such agents already", suggestion=_run(TRY[meant], target, environ))
-    _save(target, _joined(target, text, before, added, as_json) if there else _begun(added))
+    made = _joined(target, text, before, added, as_json) if text is not None else _begun(added)
+    _save(target, text, made, force)
     try:
         starters.prepare(chosen, config.state_directory())
     except OSError as error:
@@ -166,19 +168,24 @@ def _keys(table: str) -> list[str]:
     return [line for line in table.splitlines() if "=" in line]
 
 
-def _save(target: Path, text: str) -> None:
-    """A new file, whatever lies there: links are not followed. It is one that a person has used."""
+def _save(target: Path, before: str | None, text: str, force: bool) -> None:
+    """A new file in place of one that holds ``before``, or, with ``force``, of whatever is there; links are not
+    followed. It is one that a person has used."""
     from ccswarm.config import config
     from ccswarm.config.trust import ConfigTrust, Content
 
-    temporary = target.with_name(f".{target.name}.new")
+    data = text.encode()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary.unlink(missing_ok=True)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        with open(descriptor, "w") as file:
-            file.write(text)
-        temporary.replace(target)
+        if force or (before is None and target.is_symlink()):
+            whole_files.replace(target, data, 0o666)
+        elif before is None:
+            whole_files.create(target, data, 0o666)
+        elif not whole_files.exchange(target, data, lambda: target.read_text() == before):
+            raise FileExistsError
+    except FileExistsError:
+        what = f"{target} has just been written by somebody else"
+        raise ConfigInvalid(what, suggestion="look at it, then do this again") from None
     except OSError as error:
         what = f"{target} cannot be written: {error.strerror}"
         raise ConfigInvalid(what, suggestion=next_step(error, "name another file")) from None

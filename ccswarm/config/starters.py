@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, Literal, get_args
 
 from agentwire import plugins
 from agentwire.extras import install
+from agentwire.system import whole_files
 from ccswarm.errors import ConfigInvalid
 
 With = Literal["claude", "codex", "gemini", "anthropic", "openai", "local", "none"]
@@ -124,8 +126,8 @@ def prepare(who: With, state_directory: Path) -> None:
     if who in CLIS:
         directory = programs_home(state_directory) / ".config/ai-session"
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not (directory / "config.toml").exists():
-            (directory / "config.toml").write_text(TRUSTED)
+        with suppress(FileExistsError):
+            whole_files.create(directory / "config.toml", TRUSTED.encode())
 
 
 def agents_for(purpose: For | None) -> Sequence[str]:

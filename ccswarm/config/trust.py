@@ -26,6 +26,7 @@ from enum import Enum
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from agentwire.system import whole_files
 from ccswarm.config import files
 from ccswarm.config.programs import Command, Directories, commands_in, files_of, tables_in, workspace_in
 from ccswarm.errors import ConfigChanged, ConfigInvalid, OperatorError
@@ -397,12 +398,9 @@ class ConfigTrust:
 
     def _write(self, record: Record) -> None:
         file = self._file(Path(record.path))
-        temporary = file.with_suffix(f".{os.getpid()}")
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as out:
-                json.dump(asdict(record), out)
-            temporary.replace(file)
+            whole_files.replace(file, json.dumps(asdict(record)).encode())
         except OSError as error:
             raise OperatorError(
                 f"it cannot be recorded that {record.path} is used: {error.strerror}",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from agentwire.system import whole_files
 from ccswarm.errors import UsageInvalid
 
 FORMAT = 1
@@ -85,9 +85,7 @@ def document(about: Mapping[str, Any], results: Sequence[Result], *, complete: b
 def write(path: Path, report: Mapping[str, Any]) -> None:
     """All of it or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    whole_files.replace(path, (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode(), 0o666)
 
 
 def read(path: Path) -> list[Result]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -119,8 +120,9 @@ def kept(app: App, run_id: str, plan: str) -> str:
     folder, oldest = app.state_directory / PLANS, time.time() - 2 * 86400 * app.settings.engine.retention_days
     folder.mkdir(mode=0o700, exist_ok=True)
     for file in folder.glob("run_*.toml"):
-        if file.stat().st_mtime < oldest:
-            file.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # another process removes them, too
+            if file.stat().st_mtime < oldest:
+                file.unlink()
     file = folder / f"{run_id}.toml"
     file.touch(mode=0o600)
     file.write_text(plan)

@@ -8,7 +8,7 @@ import hashlib
 import os
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken, ProtectedResourceMetadata
 from pydantic import BaseModel, ValidationError
 
+from agentwire.system import whole_files
 from ccswarm.config.settings import ServerSettings
 from ccswarm.errors import ServerUnavailable
 
@@ -120,15 +121,7 @@ class Logins:
 
     def _to_file(self, text: str) -> None:
         self._make_folder()
-        written = self._folder / f".{self._key}.{os.getpid()}"
-        with suppress(FileNotFoundError):
-            written.unlink()
-        fd = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        written.replace(self._path)
+        whole_files.replace(self._path, text.encode())
 
     def _keyring(self) -> Any:
         try:

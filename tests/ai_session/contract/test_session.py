@@ -393,6 +393,21 @@ async def test_bad_requests_name_the_problem_and_cost_nothing(
     assert await run(session, "echo ok") == Result("ok\n", 0, "finished")
 
 
+async def test_of_several_who_open_a_session_one_does_and_the_others_find_it(manager: SessionManager) -> None:
+    wanted = [request(shell="tcsh"), request(), request(), request()]  # the first fails, and the next one goes on
+    first, *opened = await asyncio.gather(*map(manager.create, wanted), return_exceptions=True)
+    (made,) = [one for one in opened if isinstance(one, Session)]
+    assert isinstance(first, ShellUnavailable)
+    assert [type(one) for one in opened].count(SessionExists) == 2
+    assert manager.named("", "main") is made
+    assert made.state() is SessionState.READY
+
+    made.send(b"exit\r")
+    await until(made, lambda: made.exit is not None)
+    again = await asyncio.gather(*map(manager.create, wanted[1:]), return_exceptions=True)
+    assert [one for one in again if isinstance(one, Session)] == [made], "one gives it a new shell"
+
+
 async def test_names_are_unique_and_can_change(manager: SessionManager, session: Session) -> None:
     other = await manager.create(request("other"))
     with pytest.raises(SessionExists):
