@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -40,6 +41,7 @@ class CallSteps:
     call: ToolCall
     asker: Asker | None
     trace: Trace
+    began: float = field(default_factory=time.monotonic)
     tool: Tool = field(init=False)
     arguments: Arguments = field(init=False)
     ignored: str = field(init=False)
@@ -90,6 +92,7 @@ class CallSteps:
             call.profile,
             spans=parts.masking.spans,
             patience_seconds=call.patience_seconds,
+            began=self.began,
         )
         self.subject = subject = self.tool.subject(self.context, self.arguments)
         if subject.session:

@@ -179,8 +179,18 @@ def command_result(
     spans: Spans | None = None,
     **extra: Any,
 ) -> Steps[ToolResult]:
-    """What ``execute_command`` answers: the whole output when it fits, else head and tail."""
-    rendering = yield from transcript(session, record, spans).render(max_chars)
+    """What ``execute_command`` answers: the whole output when it fits, else head and tail.
+
+    A separate standard error shares the room; each may have what the other leaves, and half of it at least.
+    """
+    stderr, omitted, room = None, 0, max_chars
+    growing = record.status == "running"
+    if record.stderr_path:
+        stderr, omitted = yield from read_stderr(record.stderr_path, max_chars, spans, growing=growing)
+        room = max(max_chars - max_chars // 2, max_chars - len(stderr))
+    rendering = yield from transcript(session, record, spans).render(room)
+    if stderr is not None and len(stderr) > (room := max_chars - len(rendering.text)):
+        stderr, omitted = yield from read_stderr(record.stderr_path, room, spans, growing=growing)
     note_lost(session, record, notes)
     if record.note:
         notes.append(record.note)
@@ -191,20 +201,15 @@ def command_result(
             f"{rendering.omitted_bytes} bytes omitted from the middle: read_output(command_id='{record.command_id}', "
             f"offset={rendering.next_offset})"
         )
-    stderr = None
-    if record.stderr_path:
-        stderr, omitted = yield from read_stderr(
-            record.stderr_path, max_chars, spans, growing=record.status == "running"
-        )
-        if omitted:
-            notes.append(f"first {omitted} bytes of stderr omitted")
+    if omitted:
+        notes.append(f"first {omitted} bytes of stderr omitted")
     facts = record_facts(record)
     more: dict[str, Any] = {"command_id": record.command_id, "cwd": session.at.cwd}
     if late := late_output(session, record):
         more["late_output"] = cut(late, 0, len(late), spans)
     if rendering.omitted_bytes:
         more |= {"omitted_bytes": rendering.omitted_bytes, "next_offset": rendering.next_offset}
-    elif record.status == "running":
+    elif growing:
         more["next_offset"] = rendering.next_offset
     return result(facts, rendering.text, notes=notes, extra=more | extra, stderr=stderr)
 

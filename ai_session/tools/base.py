@@ -6,6 +6,8 @@ mangle ``$ref``, ``anyOf`` and nested definitions.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import FunctionType
@@ -92,7 +94,8 @@ class Context:
     """What a running tool may use. ``first_seen``: when the call's key was, if before: what it began
     may not begin twice.
 
-    ``profile`` is a person's choice for a new session, empty: the configured one. ``spans`` finds secrets.
+    ``profile`` is a person's choice for a new session, empty: the configured one. ``spans`` finds secrets. ``began``:
+    when the call came, on the monotonic clock; a person may have been asked since. Infinite: just now.
     """
 
     principal: Principal
@@ -104,6 +107,7 @@ class Context:
     first_seen: float = 0.0
     spans: Spans | None = None
     patience_seconds: float | None = None
+    began: float = math.inf
 
     @property
     def repeated(self) -> bool:
@@ -121,6 +125,10 @@ class Context:
         if self.patience_seconds is not None:
             wait = min(wait, self.patience_seconds)
         return min(wait, longest), min(chars or self.limits.max_output_chars, MAX_OUTPUT_CHARS)
+
+    def left(self, seconds: float) -> float:
+        """What of a wait of ``seconds`` the call has left now, so that none takes longer than the longest wait."""
+        return max(0.0, min(seconds, self.began + MAX_WAIT_SECONDS - time.monotonic()))
 
 
 def subject_of(context: Context, arguments: Any) -> Subject:

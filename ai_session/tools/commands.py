@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -54,11 +53,10 @@ async def execute_command(context: Context, arguments: ExecuteCommand) -> ToolRe
     session = context.sessions.get(arguments.session_id)
     notes: list[str] = []
     seconds, chars = context.bounded(arguments.timeout_seconds, arguments.max_output_chars, notes)
-    began = time.monotonic()
     found = _by_key(session, arguments.call_key)
     if context.repeated and isinstance(found, RunningCommand) and not found.started:
         # An earlier daemon had put it on record, and maybe no more than that.
-        await wait.for_command(session, found, seconds, until_input=True)
+        await wait.for_command(session, found, context.left(seconds), until_input=True)
         found = _by_key(session, arguments.call_key)
     if isinstance(found, CommandRecord) and found.note == NEVER_BEGUN:
         found = None
@@ -78,8 +76,7 @@ async def execute_command(context: Context, arguments: ExecuteCommand) -> ToolRe
         )
         if found.dropped:
             notes.append(f"the half-typed line {cut(found.dropped, 0, DROPPED_CHARS, context.spans)!r} was dropped")
-    left = max(0.0, min(seconds, MAX_WAIT_SECONDS - (time.monotonic() - began)))
-    return await _wait_and_report(context, session, found, left, chars, notes)
+    return await _wait_and_report(context, session, found, context.left(seconds), chars, notes)
 
 
 def _never_begun(session: Session, first_seen: float) -> bool:
@@ -118,7 +115,7 @@ async def _wait_and_report(
         shown = command_result(session, record, chars, notes, context.spans, input_mode=holder.input_mode)
         return await session.work(shown)
     notes.append(
-        f"still running after {seconds:g} s: read_output(wait_for='finish') waits on, interrupt_command stops it"
+        f"still running after {seconds:.3g} s: read_output(wait_for='finish') waits on, interrupt_command stops it"
     )
     return await session.work(command_result(session, record, chars, notes, context.spans))
 

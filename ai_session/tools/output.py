@@ -64,10 +64,11 @@ async def read_output(context: Context, arguments: ReadOutput) -> ToolResult:
     record = find_command(session, arguments.command_id)
     extra: dict[str, Any] = {}
     if arguments.wait_for:
+        seconds = context.left(seconds)
         waited = await _wait(context, session, record, arguments, seconds)
         extra["waited"] = waited
         if waited == "timeout":
-            notes.append(f"waited {seconds:g} s for {arguments.wait_for}: it has not come")
+            notes.append(f"waited {seconds:.3g} s for {arguments.wait_for}: it has not come")
         await session.ended()
         record = find_command(session, record.command_id)
     if record.status == "running" and record.command_id != "all" and (mode := _input_mode(session, extra)):

@@ -60,7 +60,7 @@ async def read_bytes(context: Context, arguments: ReadBytes) -> ToolResult:
     session = context.sessions.get(arguments.session_id)
     seconds, _ = context.bounded(arguments.timeout_seconds, 0, [])
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
+    deadline = loop.time() + context.left(seconds)
     while True:
         record = find_command(session, arguments.command_id)
         running, seen = _running(session, arguments.command_id), session.log.end

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,9 @@ def test_14_no_wait_is_longer_than_fifty_seconds(asked: float, patience: float |
     context = Context(Principal("mcp", 0), NOTHING, NOTHING, limits, patience_seconds=patience)
     seconds, _ = context.bounded(asked, 0, [])
     assert seconds <= min(50, patience or 50)
+    for passed in (30.0, 49.5, 60.0):  # while a person was asked, or the prompt was waited for
+        late = replace(context, began=time.monotonic() - passed)
+        assert 0 <= late.left(seconds) <= max(0.0, min(seconds, 50 - passed))
     waiting = [tool.name for tool in TOOLS if "timeout_seconds" in tool.arguments.model_fields]
     assert {"execute_command", "read_output"} <= set(waiting)
 

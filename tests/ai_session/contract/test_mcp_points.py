@@ -208,6 +208,24 @@ def test_10_output_is_cut_in_the_middle_and_can_be_read_on(pipe: Client) -> None
     assert re.match(r"\d+\n\d+\n", more)
 
 
+def test_10_output_and_a_separate_stderr_share_the_room(pipe: Client) -> None:
+    def lengths(command: str, **more: Any) -> tuple[int, int]:
+        structure = run(pipe, command, separate_stderr=True, **more)["structuredContent"]
+        return len(structure["output"]), len(structure["stderr"])
+
+    out, err = lengths("seq 9999; seq 9999 >&2")
+    assert out + err <= 7000
+    assert min(out, err) >= 3300
+    out, err = lengths("echo out; seq 9999 >&2")
+    assert (out, err) == (4, 6996)
+    out, err = lengths("seq 9999; echo err >&2")
+    assert 6500 < out <= 6996
+    assert err == 4
+    out, err = lengths("seq 9999; seq 9999 >&2", max_output_chars=200)
+    assert out + err <= 200
+    assert min(out, err) > 0
+
+
 def test_11_unknown_arguments_are_ignored_and_named(pipe: Client) -> None:
     result = run(pipe, "echo on", wait_for_previous=True, comand="x")
     assert result["structuredContent"]["output"].strip() == "on"

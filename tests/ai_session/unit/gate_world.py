@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -167,6 +168,7 @@ class MemoryConsent:
         self._journal = journal
         self.word: Answer | Deferred | Exception | None = Answer(True, by="test")
         self.questions: list[Question] = []
+        self.asked_at = 0.0
         self.waiting = asyncio.Event()
         self.answers: list[tuple[str, Answer]] = []
         self.person = EveryPerson()
@@ -176,6 +178,7 @@ class MemoryConsent:
     ) -> Answer | Deferred:
         self._journal.note("consent")
         self.questions.append(question)
+        self.asked_at = time.monotonic()
         if isinstance(self.word, Exception):
             raise self.word
         if self.word is None:
@@ -248,6 +251,7 @@ class World:
         self.consent = MemoryConsent(self.journal)
         self.rates = RATES.copy()
         self.ran: list[str] = []
+        self.began = 0.0
         self.text = "done"
         self.act: Callable[[], Awaitable[None]] | None = None
         self.problem: Exception | None = None
@@ -298,6 +302,7 @@ class World:
             if self.act:
                 await self.act()
             self.ran.append(arguments.text)
+            self.began = context.began
             return ToolResult(self.text, {"text": self.text, "exit_code": 0})
 
         out = output("text")

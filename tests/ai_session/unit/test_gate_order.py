@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import resource
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,10 +30,11 @@ END = ["mask", "end"]
 
 
 async def test_the_order(home: Path) -> None:
-    world = World(home, ASK, mode="workspace")
+    world, before = World(home, ASK, mode="workspace"), time.monotonic()
     await world.call(call_key="k")
     assert world.journal == [*ASKED, "subject", "key", "run", *END]
     assert world.record.outcome == "ok"
+    assert before <= world.began <= world.consent.asked_at  # so that asking is part of the time that a call may take
 
 
 async def test_the_order_where_nobody_is_asked_and_no_key_is_given(home: Path) -> None:
