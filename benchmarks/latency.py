@@ -1,5 +1,5 @@
-"""The trivial command: raw readline, a session on each backend, and the whole way through relay, MCP and gate, beside
-servers of the official SDK that do nothing, with the same client."""
+"""The trivial command: raw readline, a session on each backend, what is used without ai-session, and the whole way
+through relay, MCP and gate, beside servers of the official SDK that do nothing, with the same client."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from benchmarks.floors import RawReadline, SyncedWrite
 from benchmarks.report import Report, median_ms
 from benchmarks.sdk_server import BARE, KINDS
 from benchmarks.size import sized
+from benchmarks.used_today import UsedToday
 from benchmarks.wire import UNLIMITED, Client
 
-ROUNDS, BATCH, UNCOUNTED = sized((12, 100, 20), (1, 2, 0))
+ROUNDS, BATCH, OTHERS, UNCOUNTED = sized((12, 100, 5, 20), (1, 2, 1, 0))
 MOST_OF_ALL = 1.6
 """What a command by MCP may take, of what it takes where the SDK's usual server runs it in a bare shell after it has
 written and synced as much as a record: no less can be had by anybody, and it waits for the processor as ours does."""
@@ -45,8 +46,11 @@ async def sessions(report: Report, directory: Path, floor: RawReadline) -> None:
         managers[backend] = SessionManager(directory / backend, SessionDefaults(backend=backend, user_rc=False))
     request = NewSession(name="bench", working_directory="/", client_env=dict(os.environ), env={})
     opened = {backend: await manager.create(request) for backend, manager in managers.items()}
-    samples: dict[str, list[float]] = {"floor": [], **{backend: [] for backend in opened}}
+    others = UsedToday(directory)
+    samples: dict[str, list[float]] = {name: [] for name in ("floor", *opened, *others.ways)}
     for _ in range(ROUNDS):
+        for way in others.ways:
+            samples[way] += [others.seconds(way) for _ in range(OTHERS)]
         samples["floor"] += [floor.once() for _ in range(BATCH)]
         for backend, session in opened.items():
             for _ in range(BATCH):
@@ -58,6 +62,9 @@ async def sessions(report: Report, directory: Path, floor: RawReadline) -> None:
     report.row("raw readline, blocking reads (floor)", medians["floor"], "ms")
     report.row("session on pty", medians["pty"], "ms", floor=medians["floor"], most_ratio=4, most=0.6)
     report.row("session on tmux, against pty", medians["tmux"], "ms", floor=medians["pty"], most_ratio=1.3)
+    for way in others.ways:
+        report.row(f"{way}, against pty", medians[way], "ms", floor=medians["pty"])
+    others.close()
     for manager in managers.values():
         await manager.stop()
 
