@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-
-import pexpect.replwrap
+from typing import Any
 
 Once = Callable[[], None]
+REPLWRAP: Any = import_module("pexpect.replwrap")  # without types
 
 
 class UsedToday:
@@ -17,7 +18,7 @@ class UsedToday:
 
     def __init__(self, directory: Path) -> None:
         self._tmux = ["tmux", "-S", str(directory / "others"), "-f", "/dev/null"]
-        self._repl = pexpect.replwrap.bash()
+        self._repl = REPLWRAP.bash()
         self._number = 0
         subprocess.run([*self._tmux, "new-session", "-d", "-x", "80", "-y", "24", "bash --norc"], check=True)
         self.ways: dict[str, Once] = {
