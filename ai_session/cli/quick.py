@@ -11,10 +11,14 @@ from typing import NoReturn
 
 from agentwire.cli import ending
 from agentwire.cli.lines import read, verb_in
+from agentwire.cli.output import EXIT_ERROR
 from ai_session import __version__
-from ai_session.cli.output import report, write_text
+from ai_session.cli.output import EXIT_EXEC_FAILED, report, write_text
 from ai_session.cli.verbs import VERBS
 from ai_session.errors import AiSessionError
+
+RUNNING = ("exec", "sandbox")
+"""Verbs whose exit code is that of a command; none of these is their own but one."""
 
 
 def main(words: Sequence[str]) -> None:
@@ -33,4 +37,6 @@ def find(words: Sequence[str]) -> tuple[types.FunctionType | None, Sequence[str]
 
 def end(verb: Callable[[], object], words: Sequence[str]) -> NoReturn:
     """Run ``verb``, word what goes wrong, and exit with its code."""
-    ending.end(verb, lambda error: report(error, as_json=ending.wants_json(words)), AiSessionError, "ai-session doctor")
+    refused = EXIT_EXEC_FAILED if words and words[0] in RUNNING else EXIT_ERROR
+    as_json = ending.wants_json(words)
+    ending.end(verb, lambda error: report(error, as_json=as_json), AiSessionError, "ai-session doctor", refused=refused)

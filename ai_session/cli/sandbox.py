@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 GATE_SECONDS, SETTLE_SECONDS = 20.0, 0.9
 COMMAND = "command"
+SYSTEM_ERROR = "system_error"
 NAMES = ("read-only", "workspace")
 OF_SESSIONS = ("AI_SESSION_ID", "AI_SESSION_NAME", "AI_SESSION_CWD")
 """What a shell of a session has; other variables of this prefix may be settings."""
@@ -77,6 +78,8 @@ def _judged(
     from ai_session.config import config
 
     here, home = _directory_of(workspace or os.getcwd()), home or str(config.home_directory())
+    if os.path.lexists(home) and not os.path.isdir(home):
+        raise InvalidArguments(f"no directory: {home!r}", suggestion="--home DIR")
     if name and name not in NAMES:
         raise _no_box(name)
     settings = None if _same_settings(client) else _own_settings()
@@ -90,8 +93,8 @@ def _judged(
             settings = _settings_given(box)
         chosen = make_profile(settings.template, name, here, home, domains)
         code = asyncio.run(_run(client, settings, chosen, command))
-    except AiSessionError as error:
-        _tell(client, code=error.code)
+    except (AiSessionError, OSError) as error:
+        _tell(client, code=error.code if isinstance(error, AiSessionError) else SYSTEM_ERROR)
         raise
     _tell(client, exit_code=code)
     return code

@@ -8,6 +8,7 @@ than is asked for.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -49,6 +50,8 @@ NOTHING_PROTECTED = (
     "level landlock: nothing in the workspace is protected; git's config and hooks and settings of editors, agents and "
     "shells can be changed in it, .env files read; outside of it modes and times of your files can be changed (chmod)"
 )
+OUT_OF = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+"""What the system has no more of, whichever workspace it is."""
 GUARDED = "guarded.json"
 """In a box's own directory: what is protected in it, for later processes."""
 STARTERS_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -371,7 +374,7 @@ class Sandbox:
             self._placeholders.drop(directory)
             if watched and protection.workspace is not None:
                 protection.workspace.release()
-            if isinstance(problem, OSError) and not isinstance(problem, SandboxRefused):
+            if isinstance(problem, OSError) and problem.errno not in OUT_OF:
                 raise SandboxRefused(
                     f"the box cannot be made: {problem}", suggestion="make it readable, or name another place"
                 ) from problem

@@ -52,6 +52,18 @@ def test_the_commands_end_is_the_verbs(anybody: Caller) -> None:
     assert anybody.box("nonesuch")[0] == 127
     assert anybody.box("/etc/passwd")[0] == 126
     assert anybody.run("sandbox", "--workspace", "/nowhere", "--", "true")[0] == 125
+    assert anybody.run("sandbox", "--home", "/etc/passwd", "--", "true")[0] == 125
+
+
+def test_what_the_system_refuses_before_the_command_is_no_code_of_it(anybody: Caller) -> None:
+    leaving = ("sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh")
+    code, out, err = anybody.run("sandbox", "--", "true", before=leaving)
+    assert (code, out) == (125, b"")
+    assert b"no longer exists" in err
+    with open("/dev/full", "w") as full:
+        code, _, err = anybody.run("exec", "--json", "nosuch", "true", stdout=full.fileno())
+    assert code == 125
+    assert err == b"error: No space left on device\n"
 
 
 def test_pipes_carry_the_commands_bytes_and_nothing_else(anybody: Caller) -> None:
