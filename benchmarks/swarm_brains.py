@@ -17,10 +17,10 @@ from benchmarks.children import output
 from benchmarks.report import Report
 from benchmarks.size import sized
 from benchmarks.swarm_scale import NoTools, peak_mb
-from ccswarm.app import new_run_id
 from ccswarm.config.settings import EngineSettings, Settings
 from ccswarm.engines.base import Limits
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
+from ccswarm.runs.app import new_run_id
 from ccswarm.swarm.swarm import Swarm
 from tests.ccswarm.model_servers import ModelServer, loops
 

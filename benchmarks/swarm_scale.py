@@ -15,13 +15,13 @@ from agentwire.plugins import load
 from benchmarks.children import outcome
 from benchmarks.report import Report
 from benchmarks.size import sized
-from ccswarm.app import new_run_id
 from ccswarm.brains.base import WorkerContext
 from ccswarm.clones.clones import Workspaces
 from ccswarm.config.settings import AgentSettings, EngineSettings, Settings, TaskSettings
 from ccswarm.engines.base import Limits
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus, ToolInfo
 from ccswarm.plan.topology import Links
+from ccswarm.runs.app import new_run_id
 from ccswarm.swarm.scheduler import Scheduler
 from ccswarm.swarm.swarm import Swarm
 from ccswarm.swarm.task import TaskWorker

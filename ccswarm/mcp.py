@@ -21,8 +21,6 @@ from typing import Any, Self
 from ccswarm.config import config
 from ccswarm.config.settings import AgentSettings, ServerSettings
 from ccswarm.errors import UsageInvalid
-from ccswarm.journal.files import directory_of
-from ccswarm.journal.writer import Journal
 from ccswarm.models import CallOutcome, CallRequest, ToolInfo
 from ccswarm.toolbox.scope import ToolScope
 from ccswarm.toolbox.toolbox import Toolbox
@@ -53,26 +51,24 @@ class McpClient:
         self._server = server
         self._directory = str(Path(directory).resolve())
         self._state = state_directory or config.state_directory()
-        self._opened: tuple[Toolboxes, Toolbox, Journal] | None = None
+        self._opened: tuple[Toolboxes, Toolbox] | None = None
         self.available_tools: Sequence[ToolInfo] = ()
         """As of the last ``discover_tools``."""
 
     async def __aenter__(self) -> Self:
         name = f"{platform.node() or 'host'}-program-{os.getpid()}-{secrets.token_hex(2)}"
-        journal = Journal(directory_of(self._state), name)
-        toolboxes = Toolboxes([self._server], self._state, config.server_environment(), journal)
+        toolboxes = Toolboxes([self._server], self._state, config.server_environment(), name)
         toolbox = toolboxes.toolbox(ToolScope({PROGRAM: AgentSettings(name=PROGRAM, grants=("*",))}, self._directory))
-        self._opened = toolboxes, toolbox, journal
+        self._opened = toolboxes, toolbox
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._opened:
-            toolboxes, _, journal = self._opened
+            toolboxes, _ = self._opened
             self._opened = None
             await toolboxes.close()
-            journal.close()
 
     async def discover_tools(self) -> Sequence[ToolInfo]:
         """All tools of the server, in its order, pages followed. Raises ServerUnavailable."""

@@ -9,9 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ccswarm import app
 from ccswarm.api.values import RunInfo, WorkDiff
-from ccswarm.app import App
 from ccswarm.config import config as files
 from ccswarm.config import starters
 from ccswarm.config.config import Loaded
@@ -20,7 +18,8 @@ from ccswarm.errors import UsageInvalid
 from ccswarm.mcp import McpClient
 from ccswarm.plan.check import plan_problems
 from ccswarm.plan.origin import Origin
-from ccswarm.runs import answers, planning, service, status, work
+from ccswarm.runs import answers, app, planning, service, status, work
+from ccswarm.runs.app import App
 from ccswarm.runs.events import RunEvent
 from ccswarm.runs.feed import EventStream
 

@@ -18,7 +18,7 @@ from ccswarm.runs.status import facts_of, run_id_of, short
 from ccswarm.toolbox import questions
 
 if TYPE_CHECKING:
-    from ccswarm.app import App
+    from ccswarm.runs.app import App
 
 MARK = "ap_"
 """How ids of questions begin; it may be left out."""

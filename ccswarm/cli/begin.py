@@ -85,10 +85,10 @@ def plans(loaded: Loaded) -> list[dict[str, Any]]:
 def checked(params: Params, config: Path | None) -> dict[str, Any]:
     """What would be done, as ``run --dry-run`` shows it, with ``problems`` that keep it from being begun and ``notes``
     that a person should read before; ``digest`` names just this. Nothing of it is started."""
-    from ccswarm import app
     from ccswarm.config import config as files
     from ccswarm.plan.check import describe, plan_problems
     from ccswarm.runs import planning
+    from ccswarm.runs.checks import brain_problems
 
     asked = Asked.of(params, config)
     loaded, plan = _planned(asked, peek(config), only_look=True)
@@ -102,7 +102,7 @@ def checked(params: Params, config: Path | None) -> dict[str, Any]:
         "workspace": workspace,
         "configuration": str(loaded.path or ""),
         "tasks": [_shown(described["stages"], task) for task in described["tasks"]],
-        "problems": [*problems, *app.brain_problems(plan.settings), *changed],
+        "problems": [*problems, *brain_problems(plan.settings), *changed],
         "notes": _first_use(loaded),
         "digest": _digest(plan, workspace),
     }
@@ -121,10 +121,9 @@ def started(params: Params, config: Path | None) -> dict[str, Any]:
 
 async def _started(asked: Asked, name: str, digest: str, config: Path | None) -> dict[str, Any]:
     await asyncio.to_thread(import_module, "ccswarm.runs.service")
-    from ccswarm import app
     from ccswarm.config import config as files
     from ccswarm.plan.origin import Origin
-    from ccswarm.runs import planning, service
+    from ccswarm.runs import app, planning, service
 
     if digest != checked({"words": asked.words, "file": asked.file}, config)["digest"]:
         raise UsageInvalid("what is to be done has changed since it was checked", suggestion="check it again")

@@ -88,7 +88,6 @@ def _safe(text: str) -> str:
 async def _call(
     loaded: Loaded, tool: str, words: Sequence[str], agent: str, timeout_seconds: float | None, yes: bool
 ) -> CallOutcome:
-    from ccswarm.app import persons_journal
     from ccswarm.cli.configured_servers import servers_of, unknown, workspace_of
     from ccswarm.config import config
     from ccswarm.models import CallRequest
@@ -105,9 +104,7 @@ async def _call(
     if agent and agent not in agents:
         raise unknown("agent", agent, list(agents))
     servers = servers_of(loaded.settings, [server])
-    state = config.state_directory()
-    journal = persons_journal(state)
-    toolboxes = Toolboxes(servers, state, config.server_environment(), journal)
+    toolboxes = Toolboxes(servers, config.state_directory(), config.server_environment())
     try:
         toolbox = toolboxes.toolbox(ToolScope(agents, workspace_of(loaded)))
         given = _object(words) if _is_object(words) else _members(words, await _schema(toolbox, tool))
@@ -119,7 +116,6 @@ async def _call(
         return await toolbox.call(request, budget=None, approved=lambda one: bool(one.approval))
     finally:
         await toolboxes.close()
-        journal.close()
 
 
 async def _schema(toolbox: Toolbox, tool: str) -> Mapping[str, Any]:

@@ -64,13 +64,13 @@ def clean(
 async def _unfinished(config: Path | None, *, ends: bool) -> tuple[set[str], float, int]:
     """The runs that are not over, how many days work is kept, and how many terminals of others were closed, if it
     ``ends`` them."""
-    from ccswarm import app
+    from ccswarm.runs.terminals import end_terminals
 
     async with looking(config) as opened:
         runs = await opened.engine.list(top=True, unfinished=True, limit=MOST_RUNS)
         terminals = 0
         if ends:
-            terminals, problems = await app.end_terminals(opened)
+            terminals, problems = await end_terminals(opened)
             for problem in problems:
                 remark(printable(f"terminals that runs left open may still be there: {problem}"))
         return {run.id for run in runs}, opened.settings.engine.clone_days, terminals

@@ -109,9 +109,9 @@ def program(_: Path | None) -> Iterator[Finding]:
 
 def configuration(config: Path | None) -> Iterator[Finding]:
     """The file, and its tasks as far as they can be judged without servers."""
-    from ccswarm.app import brain_problems
     from ccswarm.config import config as files
     from ccswarm.plan.check import plan_problems
+    from ccswarm.runs.checks import brain_problems
 
     loaded = files.load(config)
     settings, supplied = loaded.settings, _supplied(loaded.settings)
@@ -296,8 +296,8 @@ def _git(*words: str, cwd: str, env: dict[str, str]) -> tuple[int, str]:
 
 
 async def _health(settings: Settings) -> Any:
-    from ccswarm import app
     from ccswarm.config import config
+    from ccswarm.runs import app
 
     async with app.submitting(settings, config.state_directory()) as opened:
         return await opened.engine.health()

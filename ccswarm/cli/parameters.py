@@ -19,10 +19,10 @@ from ccswarm.errors import ApprovalNeeded
 from ccswarm.system.ancestry import in_session
 
 if TYPE_CHECKING:
-    from ccswarm.app import App
     from ccswarm.config.config import Loaded
     from ccswarm.config.project import Project
     from ccswarm.config.trust import Change
+    from ccswarm.runs.app import App
 
 MOST_RUNS = 10_000
 
@@ -78,9 +78,9 @@ async def looking(config: Path | None) -> AsyncGenerator[App]:
     ConfigInvalid, EngineUnavailable."""
     import asyncio
 
-    await asyncio.to_thread(import_module, "ccswarm.app")  # a fifth of a second
-    from ccswarm import app
+    await asyncio.to_thread(import_module, "ccswarm.runs.app")  # a fifth of a second
     from ccswarm.config import config as files
+    from ccswarm.runs import app
 
     loaded = files.load_last(config)
     if loaded.changed:

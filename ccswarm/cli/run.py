@@ -22,10 +22,10 @@ from ccswarm.plan.origin import Origin
 from ccswarm.runs.status import LAST, run_id_of, short
 
 if TYPE_CHECKING:
-    from ccswarm.app import App
     from ccswarm.config.project import Project
     from ccswarm.config.settings import Settings
     from ccswarm.models import Execution
+    from ccswarm.runs.app import App
 
 NoWait = Annotated[
     bool, typer.Option("--no-wait", help="Leave with exit code 3 when only people's answers are missing.")
@@ -113,10 +113,10 @@ def _execute(
 ) -> NoReturn:
     """Start a run and execute it here, and leave with the exit code."""
     # Imported before there is a loop that it could hold up.
-    from ccswarm import app
     from ccswarm.cli.stop import pause_afterwards
     from ccswarm.cli.watch import Interrupts, Watch
     from ccswarm.config import config as files
+    from ccswarm.runs import app
     from ccswarm.runs.feed import EventStream
 
     async def watched(interrupts: Interrupts) -> int:
@@ -160,12 +160,12 @@ def _starting(as_json: bool) -> AbstractContextManager[object]:
 async def _submit(
     opened: App, settings: Settings, directory: str, sources: list[str]
 ) -> tuple[str, Awaitable[Execution]]:
-    from ccswarm import app
     from ccswarm.runs import service
+    from ccswarm.runs.terminals import end_old_terminals
 
     for warning in await service.check(opened, settings, directory):
         remark(f"warning: {warning}")
-    if left := await app.end_old_terminals(opened, settings, directory):
+    if left := await end_old_terminals(opened, settings, directory):
         remark(f"{left} {'terminal is' if left == 1 else 'terminals are'} closed that runs left open which are over")
     return "", service.submit(opened, settings, directory, sources, origin=Origin.PERSON, by=person())
 
@@ -187,9 +187,8 @@ async def _go_on(opened: App, text: str) -> tuple[str, Awaitable[Execution]]:
 
 async def _queue(settings: Settings, directory: str, sources: list[str], as_json: bool) -> None:
     await asyncio.to_thread(import_module, "ccswarm.runs.service")
-    from ccswarm import app
     from ccswarm.config import config as files
-    from ccswarm.runs import service
+    from ccswarm.runs import app, service
 
     async with app.submitting(settings, files.state_directory()) as opened:
         started = await service.submit(opened, settings, directory, sources, origin=Origin.PERSON, by=person())

@@ -15,8 +15,8 @@ from ccswarm.runs.events import task_of
 from ccswarm.runs.status import MOST_TASKS, RUN, run_id_of, short
 
 if TYPE_CHECKING:
-    from ccswarm.app import App
     from ccswarm.models import Execution
+    from ccswarm.runs.app import App
 
 MOST_CHARS = 8000
 
@@ -52,12 +52,13 @@ def say(
 async def _said(whom: str, text: str, config: Path | None) -> dict[str, Any]:
     run, _, path = whom.partition(".")
     async with looking(config) as opened:
-        from ccswarm.app import persons_journal
+        from ccswarm.journal.files import directory_of
+        from ccswarm.journal.writer import persons_journal
 
         run_id = await run_id_of(opened.engine, run, opened.project)
         task = await _task(opened, run_id, path)
         key, by = f"say_{secrets.token_hex(6)}", person()
-        journal = persons_journal(opened.state_directory)
+        journal = persons_journal(directory_of(opened.state_directory))
         try:
             journal.append("person.said", id=key, run=run_id, task=task.id, by=by, text=text)
         finally:

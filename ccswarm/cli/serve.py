@@ -106,9 +106,9 @@ async def _serve(
     options: ServerOptions, settings: Settings, chosen: Mapping[str, Listening], dialects: Mapping[str, Dialect]
 ) -> None:
     from agentwire.http.access_token import AccessToken
-    from ccswarm import app
     from ccswarm.cli.worker import logged
     from ccswarm.config import config
+    from ccswarm.runs import app
     from ccswarm.servers.base import ServeContext
 
     # A name that is kept over restarts is that of `ccswarm worker`.

@@ -25,7 +25,7 @@ from ccswarm.toolbox.questions import command_for
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from ccswarm.app import App
+    from ccswarm.runs.app import App
 
 LOOK_SECONDS = 1.0
 """Between looks whether somebody paused the run."""

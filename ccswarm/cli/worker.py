@@ -38,7 +38,7 @@ def worker(
     the configuration changed since a person used it and nobody agreed, 75 it lost the store for so long that others
     took its work over.
     """
-    from ccswarm import app
+    from ccswarm.runs import app
 
     settings = load(config, executes=True).settings
     name = name or app.worker_name(settings)
@@ -47,8 +47,8 @@ def worker(
 
 
 async def _work(settings: Settings, name: str, as_json: bool) -> None:
-    from ccswarm import app
     from ccswarm.config import config
+    from ccswarm.runs import app
 
     def tell(event: str, words: str, **facts: Any) -> None:
         if as_json:

@@ -303,6 +303,28 @@ def as_started(sources: Sequence[str]) -> Settings | None:
     return settings
 
 
+def servers_of(sources: tuple[str, ...]) -> Sequence[ServerSettings]:
+    """The servers that a configuration and plans over it named when a run was started from them, or when a person used
+    them since; of files that are gone, none. Raises ConfigInvalid, ConfigChanged."""
+    settings = as_started(sources)
+    return settings.mcp.servers if settings else ()
+
+
+def settings_of(sources: Sequence[str]) -> tuple[Settings | None, Sequence[str]]:
+    """What a configuration and plans over it say now, and what they are then as sources of a run; None, and the same
+    sources, where one of them is gone. Raises ConfigInvalid, and ConfigChanged where a person has not used one as it
+    is."""
+    files = [Source.parse(source) for source in sources]
+    if not files or not all(file.path.is_file() for file in files):
+        return None, sources
+    loaded = load(files[0].path)
+    found = loaded.sources
+    for plan in files[1:]:
+        loaded = load_plan(plan.path, loaded.settings)
+        found += loaded.sources
+    return loaded.settings, found
+
+
 def _used_here(trust: ConfigTrust, content: Content) -> Content:
     change = trust.change(content)
     if change and change.before.data is not None:

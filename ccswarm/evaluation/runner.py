@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ccswarm.app import App, new_run_id, working
 from ccswarm.config.config import command_of
 from ccswarm.config.settings import (
     AgentSettings,
@@ -33,6 +32,7 @@ from ccswarm.evaluation.workdir import WorkDirectory
 from ccswarm.models import Execution, RunStatus
 from ccswarm.plan.check import plan_problems
 from ccswarm.plan.origin import Origin
+from ccswarm.runs.app import App, new_run_id, working
 from ccswarm.toolbox.scope import ToolScope
 from ccswarm.toolbox.terminals import end_terminals, scope_for_ending
 

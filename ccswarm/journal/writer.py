@@ -23,7 +23,7 @@ from ccswarm.journal.chain import GENESIS, RECOVER, Record, is_torn, seal
 from ccswarm.journal.files import end_of, file_of, read
 from ccswarm.journal.verify import CALL_PREFIX, JoinReport, Report, join, verify
 
-__all__ = ["CALL_PREFIX", "JoinReport", "Journal", "Record", "Report", "join", "read", "verify"]
+__all__ = ["CALL_PREFIX", "JoinReport", "Journal", "Record", "Report", "join", "persons_journal", "read", "verify"]
 
 MOST_KEPT = 4096
 """Records that wait in memory for room; of more than these only the number is kept."""
@@ -164,3 +164,12 @@ class Journal:
         if error.errno in _FULL:
             return StorageFull(what, suggestion="free some space")
         return JournalBroken(what, suggestion="the directory must be yours, on a disk that can be written")
+
+
+def persons_journal(directory: Path) -> Journal:
+    """One file for what people do on a machine, but for what goes on at the same time: it has one writer."""
+    name = f"{platform.node() or 'host'}-call"
+    try:
+        return Journal(directory, name)
+    except JournalBroken:
+        return Journal(directory, f"{name}-{os.getpid()}")

@@ -1,1 +1,1 @@
-"""Runs begun, gone on with and stopped; how far they are and what happened in them."""
+"""Everything that works with runs, opened and closed; runs begun, gone on with and stopped; how far they are."""

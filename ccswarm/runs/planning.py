@@ -8,7 +8,6 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from ccswarm import app
 from ccswarm.clones.clones import Workspaces
 from ccswarm.clones.kept import FOLDER
 from ccswarm.config import config
@@ -16,6 +15,7 @@ from ccswarm.config.config import Confirm, Loaded
 from ccswarm.config.settings import Settings
 from ccswarm.errors import PlanInvalid, UsageInvalid
 from ccswarm.plan.check import grant_problems, plan_problems
+from ccswarm.runs.checks import brain_problems, tree_problems
 from ccswarm.runs.service import in_words
 from ccswarm.toolbox.discovery import called
 
@@ -73,5 +73,5 @@ async def problems(settings: Settings, workspace: str) -> list[str]:
     tools = await called(settings, workspace)
     workspaces = Workspaces(Path(workspace), config.state_directory() / FOLDER, config.server_environment())
     wrong = [*plan_problems(settings, tools), *grant_problems(settings, tools)]
-    wrong += await asyncio.to_thread(app.brain_problems, settings)
-    return [*wrong, *await app.tree_problems(settings, workspaces, ready=True)]
+    wrong += await asyncio.to_thread(brain_problems, settings)
+    return [*wrong, *await tree_problems(settings, workspaces, ready=True)]

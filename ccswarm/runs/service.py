@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from ccswarm import app as apps
 from ccswarm.config import config, parsing
 from ccswarm.config.settings import PLAYBOOK, AgentSettings, Settings, SwarmSettings, TaskSettings
 from ccswarm.config.trust import PLANS, Source, look
@@ -19,12 +18,14 @@ from ccswarm.errors import ConfigInvalid, PlanInvalid, ServerUnavailable, UsageI
 from ccswarm.models import Priority, RunStatus
 from ccswarm.plan.check import grant_problems, plan_problems
 from ccswarm.plan.origin import Author, Origin, gate_problems
+from ccswarm.runs import checks, terminals
+from ccswarm.runs.app import new_run_id
 from ccswarm.runs.status import MOST_TASKS, ended_here, run_id_of, short, status_of
 from ccswarm.toolbox.scope import ToolScope
 
 if TYPE_CHECKING:
-    from ccswarm.app import App
     from ccswarm.models import Execution
+    from ccswarm.runs.app import App
 
 MAIN = "main"
 """The one task of a run that was begun with words."""
@@ -145,8 +146,8 @@ async def check(
     checker = AgentSettings(name=CHECKER, grants=tuple(grants))
     toolbox = opened.task_worker.toolbox(ToolScope({CHECKER: checker}, directory, files=files))
     tools = {tool.full_name: tool for tool in await toolbox.discover_tools(CHECKER)}
-    wrong = [*plan_problems(settings, tools), *grant_problems(settings, tools), *apps.brain_problems(settings)]
-    wrong += await apps.tree_problems(settings, opened.task_worker.workspaces(directory))
+    wrong = [*plan_problems(settings, tools), *grant_problems(settings, tools), *checks.brain_problems(settings)]
+    wrong += await checks.tree_problems(settings, opened.task_worker.workspaces(directory))
     problems = toolbox.problems()
     needed = [name for name in problems if any(one.endswith(f"server {name} offers no tools") for one in wrong)]
     toolbox.require_logins(settings.agents, needed)
@@ -169,7 +170,7 @@ async def submit(
 ) -> Execution:
     """Queue a run; a second time with its id does nothing. ``origin`` is who wrote its tasks, ``by`` the person who
     began it, where one did."""
-    run_id = run_id or apps.new_run_id()
+    run_id = run_id or new_run_id()
     await opened.swarm.submit(settings, run_id, directory, sources, priority, origin=origin, by=by)
     return await opened.engine.status(run_id)
 
@@ -199,7 +200,7 @@ async def _again(opened: App, found: Execution) -> Execution:
             f"{found.id} is over: {status_of(found).replace('_', ' ')}",
             suggestion=f"ccswarm runs show {short(found.id)}; ccswarm run begins another one",
         )
-    run_id, (plan, sources) = apps.new_run_id(), await asyncio.to_thread(_plan_now, found)
+    run_id, (plan, sources) = new_run_id(), await asyncio.to_thread(_plan_now, found)
     refuse(plan_problems(plan, None) if plan else [])
     await opened.swarm.again(found.id, run_id, plan, sources)
     return await opened.engine.status(run_id)
@@ -212,12 +213,12 @@ def _plan_now(found: Execution) -> tuple[Settings | None, Sequence[str]]:
     (first, *others) = found.payload["plan"]["tasks"]
     origin = Author.of(found.payload).origin
     if origin is Origin.CLIENT and len(sources) > 1:
-        own, now = apps.settings_of(sources[:1])
+        own, now = config.settings_of(sources[:1])
         kept = Source.parse(sources[1])
         plan = planned(config.text_of(kept.path), own) if own and kept.path.is_file() else None
         now = [*now, str(kept)]
     else:
-        plan, now = apps.settings_of(sources)
+        plan, now = config.settings_of(sources)
     plan = plan if plan and plan.agents else None  # agents that no file names were those to begin with
     if plan and first["id"] == MAIN and not others and not any(task.id == MAIN for task in plan.tasks):
         return in_words(first["text"], plan), now  # it was a task in words, which no file says
@@ -250,4 +251,4 @@ async def stop(opened: App, text: str, how: str) -> Stopped:
     found = await opened.engine.status(run_id)
     if not tasks or (workers and not any(map(ended_here, workers))):
         return Stopped(found, attended=bool(workers))
-    return Stopped(found, False, *await apps.end_terminals(opened, found, only_interrupt=how == "pause"))
+    return Stopped(found, False, *await terminals.end_terminals(opened, found, only_interrupt=how == "pause"))

@@ -22,9 +22,9 @@ from ccswarm.errors import UsageInvalid
 
 if TYPE_CHECKING:
     from agentwire.http.access_token import AccessToken
-    from ccswarm.app import App
     from ccswarm.config.config import Loaded
     from ccswarm.config.settings import Settings
+    from ccswarm.runs.app import App
 
 
 WORKSPACE = "ccswarm-workspace"

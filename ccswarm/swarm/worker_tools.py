@@ -9,7 +9,6 @@ from ccswarm.brains.base import WorkerContext
 from ccswarm.clones import kept
 from ccswarm.clones.clones import Workspaces
 from ccswarm.config.settings import ServerSettings
-from ccswarm.journal.writer import Journal
 from ccswarm.telemetry.base import Telemetry
 from ccswarm.toolbox.toolboxes import Toolboxes
 
@@ -22,12 +21,12 @@ class AgentTools(Toolboxes):
         servers: Sequence[ServerSettings],
         state_directory: Path,
         environ: Mapping[str, str],
-        journal: Journal,
+        worker_id: str,
         servers_of: Callable[[tuple[str, ...]], Sequence[ServerSettings]],
         telemetry: Telemetry,
         secret: Callable[[str], str],
     ) -> None:
-        super().__init__(servers, state_directory, environ, journal, servers_of, telemetry)
+        super().__init__(servers, state_directory, environ, worker_id, servers_of, telemetry)
         self.worker_context = WorkerContext(secret, environ, state_directory)
         self._workspaces: dict[str, Workspaces] = {}
 

@@ -15,7 +15,8 @@ from ccswarm.clients.base import ToolClient
 from ccswarm.clones import kept
 from ccswarm.config.masks import Masks
 from ccswarm.config.settings import ServerSettings
-from ccswarm.journal.writer import Journal
+from ccswarm.journal.files import directory_of
+from ccswarm.journal.writer import Journal, persons_journal
 from ccswarm.models import CallOutcome, CallRequest, ToolInfo
 from ccswarm.telemetry.base import Telemetry
 from ccswarm.toolbox.scope import ToolScope
@@ -23,7 +24,8 @@ from ccswarm.toolbox.toolbox import Toolbox
 
 
 class Toolboxes:
-    """Those of a process. ``environ`` is what the servers may be given of.
+    """Those of a process. ``writer`` is who records its calls in the journal, else the person of this machine;
+    ``environ`` is what the servers may be given of. Raises as ``Journal``.
 
     A server that names no directory is started once for each directory that agents work in: what it may touch by
     default is that directory, an agent's own clone or the run's workspace. ``servers_of`` reads those that the files
@@ -35,7 +37,7 @@ class Toolboxes:
         servers: Sequence[ServerSettings],
         state_directory: Path,
         environ: Mapping[str, str],
-        journal: Journal,
+        writer: str = "",
         servers_of: Callable[[tuple[str, ...]], Sequence[ServerSettings]] = lambda _: (),
         telemetry: Telemetry | None = None,
     ) -> None:
@@ -44,11 +46,12 @@ class Toolboxes:
         self._servers_of = servers_of
         self._state = state_directory
         self._environ = environ
-        self._journal = journal
         self._telemetry = telemetry
         self._clients: dict[tuple[str, str], ToolClient] = {}
         self._toolboxes: dict[tuple[str, str], Toolbox] = {}
         self._mask = Masks(environ)
+        directory = directory_of(state_directory)
+        self._journal = Journal(directory, writer) if writer else persons_journal(directory)
 
     def toolbox(self, scope: ToolScope) -> Toolbox:
         """The one of this scope. Raises ConfigInvalid for files that are wrong."""
@@ -82,10 +85,11 @@ class Toolboxes:
         await asyncio.gather(*(client.close() for client in gone), return_exceptions=True)
 
     async def close(self) -> None:
-        """Ends every server that was started here."""
+        """Ends every server that was started here, then the journal."""
         self._toolboxes.clear()
         clients, self._clients = self._clients, {}
         await asyncio.gather(*(client.close() for client in clients.values()), return_exceptions=True)
+        self._journal.close()
 
     def _reached(self, directory: str, files: tuple[str, ...]) -> dict[str, ToolClient]:
         found: dict[str, ToolClient] = {}

@@ -8,8 +8,8 @@ import json
 import sys
 from pathlib import Path
 
-from ccswarm.app import submitting
 from ccswarm.config import config
+from ccswarm.runs.app import submitting
 
 
 async def main(file: str, state: str, word: str, name: str) -> None:

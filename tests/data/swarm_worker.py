@@ -9,8 +9,8 @@ import signal
 import sys
 from pathlib import Path
 
-from ccswarm.app import working
 from ccswarm.config import config
+from ccswarm.runs.app import working
 
 
 async def main(file: str, state: str) -> None:

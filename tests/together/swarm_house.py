@@ -13,13 +13,13 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ccswarm.app import App, new_run_id, submitting
 from ccswarm.config import config
 from ccswarm.config.settings import Settings
 from ccswarm.journal.writer import JoinReport, Record, join, read
 from ccswarm.models import Execution
 from ccswarm.plan import check
 from ccswarm.plan.origin import Origin
+from ccswarm.runs.app import App, new_run_id, submitting
 from tests import forked
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.verb_desk import agreed

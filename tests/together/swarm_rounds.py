@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ccswarm.app import App
 from ccswarm.config.settings import Settings
 from ccswarm.journal.chain import opened
 from ccswarm.journal.writer import Record
 from ccswarm.models import Execution, RunStatus
+from ccswarm.runs.app import App
 from tests.conftest import processes
 from tests.together.swarm_house import House, Worker, submit
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from ccswarm.app import App
 from ccswarm.models import Execution
+from ccswarm.runs.app import App
 from tests.ccswarm.model_servers import Asked, Fail, ModelServer, Reply, asides, gullible, plays
 from tests.clients.node import node, program
 from tests.conftest import UNBOXED, environment, processes

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.app import App
+from ccswarm.runs.app import App
 from tests.bounds import BOUND_SECONDS
 from tests.conftest import UNBOXED
 from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, House, git, open_house, over, submit

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.app import new_run_id
+from ccswarm.runs.app import new_run_id
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.llm_world import KEY, SECRET, finish
 from tests.ccswarm.model_servers import Asked, Behaviour, Call, ModelServer, Reply, Stall, gullible, plays

@@ -11,11 +11,11 @@ from typing import TextIO
 
 import pytest
 
-from ccswarm.app import new_run_id
 from ccswarm.clients.mcp.plugin import McpToolClient
 from ccswarm.journal.writer import Journal, verify
 from ccswarm.models import Execution, RunStatus
 from ccswarm.plan.origin import Origin
+from ccswarm.runs.app import new_run_id
 from ccswarm.toolbox.toolbox import Toolbox
 from tests.ai_session.contract.asking import person
 from tests.conftest import UNBOXED

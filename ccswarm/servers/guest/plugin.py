@@ -17,9 +17,9 @@ from ccswarm.plan.origin import Origin
 from ccswarm.servers.base import ServerOptions
 
 if TYPE_CHECKING:
-    from ccswarm.app import App
     from ccswarm.bridge.bridge import ToolBridge
     from ccswarm.config.settings import Settings
+    from ccswarm.runs.app import App
 
 TASK = "guest"
 LONGEST_SECONDS = 365 * 86400.0
@@ -44,8 +44,8 @@ class GuestServer:
         """Be the agent for the client at standard input and output, in a run of its own that is executed here and over
         when the client has gone. See Server; with CCSWARM_GUEST ``ccswarm.__main__`` has relayed already."""
         # Imported before there is a loop that it could hold up.
-        from ccswarm import app
         from ccswarm.config import config
+        from ccswarm.runs import app
 
         loaded = config.load(options.config, workspace=options.workspace)
         plan = _plan(options.agent, loaded.settings)

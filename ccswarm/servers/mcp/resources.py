@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ccswarm.app import App
 from ccswarm.errors import InvalidArguments, RunNotFound, SwarmError
+from ccswarm.runs.app import App
 from ccswarm.runs.events import recorded_calls
 from ccswarm.runs.feed import EventStream
 from ccswarm.runs.status import facts_of, run_id_of

@@ -11,7 +11,7 @@ from ccswarm.errors import SwarmError
 from ccswarm.toolbox.terminals import Terminals, scope_for_ending
 
 if TYPE_CHECKING:
-    from ccswarm.app import App
+    from ccswarm.runs.app import App
 
 log = logging.getLogger(__name__)
 

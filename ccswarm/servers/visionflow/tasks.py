@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ccswarm import app as apps
 from ccswarm.config.config import Loaded
 from ccswarm.config.settings import Settings
 from ccswarm.errors import RunNotFound, SwarmError
@@ -18,12 +17,13 @@ from ccswarm.models import Execution, RunStatus
 from ccswarm.plan.check import plan_problems
 from ccswarm.plan.origin import Origin
 from ccswarm.runs import service
+from ccswarm.runs.app import new_run_id
 from ccswarm.runs.status import ended_here, facts_of, status_of
 from ccswarm.servers.visionflow.plans import COLLECT, agent_of, plan_of
 from ccswarm.servers.visionflow.store import Assigned, Files, Member, Share, StoredSwarm
 
 if TYPE_CHECKING:
-    from ccswarm.app import App
+    from ccswarm.runs.app import App
 
 STOP_SECONDS = 10.0
 """Longest that work which is told to stop may take until it is cancelled."""
@@ -57,7 +57,7 @@ class Work:
     async def start(self, kept: StoredSwarm, task: Assigned, loaded: Loaded) -> None:
         """Queues its run. Raises SwarmError."""
         plan, sources = self._plan(kept, task, loaded.settings), loaded.sources
-        task.runs.append(apps.new_run_id())
+        task.runs.append(new_run_id())
         kept.tasks[task.id] = task
         self._files.write(kept)
         await service.submit(

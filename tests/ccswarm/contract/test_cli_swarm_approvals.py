@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from ccswarm.app import new_run_id, submitting
 from ccswarm.cli.parameters import person
 from ccswarm.config import config
 from ccswarm.models import Execution
+from ccswarm.runs.app import new_run_id, submitting
 from tests.ccswarm.contract.verb_desk import BOUND_SECONDS, Desk, agent, server
 
 QUICK = "[engine]\npoll_seconds = 0.05\nheartbeat_seconds = 0.3\nlost_after_seconds = 2.0\n"

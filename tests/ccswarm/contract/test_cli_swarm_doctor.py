@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from ccswarm.app import submitting
 from ccswarm.config import config, starters
 from ccswarm.journal.writer import Journal
+from ccswarm.runs.app import submitting
 from tests.ccswarm.contract.verb_desk import SERVERS, Desk, agent, server
 
 PLAN = '[[tasks]]\nid = "t"\nagent = "ada"\nsteps = [{ id = "s", tool = "small.echo" }]\n'

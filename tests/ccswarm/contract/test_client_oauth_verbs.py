@@ -15,10 +15,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from ccswarm import app
 from ccswarm.config import config
 from ccswarm.errors import LoginNeeded
-from ccswarm.runs import service
+from ccswarm.runs import app, service
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.verb_desk import Desk
 from tests.ccswarm.oauth_world import World, world

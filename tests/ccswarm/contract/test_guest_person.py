@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.app import App, submitting
 from ccswarm.config import config
 from ccswarm.journal.writer import read
 from ccswarm.models import Execution
+from ccswarm.runs.app import App, submitting
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.verb_desk import Desk, agent, server
 from tests.ccswarm.guest_client import GuestClient, guest, words

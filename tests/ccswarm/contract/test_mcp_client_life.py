@@ -16,7 +16,6 @@ import pytest
 from ccswarm.clients.mcp.plugin import PLUGIN, McpToolClient
 from ccswarm.config.settings import AgentSettings, ServerSettings
 from ccswarm.errors import ServerLost, ServerUnavailable, SwarmError
-from ccswarm.journal.writer import Journal
 from ccswarm.models import CallRequest
 from ccswarm.toolbox.scope import ToolScope
 from ccswarm.toolbox.toolboxes import Toolboxes
@@ -66,14 +65,12 @@ async def test_where_agents_work_a_server_starts_behind_no_link(tmp_path: Path) 
     server = settings("plain", cwd="")
 
     async def started_in(directory: str, *servers: ServerSettings) -> Any:
-        journal = Journal(tmp_path / "state/journal", "w")
-        toolboxes = Toolboxes(servers, tmp_path / "state", {"PATH": os.environ["PATH"]}, journal)
+        toolboxes = Toolboxes(servers, tmp_path / "state", {"PATH": os.environ["PATH"]}, "w")
         try:
             call = await toolboxes.call(ToolScope({"ada": agent}, directory))
             return await call(request)
         finally:
             await toolboxes.close()
-            journal.close()
 
     deep = str(tmp_path / "work/deep")
     assert deep in str(await started_in(deep, server))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ccswarm.app import settings_of
+from ccswarm.config.config import settings_of
 from ccswarm.models import RunStatus
 from ccswarm.runs.status import facts_of, runs
 from ccswarm.servers.base import ServerOptions

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ccswarm import app
 from ccswarm.config.settings import Settings
+from ccswarm.runs import app
 from ccswarm.servers.base import ServerOptions
 from ccswarm.servers.mcp.dispatch import Conversation
 from tests.bounds import BOUND_SECONDS, pause

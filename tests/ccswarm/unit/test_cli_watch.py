@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.app import App
 from ccswarm.cli.watch import Interrupts, Watch
+from ccswarm.runs.app import App
 from ccswarm.runs.feed import EventStream
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.unit.swarm_world import World, settings, steps

@@ -284,7 +284,7 @@ def test_the_standard_variables_set_what_the_file_does_not(tmp_path: Path) -> No
 def test_off_is_not_there() -> None:
     code = """
 import sys
-from ccswarm import app; from ccswarm.config import config
+from ccswarm.runs import app; from ccswarm.config import config
 from ccswarm.clients.mcp import plugin as mcp
 from ccswarm.engines.dbos import plugin as dbos
 from ccswarm.config.settings import TelemetrySettings

@@ -13,8 +13,6 @@ from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ccswarm import app as apps
-from ccswarm.app import App
 from ccswarm.config import config
 from ccswarm.config.config import Loaded
 from ccswarm.config.settings import Settings
@@ -22,7 +20,9 @@ from ccswarm.errors import PlanInvalid, RunNotFound, SwarmError, UsageInvalid
 from ccswarm.models import RunStatus
 from ccswarm.plan.check import plan_problems
 from ccswarm.plan.origin import Origin
+from ccswarm.runs import app as apps
 from ccswarm.runs import service
+from ccswarm.runs.app import App
 from ccswarm.runs.status import MOST_TASKS, ended_here
 from ccswarm.servers.base import ServerOptions, who_takes_words
 from ccswarm.system.confined_files import begin

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ccswarm import app as apps
 from ccswarm.config.config import Loaded
 from ccswarm.errors import ConfigInvalid, PlanInvalid, ServerUnavailable, SwarmError
 from ccswarm.plan.check import plan_problems
 from ccswarm.plan.origin import missing_for_gates
+from ccswarm.runs.checks import brain_problems
 from ccswarm.servers._json_values import cut, items, table
 from ccswarm.servers.mcp.toolsets.orchestre.analysis import analysis_of, brief_of, is_new
 from ccswarm.servers.mcp.toolsets.orchestre.base import (
@@ -180,7 +180,7 @@ async def _problems(workbench: Workbench, loaded: Loaded, text: str) -> list[str
         if problems := plan_problems(settings, None):
             return problems
         tools = await called(settings, workbench.directory(".", loaded))
-        return [*plan_problems(settings, tools), *await asyncio.to_thread(apps.brain_problems, settings)]
+        return [*plan_problems(settings, tools), *await asyncio.to_thread(brain_problems, settings)]
     except (ConfigInvalid, PlanInvalid, ServerUnavailable) as error:
         return [error.message]
 

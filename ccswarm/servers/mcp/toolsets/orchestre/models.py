@@ -11,8 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ccswarm import app as apps
-from ccswarm.app import App
 from ccswarm.config.config import Loaded
 from ccswarm.config.settings import AgentSettings, Settings, TaskSettings
 from ccswarm.errors import SwarmError
@@ -20,6 +18,8 @@ from ccswarm.models import RunStatus
 from ccswarm.plan.check import plan_problems
 from ccswarm.plan.origin import Origin
 from ccswarm.runs import service
+from ccswarm.runs.app import App, new_run_id
+from ccswarm.runs.checks import brain_problems
 from ccswarm.runs.status import facts_of
 from ccswarm.servers._json_values import object_in, table
 from ccswarm.servers.mcp.toolsets.orchestre.base import PARTIAL, Workbench
@@ -68,7 +68,7 @@ def thinkers(settings: Settings) -> tuple[list[Thinker], list[str]]:
     for agent in settings.agents[: settings.swarm.max_agents]:
         if agent.brain != LLM:
             continue
-        if problems := apps.brain_problems(settings.model_copy(update={"agents": (agent,), "tasks": ()})):
+        if problems := brain_problems(settings.model_copy(update={"agents": (agent,), "tasks": ()})):
             wrong += problems
             continue
         name = str(agent.settings.get("model") or "")
@@ -87,7 +87,7 @@ async def asked(
     settings = _plan(loaded.settings, thinkers, task, text, tools)
     service.refuse(plan_problems(settings, None))
     app = await workbench.working(loaded.settings)
-    run = apps.new_run_id()
+    run = new_run_id()
     # For whoever goes on with the run: it is not the configuration's own plan.
     files = [*loaded.sources, service.kept(app, run, _text(settings, tools=tools))] if loaded.path else []
     await service.submit(app, settings, workbench.directory(".", loaded), files, run, origin=Origin.SERVER)

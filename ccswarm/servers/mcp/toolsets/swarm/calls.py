@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ccswarm import app as apps
-from ccswarm.app import App
 from ccswarm.errors import ConfigInvalid, InvalidArguments, PlanInvalid, ServerUnavailable, SwarmError, UnknownTool
 from ccswarm.models import Execution, RunStatus
 from ccswarm.plan.check import describe, placed, plan_problems
 from ccswarm.runs import service
+from ccswarm.runs.app import App
+from ccswarm.runs.checks import brain_problems
 from ccswarm.runs.events import RunEvent, format_event
 from ccswarm.runs.feed import EventStream
 from ccswarm.runs.status import facts_of, run_id_of, tasks_going
@@ -238,7 +238,7 @@ async def check_plan(workbench: Workbench, given: Given) -> Answer:
             described = describe(settings)
         if not problems and not given.get("offline", False):
             problems = plan_problems(settings, await called(settings, workbench.directory(".", loaded)))
-            problems += await asyncio.to_thread(apps.brain_problems, settings)
+            problems += await asyncio.to_thread(brain_problems, settings)
     except (ConfigInvalid, PlanInvalid) as error:
         problems = [*problems, *re.sub(r"^(the plan|/\S+\.toml): ", "", error.message).split("; ")]
     except ServerUnavailable as error:
