@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ccswarm.clones.difference import ChangedFile, Difference
-from ccswarm.errors import SwarmError
 from ccswarm.models import Json, RunStatus
 from ccswarm.runs.events import RunEvent as RunEvent
-from ccswarm.runs.work import State, Work
+from ccswarm.runs.work import WorkDiff as WorkDiff
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,25 +63,3 @@ class RunInfo:
             questions=facts["approvals"],
             error=facts["error"],
         )
-
-
-@dataclass(frozen=True, slots=True)
-class WorkDiff:
-    """What a task changed in its clone since its attempt began. ``text`` is what ``git apply`` reads.
-
-    ``place`` is the branch or ref where the work lies, ``error`` why it cannot be shown.
-    """
-
-    task: str
-    state: State
-    place: str
-    files: Sequence[ChangedFile]
-    text: bytes
-    error: SwarmError | None = None
-
-    @classmethod
-    def of(cls, work: Work, found: Difference | SwarmError) -> WorkDiff:
-        """From what was compared."""
-        if isinstance(found, SwarmError):
-            return cls(work.task, work.state, work.place, (), b"", found)
-        return cls(work.task, work.state, work.place, found.files, found.text)

@@ -91,14 +91,14 @@ async def _call(
     from ccswarm.cli.configured_servers import servers_of, unknown, workspace_of
     from ccswarm.config import config
     from ccswarm.models import CallRequest
-    from ccswarm.toolbox.discovery import OWN
+    from ccswarm.plan.check import OWN_SERVER
     from ccswarm.toolbox.scope import ToolScope
     from ccswarm.toolbox.toolboxes import Toolboxes
 
     server, dot, _ = tool.partition(".")
     if not dot:
         raise UsageInvalid(f"{tool!r} is not SERVER.TOOL", suggestion="ccswarm tools lists them")
-    if server == OWN:
+    if server == OWN_SERVER:
         raise UsageInvalid("messages between agents belong to a run", suggestion=f"call {tool} in a step of a plan")
     agents = _agents(loaded, agent)
     if agent and agent not in agents:

@@ -31,18 +31,19 @@ def clean(
     Exit codes: 0 done, 1 something cannot be removed.
     """
     from ccswarm.clones import kept
-    from ccswarm.config import config as files
+    from ccswarm.config import config as configs
+    from ccswarm.config import files
 
     unfinished, most, terminals = asyncio.run(_unfinished(config, ends=not dry_run))
     oldest = most if days is None else days
-    root = files.state_directory() / kept.FOLDER
+    root = files.clones_directory(files.state_directory())
     found = [one for one in kept.kept(root, unfinished) if one.days >= oldest]
     facts = [{"run": one.run, "path": str(one.path), "bytes": one.bytes, "refs": len(one.refs)} for one in found]
     problems: dict[str, WorkspaceUnusable] = {}
     if not dry_run:
         for one in found:
             try:
-                kept.remove(one, files.server_environment())
+                kept.remove(one, configs.server_environment())
             except WorkspaceUnusable as problem:
                 problems[one.run] = problem
     removed = [] if dry_run else [one for one in facts if one["run"] not in problems]

@@ -10,7 +10,7 @@ from agentwire.cli.options import Argument, Option
 from agentwire.cli.output import EXIT_ERROR, leave, remark, show_json, show_rows, to_person, write_bytes
 from ccswarm.cli.output import Json, printable
 from ccswarm.cli.parameters import Config, LastRun
-from ccswarm.cli.reading import Sight, looked
+from ccswarm.cli.reading import looked
 from ccswarm.errors import SwarmError
 from ccswarm.runs.status import LAST, run_id_of, short
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ccswarm.clones.difference import Difference
-    from ccswarm.engines.base import Store
+    from ccswarm.runs.store import Sight
     from ccswarm.runs.work import Work
 
 Found = tuple["Work", "Difference | SwarmError"]
@@ -66,24 +66,19 @@ def facts_of_diff(run_id: str, found: Sequence[Found]) -> dict[str, Any]:
     return {"run": run_id, "tasks": [_facts(*one) for one in found]}
 
 
-async def drawn(store: Store, run_id: str, task: str, most: int) -> list[Text]:
-    """The first lines of what a task has changed by now, for a terminal, and how to see the rest."""
-    import asyncio
-
+def drawn(found: Sequence[Found], see_all: str, most: int) -> list[Text]:
+    """The first lines of what tasks have changed, for a terminal, and that ``see_all`` shows the rest."""
     from rich.text import Text
 
-    from ccswarm.runs.work import compared, works
-
-    repository = str((await store.status(run_id)).payload["workspace"])
     lines: list[Text] = []
-    for work, result in await asyncio.to_thread(compared, run_id, repository, await works(store, run_id, task)):
+    for work, result in found:
         if isinstance(result, SwarmError):
             lines.append(Text(printable(f"{work.task}: {result.message}")))
             continue
         lines_of_task = result.text.decode(errors="backslashreplace").split("\n")[:-1]
         lines += [Text(printable(line.expandtabs(TAB)), style=style) for line, style in _styled(lines_of_task)]
     left = len(lines) - most
-    rest = [Text(f"… {left} more lines: ccswarm diff {short(run_id)} {task}", style="bold")] if left > 0 else []
+    rest = [Text(f"… {left} more lines: {see_all}", style="bold")] if left > 0 else []
     return lines[:most] + rest
 
 

@@ -259,9 +259,9 @@ def journal(_: Path | None) -> Iterator[Finding]:
 def clones(config: Path | None) -> Iterator[Finding]:
     """What is kept of work that was not merged."""
     from ccswarm.clones import kept
-    from ccswarm.config import config as files
+    from ccswarm.config import files
 
-    root = files.state_directory() / kept.FOLDER
+    root = files.clones_directory(files.state_directory())
     if found := kept.kept(root):
         size, most = sum(kept.sizes(root, found).values()), _agreed(config).settings.engine.clone_bytes
         bound = f" of at most {most >> 20}" if most else ""

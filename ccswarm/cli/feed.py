@@ -11,23 +11,22 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ccswarm import __version__
 from ccswarm.cli import approvals, begin, diff, runs, stop, transcript
 from ccswarm.cli.output import show_json_line
 from ccswarm.cli.parameters import Config
-from ccswarm.cli.reading import Sight, looked
+from ccswarm.cli.reading import looked
 from ccswarm.config import files
 from ccswarm.errors import SwarmError, UsageInvalid
+from ccswarm.journal.files import directory_of
 from ccswarm.runs.detail import cut, detail
 from ccswarm.runs.events import task_of
 from ccswarm.runs.status import run_id_of, short
+from ccswarm.runs.store import Sight
 from ccswarm.system.folder_changes import FolderChanges
 from ccswarm.toolbox import questions
-
-if TYPE_CHECKING:
-    from ccswarm.engines.base import Store
 
 PROTOCOL = 1
 OTHERS_SECONDS = 2.0
@@ -67,7 +66,7 @@ class _Feed:
 
     async def serve(self) -> None:
         state = files.state_directory()
-        journal = state / "journal"
+        journal = directory_of(state)
         journal.mkdir(mode=0o700, parents=True, exist_ok=True)
         in_files = await asyncio.to_thread(looked, self._config, _in_files)
         changes = FolderChanges((state, journal), ignored=("-shm",))
@@ -169,18 +168,18 @@ async def _listed(limit: int, sight: Sight) -> dict[str, Any]:
 
 
 def _questions(params: Params, config: Path | None) -> dict[str, Any]:
-    return {"questions": looked(config, lambda sight: asked(sight.store))}
+    return {"questions": looked(config, asked)}
 
 
-async def asked(store: Store) -> list[dict[str, Any]]:
+async def asked(sight: Sight) -> list[dict[str, Any]]:
     """What waits for people, the first asked first: with the run, the task, when it was asked, and which answers there
     are: ``once``; ``command``, ``tool`` and ``run``, where a yes may count for more; ``return`` of work. None where
     the server of the tool takes the answer."""
     found: list[dict[str, Any]] = []
-    for one in await questions.waiting(store):
+    for one in await questions.waiting(sight.store):
         execution = str(one["task_id"])
         run, at = execution.partition(".")[0], 0.0
-        async for event in store.events(execution, follow=False):
+        async for event in sight.store.events(execution, follow=False):
             if event.get("event") == "approval.asked" and event.get("id") == one["id"]:
                 at = float(event.get("at") or 0)
         merges = one["tool"] == questions.MERGE

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from agentwire.cli.options import Option
 from ccswarm.cli.output import Json, show_json_line, show_line
 from ccswarm.cli.parameters import Config, LastRun
-from ccswarm.cli.reading import Sight, looked
-from ccswarm.errors import UsageInvalid
+from ccswarm.cli.reading import looked
+from ccswarm.journal.files import directory_of
 from ccswarm.runs.events import CALLS, Calls, RunEvent, by_time, format_event, happened_in, of_record
-from ccswarm.runs.status import LAST, run_id_of
+from ccswarm.runs.status import LAST, require_task, run_id_of
+from ccswarm.runs.store import Sight
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ccswarm.engines.base import Store
     from ccswarm.runs.feed import EventStream
 
 LOOK_SECONDS = 0.5
@@ -58,7 +58,7 @@ def _following(text: str, config: Path | None, task: str, as_json: bool) -> None
         async with looking(config) as opened:
             run_id = await run_id_of(opened.engine, text, opened.project)
             await require_task(opened.engine, run_id, task)
-            feed, calls = EventStream(opened.engine, run_id), Calls(opened.state_directory / "journal", run_id)
+            feed, calls = EventStream(opened.engine, run_id), Calls(directory_of(opened.state_directory), run_id)
             _show(await by_time(opened.engine, await feed.past(), calls), task, as_json)
             await _follow(feed, calls, task, as_json)
 
@@ -100,13 +100,3 @@ def _show(run_events: Sequence[RunEvent], task: str, as_json: bool) -> None:
 def clock(at: float) -> str:
     """A time of day; a dash for one that nobody knows."""
     return f"{time.strftime('%H:%M:%S', time.localtime(at))}.{int(at % 1 * 1000):03}" if at else "-"
-
-
-async def require_task(store: Store, run_id: str, task: str) -> None:
-    """Raises UsageInvalid where the run has no such task."""
-    if not task:
-        return
-    payload: dict[str, Any] = (await store.status(run_id)).payload or {}
-    names = [str(one["id"]) for one in payload.get("plan", {}).get("tasks", ())]
-    if task.partition(".")[0] not in names:
-        raise UsageInvalid(f"the run has no task {task!r}", suggestion=f"there is: {', '.join(names)}")

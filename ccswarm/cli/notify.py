@@ -17,7 +17,7 @@ def try_ways(as_json: Json = False) -> None:
     from agentwire.cli.notices import try_ways as send_trial
     from ccswarm.config import config
     from ccswarm.config.masks import Masks
-    from ccswarm.telemetry.notices import PROGRAM, make_notifier
+    from ccswarm.runs.notices import PROGRAM, make_notifier
 
     environ = config.server_environment()
     notifier = make_notifier(config.notify_settings(environ), environ, Masks(environ))

@@ -13,7 +13,7 @@ from agentwire.cli.options import Argument, Group, Option
 from agentwire.cli.output import EXIT_ERROR, leave, remark, say, show_facts, show_json, show_rows, to_person, when
 from ccswarm.cli.output import Json, show_json_line, show_line
 from ccswarm.cli.parameters import MOST_RUNS, Config, LastRun
-from ccswarm.cli.reading import Sight, looked
+from ccswarm.cli.reading import looked
 from ccswarm.errors import UsageInvalid
 from ccswarm.models import RunStatus
 from ccswarm.runs.events import RunEvent, happened_in, nested
@@ -29,6 +29,7 @@ from ccswarm.runs.status import (
     task_of,
     tasks_going,
 )
+from ccswarm.runs.store import Sight
 from ccswarm.toolbox import questions
 
 if TYPE_CHECKING:

@@ -36,13 +36,13 @@ def tools(
 
     Exit codes: 0 listed, 1 no server works, 2 no such agent or server, or no server at all.
     """
-    from ccswarm.toolbox.discovery import OWN
+    from ccswarm.plan.check import OWN_SERVER
 
     loaded = load(config)
     agents = {one.name: one for one in loaded.settings.agents}
     if agent and agent not in agents:
         raise unknown("agent", agent, list(agents))
-    own = bool(agents) and server in ("", OWN)
+    own = bool(agents) and server in ("", OWN_SERVER)
     wanted = () if own and server else servers_of(loaded.settings, [server] if server else [])
     if not wanted and not own:
         raise UsageInvalid("no server is configured", suggestion="add one to [mcp] servers; ccswarm init shows how")

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument
 from agentwire.cli.output import EXIT_ERROR, leave, remark, say, show_json
-from ccswarm.cli.logs import clock, require_task
+from ccswarm.cli.logs import clock
 from ccswarm.cli.output import Json, printable, show_lines
 from ccswarm.cli.parameters import Config, LastRun
-from ccswarm.cli.reading import Sight, looked
+from ccswarm.cli.reading import looked
 from ccswarm.errors import UsageInvalid
 from ccswarm.models import RunStatus
 from ccswarm.runs.answers import answer, last_task, over
-from ccswarm.runs.status import LAST, described_run, run_id_of, short
+from ccswarm.runs.status import LAST, described_run, require_task, run_id_of, short
+from ccswarm.runs.store import Sight
 from ccswarm.runs.transcript import transcript as transcript_of
 from ccswarm.runs.transcript import used
 

@@ -15,6 +15,7 @@ from ccswarm.cli.board import RunTable
 from ccswarm.cli.output import BY_STATUS, EXIT_BLOCKED, printable, show_json_line, show_line, show_lines
 from ccswarm.cli.parameters import person
 from ccswarm.errors import AnsweredAlready, EngineUnavailable, RunNotFound, SwarmError, UsageInvalid
+from ccswarm.journal.files import directory_of
 from ccswarm.models import RunStatus
 from ccswarm.runs.answers import answer, last_task
 from ccswarm.runs.events import Calls, RunEvent, format_event, of_record
@@ -153,7 +154,7 @@ class Watch:
         self._no_wait, self._json = no_wait, as_json
         name = str(plan.get("swarm", {}).get("name", "swarm"))
         self._board = RunTable(run, [str(task["id"]) for task in plan.get("tasks", ())], name)
-        self._calls = Calls(opened.state_directory / "journal", run, fresh=True)
+        self._calls = Calls(directory_of(opened.state_directory), run, fresh=True)
         for run_event in before:
             self._board.take(run_event)
 
@@ -190,10 +191,13 @@ class Watch:
     async def _changes(self, question: Mapping[str, Any]) -> list[Text]:
         """What a person is asked to merge."""
         from ccswarm.cli.diff import drawn
+        from ccswarm.runs.work import compared, works_of
 
         task = str(question["task_id"]).removeprefix(f"{self._run}.")
         with suppress(SwarmError):  # which diff tells, and the question has its size
-            return await drawn(self._engine, self._run, task, MOST_CHANGED_LINES)
+            repository, works = await works_of(self._engine, self._run, task)
+            found = await asyncio.to_thread(compared, self._run, repository, works)
+            return drawn(found, f"ccswarm diff {short(self._run)} {task}", MOST_CHANGED_LINES)
         return []
 
     async def _follow(self, view: View, interrupted: asyncio.Event) -> str:

@@ -18,9 +18,6 @@ from ccswarm.errors import WorkspaceUnusable
 from ccswarm.system.confined_files import put, remove_tree
 from ccswarm.system.untrusted_tree import DIRECTORY, MOST_DEPTH
 
-FOLDER = "workspaces"
-"""In the state directory."""
-
 MOST_REMOVED = 20
 """Runs whose clones are removed when one is over, so that none has to wait for long."""
 
@@ -47,13 +44,6 @@ class KeptClones:
             finally:
                 os.close(fd)
         return 0
-
-
-def clone_around(state_directory: Path, directory: Path) -> Path | None:
-    """The clone that ``directory`` lies below; None where it is the top of one, or in none."""
-    root = state_directory / FOLDER
-    names = directory.relative_to(root).parts if directory.is_relative_to(root) else ()
-    return root.joinpath(*names[:2]) if len(names) > 2 else None
 
 
 def kept(root: Path, unfinished: Collection[str] = ()) -> list[KeptClones]:

@@ -82,6 +82,18 @@ def state_directory(environ: Mapping[str, str] | None = None) -> Path:
     return directory
 
 
+def clones_directory(state_directory: Path) -> Path:
+    """Where the clones of attempts lie, those of a run in a directory of its own."""
+    return state_directory / "workspaces"
+
+
+def clone_around(state_directory: Path, directory: Path) -> Path | None:
+    """The clone that ``directory`` lies below; None where it is the top of one, or in none."""
+    root = clones_directory(state_directory)
+    names = directory.relative_to(root).parts if directory.is_relative_to(root) else ()
+    return root.joinpath(*names[:2]) if len(names) > 2 else None
+
+
 def _directory(environ: Mapping[str, str], variable: str, default: str) -> Path:
     named = environ.get(variable, "")
     # As the XDG specification has it: a relative path counts as not set.

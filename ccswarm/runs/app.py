@@ -14,16 +14,17 @@ from pathlib import Path
 from agentwire import plugins
 from ccswarm.clones import kept
 from ccswarm.config import config
+from ccswarm.config.files import clones_directory
 from ccswarm.config.masks import Masks
 from ccswarm.config.project import Project
 from ccswarm.config.settings import Settings
 from ccswarm.engines.base import Engine, Limits
+from ccswarm.runs.notices import make_notifier, with_notices
 from ccswarm.swarm.swarm import Swarm
 from ccswarm.swarm.sweeping import Over, Tell, sweep
 from ccswarm.swarm.worker_tools import AgentTools
 from ccswarm.telemetry.base import Telemetry
 from ccswarm.telemetry.factory import open_telemetry
-from ccswarm.telemetry.notices import make_notifier, with_notices
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ async def working(
 
         def tidy(unfinished: Sequence[str]) -> None:
             days, most = settings.engine.clone_days, settings.engine.clone_bytes
-            kept.expire(state_directory / kept.FOLDER, unfinished, days, most, environ)
+            kept.expire(clones_directory(state_directory), unfinished, days, most, environ)
 
         async def swept_here(tell: Tell) -> None:
             names = [server.name for server in servers]

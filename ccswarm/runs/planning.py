@@ -9,9 +9,9 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from ccswarm.clones.clones import Workspaces
-from ccswarm.clones.kept import FOLDER
 from ccswarm.config import config
 from ccswarm.config.config import Confirm, Loaded
+from ccswarm.config.files import clones_directory
 from ccswarm.config.settings import Settings
 from ccswarm.errors import PlanInvalid, UsageInvalid
 from ccswarm.plan.check import grant_problems, plan_problems
@@ -71,7 +71,7 @@ def sources(loaded: Loaded, plan: Loaded) -> list[str]:
 async def problems(settings: Settings, workspace: str) -> list[str]:
     """All that can be known before a run, without asking a model. Raises ServerUnavailable."""
     tools = await called(settings, workspace)
-    workspaces = Workspaces(Path(workspace), config.state_directory() / FOLDER, config.server_environment())
+    workspaces = Workspaces(Path(workspace), clones_directory(config.state_directory()), config.server_environment())
     wrong = [*plan_problems(settings, tools), *grant_problems(settings, tools)]
     wrong += await asyncio.to_thread(brain_problems, settings)
     return [*wrong, *await tree_problems(settings, workspaces, ready=True)]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ccswarm.config.project import Project
-from ccswarm.errors import RunNotFound
+from ccswarm.errors import RunNotFound, UsageInvalid
 from ccswarm.models import RunStatus
 from ccswarm.runs.events import above, nested, task_of
 
@@ -179,6 +179,16 @@ def _task(
 
 def _result(execution: Execution) -> dict[str, Any]:
     return execution.result or {}
+
+
+async def require_task(store: Store, run_id: str, task: str) -> None:
+    """Raises UsageInvalid where the run has no such task."""
+    if not task:
+        return
+    payload: dict[str, Any] = (await store.status(run_id)).payload or {}
+    names = [str(one["id"]) for one in payload.get("plan", {}).get("tasks", ())]
+    if task.partition(".")[0] not in names:
+        raise UsageInvalid(f"the run has no task {task!r}", suggestion=f"there is: {', '.join(names)}")
 
 
 async def tasks_going(store: Store) -> list[Execution]:

@@ -13,7 +13,7 @@ from ccswarm.runs.status import MOST_TASKS, RUN, approvals_of, facts_of, short, 
 from ccswarm.toolbox.questions import MERGE
 
 if TYPE_CHECKING:
-    from ccswarm.clones.difference import Difference
+    from ccswarm.clones.difference import ChangedFile, Difference
     from ccswarm.clones.looker import Looker
     from ccswarm.engines.base import Store
     from ccswarm.models import Execution
@@ -37,6 +37,28 @@ class Work:
     base: str = ""
     commit: str = ""
     place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkDiff:
+    """What a task changed in its clone since its attempt began. ``text`` is what ``git apply`` reads.
+
+    ``place`` is the branch or ref where the work lies, ``error`` why it cannot be shown.
+    """
+
+    task: str
+    state: State
+    place: str
+    files: Sequence[ChangedFile]
+    text: bytes
+    error: SwarmError | None = None
+
+    @classmethod
+    def of(cls, work: Work, found: Difference | SwarmError) -> WorkDiff:
+        """From what was compared."""
+        if isinstance(found, SwarmError):
+            return cls(work.task, work.state, work.place, (), b"", found)
+        return cls(work.task, work.state, work.place, found.files, found.text)
 
 
 async def works(store: Store, run_id: str, task: str = "") -> list[Work]:
@@ -95,12 +117,11 @@ def difference(work: Work, run_id: str, looker: Looker) -> Difference | None:
 
 def compared(run_id: str, repository: str, found: Sequence[Work]) -> list[tuple[Work, Difference | SwarmError]]:
     """What each has changed, or why that cannot be shown; without what changed nothing. Blocks."""
-    from ccswarm.clones.kept import FOLDER
     from ccswarm.clones.looker import Looker
     from ccswarm.config import files
 
     results: list[tuple[Work, Difference | SwarmError]] = []
-    looker = Looker(Path(repository), files.state_directory() / FOLDER, files.environment())
+    looker = Looker(Path(repository), files.clones_directory(files.state_directory()), files.environment())
     for work in found:
         try:
             if (result := difference(work, run_id, looker)) and result.files:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ccswarm.brains.base import WorkerContext
-from ccswarm.clones import kept
 from ccswarm.clones.clones import Workspaces
+from ccswarm.config.files import clones_directory
 from ccswarm.config.settings import ServerSettings
 from ccswarm.telemetry.base import Telemetry
 from ccswarm.toolbox.toolboxes import Toolboxes
@@ -32,5 +32,5 @@ class AgentTools(Toolboxes):
 
     def workspaces(self, repository: str) -> Workspaces:
         if repository not in self._workspaces:
-            self._workspaces[repository] = Workspaces(Path(repository), self._state / kept.FOLDER, self._environ)
+            self._workspaces[repository] = Workspaces(Path(repository), clones_directory(self._state), self._environ)
         return self._workspaces[repository]

@@ -13,11 +13,10 @@ from ccswarm.config import config
 from ccswarm.config.settings import PLAYBOOK, AgentSettings, ServerSettings, Settings, SwarmSettings
 from ccswarm.errors import ServerUnavailable, SwarmError
 from ccswarm.models import ToolInfo
+from ccswarm.plan.check import OWN_SERVER
 from ccswarm.plan.team import Team
 from ccswarm.toolbox.grants import Grants
-
-OWN = "swarm"
-"""The server that every swarm has for its agents' messages."""
+from ccswarm.toolbox.mail import Mailboxes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +36,8 @@ class Listing:
 async def own_listing() -> Listing:
     """Of the swarm's own server, which is no process: it is only listed, for nobody."""
     team = Team(SwarmSettings(), [AgentSettings(name="nobody")])
-    client = plugins.load("ccswarm.clients", "mail")(config.state_directory() / "mail", team)
-    return Listing(OWN, 0.0, await client.list_tools())
+    client = Mailboxes(config.state_directory() / "mail", team)
+    return Listing(OWN_SERVER, 0.0, await client.list_tools())
 
 
 async def listings(servers: Iterable[ServerSettings], directory: str) -> list[Listing]:

@@ -29,6 +29,7 @@ from ccswarm.errors import (
 )
 from ccswarm.journal.writer import CALL_PREFIX, Journal
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ServerAnswer, ToolInfo
+from ccswarm.plan.check import OWN_SERVER
 from ccswarm.telemetry.base import Telemetry
 from ccswarm.toolbox.arguments import Mask, masked, not_json, shape
 from ccswarm.toolbox.catalogue import Catalogue
@@ -41,7 +42,6 @@ CALL_ID, AUDIT, ERROR = "ai-session/call_id", "ai-session/audit", "ai-session/er
 PROBLEM = "ccswarm/problem"
 """What its client says there: the server refused the request itself, or answered what cannot be used."""
 
-OWN_SERVER = "swarm"
 """Of messages between the agents of a run."""
 
 AGENT, CLIENT_CALL_ID, RUN = "ai-session/agent", "ai-session/client_call_id", "ai-session/run"

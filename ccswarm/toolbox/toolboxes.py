@@ -12,13 +12,14 @@ from pathlib import Path
 
 from agentwire import plugins
 from ccswarm.clients.base import ToolClient
-from ccswarm.clones import kept
+from ccswarm.config.files import clone_around
 from ccswarm.config.masks import Masks
 from ccswarm.config.settings import ServerSettings
 from ccswarm.journal.files import directory_of
 from ccswarm.journal.writer import Journal, persons_journal
 from ccswarm.models import CallOutcome, CallRequest, ToolInfo
 from ccswarm.telemetry.base import Telemetry
+from ccswarm.toolbox.mail import Mailboxes
 from ccswarm.toolbox.scope import ToolScope
 from ccswarm.toolbox.toolbox import Toolbox
 
@@ -61,7 +62,7 @@ class Toolboxes:
         if (who, directory) not in self._toolboxes:
             reached = self._reached(directory, tuple(scope.files))
             if team:
-                mail = plugins.load("ccswarm.clients", "mail")(self._state / "mail", team, list(reached))
+                mail = Mailboxes(self._state / "mail", team, list(reached))
                 reached[mail.name] = mail
             self._toolboxes[who, directory] = Toolbox(
                 reached, agents, self._journal, mask=self._mask, process=self.process, telemetry=self._telemetry
@@ -111,4 +112,4 @@ class Toolboxes:
         if not at.is_relative_to(self._state):
             return server.placed_in(directory)
         at = self._state.resolve() / at.relative_to(self._state)
-        return server.placed_in(str(at), str(kept.clone_around(self._state.resolve(), at) or ""))
+        return server.placed_in(str(at), str(clone_around(self._state.resolve(), at) or ""))

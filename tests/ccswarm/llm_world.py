@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccswarm.brains.base import WorkerContext
-from ccswarm.clients.mail import Mailboxes
 from ccswarm.journal.writer import Journal, read, verify
+from ccswarm.toolbox.mail import Mailboxes
 from ccswarm.toolbox.toolbox import Toolbox
 from tests.ccswarm.unit.swarm_world import MemoryHands, World
 

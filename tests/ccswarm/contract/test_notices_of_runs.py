@@ -11,8 +11,8 @@ import pytest
 
 from ccswarm.cli import doctor
 from ccswarm.config import config
+from ccswarm.runs.notices import make_notifier, with_notices
 from ccswarm.telemetry.base import Known, Telemetry
-from ccswarm.telemetry.notices import make_notifier, with_notices
 from tests.ccswarm.contract.test_cli_swarm_approvals import QUICK, STEPS, over, submitted
 from tests.ccswarm.contract.verb_desk import Desk, agent, agreed, server
 from tests.told import Told, told_in

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ccswarm.brains.base import WorkerContext
-from ccswarm.clients.mail import AGENT, RUN, Mailboxes
 from ccswarm.clones.clones import Workspaces
 from ccswarm.config.settings import Settings
 from ccswarm.engines.base import Limits
@@ -19,6 +18,7 @@ from ccswarm.plan.origin import Origin
 from ccswarm.plan.team import Team
 from ccswarm.swarm.agent import Call
 from ccswarm.swarm.swarm import Swarm
+from ccswarm.toolbox.mail import AGENT, RUN, Mailboxes
 from ccswarm.toolbox.scope import ToolScope
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.engine_double import MemoryEngine, MemoryStore

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from ccswarm.clients.mail import TOOLS
 from ccswarm.config.settings import AgentSettings, Gate, PlanStep, SwarmSettings, TaskSettings, section_of
 from ccswarm.errors import PlanInvalid
 from ccswarm.plan.delegation import SCHEMA, DelegatedGate, DelegatedStep, DelegatedTask, delegated
 from ccswarm.plan.team import Team
+from ccswarm.toolbox.mail import TOOLS
 from ccswarm.toolbox.schemas import Schema
 
 TASK: dict[str, Any] = {"id": "x", "text": "hi", "agent": "ada"}

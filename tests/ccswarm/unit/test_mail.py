@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from ccswarm.clients.mail import PLUGIN, Mailboxes
 from ccswarm.config.settings import AgentSettings, SwarmSettings
 from ccswarm.errors import InvalidArguments, UnknownTool
 from ccswarm.plan.team import Team
+from ccswarm.toolbox.mail import Mailboxes
 
 pytestmark = pytest.mark.anyio
 AGENTS = [AgentSettings(name="hub", type="coordinator"), AgentSettings(name="ada"), AgentSettings(name="bob")]
 
 
 def boxes(directory: Path, topology: Any = "star") -> Mailboxes:
-    return PLUGIN(directory, Team(SwarmSettings(topology=topology), AGENTS), ["ai-session"])
+    return Mailboxes(directory, Team(SwarmSettings(topology=topology), AGENTS), ["ai-session"])
 
 
 async def ask(mail: Mailboxes, agent: str, tool: str, run: str = "run_1", **given: Any) -> Any:

@@ -11,7 +11,7 @@ from ccswarm.errors import ConfigInvalid
 def test_names_are_those_of_plug_ins_and_not_of_their_parts() -> None:
     for kind, some in (
         ("engines", {"dbos"}),
-        ("clients", {"mail", "mcp", "rpc"}),
+        ("clients", {"mcp", "rpc"}),
         ("brains", {"cli", "guest", "llm", "playbook"}),
         ("servers", {"a2a", "guest", "mcp", "visionflow"}),
     ):

@@ -9,9 +9,9 @@ import pytest
 
 from agentwire.plugins import load
 from ccswarm.clients.base import ToolClient
-from ccswarm.clients.mail import Mailboxes
 from ccswarm.config.settings import AgentSettings, ServerSettings, SwarmSettings
 from ccswarm.plan.team import Team
+from ccswarm.toolbox.mail import Mailboxes
 from tests.ccswarm.doubles import MemoryClient
 
 PORT = [name for name in vars(ToolClient) if not name.startswith("_")]

@@ -18,17 +18,17 @@ from typing import Any
 from ccswarm.clients.base import OnProgress
 from ccswarm.errors import InvalidArguments, MessageForbidden, UnknownTool
 from ccswarm.models import ServerAnswer, ToolInfo
+from ccswarm.plan.check import OWN_SERVER
 from ccswarm.plan.delegation import MOST_TASKS, SCHEMA
 from ccswarm.plan.team import Team
 
-NAME = "swarm"
 AGENT, RUN = "ai-session/agent", "ai-session/run"
 MOST_CHARS = 20_000
 
 _KEY = {"call_key": {"type": "string", "description": "Idempotency key."}}
 TOOLS = (
     ToolInfo(
-        NAME,
+        OWN_SERVER,
         "list_agents",
         "The agents this one may write to and give work to: their types and capabilities.",
         {"type": "object", "properties": {}, "additionalProperties": False},
@@ -38,7 +38,7 @@ TOOLS = (
         open_world=False,
     ),
     ToolInfo(
-        NAME,
+        OWN_SERVER,
         "read_messages",
         "What other agents of this run wrote since the last time.",
         {"type": "object", "properties": _KEY, "additionalProperties": False},
@@ -46,7 +46,7 @@ TOOLS = (
         open_world=False,
     ),
     ToolInfo(
-        NAME,
+        OWN_SERVER,
         "send_message",
         "Write to another agent of this run.",
         {
@@ -63,7 +63,7 @@ TOOLS = (
         open_world=False,
     ),
     ToolInfo(
-        NAME,
+        OWN_SERVER,
         "delegate",
         "Have other agents do tasks, side by side as far as what they need allows. Answers when all are over: status, "
         "summary and result of each.",
@@ -84,7 +84,7 @@ class Mailboxes:
     """A ToolClient for the agents of ``team``, who also have ``servers``. Work that may be handed on is only
     agreed to here: the caller's agent hands it on."""
 
-    name = NAME
+    name = OWN_SERVER
     problem = about = ""
     notes: Sequence[str] = ()
 
@@ -127,7 +127,7 @@ class Mailboxes:
         if name == "read_messages":
             found = await asyncio.to_thread(_take, self._box(run, agent), key)
             return _answer({"messages": found})
-        raise UnknownTool(f"there is no tool {NAME}.{name}")
+        raise UnknownTool(f"there is no tool {OWN_SERVER}.{name}")
 
     async def close(self) -> None:
         """Does nothing: there is no connection."""
@@ -179,6 +179,3 @@ def _take(box: Path, key: str) -> list[dict[str, Any]]:
     finally:
         os.close(fd)
     return [{"from": one["from"], "text": one["text"]} for one in messages[known["since"] : known["read"]]]
-
-
-PLUGIN = Mailboxes
