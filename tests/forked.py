@@ -41,9 +41,9 @@ from tests.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parents[1]
 WORKING = """
-__main__ app brains.playbook.plugin cli.configured_servers cli.live_view cli.logs cli.main cli.mcp_server cli.plan
+__main__ brains.playbook.plugin cli.configured_servers cli.live_view cli.logs cli.main cli.mcp_server cli.plan
 cli.run cli.serve cli.tools cli.watch cli.worker clients.mcp.connection clients.mcp.plugin
-engines.dbos.client engines.dbos.engine engines.dbos.plugin plan.check runs.service servers.mcp.dispatch
+engines.dbos.client engines.dbos.engine engines.dbos.plugin plan.check runs.app runs.service servers.mcp.dispatch
 servers.mcp.plugin servers.visionflow.plugin
 """
 """Modules of ccswarm that bring all that a verb, a worker and a server need; ai_session is loaded whole."""
