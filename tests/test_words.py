@@ -103,7 +103,6 @@ RETIRED_PARTS = {
 LEGITIMATE = {
     ("ai_session/audit/chain.py", "place"),
     ("ai_session/cli/audit.py", "place"),
-    ("ccswarm/api/values.py", "place"),
     ("ccswarm/cli/approvals.py", "place"),
     ("ccswarm/cli/diff.py", "place"),
     ("ccswarm/cli/doctor.py", "place"),
