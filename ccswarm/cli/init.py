@@ -177,22 +177,29 @@ def _save(target: Path, before: str | None, text: str, force: bool) -> None:
     data = text.encode()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        if force or (before is None and target.is_symlink()):
-            whole_files.replace(target, data, 0o666)
-        elif before is None:
-            whole_files.create(target, data, 0o666)
-        elif not whole_files.exchange(target, data, lambda: target.read_text() == before):
-            raise FileExistsError
-    except FileExistsError:
-        what = f"{target} has just been written by somebody else"
-        raise ConfigInvalid(what, suggestion="look at it, then do this again") from None
+        saved = _put(target, before, data, force)
     except OSError as error:
         what = f"{target} cannot be written: {error.strerror}"
         raise ConfigInvalid(what, suggestion=next_step(error, "name another file")) from None
+    if not saved:
+        what = f"{target} has just been written by somebody else"
+        raise ConfigInvalid(what, suggestion="look at it, then do this again")
     path = Path(os.path.abspath(target))
     with suppress(OperatorError):  # then it is agreed to when it is used first
         data = Content.of(path, Path(os.path.realpath(target)), text.encode(), target)
         ConfigTrust(config.state_directory()).record(data)
+
+
+def _put(target: Path, before: str | None, data: bytes, force: bool) -> bool:
+    if force or (before is None and target.is_symlink()):
+        whole_files.replace(target, data, 0o666)
+        return True
+    if before is not None:
+        return whole_files.exchange(target, data, lambda: target.read_text() == before)
+    with suppress(FileExistsError):
+        whole_files.create(target, data, 0o666)
+        return True
+    return False
 
 
 def _run(command: str, target: Path, environ: Mapping[str, str]) -> str:

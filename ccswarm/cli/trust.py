@@ -58,7 +58,9 @@ def trust(
             "in a session of ai-session nobody agrees for a person: an agent may work here",
             suggestion="give the same command in a terminal of your own",
         )
-    shown = [_agreed(known, *one, yes=yes, as_json=as_json) for one in _meant(known, files or [])]
+    agreed: list[Content] = []
+    shown = [_asked(known, *one, agreed, yes=yes, as_json=as_json) for one in _meant(known, files or [])]
+    known.use(reversed(agreed))
     if as_json:
         show_json({"files": shown})
     if any(one["state"] != "trusted" for one in shown):
@@ -92,7 +94,9 @@ def _meant(known: ConfigTrust, files: list[Path]) -> Iterator[tuple[Content, Cha
         raise UsageInvalid("there is no configuration", suggestion="ccswarm init, or name a file")
 
 
-def _agreed(known: ConfigTrust, content: Content, change: Change | None, *, yes: bool, as_json: bool) -> dict[str, Any]:
+def _asked(
+    known: ConfigTrust, content: Content, change: Change | None, agreed: list[Content], *, yes: bool, as_json: bool
+) -> dict[str, Any]:
     facts: dict[str, Any] = {"path": str(content.path), "was": known.verdict(content).value, "diff": ""}
     if change:
         facts["diff"] = "\n".join(difference(change))
@@ -100,7 +104,7 @@ def _agreed(known: ConfigTrust, content: Content, change: Change | None, *, yes:
             _show(change)
         if not yes and (as_json or not _at_terminal() or not _yes()):
             return {**facts, "state": "changed"}
-    known.record(content)
+    agreed.append(content)
     if not as_json:
         show_line(f"{content.path}: {'trusted' if facts['was'] != Verdict.SAME.value else 'unchanged'}")
     return {**facts, "state": "trusted"}

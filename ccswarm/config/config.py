@@ -103,9 +103,8 @@ def load(
     named = asked.about_programs(trust, content, environ, workspace)
     asked.now()
     begun = bool(content and not asked.asked(content) and trust.verdict(content) is Verdict.FIRST)
-    for one in (*named, *seen):
-        if one.there or remember_absent or trust.verdict(one) is Verdict.CHANGED:
-            _remember(trust, one)
+    news = [one for one in (*named, *seen) if trust.verdict(one) is not Verdict.SAME]
+    trust.use(one for one in news if one.there or remember_absent or trust.verdict(one) is Verdict.CHANGED)
     return replace(loaded, begun=bool(begun and content and is_discovered(content, path, environ)))
 
 
@@ -197,11 +196,6 @@ class _Asked:
         for change in self._changes:
             if not self._confirm or not self._confirm(change):
                 raise change.error()
-
-
-def _remember(trust: ConfigTrust, content: Content) -> None:
-    if trust.verdict(content) is not Verdict.SAME:
-        trust.record(content)
 
 
 def _loaded(content: Content | None, environ: Mapping[str, str] | None) -> Loaded:
@@ -356,8 +350,7 @@ def _used(
     made = read(_text(content))
     named = asked.about_programs(trust, content, None, workspace)
     asked.now()
-    for one in (*named, content):
-        _remember(trust, one)
+    trust.use(one for one in (*named, content) if trust.verdict(one) is not Verdict.SAME)
     return content, made
 
 

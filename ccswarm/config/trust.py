@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import base64
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import shlex
 import stat
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -313,13 +314,14 @@ class ConfigTrust:
         """A file that was come upon where work is done, not named, and that nobody has used by that name: why it is
         asked about. ``own`` is the configuration of the person's that would be used without it. None for somebody who
         has none and has used nothing yet, and where ``change`` has an answer."""
-        if not now.there or self.last(now.path):
+        with self._turn(fcntl.LOCK_SH):
+            if not now.there or self.last(now.path):
+                return None
+            if os.path.lexists(own):
+                return _new(now, f"is new here, and would be used instead of {own}")
+            if any(record.digest != ABSENT for record in self.records()):
+                return _new(now, "is new here, and nobody has used it before")
             return None
-        if os.path.lexists(own):
-            return _new(now, f"is new here, and would be used instead of {own}")
-        if any(record.digest != ABSENT for record in self.records()):
-            return _new(now, "is new here, and nobody has used it before")
-        return None
 
     def mistaken(self, now: Content) -> Change | None:
         """A file that was named by a word which could have been something else: why it is asked about, where nobody has
@@ -372,6 +374,13 @@ class ConfigTrust:
         except (OSError, ValueError, TypeError):
             return Record(str(path), DAMAGED, DAMAGED, None, 0.0)
 
+    def use(self, contents: Iterable[Content]) -> None:
+        """A person uses them, what their commands name before what names it. For another process that begins with the
+        same files, none of them is used yet or all are. Raises OperatorError where that cannot be recorded."""
+        with self._turn(fcntl.LOCK_EX):
+            for content in contents:
+                self.record(content)
+
     def record(self, now: Content) -> None:
         """A person uses it. Raises OperatorError where that cannot be recorded."""
         if self._private(now):
@@ -392,6 +401,22 @@ class ConfigTrust:
     def _private(self, content: Content) -> bool:
         """Whether nobody but this user's own programs could have written it."""
         return str(content.path).startswith(STREAMS) or content.target.parent == self._plans
+
+    @contextmanager
+    def _turn(self, how: int) -> Generator[None]:
+        """While nobody else records several, or, to record several, looks."""
+        with suppress(OSError):  # then there is nothing to look at, and whoever records says why it cannot be
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+        try:
+            turn = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            yield
+            return
+        try:
+            fcntl.flock(turn, how)
+            yield
+        finally:
+            os.close(turn)
 
     def _file(self, path: Path) -> Path:
         return self._folder / f"{hashlib.sha256(os.fsencode(path)).hexdigest()}.json"
@@ -466,10 +491,8 @@ def remember_now(path: Path | None, workspace: Path | None = None) -> Content | 
         for content in seen:
             if content.path in changed or trust.verdict(content) is not Verdict.FIRST:
                 continue
-            for program in programs(content, None, workspace):
-                if trust.verdict(program.content) is Verdict.FIRST:
-                    trust.record(program.content)
-            trust.record(content)
+            named = [program.content for program in programs(content, None, workspace)]
+            trust.use([*(one for one in named if trust.verdict(one) is Verdict.FIRST), content])
             begun = content if content.there and is_discovered(content, path, None) else begun
     except OperatorError:
         return begun

@@ -7,6 +7,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import chdir
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 
 from ccswarm.config import config
 from ccswarm.config.settings import Settings
-from ccswarm.config.trust import MOST_BYTES, Change, ConfigTrust, Source, Verdict, look, remember_now
+from ccswarm.config.trust import MOST_BYTES, Change, ConfigTrust, Content, Source, Verdict, look, programs, remember_now
 from ccswarm.errors import ConfigChanged, ConfigInvalid
 from tests.conftest import environment
 
@@ -452,6 +453,21 @@ def test_a_program_that_has_changed_is_asked_about(project: Path) -> None:
     script(project)
     with pytest.raises(ConfigChanged, match="has changed"):
         config.load()
+
+
+def test_several_who_use_it_first_at_the_same_moment_all_agree(project: Path) -> None:
+    file = write(project / "ccswarm.toml", SERVER)
+    script(project)
+    trust, begun = ConfigTrust(config.state_directory()), list[Future[object]]()
+
+    def used() -> Iterator[Content]:
+        yield from (program.content for program in programs(look(file), None))
+        begun.extend(others.submit(config.load) for _ in range(3))
+        yield look(file)
+
+    with ThreadPoolExecutor() as others:
+        trust.use(used())
+        assert len([one.result() for one in begun]) == 3
 
 
 def moved_away(file: Path) -> None:
