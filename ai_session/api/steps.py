@@ -142,12 +142,13 @@ def _result(session: str, facts: Facts) -> Steps[CommandResult]:
 
 
 def text(session: str, command: str, offset: int = 0) -> Steps[str]:
-    """All that it printed from a byte on. Raises OutputExpired where that is no longer kept."""
-    pages: list[str] = []
+    """All that it printed from a byte on, until now. Raises OutputExpired where that is no longer kept."""
+    pages, end = list[str](), -1
     while True:
         page = yield _page(session, command, offset)
+        end = page["end_offset"] if end < 0 else end
         pages.append(page["output"])
-        if page["next_offset"] >= page["end_offset"] or page["next_offset"] == offset:
+        if page["next_offset"] >= end or page["next_offset"] == offset:
             return "".join(pages)
         offset = page["next_offset"]
 

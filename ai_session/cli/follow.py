@@ -63,10 +63,13 @@ class Follower:
                 return
 
     def rest(self) -> Iterator[str]:
-        """What there is now."""
-        while not self.page or self._anchor < self.page["end_offset"]:
+        """What there is now; of a program that prints without end, what there was at the beginning."""
+        over, end = bool(self.page) and self._anchor >= self.page["end_offset"], -1
+        while not over:
             self.page = self._read(offset=self._anchor)
+            end = self.page["end_offset"] if end < 0 else end
             yield self._take(self.page, last=True)
+            over = self._anchor >= end
 
     def _read(self, **how: Any) -> dict[str, Any]:
         while True:

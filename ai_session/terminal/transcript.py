@@ -351,7 +351,7 @@ class PatternCursor:
         self._transcript = transcript
         self._window = window
         self._expression = expression
-        self._offset = offset
+        self._offset: int = offset
         self._found = False
 
     def look(self) -> Steps[bool]:
@@ -363,8 +363,9 @@ class PatternCursor:
                 self._found = (yield from window.hit(self._expression)) and (
                     yield from (yield from window.hidden()).hit(self._expression)
                 )
-            except OutputExpired:
-                continue  # let go of meanwhile: what is kept goes on further behind
+            except OutputExpired:  # let go of meanwhile: what is kept goes on further behind, maybe behind this end
+                self._offset = self._transcript.first_offset
+                continue
             self._offset = window.end
             if window.end >= end:
                 unfinished = window.begin + window.raw.rfind(b"\n") + 1

@@ -203,6 +203,18 @@ def test_a_reader_of_the_end_begins_again_where_more_was_let_go_of(spans: Spans 
             assert all(LINES[match.offset :].startswith(b"line ") for match in found.matches)
 
 
+def test_a_pattern_is_looked_for_no_longer_where_all_there_was_is_let_go_of() -> None:
+    with output(LINES, retain_bytes=1 << 20) as made:
+        seeker = Transcript(made.log, made.start, None, NONCE, no_secrets).seeker("line 7 of another output")
+        looking = pausing(seeker.look())
+        next(looking)
+        made.add(bytes(4 << 20))
+        for _ in looking:
+            pass
+        made.add(b"\r\nline 7 of another output\r\n")
+        assert finished(seeker.look())
+
+
 def test_output_of_which_nothing_is_kept_has_an_end() -> None:
     with output(numbered(100), retain_bytes=1 << 20) as made:
         transcript, end = made.finished(), len(numbered(100))
