@@ -11,7 +11,9 @@ from typing import Any, NoReturn, cast
 
 from agentwire.visible import visible
 
-EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_ERROR = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
 
 
 class Leave(Exception):

@@ -78,7 +78,8 @@ def terminal_width() -> int:
 def _widths(rows: Sequence[Sequence[str]], most: int) -> list[int]:
     """What each column needs; the widest give way until all fit, as far as they can."""
     columns = list(zip(*rows, strict=True))
-    widths, least = [max(map(_width, column)) for column in columns], [max(map(_least, column)) for column in columns]
+    widths = [max(map(_width, column)) for column in columns]
+    least = [max(map(_least, column)) for column in columns]
     while _total(widths) > most and any(width > end for width, end in zip(widths, least, strict=True)):
         widest = max(range(len(widths)), key=lambda index: (widths[index] > least[index], widths[index]))
         widths[widest] -= 1

@@ -124,7 +124,9 @@ class Site:
     def refusal(self, scope: Mapping[str, Any]) -> Refusal | None:
         """Why a request, an ASGI scope, reaches no handler; None where it does."""
         headers: Headers = scope["headers"]
-        method, path, host = scope["method"], scope["path"], value_of(headers, b"host").lower()
+        method = scope["method"]
+        path = scope["path"]
+        host = value_of(headers, b"host").lower()
         if not self._is_own(host):
             return Refusal(421, "the Host header is not a name of this server")
         if "websocket" in value_of(headers, b"upgrade").lower():

@@ -182,9 +182,14 @@ class Notifier:
             try:
                 with await asyncio.to_thread(_file, wanted.given) as given:
                     process = await asyncio.create_subprocess_exec(
-                        *wanted.argv, stdin=given, stdout=asyncio.subprocess.DEVNULL, stderr=theirs,
-                        env=self._env, cwd="/", start_new_session=True,
-                    )  # fmt: skip
+                        *wanted.argv,
+                        stdin=given,
+                        stdout=asyncio.subprocess.DEVNULL,
+                        stderr=theirs,
+                        env=self._env,
+                        cwd="/",
+                        start_new_session=True,
+                    )
             finally:
                 os.close(theirs)
             async with asyncio.timeout(self._settings.seconds):

@@ -11,7 +11,9 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Protocol
 
-NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST = 4, 20, 1
+NETLINK_SOCK_DIAG = 4
+SOCK_DIAG_BY_FAMILY = 20
+NLM_F_REQUEST = 1
 REQUEST = struct.Struct("=IHHII BBBBI")
 """nlmsghdr, then the beginning of inet_diag_req_v2: family, protocol, extensions, padding, states."""
 
@@ -23,7 +25,10 @@ HEADER = struct.Struct("=IHHII BBBB")
 FACTS = struct.Struct("=IIIII")
 """What ends inet_diag_msg: expires, two queues, the user, the inode."""
 
-ESTABLISHED, FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT = 1, 4, 5, 8
+ESTABLISHED = 1
+FIN_WAIT1 = 4
+FIN_WAIT2 = 5
+CLOSE_WAIT = 8
 PEERS = (ESTABLISHED, FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT)
 """States of a socket that belongs to a process still. In others the kernel names root, or finds who only listens."""
 

@@ -148,7 +148,10 @@ class Verifier:
             self._problem(location, "the record does not match its hash: it was changed")
             self._expected = (self._expected[0] + 1, "") if self._expected else None
             return
-        report, seq, prev, digest = self.report, record["seq"], record["prev"], record["hash"]
+        report = self.report
+        seq = record["seq"]
+        prev = record["prev"]
+        digest = record["hash"]
         if self._expected is None and not report.records:
             self._before = (seq - 1, prev)
             report.first_seq = seq
@@ -217,7 +220,9 @@ class Verifier:
             self._problem(location, f"more than {CHECKPOINT_RECORDS} records without a signed checkpoint")
 
     def _signed(self, location: str, record: dict[str, Any], seq: int) -> bool:
-        key, size, root = str(record.get("key", "")), _whole(record.get("size")), str(record.get("root", ""))
+        key = str(record.get("key", ""))
+        size = _whole(record.get("size"))
+        root = str(record.get("root", ""))
         self.report.key = self.report.key or key
         message = statement(str(record["event"]), size, root)
         if key == self.report.key and self._check(key, message, str(record.get("sig", ""))):

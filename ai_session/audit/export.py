@@ -13,8 +13,14 @@ from typing import Any
 Record = Mapping[str, Any]
 
 OCSF_VERSION = "1.6.0"
-_PROCESS_ACTIVITY, _API_ACTIVITY, _NETWORK_ACTIVITY, _BASE_EVENT = 1007, 6003, 4001, 0
-_LAUNCH, _OPEN, _REFUSE, _OTHER = 1, 1, 5, 99
+_PROCESS_ACTIVITY = 1007
+_API_ACTIVITY = 6003
+_NETWORK_ACTIVITY = 4001
+_BASE_EVENT = 0
+_LAUNCH = 1
+_OPEN = 1
+_REFUSE = 5
+_OTHER = 99
 _API_VERBS = {"create": 1, "get": 2, "list": 2, "read": 2, "rename": 3, "resize": 3, "close": 4}
 _INFORMATIONAL, _MEDIUM = 1, 3
 _MACHINE = ("audit.open", "audit.segment")

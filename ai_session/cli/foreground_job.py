@@ -49,9 +49,12 @@ async def _given_back(numbers: Sequence[signal.Signals]) -> tuple[str, ...]:
     words = (ENV, "--default-signal=" + ",".join(number.name.removeprefix("SIG") for number in numbers), "--")
     try:
         tried = await asyncio.create_subprocess_exec(
-            *words, "true", stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
+            *words,
+            "true",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
+        )
     except OSError:
         return ()
     return words if await tried.wait() == 0 and numbers else ()

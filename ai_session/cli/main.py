@@ -83,7 +83,10 @@ def _run(words: list[str]) -> None:
     leave(code or 0)
 
 
-NEW, ATTACH, LIST, KILL = ("ai-session new NAME", "ai-session attach NAME", "ai-session ls", "ai-session kill NAME")
+NEW = "ai-session new NAME"
+ATTACH = "ai-session attach NAME"
+LIST = "ai-session ls"
+KILL = "ai-session kill NAME"
 CLIENT = "ai-session mcp install --client claude-code"
 SEEN = "ai-session screen NAME shows the terminal, ai-session logs NAME all that was printed"
 SETTINGS = "ai-session config path names the file to edit, ai-session config show what holds"

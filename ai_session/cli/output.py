@@ -8,7 +8,10 @@ from agentwire.cli.output import EXIT_ERROR, EXIT_USAGE, remark, show_json, to_p
 from agentwire.visible import visible
 from ai_session.errors import AiSessionError, InvalidArguments
 
-EXIT_NOT_FOUND, EXIT_UNAVAILABLE, EXIT_RUNNING, EXIT_EXEC_FAILED = 3, 4, 124, 125
+EXIT_NOT_FOUND = 3
+EXIT_UNAVAILABLE = 4
+EXIT_RUNNING = 124
+EXIT_EXEC_FAILED = 125
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 error, 2 wrong usage, 3 no such session, command or question, "

@@ -18,7 +18,9 @@ from agentwire.visible import visible
 QUIET_SECONDS = 1.0
 """What browsers wait before a dialog takes keys."""
 
-REVERSE, BOLD, PLAIN = "\x1b[0;7m", "\x1b[0;1m", "\x1b[0m"
+REVERSE = "\x1b[0;7m"
+BOLD = "\x1b[0;1m"
+PLAIN = "\x1b[0m"
 KEYS: Mapping[str, Mapping[str, Any]] = {
     "y": {"allowed": True, "scope": "once"},
     "s": {"allowed": True, "scope": "session"},
@@ -32,9 +34,12 @@ ENCODED = re.compile(rb"\x1b\[(\d+)(?:;1)?u\Z")
 """How a program may have made the terminal send plain keys."""
 
 CHOICES = {
-    "once": "y once", "session": "s this session", "always": "a always", "prefix": "p {prefix} …",
+    "once": "y once",
+    "session": "s this session",
+    "always": "a always",
+    "prefix": "p {prefix} …",
     "folder": "f this folder and all below",
-}  # fmt: skip
+}
 OTHERS = "n deny · Esc later"
 FEWER = "n deny · Esc later · the rest is not shown here: ai-session approvals"
 UNSIGNED = "n deny · Esc later · sign a yes: ai-session approve {}"

@@ -89,7 +89,11 @@ class Recording:
             term = json.loads(line)["term"]
             self._screen = Screen(int(term["rows"]), int(term["cols"]))
             start = self._end = len(line)
-            played, clock, shown, every, count = 0.0, self._began, 0, 1, 0
+            played = 0.0
+            clock = self._began
+            shown = 0
+            every = 1
+            count = 0
             for line in file:
                 event = _event(line, played, clock)
                 if not self._pieces or self._end - start >= piece_bytes:
@@ -122,9 +126,12 @@ class Recording:
     def facts(self) -> Facts:
         """How long it is, in seconds, bytes of output and pieces; when it began, and each command in it."""
         return {
-            "seconds": self._seconds, "began": self._began, "shown": self._shown, "pieces": len(self._pieces),
+            "seconds": self._seconds,
+            "began": self._began,
+            "shown": self._shown,
+            "pieces": len(self._pieces),
             "commands": {name: at for name, (at, _, _) in self._commands.items()},
-        }  # fmt: skip
+        }
 
     def piece(self, number: int) -> tuple[Facts, bytes]:
         """Its events, each with time, clock, code and length, and their bytes. Raises IndexError."""
@@ -137,7 +144,8 @@ class Recording:
         """What draws the screen of that time, or before a command, and where what follows lies: a piece, and how many
         events to skip. Raises KeyError for a command that is not in it."""
         at = min(max(at, 0.0), self._seconds)
-        number, most = max(0, bisect_right(self._pieces, at, key=lambda one: one.at) - 1), None
+        number = max(0, bisect_right(self._pieces, at, key=lambda one: one.at) - 1)
+        most = None
         if command:
             at, number, most = self._commands[command]
         frame = self._frames[max(0, bisect_right(self._frames, number, key=lambda one: one.piece) - 1)]
@@ -155,9 +163,14 @@ class Recording:
             then, clock = event.at, event.clock
             shown += _draw(screen, event)
         facts = {
-            "at": at, "clock": clock + at - then, "shown": shown, "piece": number, "skip": skip,
-            "rows": screen.rows, "cols": screen.cols,
-        }  # fmt: skip
+            "at": at,
+            "clock": clock + at - then,
+            "shown": shown,
+            "piece": number,
+            "skip": skip,
+            "rows": screen.rows,
+            "cols": screen.cols,
+        }
         return facts, screen.ansi()
 
     def positions(self, clocks: Sequence[float]) -> list[float]:

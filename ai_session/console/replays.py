@@ -72,7 +72,8 @@ class Replays:
         return self._opened.facts(), b""
 
     async def _screen(self, params: Mapping[str, Any]) -> tuple[Facts, bytes]:
-        at, command = float(_checked(params.get("at", 0), int, float)), _checked(params.get("command", ""), str)
+        at = float(_checked(params.get("at", 0), int, float))
+        command = _checked(params.get("command", ""), str)
         return await asyncio.to_thread(self._recording().screen, at, command)
 
     async def _piece(self, params: Mapping[str, Any]) -> tuple[Facts, bytes]:

@@ -309,7 +309,10 @@ def parse_hello(line: bytes) -> dict[str, Any]:
         known = found["ai_session"] == 1 and type(scopes) is list and all(isinstance(text, str) for text in texts)
         fits = oldest <= relay.PROTOCOL[1] and newest >= relay.PROTOCOL[0]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        found, known, fits, scopes = {}, False, False, []
+        found = {}
+        known = False
+        fits = False
+        scopes = []
     if not known:
         raise InvalidArguments(
             "the first line is not a handshake of ai-session", suggestion="connect with ai-session itself"

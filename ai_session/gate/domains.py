@@ -41,9 +41,14 @@ class DomainQuestions:
         """
         principal = self._clients.get(spec.session_id, UNKNOWN)
         action = Action(
-            principal, "network", Effect.NETWORK,
-            session=spec.name, profile=spec.profile.name, level=spec.level, domain=domain,
-        )  # fmt: skip
+            principal,
+            "network",
+            Effect.NETWORK,
+            session=spec.name,
+            profile=spec.profile.name,
+            level=spec.level,
+            domain=domain,
+        )
         decision = self._policy.decide(action)
         if decision.verdict == "allow":
             return True
@@ -51,10 +56,18 @@ class DomainQuestions:
             raise Denied(f"denied by {decision.rule}: {decision.reason}")
         masked = self._mask(domain)
         question = ask_about(
-            principal, "network", {"domain": domain}, session=spec.session_id, name=spec.name, about=masked, where="",
+            principal,
+            "network",
+            {"domain": domain},
+            session=spec.session_id,
+            name=spec.name,
+            about=masked,
+            where="",
             detail=domain if masked == domain else narrowed(domain, masked),
-            rule=decision.rule, reason=self._mask(decision.reason), policy=self._policy.digest,
-        )  # fmt: skip
+            rule=decision.rule,
+            reason=self._mask(decision.reason),
+            policy=self._policy.digest,
+        )
         try:
             return isinstance(await self._consent.obtain(question, None), Answer)
         except Denied:

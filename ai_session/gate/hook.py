@@ -105,9 +105,14 @@ class Hooks:
             async with asyncio.timeout(program.seconds):
                 with answer.end(), said.end(), await asyncio.to_thread(_file, question) as source:
                     process = await asyncio.create_subprocess_exec(
-                        *program.argv, stdin=source, stdout=answer.theirs, stderr=said.theirs,
-                        env=self._env, cwd="/", start_new_session=True,
-                    )  # fmt: skip
+                        *program.argv,
+                        stdin=source,
+                        stdout=answer.theirs,
+                        stderr=said.theirs,
+                        env=self._env,
+                        cwd="/",
+                        start_new_session=True,
+                    )
                 await answer.read()
                 status = 0 if answer.more else await process.wait()
         except TimeoutError:

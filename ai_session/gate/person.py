@@ -221,7 +221,8 @@ class PersonActions:
         Its end counts as lost until who runs it says more: ``outcome``, and the facts ``level`` and ``exit_code``.
         """
         template = self.parts.sessions.boxes.template
-        profile, domains = profile or template.name, template.domains if domains is None else domains
+        profile = profile or template.name
+        domains = template.domains if domains is None else domains
         if profile == "trusted" == template.name:
             raise InvalidArguments(f"no box is called {profile!r}", suggestion="--profile read-only or workspace")
         command = shlex.join(argv)
@@ -231,9 +232,12 @@ class PersonActions:
         async with self.parts.recorded(principal, BOXED, Effect.EXECUTE, given, run, *reached) as trace:
             facts = {
                 **call_facts(principal, BOXED, Effect.EXECUTE, self.parts.masking, given),
-                "agent": "", "mode": self.parts.policy.mode, "session": None, "directory": workspace,
+                "agent": "",
+                "mode": self.parts.policy.mode,
+                "session": None,
+                "directory": workspace,
                 "box": {"profile": profile, "level": "", "workspace": workspace},
-            }  # fmt: skip
+            }
             decision = await self.parts.hooks.judge(principal, Decision("allow", trace.rule), lambda: facts)
             if decision.verdict == "deny":
                 trace.rule = decision.rule

@@ -22,7 +22,8 @@ def learn(
 ) -> tuple[Mapping[str, Any], LimitReached | None]:
     """The client's environment, and the variables it would give a session. Returns what may be recorded of the
     arguments, and why the call is to be refused: its secrets could not be masked."""
-    needed, user = partial(_runs, principal.pid), widening(visibility_of(principal).owner)[-1]
+    needed = partial(_runs, principal.pid)
+    user = widening(visibility_of(principal).owner)[-1]
     try:
         masking.learn(principal.env, needed, user)
         if isinstance(variables := arguments.get("env"), dict):

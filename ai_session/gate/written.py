@@ -179,7 +179,9 @@ class WrittenDirectories:
     def _of_history(self, session: Session) -> str:
         # The records first, for a command that is added meanwhile then counts as one that is forgotten.
         records = session.history.all()
-        spec, count, known = session.spec, session.history.count, len(self._known) + len(self._identities)
+        spec = session.spec
+        count = session.history.count
+        known = len(self._known) + len(self._identities)
         seen, among, why = self._seen.get(spec.session_id, (0, known, ""))
         if among != known:
             seen, why = 0, ""

@@ -34,7 +34,10 @@ from ai_session.system.shares import share
 if TYPE_CHECKING:
     from ai_session.config.settings import HttpSettings
 
-MCP_PATH, HEALTH_PATH, STREAM_PATH, MESSAGES_PATH = "/mcp", "/health", "/sse", "/messages/"
+MCP_PATH = "/mcp"
+HEALTH_PATH = "/health"
+STREAM_PATH = "/sse"
+MESSAGES_PATH = "/messages/"
 HEALTH_SECONDS = 5.0
 HEARTBEAT_SECONDS = 10.0
 PAGES, FORMS = ("/authorize",), ("/authorize", "/token", "/revoke")

@@ -18,9 +18,15 @@ SETTINGS = (*USERNS_SYSCTLS, APPARMOR)
 PROFILE = "bwrap-userns-restrict"
 EXTRA_PROFILES = "usr/share/apparmor/extra-profiles"
 INSTALLERS = {
-    "debian": "apt install", "ubuntu": "apt install", "fedora": "dnf install", "rhel": "dnf install",
-    "suse": "zypper install", "opensuse": "zypper install", "arch": "pacman -S", "alpine": "apk add",
-}  # fmt: skip
+    "debian": "apt install",
+    "ubuntu": "apt install",
+    "fedora": "dnf install",
+    "rhel": "dnf install",
+    "suse": "zypper install",
+    "opensuse": "zypper install",
+    "arch": "pacman -S",
+    "alpine": "apk add",
+}
 ELSEWHERE = "ai-session docs sandbox"
 
 

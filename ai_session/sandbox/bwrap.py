@@ -37,9 +37,16 @@ PLAIN_STARTER = ("/bin/sh",)
 
 TREES = ("/usr", "/etc", "/opt")
 SHORTCUTS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-HOME_BYTES, SHM_BYTES, RUN_BYTES = 1 << 30, 256 << 20, 64 << 20
+HOME_BYTES = 1 << 30
+SHM_BYTES = 256 << 20
+RUN_BYTES = 64 << 20
 OPEN_FILES, MOST_OPEN_FILES = 4096, 16384
-ARGUMENTS, FILTER, INFO, BLOCK, USERS, FIRST_SOURCE = 8, 9, 6, 7, 19, 20
+ARGUMENTS = 8
+FILTER = 9
+INFO = 6
+BLOCK = 7
+USERS = 19
+FIRST_SOURCE = 20
 WRITABLE, READABLE = "--bind-fd", "--ro-bind-fd"
 SECONDS = 10.0
 

@@ -31,8 +31,12 @@ def namespace(uid: int) -> int:
         raise PermissionError("only root's boxes have other users")
     with subprocess.Popen(
         (UNSHARE, "--user", "--", "/bin/sh", "-c", "echo && read -r _"),
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={}, cwd="/",
-    ) as helper:  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={},
+        cwd="/",
+    ) as helper:
         assert helper.stdout is not None
         if helper.stdout.readline() != b"\n":
             raise PermissionError("no user namespace can be made")

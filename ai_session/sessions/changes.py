@@ -183,7 +183,10 @@ def _nobody(_: Session) -> None:
 
 
 def _evidence(session: Session) -> _Evidence:
-    spec, at, running, last = session.spec, session.at, session.running, session.history.last
+    spec = session.spec
+    at = session.at
+    running = session.running
+    last = session.history.last
     state = (session.exit, at.up, at.ready, at.cwd, at.human_line, session.viewers, session.typist)
     size = (spec.rows, spec.cols)
     return _Evidence(

@@ -275,7 +275,8 @@ class SessionManager:
         env = {**spec.env, **integration.env}
         if cwd:
             env["AI_SESSION_CWD"] = cwd
-        argv, own = integration.argv, {"AI_SESSION_ID": spec.cookie, "AI_SESSION_NAME": spec.name}
+        argv = integration.argv
+        own = {"AI_SESSION_ID": spec.cookie, "AI_SESSION_NAME": spec.name}
         if spec.profile.name != "trusted":
             starting = asyncio.create_task(_start(backend))
             try:
@@ -286,7 +287,8 @@ class SessionManager:
             # What makes the box leaves the TERM of its terminal alone.
             chosen = {name: spec.env[name] for name in ("TERM",) if name in spec.env}
             hidden = shell.needs_visible_group and boxed.level in (SandboxLevel.BWRAP, SandboxLevel.BWRAP_NOPROC)
-            argv, env = (*boxed.argv, *(group_leader() if hidden else ()), *argv), dict(boxed.env) | chosen
+            argv = (*boxed.argv, *(group_leader() if hidden else ()), *argv)
+            env = dict(boxed.env) | chosen
         store(directory, spec)
         terminal = await backend.open(
             TerminalSpec(

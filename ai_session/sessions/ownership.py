@@ -25,7 +25,9 @@ SCOPES = {
 }
 """What a token needs for a tool."""
 
-LOOK, TYPE, APPROVE = "look", "type", "approve"
+LOOK = "look"
+TYPE = "type"
+APPROVE = "approve"
 NEEDED_BY_PERSON = {effect: LOOK if effect is Effect.READ else TYPE for effect in Effect}
 """What a person's connection needs that has said what it is for; ``approve`` is for what only a person decides."""
 

@@ -87,7 +87,10 @@ class TypedInput:
     def answered_all(self, prompts: int) -> None:
         """The lines so far lead to no prompt of their own; whether the shell has taken them is another question."""
         self._half = self._text = b""
-        self._lines, self._before, self._mark, self.ended_at = 0, prompts, 0, 0
+        self._lines = 0
+        self._before = prompts
+        self._mark = 0
+        self.ended_at = 0
 
     def settle(self, prompts: int) -> None:
         """The shell is at its prompt, and has taken every line."""
@@ -95,7 +98,10 @@ class TypedInput:
         if prompts == self._before and self._lines:
             # No line was run: its line editor holds all of them for one that is not complete.
             self._half = self._text
-        self._lines, self._before, self._mark, self.ended_at = 0, prompts, 0, 0
+        self._lines = 0
+        self._before = prompts
+        self._mark = 0
+        self.ended_at = 0
         self._text = b""
 
     def text_with(self, data: bytes) -> str:

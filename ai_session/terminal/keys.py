@@ -11,7 +11,9 @@ import re
 
 from ai_session.errors import InvalidArguments
 
-_SHIFT, _META, _CONTROL = 1, 2, 4
+_SHIFT = 1
+_META = 2
+_CONTROL = 4
 _MODIFIERS = {
     "s": _SHIFT,
     "shift": _SHIFT,

@@ -363,8 +363,11 @@ def _cells(terminal: Any, y: int, columns: Iterable[int]) -> list[int]:
     """The cells as the library keeps them; 0 is a cell never drawn on."""
     core = _emulator()
     signature = "GhosttyResult(*)(GhosttyTerminal, GhosttyPointS, GhosttyGridRef*)"
-    locate, cell_at = core.union_fn("ghostty_terminal_grid_ref", signature), core.lib.ghostty_grid_ref_cell
-    point, ref, cell = core.ffi.new("GhosttyPointS*"), core.init_sized("GhosttyGridRef"), core.ffi.new("GhosttyCell*")
+    locate = core.union_fn("ghostty_terminal_grid_ref", signature)
+    cell_at = core.lib.ghostty_grid_ref_cell
+    point = core.ffi.new("GhosttyPointS*")
+    ref = core.init_sized("GhosttyGridRef")
+    cell = core.ffi.new("GhosttyCell*")
     point.tag = core.lib.GHOSTTY_POINT_TAG_ACTIVE
     point.value.y = y
     found: list[int] = []

@@ -88,7 +88,8 @@ class Window:
                 index += text.count(b"\n", at, match.start())
                 if index >= len(self.lines):
                     return False
-                line, following = text.rfind(b"\n", 0, match.start()) + 1, text.find(b"\n", match.start()) + 1
+                line = text.rfind(b"\n", 0, match.start()) + 1
+                following = text.find(b"\n", match.start()) + 1
                 if match.end() >= following > 0:  # over lines, which says nothing of each
                     again = partial(expression.search, self.lines[index])
                     match, line = (yield again) if following - line > 2 * BLOCK_BYTES else again(), 0

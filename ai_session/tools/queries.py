@@ -91,7 +91,9 @@ async def query_output(context: Context, arguments: QueryOutput) -> ToolResult:
     given, _, session_id = rest.partition("/")
     if not (given.isascii() and given.isdigit() and len(given) < 10):
         raise _no_cursor()
-    position, skip, left = int(offset), int(given), _sessions(context, arguments.session_id)
+    position = int(offset)
+    skip = int(given)
+    left = _sessions(context, arguments.session_id)
     if session_id:
         left = left[next((n for n, one in enumerate(left) if one.spec.session_id == session_id), len(left)) :]
     rows: list[dict[str, Any]] = []

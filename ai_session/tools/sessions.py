@@ -283,9 +283,17 @@ def _describe(facts: dict[str, Any]) -> str:
 
 
 SESSION = output(
-    "session_id", "name", "state", "shell", "backend", "working_directory", "sandbox",
-    unprotected="array?", notices="array?", note="string?",
-)  # fmt: skip
+    "session_id",
+    "name",
+    "state",
+    "shell",
+    "backend",
+    "working_directory",
+    "sandbox",
+    unprotected="array?",
+    notices="array?",
+    note="string?",
+)
 
 PLUGIN = (
     Tool(

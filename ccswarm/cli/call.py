@@ -110,9 +110,16 @@ async def _call(
         given = _object(words) if _is_object(words) else _members(words, await _schema(toolbox, tool))
         agreed = f"by {person()}" if yes else ""
         request = CallRequest(
-            "", "", "", agent or PERSON, tool, given, timeout_seconds=timeout_seconds, approval=agreed,
+            "",
+            "",
+            "",
+            agent or PERSON,
+            tool,
+            given,
+            timeout_seconds=timeout_seconds,
+            approval=agreed,
             for_user=not agent,
-        )  # fmt: skip
+        )
         return await toolbox.call(request, budget=None, approved=lambda one: bool(one.approval))
     finally:
         await toolboxes.close()

@@ -263,7 +263,8 @@ def clones(config: Path | None) -> Iterator[Finding]:
 
     root = files.clones_directory(files.state_directory())
     if found := kept.kept(root):
-        size, most = sum(kept.sizes(root, found).values()), _agreed(config).settings.engine.clone_bytes
+        size = sum(kept.sizes(root, found).values())
+        most = _agreed(config).settings.engine.clone_bytes
         bound = f" of at most {most >> 20}" if most else ""
         detail = f"{len(found)} runs have clones, {size >> 20}{bound} MB; the oldest is {found[0].days:.0f} days old"
         yield Finding("clones", "warn" if 0 < most < size else "ok", detail, "ccswarm clean")

@@ -109,9 +109,13 @@ class Drawn(View):
         self._began = time.monotonic()
         self._console = Console(highlight=False)
         self._live = Live(
-            get_renderable=self._picture, console=self._console, transient=True, refresh_per_second=4,
-            redirect_stdout=False, redirect_stderr=False,
-        )  # fmt: skip
+            get_renderable=self._picture,
+            console=self._console,
+            transient=True,
+            refresh_per_second=4,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
 
     @contextmanager
     def shown(self) -> Generator[None]:

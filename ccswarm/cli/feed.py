@@ -214,7 +214,8 @@ def _transcript(params: Params, config: Path | None) -> dict[str, Any]:
 
 def _diff(params: Params, config: Path | None) -> dict[str, Any]:
     """As ``diff --json``; of a very long one the beginning, with how many characters are left out."""
-    facts, room = diff.facts_of_diff(*diff.compared_work(_text(params, "run"), _text(params, "task", ""), config)), 0
+    facts = diff.facts_of_diff(*diff.compared_work(_text(params, "run"), _text(params, "task", ""), config))
+    room = 0
     for task in facts["tasks"]:
         whole = str(task.get("diff", ""))
         shown = whole[: max(0, MOST_DIFF_CHARS - room)]
@@ -233,7 +234,9 @@ def _compare(params: Params, config: Path | None) -> dict[str, Any]:
 
 def _answer(params: Params, config: Path | None) -> dict[str, Any]:
     """Approves or rejects a question; returns what was recorded. Raises SwarmError."""
-    scope, reason, approved = _text(params, "scope", "once"), _text(params, "reason", ""), params["approved"] is True
+    scope = _text(params, "scope", "once")
+    reason = _text(params, "reason", "")
+    approved = params["approved"] is True
     wider: questions.Scope | None = next((one for one in WIDER if one == scope), None)
     if scope != "once" and not (wider and approved):
         raise UsageInvalid(f"no answer reaches as far as {scope!r}", suggestion=f"once, {', '.join(WIDER)}")
@@ -243,7 +246,8 @@ def _answer(params: Params, config: Path | None) -> dict[str, Any]:
 
 
 def _accept(params: Params, config: Path | None) -> dict[str, Any]:
-    name, word = _task_name(params), approvals.Word("Agreed to", _text(params, "reason", ""), approved=True)
+    name = _task_name(params)
+    word = approvals.Word("Agreed to", _text(params, "reason", ""), approved=True)
     return _decided(*approvals.answered(lambda app: approvals.merge(name, app), word, config))
 
 

@@ -58,7 +58,8 @@ def _following(text: str, config: Path | None, task: str, as_json: bool) -> None
         async with looking(config) as opened:
             run_id = await run_id_of(opened.engine, text, opened.project)
             await require_task(opened.engine, run_id, task)
-            feed, calls = EventStream(opened.engine, run_id), Calls(directory_of(opened.state_directory), run_id)
+            feed = EventStream(opened.engine, run_id)
+            calls = Calls(directory_of(opened.state_directory), run_id)
             _show(await by_time(opened.engine, await feed.past(), calls), task, as_json)
             await _follow(feed, calls, task, as_json)
 

@@ -14,7 +14,9 @@ from agentwire.visible import visible
 from ccswarm.errors import SwarmError
 from ccswarm.models import RunStatus
 
-EXIT_BLOCKED, EXIT_BUDGET, EXIT_CHANGED = 3, 4, 5
+EXIT_BLOCKED = 3
+EXIT_BUDGET = 4
+EXIT_CHANGED = 5
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 failed, 2 wrong usage, plan or configuration, 3 blocked or waiting for approval, "

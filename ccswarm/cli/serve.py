@@ -114,7 +114,9 @@ async def _serve(
     # A name that is kept over restarts is that of `ccswarm worker`.
     engine = settings.engine.model_copy(update={"worker_id": ""})
     settings = settings.model_copy(update={"engine": engine})
-    stop, loop, environ = asyncio.Event(), asyncio.get_running_loop(), config.server_environment()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    environ = config.server_environment()
     for number in SIGNALS:
         loop.add_signal_handler(number, stop.set)
 

@@ -294,7 +294,8 @@ class IndexLock:
 
     def replace(self, made: Path) -> None:
         """Put ``made`` in its place, whole or not at all."""
-        flags, new = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, f"{self._name}.ccswarm"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        new = f"{self._name}.ccswarm"
         with open(os.open(new, flags, 0o666, dir_fd=self._fd), "wb") as file:
             file.write(made.read_bytes())
         os.rename(new, self._name, src_dir_fd=self._fd, dst_dir_fd=self._fd)

@@ -51,13 +51,15 @@ RUNS_ANOTHER = re.compile(
     r"|run\b|foreach\b)"
 )
 """What an alias has in it that starts more than git's own commands."""
-HOOKS = frozenset((
-    *("applypatch-msg", "pre-applypatch", "post-applypatch", "pre-commit", "pre-merge-commit"),
-    *("prepare-commit-msg", "commit-msg", "post-commit", "pre-rebase", "post-checkout", "post-merge", "pre-push"),
-    *("pre-receive", "update", "proc-receive", "post-receive", "post-update", "reference-transaction"),
-    *("push-to-checkout", "pre-auto-gc", "post-rewrite", "sendemail-validate", "fsmonitor-watchman"),
-    *("post-index-change", "p4-changelist", "p4-prepare-changelist", "p4-post-changelist", "p4-pre-submit"),
-))  # fmt: skip
+HOOKS = frozenset(
+    (
+        *("applypatch-msg", "pre-applypatch", "post-applypatch", "pre-commit", "pre-merge-commit"),
+        *("prepare-commit-msg", "commit-msg", "post-commit", "pre-rebase", "post-checkout", "post-merge", "pre-push"),
+        *("pre-receive", "update", "proc-receive", "post-receive", "post-update", "reference-transaction"),
+        *("push-to-checkout", "pre-auto-gc", "post-rewrite", "sendemail-validate", "fsmonitor-watchman"),
+        *("post-index-change", "p4-changelist", "p4-prepare-changelist", "p4-post-changelist", "p4-pre-submit"),
+    )
+)
 """Where they lie at the top of the work tree; elsewhere the whole directory counts."""
 BETWEEN_WORDS = re.compile(r"[\s'\"=;&|()<>`{}]+")
 ENTERED = re.compile(r"(?:\b(?:cd|pushd)\s+(?:--\s+)?|\s-C[\s=]*|--directory[\s=]+|--prefix[\s=]+)([^\s;&|()<>]+)")

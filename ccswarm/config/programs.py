@@ -95,7 +95,8 @@ def tables_in(data: bytes | None) -> dict[str, Any]:
 
 def commands_in(tables: Mapping[str, Any]) -> list[Command]:
     """The commands of servers, of notices, and those that prepare the cases of a suite."""
-    servers, cases = _items(_table(tables.get("mcp")).get("servers")), _items(tables.get("cases"))
+    servers = _items(_table(tables.get("mcp")).get("servers"))
+    cases = _items(tables.get("cases"))
     command = tuple(_texts(_table(tables.get("notify")).get("command")))
     notices = [Command("", command, directory="/", relative=False)] if command else []
     return [*map(_server, servers), *notices, *(setup for case in cases for setup in _setups(case))]

@@ -95,7 +95,10 @@ class _File:
     """One worker's file being judged."""
 
     def __init__(self, worker: str, path: Path, report: Report, noted: Head | None) -> None:
-        self._worker, self._path, self._report, self._noted = worker, path, report, noted
+        self._worker = worker
+        self._path = path
+        self._report = report
+        self._noted = noted
         self._left = b""
         self._next: tuple[int, str | None] = (1, GENESIS)
         self._event = ""

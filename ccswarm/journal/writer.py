@@ -151,7 +151,10 @@ class Journal:
         written = self._failing(os.write, self._fd, line)
         if written != len(line):
             raise StorageFull("the disk is full: the journal cannot be written", suggestion="free some space")
-        self._gap, self._seq, self._head, self._at = b"", seq, digest, at
+        self._gap = b""
+        self._seq = seq
+        self._head = digest
+        self._at = at
 
     def _failing(self, function: Callable[..., Any], *given: Any) -> Any:
         try:

@@ -240,7 +240,8 @@ def _format_run_event(event: str, facts: Mapping[str, Any]) -> str:
     match event:
         case "run.started":
             before = f", {len(facts['done'])} done in {facts['continues']}" if "continues" in facts else ""
-            tasks, agents = counted(len(facts["tasks"]), "task"), counted(facts["agents"], "agent")
+            tasks = counted(len(facts["tasks"]), "task")
+            agents = counted(facts["agents"], "agent")
             return f"run started: {tasks}, {agents}{before}"
         case "run.ended":
             counts = ", ".join(f"{count} {status}" for status, count in facts["counts"].items())

@@ -118,7 +118,8 @@ def require_gates(settings: Settings) -> None:
 def kept(app: App, run_id: str, plan: str) -> str:
     """The file in which a client's plan is kept, as a source of its run for whoever goes on with it; those of old runs
     go."""
-    folder, oldest = app.state_directory / PLANS, time.time() - 2 * 86400 * app.settings.engine.retention_days
+    folder = app.state_directory / PLANS
+    oldest = time.time() - 2 * 86400 * app.settings.engine.retention_days
     folder.mkdir(mode=0o700, exist_ok=True)
     for file in folder.glob("run_*.toml"):
         with suppress(FileNotFoundError):  # another process removes them, too

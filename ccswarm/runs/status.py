@@ -20,7 +20,9 @@ RUN = "run"
 """The kind of execution that a run is, and what is handed on in one; all others are tasks and their parts."""
 
 LAST = "last"
-FEW_RUNS, MOST_RUNS, MOST_TASKS = 20, 10_000, 10_000
+FEW_RUNS = 20
+MOST_RUNS = 10_000
+MOST_TASKS = 10_000
 
 
 async def run_id_of(store: Store, text: str, project: Project | None = None) -> str:

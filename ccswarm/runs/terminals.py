@@ -17,7 +17,10 @@ async def end_terminals(
     """End what a ``run`` that is over, or else all that are, left open on servers that can be reached from here, or
     ``only_interrupt`` what runs there, of a run that is not: how many terminals there were, and what kept others from
     being found."""
-    state, servers, plan, files = opened.state_directory, opened.settings.mcp.servers, opened.settings, ()
+    state = opened.state_directory
+    servers = opened.settings.mcp.servers
+    plan = opened.settings
+    files = ()
     try:
         if run:
             files = tuple(run.payload.get("files", ()))

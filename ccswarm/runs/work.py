@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
 State = Literal["merged", "on a branch", "kept, not merged", "blocked, not merged", "waits to be accepted", "under way"]
 STATES: Mapping[str, State] = {
-    "merge": "merged", "work.on_branch": "on a branch", "work.kept": "kept, not merged", "merge.judged": "under way"
-}  # fmt: skip
+    "merge": "merged",
+    "work.on_branch": "on a branch",
+    "work.kept": "kept, not merged",
+    "merge.judged": "under way",
+}
 """By the event that tells where work is."""
 
 

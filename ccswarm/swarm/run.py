@@ -21,8 +21,12 @@ FOREVER_SECONDS = 365 * 86400.0
 
 
 RANK = {
-    RunStatus.SUCCEEDED: 0, RunStatus.BLOCKED: 1, RunStatus.EXHAUSTED: 2, RunStatus.FAILED: 3, RunStatus.CANCELLED: 4,
-}  # fmt: skip
+    RunStatus.SUCCEEDED: 0,
+    RunStatus.BLOCKED: 1,
+    RunStatus.EXHAUSTED: 2,
+    RunStatus.FAILED: 3,
+    RunStatus.CANCELLED: 4,
+}
 """Which of several attempts at a task says what became of it: the lowest."""
 
 

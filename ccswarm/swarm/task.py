@@ -90,7 +90,8 @@ class TaskFlow:
         self._opened: dict[str, tuple[str, bool]] = {}
         self._not_run: dict[str, None] = {}
         self._directory: str = payload["workspace"]
-        own, scope = ("task", f"{self._run_id}.{self._task.id}", self._task.budget), f"{self._root}/{self._agent.name}"
+        own = ("task", f"{self._run_id}.{self._task.id}", self._task.budget)
+        scope = f"{self._root}/{self._agent.name}"
         parts = self._agent.workspace == "clone" or self._task.gates or self._task.review.by
         budgets = time_budgets(own, ("agent", scope, self._agent.budget))
         self._time = TimeBudgets(flow, budgets, self._task.timeout_seconds if parts else 0.0)
@@ -296,7 +297,10 @@ class TaskFlow:
         self._require_gates()
         work = await self._work(directory)
         tools = await self._tools(directory) if brain.wants_tools else []
-        feedback, usage, thinking, judged = "", Usage(), None, Judged(Ending(RunStatus.FAILED))
+        feedback = ""
+        usage = Usage()
+        thinking = None
+        judged = Judged(Ending(RunStatus.FAILED))
         given_back = self._task.gates or self._task.review.by or self._swarm.merge == "ask"
         self._most_visits = (self._task.visits or brain.visits) if given_back else 1
         visit, last = 0, self._most_visits
@@ -456,7 +460,8 @@ class TaskFlow:
                 await shown_tree(self._flow, workspaces, shown, "review" + self._flow.id.rpartition(".review")[2])
             )
         name = f"{self._task.id}.{self._payload['attempt']}"
-        where, merged = runs_directory(self._root, self._run_id), dict[str, str](self._payload.get("merged", {}))
+        where = runs_directory(self._root, self._run_id)
+        merged = dict[str, str](self._payload.get("merged", {}))
         clone = await first_tree(self._flow, workspaces, where, name, merged, merges=self._swarm.merge != "branch")
         return self._tree_in(clone)
 

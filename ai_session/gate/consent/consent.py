@@ -284,7 +284,8 @@ class Consent:
         return approval
 
     def _defer(self, approval: Approval) -> Deferred:
-        nonce, expires_at = new_nonce(), min(self._clock() + MAX_SECONDS, approval.expires_at)
+        nonce = new_nonce()
+        expires_at = min(self._clock() + MAX_SECONDS, approval.expires_at)
         self._approvals.put(replace(approval, nonce=nonce, nonce_expires_at=expires_at))
         self._changed()
         sealed = Sealed(approval.question.question_id, nonce, approval.binding, expires_at)

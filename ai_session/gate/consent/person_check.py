@@ -181,7 +181,8 @@ class PersonCheck:
         if signature is not None and self.enrolled:
             return f"{who(principal)} with key {await self._signed(principal, do, about, signature)}"
         finding = (await self.standing(principal)).finding
-        why, suggestion = finding.why, "in a terminal of your own, which no agent started: " + ENROL
+        why = finding.why
+        suggestion = "in a terminal of your own, which no agent started: " + ENROL
         first = finding.origin is Origin.REMOTE and not self.enrolled
         if finding.origin is Origin.LOCAL or (first and not await asyncio.to_thread(self._terminals.has_clients)):
             return f"{who(principal)}, {why}"

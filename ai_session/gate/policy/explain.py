@@ -27,9 +27,7 @@ def decisions(decide: Decide, uid: int, command: str, client: str = "", agent: s
     callers = {"client": Principal("mcp", uid, client=client), "you": Principal("person", uid)}
     for who, principal in callers.items():
         for where, (profile, level) in BOXES.items():
-            action = Action(
-                principal, "execute_command", Effect.EXECUTE, agent, "", profile, level, command=command
-            )  # fmt: skip
+            action = Action(principal, "execute_command", Effect.EXECUTE, agent, "", profile, level, command=command)
             decision = decide(action)
             judged = {"verdict": decision.verdict, "rule": decision.rule, "reason": decision.reason}
             found.append({"who": who, "where": where, **judged})

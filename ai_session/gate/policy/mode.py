@@ -120,11 +120,14 @@ class PolicyInForce:
             "configured_sha256": self._configured.digest,
             "rules": _rules(self._configured),
             "hooks": [" ".join(hook.argv) for hook in self.hooks],
-            "administrator": self._above and {
-                "path": self._origin, "mode": self._above.mode, "policy_sha256": self._above.digest,
+            "administrator": self._above
+            and {
+                "path": self._origin,
+                "mode": self._above.mode,
+                "policy_sha256": self._above.digest,
                 "rules": _rules(self._above),
             },
-        }  # fmt: skip
+        }
 
 
 def decide(policy: Policy, above: Policy | None, action: Action) -> Decision:

@@ -68,7 +68,8 @@ class Redactor:
         self._known: dict[bytes, tuple[str, str]] = {}
         for name, value in environment:
             if len(value) >= MIN_KNOWN_CHARS:
-                kind, tag = _NAME.sub("_", name)[:40], self._tag(value.encode(errors="surrogatepass"))
+                kind = _NAME.sub("_", name)[:40]
+                tag = self._tag(value.encode(errors="surrogatepass"))
                 self._known |= dict.fromkeys(_forms(value) - self._known.keys(), (kind, tag))
         self._clean: set[str] = set()
         self._overlap = max(OVERLAP_BYTES, 2 * max(map(len, self._known), default=0))
@@ -385,7 +386,8 @@ def _classified(data: bytes, start: int, end: int) -> Span:
 
 def _settled(data: bytes, span: Span) -> Iterator[Span]:
     """``span`` without the parts of escapes and escape sequences at its ends, and in pieces between those inside."""
-    start, end = _after_escape(data, span.start), _before_escape(data, span.start, span.end)
+    start = _after_escape(data, span.start)
+    end = _before_escape(data, span.start, span.end)
     if data.find(b"\x1b", start, end) < 0:
         if start < end:
             yield Span(start, end, span.kind)

@@ -10,7 +10,11 @@ from typing import Any
 from ai_session.errors import AiSessionError, DaemonUnavailable, InsufficientScope, InvalidArguments
 from ai_session.models import Principal, ToolCall, ToolResult
 
-PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+NO_METHOD = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
 LIST, SESSION = "tools/list", "session."
 CALL_ID, ERROR = "ai-session/call_id", "ai-session/error"
 BROKEN = (AiSessionError.code, DaemonUnavailable.code)

@@ -126,19 +126,25 @@ class OwnVerifier:
         if found.to_be_touched:
             await store.run(lambda db: grants.touch(db, now, found.grant_id))
         return AccessToken(
-            token=token, client_id=found.client_id, scopes=list(found.scopes), expires_at=int(found.expires_at),
-            resource=found.resource, subject=found.subject,
+            token=token,
+            client_id=found.client_id,
+            scopes=list(found.scopes),
+            expires_at=int(found.expires_at),
+            resource=found.resource,
+            subject=found.subject,
             claims={"iss": self._authority.issuer, "grant": found.grant_id},
-        )  # fmt: skip
+        )
 
 
 def _resource_metadata(resource: str, issuer: str, path: str) -> Route:
     metadata = ProtectedResourceMetadata.model_validate(
         {
-            "resource": resource, "authorization_servers": [issuer], "scopes_supported": list(USUAL),
+            "resource": resource,
+            "authorization_servers": [issuer],
+            "scopes_supported": list(USUAL),
             "resource_name": "ai-session",
         }
-    )  # fmt: skip
+    )
     handler = cors_middleware(ProtectedResourceMetadataHandler(metadata).handle, ["GET", "OPTIONS"])
     return Route(PRM_PATH + path, handler, methods=["GET", "OPTIONS"])
 
@@ -174,14 +180,20 @@ def _authority_routes(authority: Authority, *, registration: bool, documents: bo
     base, endpoints = authority.issuer, Endpoints(authority)
     methods = ["none", "client_secret_post", "client_secret_basic"]
     facts: dict[str, Any] = {
-        "issuer": base, "authorization_endpoint": f"{base}/authorize", "token_endpoint": f"{base}/token",
-        "revocation_endpoint": f"{base}/revoke", "scopes_supported": list(SCOPES),
-        "response_types_supported": ["code"], "response_modes_supported": ["query"],
+        "issuer": base,
+        "authorization_endpoint": f"{base}/authorize",
+        "token_endpoint": f"{base}/token",
+        "revocation_endpoint": f"{base}/revoke",
+        "scopes_supported": list(SCOPES),
+        "response_types_supported": ["code"],
+        "response_modes_supported": ["query"],
         "grant_types_supported": ["authorization_code", "refresh_token", "client_credentials"],
-        "token_endpoint_auth_methods_supported": methods, "revocation_endpoint_auth_methods_supported": methods,
-        "code_challenge_methods_supported": ["S256"], "client_id_metadata_document_supported": documents,
+        "token_endpoint_auth_methods_supported": methods,
+        "revocation_endpoint_auth_methods_supported": methods,
+        "code_challenge_methods_supported": ["S256"],
+        "client_id_metadata_document_supported": documents,
         "authorization_response_iss_parameter_supported": True,
-    }  # fmt: skip
+    }
     programs = {"/token": endpoints.token, "/revoke": endpoints.revoke}
     if registration:
         programs["/register"] = endpoints.register

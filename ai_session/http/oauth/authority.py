@@ -123,8 +123,9 @@ def answering_json(authority: Authority, what: str, answer: Answer) -> Answer:
             headers = {**NO_STORE, **({"WWW-Authenticate": 'Basic realm="ai-session"'} if basic else {})}
             return JSONResponse(
                 {"error": refused.error, "error_description": refused.description},
-                {"invalid_client": 401, "temporarily_unavailable": 503}.get(refused.error, 400), headers,
-            )  # fmt: skip
+                {"invalid_client": 401, "temporarily_unavailable": 503}.get(refused.error, 400),
+                headers,
+            )
         except RateLimited as limited:
             authority.event("throttled", {"endpoint": what, "address": address_of(request)})
             headers = {**NO_STORE, "Retry-After": str(int(limited.retry_after_seconds) + 1)}

@@ -53,10 +53,15 @@ def accepted(token: str, claims: Mapping[str, Any], expected: Expected, now: flo
         raise Rejected("it names no subject")
     client = claims.get("client_id") or claims.get("azp") or claims.get("cid") or ""
     return AccessToken(
-        token=token, client_id=str(client), scopes=list(known(_scopes(claims))), resource=expected.resource,
+        token=token,
+        client_id=str(client),
+        scopes=list(known(_scopes(claims))),
+        resource=expected.resource,
         # The SDK compares without leeway.
-        expires_at=int(expires_at) + LEEWAY_SECONDS, subject=expected.subject(subject), claims={"iss": expected.issuer},
-    )  # fmt: skip
+        expires_at=int(expires_at) + LEEWAY_SECONDS,
+        subject=expected.subject(subject),
+        claims={"iss": expected.issuer},
+    )
 
 
 def _seconds(claims: Mapping[str, Any], name: str) -> float | None:

@@ -187,9 +187,15 @@ def _kept(db: Connection, now: float, client: Client, client_id: str, secret: st
         ),
     )
     return Client(
-        client_id, client.kind, client.name, client.redirect_uris, client.auth_method, secret_hash, client.grant_types,
+        client_id,
+        client.kind,
+        client.name,
+        client.redirect_uris,
+        client.auth_method,
+        secret_hash,
+        client.grant_types,
         client.scopes,
-    )  # fmt: skip
+    )
 
 
 def find(db: Connection, client_id: str) -> Client | None:
@@ -200,9 +206,15 @@ def find(db: Connection, client_id: str) -> Client | None:
 
 def _of(row: Row) -> Client:
     return Client(
-        row["client_id"], row["kind"], row["name"], tuple(json.loads(row["redirect_uris"])), row["auth_method"],
-        row["secret_hash"], tuple(row["grant_types"].split()), known(row["scopes"].split()),
-    )  # fmt: skip
+        row["client_id"],
+        row["kind"],
+        row["name"],
+        tuple(json.loads(row["redirect_uris"])),
+        row["auth_method"],
+        row["secret_hash"],
+        tuple(row["grant_types"].split()),
+        known(row["scopes"].split()),
+    )
 
 
 def remove(db: Connection, now: float, name_or_id: str) -> int:
@@ -223,12 +235,16 @@ def listed(db: Connection) -> list[dict[str, Any]]:
     rows = db.execute("SELECT * FROM clients ORDER BY created_at").fetchall()
     return [
         {
-            "client_id": row["client_id"], "name": row["name"], "kind": row["kind"], "scopes": row["scopes"].split(),
-            "redirect_uris": json.loads(row["redirect_uris"]), "created_at": row["created_at"],
+            "client_id": row["client_id"],
+            "name": row["name"],
+            "kind": row["kind"],
+            "scopes": row["scopes"].split(),
+            "redirect_uris": json.loads(row["redirect_uris"]),
+            "created_at": row["created_at"],
             "used_at": row["used_at"],
         }
         for row in rows
-    ]  # fmt: skip
+    ]
 
 
 def checked_client_name(name: Any) -> str:

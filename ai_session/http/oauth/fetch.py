@@ -83,9 +83,12 @@ class Fetcher:
         if self._tls is None:
             self._tls = await asyncio.to_thread(httpx2.create_ssl_context)  # 60 ms
         return httpx2.AsyncClient(
-            verify=self._tls, trust_env=trust_env, follow_redirects=False, timeout=self._seconds,
+            verify=self._tls,
+            trust_env=trust_env,
+            follow_redirects=False,
+            timeout=self._seconds,
             headers={"Accept": "application/json", "Accept-Encoding": "identity"},
-        )  # fmt: skip
+        )
 
     async def _address(self, parts: SplitResult, loopback_too: bool) -> str:
         """One address of the host; all of them must be fit to be reached."""

@@ -286,12 +286,18 @@ def listed(db: Connection, now: float) -> list[dict[str, Any]]:
     )
     return [
         {
-            "id": row["grant_id"], "subject": row["subject"], "client": row["client_name"],
-            "client_id": row["client_id"], "scopes": row["scopes"].split(), "resource": row["resource"],
-            "created_at": row["created_at"], "used_at": row["used_at"], "expires_at": row["expires_at"],
+            "id": row["grant_id"],
+            "subject": row["subject"],
+            "client": row["client_name"],
+            "client_id": row["client_id"],
+            "scopes": row["scopes"].split(),
+            "resource": row["resource"],
+            "created_at": row["created_at"],
+            "used_at": row["used_at"],
+            "expires_at": row["expires_at"],
         }
         for row in rows
-    ]  # fmt: skip
+    ]
 
 
 def sweep(db: Connection, now: float) -> None:

@@ -66,7 +66,9 @@ class Endpoints:
     async def _by_refresh(self, client: Client, values: Mapping[str, str]) -> Issued:
         token = values.get("refresh_token", "")
         scopes = _asked(values) if values.get("scope", "").split() else None
-        now, lifetimes, resource = self.authority.store.clock(), self.authority.lifetimes, self.authority.resource
+        now = self.authority.store.clock()
+        lifetimes = self.authority.lifetimes
+        resource = self.authority.resource
         return await self.authority.store.run(
             lambda db: grants.refresh(db, now, lifetimes, token, client.client_id, resource, scopes)
         )
@@ -106,10 +108,14 @@ class Endpoints:
         facts = {"client": client.client_id, "name": client.name, "redirect_uris": " ".join(client.redirect_uris)}
         self.authority.event("registered", {**facts, "address": address_of(request)})
         document: dict[str, Any] = {
-            "client_id": client.client_id, "client_id_issued_at": int(now), "redirect_uris": client.redirect_uris,
-            "token_endpoint_auth_method": client.auth_method, "grant_types": client.grant_types,
-            "response_types": ["code"], "scope": " ".join(SCOPES),
-        }  # fmt: skip
+            "client_id": client.client_id,
+            "client_id_issued_at": int(now),
+            "redirect_uris": client.redirect_uris,
+            "token_endpoint_auth_method": client.auth_method,
+            "grant_types": client.grant_types,
+            "response_types": ["code"],
+            "scope": " ".join(SCOPES),
+        }
         document |= {"client_name": client.name} if client.name else {}
         document |= {"client_secret": secret, "client_secret_expires_at": 0} if secret else {}
         return JSONResponse(document, 201, NO_STORE)
@@ -154,7 +160,9 @@ def _asked(values: Mapping[str, str]) -> tuple[str, ...]:
 
 def _document(issued: Issued) -> dict[str, Any]:
     document: dict[str, Any] = {
-        "access_token": issued.access_token, "token_type": "Bearer", "expires_in": issued.expires_in,
+        "access_token": issued.access_token,
+        "token_type": "Bearer",
+        "expires_in": issued.expires_in,
         "scope": " ".join(issued.scopes),
-    }  # fmt: skip
+    }
     return document | ({"refresh_token": issued.refresh_token} if issued.refresh_token else {})

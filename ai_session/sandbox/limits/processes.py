@@ -79,9 +79,15 @@ def _write_inside(namespace: int, highest: int) -> None:
     if ctypes.CDLL(None, use_errno=True).setns(namespace, _NEW_PID) == 0:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(
-                (*_WRITE, str(highest), str(_HIGHEST)), env={}, cwd="/", timeout=5, check=False,
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
+                (*_WRITE, str(highest), str(_HIGHEST)),
+                env={},
+                cwd="/",
+                timeout=5,
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
 
 
 def resident_bytes(pid: int) -> int:

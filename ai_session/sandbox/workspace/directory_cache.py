@@ -113,7 +113,11 @@ class DirectoryTree(Generic[State, Fact]):
         self.lock = threading.RLock()
         self.facts: dict[str, Fact] = {}
         self.events: DirectoryEvents | None = None
-        self._reader, self._start, self._depth, self._most, self._clock = reader, start, depth, most, clock
+        self._reader = reader
+        self._start = start
+        self._depth = depth
+        self._most = most
+        self._clock = clock
         self._directories: dict[str, _Directory[State]] = {}
         self._watched: dict[int, str] = {}
         self._queue: list[tuple[bool, int, int, str, State, bool]] = []

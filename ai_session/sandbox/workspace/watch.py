@@ -75,7 +75,10 @@ class WorkspaceWatch:
         restore: bool = False,
     ) -> None:
         self.workspace = workspace
-        self._file, self._command_of, self._renew, self._record = file, command_of, renew, record
+        self._file = file
+        self._command_of = command_of
+        self._renew = renew
+        self._record = record
         self._known: Found = dict(known)
         self._now: Found = dict(known)
         self._notices: list[Notice] = []

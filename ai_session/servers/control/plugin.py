@@ -448,7 +448,8 @@ async def person(connection: Connection, params: Mapping[str, Any]) -> Mapping[s
 
 async def enrol(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """A person's key that counts."""
-    person, signature = await person_of(connection), signature_of(params.get("signature"))
+    person = await person_of(connection)
+    signature = signature_of(params.get("signature"))
     key = await person.enrol(connection.principal, text(params, "key"), signature)
     return {"key_id": key.key_id}
 

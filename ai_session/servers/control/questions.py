@@ -37,7 +37,9 @@ async def answer(
     person: PersonActions, principal: Principal, params: Mapping[str, Any], *, allowed: bool
 ) -> dict[str, Any]:
     """Pass a person's word on. Raises InvalidArguments, SignatureNeeded, SignatureRefused, Denied."""
-    question_id, scope, reason = params.get("question_id"), params.get("scope", "once"), params.get("reason", "")
+    question_id = params.get("question_id")
+    scope = params.get("scope", "once")
+    reason = params.get("reason", "")
     if not isinstance(question_id, str) or not isinstance(reason, str) or scope not in SCOPES:
         raise InvalidArguments(f"question_id and reason are texts, scope is one of {', '.join(SCOPES)}")
     word = Answer(allowed, scope=scope, reason=reason[:MAX_REASON_CHARS])

@@ -115,9 +115,12 @@ class Lanes:
         runner = await self._shaken(way)
         state = runner.connection
         ctx = ServerRequestContext[Caller, Any](
-            session=ServerSession(way, state), lifespan_context=runner.lifespan_state,
-            protocol_version=state.protocol_version, method=CALL, request_id=exchange.request_id,
-        )  # fmt: skip
+            session=ServerSession(way, state),
+            lifespan_context=runner.lifespan_state,
+            protocol_version=state.protocol_version,
+            method=CALL,
+            request_id=exchange.request_id,
+        )
         return await HandshakeForm(ctx, runner.lifespan_state.principal.client).ask(question)
 
     def asked(self, version: str, result: ToolResult, meta: Message) -> Message:

@@ -130,7 +130,8 @@ class McpConnection:
         """Serve until the client is gone. ``chunk`` is what was read of it before."""
         self._writer.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         preparing: asyncio.Task[None] | None = None
-        reader, arriving = self._connection.reader, Arriving(self._writer.transport, self._take)
+        reader = self._connection.reader
+        arriving = Arriving(self._writer.transport, self._take)
         try:
             while chunk:
                 arriving.data_received(chunk)

@@ -118,7 +118,10 @@ def stem(word: str) -> str:
 
 def sections(path: str, text: str) -> Iterator[Section]:
     """The sections of a page, those without any text left out."""
-    heading, block, fence, language = path, list[str](), "", ""
+    heading = path
+    block = list[str]()
+    fence = ""
+    language = ""
     found, code, before = list[str](), list[str](), 0
     steps, numbered, opens = list[str](), False, True
     for line in [*COMMENT.sub("", text).splitlines(), "# end"]:
@@ -142,7 +145,10 @@ def sections(path: str, text: str) -> Iterator[Section]:
             if found:
                 yield Section(path, heading, tuple(found), tuple(steps), opens)
                 opens = False
-            heading, found, steps, before = plain(title[2]), [], [], 0
+            heading = plain(title[2])
+            found = []
+            steps = []
+            before = 0
         elif row and not RULE.match(line):
             cells = (plain(cell.replace("\\|", "|")) for cell in CELL.split(line.strip().strip("|")))
             found += _cut(": ".join(cell for cell in cells if cell))

@@ -19,7 +19,9 @@ from ai_session.tools.integration.project.tree import MAX_FILE_BYTES, Tree, chec
 from ai_session.tools.integration.recipes import clients, express, fastapi, nestjs, nextjs
 
 PRESENT = "already present"
-MAX_EDITS, MAX_FINDINGS, MAX_TEXTS = 100, 50, 2 << 20
+MAX_EDITS = 100
+MAX_FINDINGS = 50
+MAX_TEXTS = 2 << 20
 CHECKS = (
     "shape: every edit has filepath, strategy, anchors and payload",
     "path: below root, no link on the way, not git's, no file of secrets, no settings that a sandbox protects",

@@ -141,7 +141,8 @@ async def propose_edit_plan(context: Context, arguments: ProposeEditPlan) -> Too
     from ai_session.tools.integration.plans import propose
     from ai_session.tools.integration.project.profile import read_profile, survey
 
-    chosen, sent = framework(arguments.framework), read_profile(arguments.repository_profile)
+    chosen = framework(arguments.framework)
+    sent = read_profile(arguments.repository_profile)
     secret = _secret(context)
     facts = await _in_tree(context, lambda tree: propose(tree, chosen, survey(tree), sent, secret))
     return _result("\n".join((facts["summary"], *facts["warnings"])), facts)

@@ -162,7 +162,10 @@ class Program:
             prompt = "\n\n".join((prompt, *self._words))
         self._resumed = bool(self.session)
         before: Mapping[str, float] = self.totals if self.session else {}
-        self._reading, self._said, self._tokens, self._run = Reading(before), 0, 0, {}
+        self._reading = Reading(before)
+        self._said = 0
+        self._tokens = 0
+        self._run = {}
         start = self._start_name(self._started)
         variables = {VARIABLE: self._bridge_directory.guest(start)}
         variables |= {
@@ -173,7 +176,8 @@ class Program:
         launch = programs.launch_of(
             programs.Given(self._settings, str(directory), words, list(variables), self.session)
         )
-        session, mends = self.session, self._settings.program == "gemini" and bool(self.session)
+        session = self.session
+        mends = self._settings.program == "gemini" and bool(self.session)
 
         def ready() -> None:
             # Not by whoever only goes on with a program that is there.

@@ -267,7 +267,8 @@ def _usage(counted: Mapping[str, Any], conversation: Conversation, kept: Sequenc
     given = counted.get("promptTokenCount") or 0
     made = (counted.get("candidatesTokenCount") or 0) + (counted.get("thoughtsTokenCount") or 0)
     if not given + made:
-        given, made = conversation.chars // CHARS_OF_A_TOKEN, len(json.dumps(kept)) // CHARS_OF_A_TOKEN
+        given = conversation.chars // CHARS_OF_A_TOKEN
+        made = len(json.dumps(kept)) // CHARS_OF_A_TOKEN
     return Usage(input_tokens=given, output_tokens=made, cache_read_tokens=counted.get("cachedContentTokenCount") or 0)
 
 

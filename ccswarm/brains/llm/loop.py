@@ -262,7 +262,8 @@ class LlmThinking:
         failed = {_digest(call): call for call in turn.calls if call.failed or (call.exit_code and useless)}
         self._failing = {digest: self._failing.get(digest, 0) + 1 for digest in failed}
         for digest, times in self._failing.items():
-            call, most = failed[digest], self._settings.same_failures * (1 if failed[digest].failed else 2)
+            call = failed[digest]
+            most = self._settings.same_failures * (1 if failed[digest].failed else 2)
             if times >= most:
                 return self._gave_up(
                     f"the same call failed {times} times in a row: {_named(call)}: {call.answer[:500]}"
@@ -374,7 +375,9 @@ class LlmThinking:
 
     async def _model_failed(self, flow: Flow, error: Mapping[str, Any]) -> Sequence[Step]:
         """No answer came: a pause, a shorter conversation, another model, or the end."""
-        kind, message, model = str(error["kind"]), str(error["message"]), self._models[self._model]
+        kind = str(error["kind"])
+        message = str(error["message"])
+        model = self._models[self._model]
         if kind == "too_long" and self._tightened < MOST_TIGHTENED:
             self._tightened += 1
             self.conversation.tighten()
@@ -420,7 +423,10 @@ def _end(
     failed: bool = False,
     exit_code: int | None = None,
 ) -> None:
-    call.answer, call.failed, call.ended, call.exit_code = answer, failed, True, exit_code
+    call.answer = answer
+    call.failed = failed
+    call.ended = True
+    call.exit_code = exit_code
     call.structured = dict(structured) if structured else None
 
 

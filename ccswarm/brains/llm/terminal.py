@@ -17,9 +17,14 @@ from typing import Any
 from ccswarm.brains.llm.conversation import answer_of
 from ccswarm.models import CallOutcome, CallStatus, Json, ToolInfo
 
-BASH, READ, EDIT = "bash", "read", "edit"
+BASH = "bash"
+READ = "read"
+EDIT = "edit"
 
-OPEN, EXECUTE, WAIT, INTERRUPT = "create_session", "execute_command", "read_output", "interrupt_command"
+OPEN = "create_session"
+EXECUTE = "execute_command"
+WAIT = "read_output"
+INTERRUPT = "interrupt_command"
 NEEDED = (OPEN, EXECUTE)
 """What an agent has to be granted for it. With the others, long commands are waited for and interrupted."""
 

@@ -13,7 +13,9 @@ from typing import Any
 from ccswarm.brains.llm.terminal import BASH, DEFAULT_SECONDS, EDIT, EXECUTE, OPEN, READ, READ_LINES
 from ccswarm.models import ToolInfo
 
-FINISH, RECALL, TODO = "finish", "recall", "todo"
+FINISH = "finish"
+RECALL = "recall"
+TODO = "todo"
 FORBIDDEN = re.compile(r"[^A-Za-z0-9_-]")
 MOST_NAME_CHARS = 64
 MOST_DESCRIPTION_CHARS = 4000

@@ -62,7 +62,10 @@ class _Call:
         return self.id + (f"@{self.visit}" if self.visit > 1 else "") + (f"#{self.tries}" if self.tries > 1 else "")
 
     def end(self, state: State, result: Json, problem: str = "") -> None:
-        self.state, self.due, self.result, self.problem = state, "", result, problem
+        self.state = state
+        self.due = ""
+        self.result = result
+        self.problem = problem
 
 
 @dataclass(slots=True)
@@ -277,7 +280,8 @@ class Playbook:
 
 def _attempt(assignment: Assignment) -> str:
     """Differs each time the task is tried again, or given back by a gate; what it made before may still be there."""
-    tried, visit = assignment.settings.get("attempt", 1), assignment.settings.get("visit", 1)
+    tried = assignment.settings.get("attempt", 1)
+    visit = assignment.settings.get("visit", 1)
     return f"{tried}" if visit == 1 else f"{tried}-{visit}"
 
 

@@ -160,7 +160,8 @@ class Words:
 
     def __init__(self, assignment: Assignment, settings: WordSettings) -> None:
         text = str(assignment.task.get("text", ""))
-        visit, attempt = assignment.settings.get("visit", 1), assignment.settings.get("attempt", 1)
+        visit = assignment.settings.get("visit", 1)
+        attempt = assignment.settings.get("attempt", 1)
         self._shell, self._workspace = assignment.shell, assignment.workspace
         self._session = f"{assignment.run_id}-{assignment.task_id}-{attempt}-{visit}"
         self._suffix = f"@{visit}" if visit != 1 else ""

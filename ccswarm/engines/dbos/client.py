@@ -154,8 +154,11 @@ class Client:
         return await self._shared.call(self._shared.store.sent, execution_id, topic, key)
 
     async def events(self, execution_id: str, offset: int, follow: bool) -> AsyncGenerator[Mapping[str, Any]]:
-        shared, bell, pause = self._shared, self._shared.bell(execution_id), self._settings.poll_seconds
-        read, decode = shared.store.system.read_stream_values, shared.store.system.serializer.deserialize
+        shared = self._shared
+        bell = self._shared.bell(execution_id)
+        pause = self._settings.poll_seconds
+        read = shared.store.system.read_stream_values
+        decode = shared.store.system.serializer.deserialize
         status = partial(self._outlast, partial(self.status, execution_id))
         while True:
             count = bell.count

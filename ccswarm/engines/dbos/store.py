@@ -252,7 +252,9 @@ class Store:
 
     def addressed(self, executions: Collection[str]) -> set[tuple[str, str]]:
         """Which of them has a message nobody received, on which topic."""
-        mail, ids, found = self.system.tables.notifications, sorted(executions), set[tuple[str, str]]()
+        mail = self.system.tables.notifications
+        ids = sorted(executions)
+        found = set[tuple[str, str]]()
         with self.engine.connect() as c:
             for start in range(0, len(ids), CHUNK):
                 part = mail.c.destination_uuid.in_(ids[start : start + CHUNK])

@@ -28,7 +28,8 @@ class A2a:
         return with_mapped(settings, variables)
 
     async def serve(self, serve_context: ServeContext, listening: Listening, stop: asyncio.Event) -> None:
-        host, port = listening.host or "127.0.0.1", serve_context.port(listening, PORT_VARIABLE, PORT)
+        host = listening.host or "127.0.0.1"
+        port = serve_context.port(listening, PORT_VARIABLE, PORT)
         tokens = serve_context.variables.get(TOKEN_VARIABLE, "").replace(",", " ").split()
         admission = await asyncio.to_thread(serve_context.admission, listening, host, TOKEN_VARIABLE, tokens)
         listener = await asyncio.to_thread(_listener, host, port)

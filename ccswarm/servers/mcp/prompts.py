@@ -67,7 +67,8 @@ def filled(name: str, arguments: Mapping[str, str] | None) -> tuple[SwarmPrompt,
     """The prompt of that name with its argument in it. Raises InvalidArguments."""
     if name not in BY_NAME:
         raise InvalidArguments(f"there is no prompt {name[:80]!r}", suggestion=f"there is: {', '.join(BY_NAME)}")
-    prompt, given = BY_NAME[name], str((arguments or {}).get(BY_NAME[name].argument, "")).strip()
+    prompt = BY_NAME[name]
+    given = str((arguments or {}).get(BY_NAME[name].argument, "")).strip()
     if not given:
         raise InvalidArguments(f"{prompt.argument} is missing", suggestion=prompt.argument_about)
     return prompt, prompt.text.format(argument=given)

@@ -82,7 +82,8 @@ def plan_of(
         tasks.append(service.task_in_words(agent.name, said, agent, needs=needs, priority=priority))
     head = next((agent for agent in agents if agent.name == hub), None)
     if head and head.brain != service.PLAYBOOK:
-        said, needs = _said(head, names, text, COLLECT), [name for name in names if name != hub]
+        said = _said(head, names, text, COLLECT)
+        needs = [name for name in names if name != hub]
         tasks.append(service.task_in_words(COLLECT, said, head, needs=needs, priority=priority))
     swarm = base.swarm.model_copy(
         update={"name": kept.id, "topology": kept.topology, "strategy": strategy, "max_agents": max(1, len(agents))}

@@ -229,7 +229,8 @@ class Visionflow:
         return settings
 
     async def serve(self, serve_context: ServeContext, listening: Listening, stop: asyncio.Event) -> None:
-        host, port = listening.host or "127.0.0.1", serve_context.port(listening, PORT_VARIABLE, PORT)
+        host = listening.host or "127.0.0.1"
+        port = serve_context.port(listening, PORT_VARIABLE, PORT)
         named = [token] if (token := serve_context.variables.get(TOKEN_VARIABLE, "")) else []
         admission = await asyncio.to_thread(serve_context.admission, listening, host, TOKEN_VARIABLE, named)
         swarms, rates, talks = (

@@ -105,7 +105,8 @@ def _performance(member: Member, own: list[Assigned], active: int) -> Facts:
     """Of tasks that are over; there is no process of its own whose processor time could be told."""
     shares = [task.shares[member.handle] for task in own if member.handle in task.shares]
     completed = sum(share.status == RunStatus.SUCCEEDED for share in shares)
-    calls, seconds = sum(share.calls for share in shares), sum(share.seconds for share in shares)
+    calls = sum(share.calls for share in shares)
+    seconds = sum(share.seconds for share in shares)
     facts: Facts = {
         "tasks_active": active,
         "tasks_completed": completed,

@@ -30,16 +30,29 @@ LANGUAGES = {
 
 SCRIPTS = ("javascript", "typescript")
 LOCKS = {
-    "pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lock": "bun", "bun.lockb": "bun", "package-lock.json": "npm",
-    "npm-shrinkwrap.json": "npm", "uv.lock": "uv", "poetry.lock": "poetry", "Pipfile": "pip",
-}  # fmt: skip
+    "pnpm-lock.yaml": "pnpm",
+    "yarn.lock": "yarn",
+    "bun.lock": "bun",
+    "bun.lockb": "bun",
+    "package-lock.json": "npm",
+    "npm-shrinkwrap.json": "npm",
+    "uv.lock": "uv",
+    "poetry.lock": "poetry",
+    "Pipfile": "pip",
+}
 NODE, PYTHON = ("pnpm", "yarn", "bun", "npm"), ("uv", "poetry", "pip")
 
 MARKS = {
-    ".mcp.json": "claude-code", "CLAUDE.md": "claude-code", ".cursor/mcp.json": "cursor", ".cursorrules": "cursor",
-    ".vscode/mcp.json": "vscode", ".codex/config.toml": "codex", ".gemini/settings.json": "gemini",
-    "GEMINI.md": "gemini", "ccswarm.toml": "ccswarm",
-}  # fmt: skip
+    ".mcp.json": "claude-code",
+    "CLAUDE.md": "claude-code",
+    ".cursor/mcp.json": "cursor",
+    ".cursorrules": "cursor",
+    ".vscode/mcp.json": "vscode",
+    ".codex/config.toml": "codex",
+    ".gemini/settings.json": "gemini",
+    "GEMINI.md": "gemini",
+    "ccswarm.toml": "ccswarm",
+}
 """Files at the top that say which client people use."""
 
 NODE_DEPENDENCIES = {"express": "express", "next": "nextjs", "@nestjs/core": "nestjs"}
@@ -66,7 +79,10 @@ SIGNS = (
 )
 """What in a file speaks for a framework: a use of it, or the place where the app is made."""
 
-MAX_EVIDENCE, MAX_NAMES, MAX_TEXT, MAX_LOOKED = 200, 100, 400, 20
+MAX_EVIDENCE = 200
+MAX_NAMES = 100
+MAX_TEXT = 400
+MAX_LOOKED = 20
 COMMENTS = ("//", "/*", "*")
 TESTS = re.compile(
     r"(?:^|/)(?:tests?|__tests__|spec|examples?|docs?|fixtures?|benchmarks?|scripts|migrations)/|[._](?:test|spec)\."

@@ -10,7 +10,9 @@ from typing import Any
 from ccswarm.models import CallOutcome, CallStatus
 from ccswarm.servers.a2a.core.http import is_deep, to_bytes
 
-PROXY, PROTOCOL, TOOL = "A2A_PROXY", "MCP_PROTOCOL", "MCP_TOOL"
+PROXY = "A2A_PROXY"
+PROTOCOL = "MCP_PROTOCOL"
+TOOL = "MCP_TOOL"
 NOTE = "ccswarm/note"
 UNKNOWN_EFFECT = {"effect": "unknown"}
 

@@ -9,7 +9,11 @@ from typing import Any, cast
 
 from ccswarm.servers.a2a.core.task_store import State, Task, TaskEvent
 
-PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
 AGENT_ERROR, TASK_NOT_FOUND = -32000, -32001
 
 ROLES = ("user", "assistant", "system", "tool")

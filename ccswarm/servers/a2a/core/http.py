@@ -277,7 +277,10 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         config.load()
-        self._listener, self._stop, self._ready, self._leave = listener, stop, ready, leave
+        self._listener = listener
+        self._stop = stop
+        self._ready = ready
+        self._leave = leave
 
     async def run_until_stopped(self) -> None:
         """Serves."""

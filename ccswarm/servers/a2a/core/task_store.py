@@ -95,7 +95,10 @@ class Tasks:
         most_unheard: int = MOST_UNHEARD,
     ) -> None:
         self._directory = directory
-        self._days, self._most, self._most_chars, self._most_unheard = days, most, most_chars, most_unheard
+        self._days = days
+        self._most = most
+        self._most_chars = most_chars
+        self._most_unheard = most_unheard
         self._tasks: dict[str, Task] = {}
         self._chars: dict[str, int] = {}
         self._queues: dict[str, list[asyncio.Queue[TaskEvent | None]]] = {}

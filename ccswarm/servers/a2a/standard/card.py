@@ -15,7 +15,9 @@ from ccswarm.config.settings import AgentSettings, Settings
 
 PLAN = "ccswarm.plan"
 """The skill of carrying out a plan; no agent has a dot in its name."""
-TEXT, JSON, TOML = "text/plain", "application/json", "application/toml"
+TEXT = "text/plain"
+JSON = "application/json"
+TOML = "application/toml"
 UNKNOWN = "unknown"
 """The version, to strangers."""
 INPUTS, OUTPUTS = (TEXT, JSON, TOML), (TEXT, JSON)

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
 TASK_NOT_FOUND, TASK_NOT_CANCELABLE, PUSH_NOT_SUPPORTED, UNSUPPORTED, CONTENT_TYPE = (
     -32001,
     -32002,
@@ -51,7 +55,10 @@ class Fault(Exception):
 
     def __init__(self, code: int, detail: str = "", violations: Sequence[Violation] = (), **facts: str) -> None:
         super().__init__(detail)
-        self.code, self.detail, self.violations, self.facts = code, detail, violations, facts
+        self.code = code
+        self.detail = detail
+        self.violations = violations
+        self.facts = facts
 
     def to_json(self) -> dict[str, Any]:
         """The error of a response of JSON-RPC."""

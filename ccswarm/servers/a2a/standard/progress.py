@@ -164,8 +164,12 @@ def said(task: Task, number: str, words: str, data: Object | None = None) -> Obj
     """A message of the swarm's about a task."""
     parts: list[Object] = [{"text": words}, *([{"data": data}] if data else [])]
     return {
-        "messageId": number, "contextId": task.context, "taskId": task.id, "role": "ROLE_AGENT", "parts": parts,
-    }  # fmt: skip
+        "messageId": number,
+        "contextId": task.context,
+        "taskId": task.id,
+        "role": "ROLE_AGENT",
+        "parts": parts,
+    }
 
 
 def _why(facts: Mapping[str, Any]) -> str:

@@ -40,7 +40,10 @@ class Work:
     """What those ask of the swarm who show one token, called ``owner``: nobody else finds their tasks."""
 
     def __init__(self, context: DialectContext, owner: str) -> None:
-        self._context, self._tasks, self._app, self._owner = context, context.tasks, context.serve_context.app, owner
+        self._context = context
+        self._tasks = context.tasks
+        self._app = context.serve_context.app
+        self._owner = owner
 
     def find(self, task_id: str) -> Task:
         """Raises Fault."""

@@ -178,7 +178,8 @@ class Workbench:
     def meant(self, arguments: Mapping[str, Any], loaded: Loaded) -> Settings:
         """The configuration with the tasks that ``task``, ``plan`` or neither means. Raises ConfigInvalid, PlanInvalid,
         UsageInvalid."""
-        task, plan = str(arguments.get("task", "")).strip(), str(arguments.get("plan", "")).strip()
+        task = str(arguments.get("task", "")).strip()
+        plan = str(arguments.get("plan", "")).strip()
         if task and plan:
             raise UsageInvalid("both a task and a plan were given", suggestion="give one of them")
         if task:
@@ -257,7 +258,8 @@ class Workbench:
         """The id of a run of ``settings`` that is queued now, or was with the same ``call_key`` before, and what is
         worth knowing; ``origin`` is who wrote its tasks. Raises PlanInvalid, ServerUnavailable."""
         service.refuse(plan_problems(settings, None))
-        key, plan = str(arguments.get("call_key", "")), self._text(arguments, settings, loaded)
+        key = str(arguments.get("call_key", ""))
+        plan = self._text(arguments, settings, loaded)
         app = await self.working(settings)
         run_id = apps.new_run_id()
         if key:

@@ -31,7 +31,9 @@ MANY_STATEMENTS = ((16, 2), (8, 1))
 
 MOST_STATEMENTS = 40
 SHOWN_CHARS = 300
-FOUNDATION_DAYS, DELIVERY_DAYS, HARDENING_DAYS = 2, 2, 2
+FOUNDATION_DAYS = 2
+DELIVERY_DAYS = 2
+HARDENING_DAYS = 2
 HARD = 5
 """The points of a factor from which on it gets a task of its own before delivery."""
 
@@ -189,9 +191,13 @@ def _risk(
 
 def _plain_risk(kind: str, rule: str, text: str, probability: str, impact: str, mitigation: str) -> Facts:
     return {
-        "type": kind, "description": text, "probability": probability, "impact": impact, "mitigation": mitigation,
+        "type": kind,
+        "description": text,
+        "probability": probability,
+        "impact": impact,
+        "mitigation": mitigation,
         "rule": rule,
-    }  # fmt: skip
+    }
 
 
 def level_of(score: float | None) -> str:
@@ -254,9 +260,13 @@ def _late(brief: Brief, days: int) -> list[Facts]:
     if not span or math.ceil(days / team) <= span:
         return []
     risk = _plain_risk(
-        "schedule", "timeline", "The time does not suffice, as the rules count the work", "high", "high",
+        "schedule",
+        "timeline",
+        "The time does not suffice, as the rules count the work",
+        "high",
+        "high",
         "Leave out what can come later, or ask for more time",
-    )  # fmt: skip
+    )
     return [risk | {"evidence": f"{days} days for {team}, and {span} working days in {brief.timeline!r}"}]
 
 

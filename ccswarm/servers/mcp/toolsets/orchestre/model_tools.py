@@ -101,9 +101,11 @@ async def generate_plan(workbench: Workbench, given: Given) -> Given:
     template = str(given.get("template") or "")
     if template and template not in ABOUT:
         raise Refusal(
-            "Template not found", "TEMPLATE_NOT_FOUND", "Choose one of the available templates",
+            "Template not found",
+            "TEMPLATE_NOT_FOUND",
+            "Choose one of the available templates",
             {"availableTemplates": sorted(ABOUT)},
-        )  # fmt: skip
+        )
     facts = await look(_project(workbench, given, loaded))
     fresh = is_new(brief) and not given.get("projectPath")
     analysis = given_analysis(given) or analysis_of(brief, None if fresh else facts, time.time())

@@ -190,10 +190,22 @@ def _phases(
     if hardening := _hardening(analysis, before):
         phases.append(hardening)
         before = hardening.works
-    last = Work("Try everything together", "Go through every requirement as its user would, and note what fails.",
-                "check", 1, "high", list(before))  # fmt: skip
-    guide = Work("Write down how it is used and run", "Documentation for those who use it and those who run it.",
-                "tell", 1, "medium", [last])  # fmt: skip
+    last = Work(
+        "Try everything together",
+        "Go through every requirement as its user would, and note what fails.",
+        "check",
+        1,
+        "high",
+        list(before),
+    )
+    guide = Work(
+        "Write down how it is used and run",
+        "Documentation for those who use it and those who run it.",
+        "tell",
+        1,
+        "medium",
+        [last],
+    )
     goals = ["Everything works together", "Somebody else can use and run it"]
     phases.append(Phase("Delivery", goals, [last, guide], ["Notes of the trial", "Documentation"]))
     return phases
@@ -203,8 +215,15 @@ def _foundation(facts: Mapping[str, Any] | None, template: str) -> Phase:
     works: list[Work] = []
     code = bool(facts and facts["lines"])
     if template:
-        works.append(Work(f"Start from the template {template}", f"Bring in {template}, and see that it builds.",
-                          "build", 1, "high"))  # fmt: skip
+        works.append(
+            Work(
+                f"Start from the template {template}",
+                f"Bring in {template}, and see that it builds.",
+                "build",
+                1,
+                "high",
+            )
+        )
     study = (
         Work("Find what is there and what it touches", "Read the code that the requirements touch; list its places.",
              "study", 1, "high", works[-1:])
@@ -214,11 +233,17 @@ def _foundation(facts: Mapping[str, Any] | None, template: str) -> Phase:
     )  # fmt: skip
     command = str(facts["tests"]["command"]) if facts else ""
     test = (
-        Work("Run the tests as they are", f"{command}: note what fails before anything is changed.",
-             "study", 1, "high", [study])
+        Work(
+            "Run the tests as they are",
+            f"{command}: note what fails before anything is changed.",
+            "study",
+            1,
+            "high",
+            [study],
+        )
         if command and facts and facts["tests"]["cases"]
         else Work("Have tests run", "One command that runs all tests, and a first test.", "build", 1, "high", [study])
-    )  # fmt: skip
+    )
     goals = ["What is there and what is wanted is known", "Tests run"]
     return Phase("Foundation", goals, [*works, study, test], ["Notes", "A command that runs the tests"])
 

@@ -117,7 +117,8 @@ def gate_of(settings: Settings, facts: Mapping[str, Any] | None) -> str:
     """The command that must succeed after work: the repository's tests, where it has some, their command is known, and
     there is a server that runs commands."""
     tests: Mapping[str, Any] = (facts or {}).get("tests") or {}
-    command, directory = str(tests.get("command") or ""), str(tests.get("directory") or "")
+    command = str(tests.get("command") or "")
+    directory = str(tests.get("directory") or "")
     if not tests.get("cases") or not command or settings.swarm.shell not in [one.name for one in settings.mcp.servers]:
         return ""
     return f"cd {quote(directory)} && {command}" if directory else command

@@ -77,9 +77,13 @@ class Finding:
     def shown(self) -> Facts:
         lines = {"line": self.first, "endLine": self.last} if self.first else {}
         return {
-            "file": self.file, **lines, "category": self.category, "severity": self.severity, "message": self.message,
+            "file": self.file,
+            **lines,
+            "category": self.category,
+            "severity": self.severity,
+            "message": self.message,
             "suggestion": self.suggestion,
-        }  # fmt: skip
+        }
 
 
 def findings_of(model: str, answer: Mapping[str, Any]) -> list[Finding] | None:

@@ -133,7 +133,8 @@ async def run_events(workbench: Workbench, given: Given) -> Answer:
     before = await app.engine.status(run_id)
     feed = EventStream(app.engine, run_id, position.counts)
     found, last = await feed.past(), before.status.over
-    wait, whole = float(given.get("wait_seconds", 0)), given.get("until", "event") == "over"
+    wait = float(given.get("wait_seconds", 0))
+    whole = given.get("until", "event") == "over"
     waits = whole or not found
     if waits and not last and wait and carriers.status(before) not in (RunStatus.PAUSED, INTERRUPTED):
         come, last = await _awaited(feed, wait, whole=whole)
@@ -291,7 +292,16 @@ async def carriers_of(workbench: Workbench, app: App) -> Carriers:
 WORK: dict[str, Callable[[Workbench, Given], Awaitable[Answer]]] = {
     work.__name__: work
     for work in (
-        cancel_run, check_plan, list_agents, list_approvals, list_runs, pause_run, read_result, resume_run, run_events,
-        run_status, start_run,
+        cancel_run,
+        check_plan,
+        list_agents,
+        list_approvals,
+        list_runs,
+        pause_run,
+        read_result,
+        resume_run,
+        run_events,
+        run_status,
+        start_run,
     )
-}  # fmt: skip
+}

@@ -19,9 +19,17 @@ CHURN_SHOWN = 10
 MOST_BYTES = 4_000_000
 GIT_SECONDS = 15.0
 SAFE = (
-    "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "log.showSignature=false",
-    "-c", "diff.external=", "--no-pager", "--literal-pathspecs",
-)  # fmt: skip
+    "-c",
+    "core.hooksPath=/dev/null",
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    "log.showSignature=false",
+    "-c",
+    "diff.external=",
+    "--no-pager",
+    "--literal-pathspecs",
+)
 OUTWARD = ("commondir", "objects/info/alternates", "objects/info/http-alternates")
 """Files of a repository that send git to objects elsewhere."""
 
@@ -53,9 +61,18 @@ async def history(root: Path) -> dict[str, Any]:
         return {"unread": "git's answer cannot be read"}
     authors = Counter(one[2].lower() for one in made)
     _, changed = await _git(
-        root, "log", f"-n{CHURN_COMMITS}", "--no-merges", "--no-ext-diff", "--no-textconv", "--no-renames",
-        "--name-only", "-z", "--format=", "HEAD",
-    )  # fmt: skip
+        root,
+        "log",
+        f"-n{CHURN_COMMITS}",
+        "--no-merges",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--no-renames",
+        "--name-only",
+        "-z",
+        "--format=",
+        "HEAD",
+    )
     names = Counter(name.strip("\n") for name in changed.decode(errors="replace").split("\0") if name.strip("\n"))
     return {
         "commits": len(made),
@@ -97,9 +114,15 @@ async def _git(root: Path, *words: str) -> tuple[str, bytes]:
     environ |= {**KEPT, "GIT_CEILING_DIRECTORIES": str(root.parent), "GIT_DIR": str(root / ".git")}
     try:
         process = await asyncio.create_subprocess_exec(
-            "git", *SAFE, *words, cwd=root, env=environ, stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
+            "git",
+            *SAFE,
+            *words,
+            cwd=root,
+            env=environ,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
     except OSError as error:
         return f"git cannot be started: {error.strerror}", b""
     assert process.stdout

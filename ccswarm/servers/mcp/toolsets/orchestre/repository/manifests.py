@@ -185,7 +185,10 @@ BY_ENDING: dict[str, Callable[[str, str], Manifest]] = {
     ".gemspec": _matching("bundler", r"add_(?:runtime_)?dependency[ (]+['\"]([\w-]+)"),
 }
 MANAGERS = {
-    "package.json": "npm", "pyproject.toml": "pip", "Cargo.toml": "cargo", "Pipfile": "pipenv",
+    "package.json": "npm",
+    "pyproject.toml": "pip",
+    "Cargo.toml": "cargo",
+    "Pipfile": "pipenv",
     "composer.json": "composer",
-}  # fmt: skip
+}
 """Of those that may be unreadable."""

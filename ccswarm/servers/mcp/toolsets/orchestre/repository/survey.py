@@ -25,12 +25,16 @@ CI = re.compile(
 )
 LICENCE = re.compile(r"^(?:LICEN[CS]E|COPYING|UNLICENSE)(?:[.-][^/]*)?$", re.IGNORECASE)
 LICENCES = (
-    ("Apache-2.0", r"Apache License"), ("AGPL", r"GNU AFFERO GENERAL PUBLIC LICENSE"),
-    ("LGPL", r"GNU LESSER GENERAL PUBLIC LICENSE"), ("GPL", r"GNU GENERAL PUBLIC LICENSE"),
-    ("MPL-2.0", r"Mozilla Public License"), ("MIT", r"Permission is hereby granted, free of charge"),
+    ("Apache-2.0", r"Apache License"),
+    ("AGPL", r"GNU AFFERO GENERAL PUBLIC LICENSE"),
+    ("LGPL", r"GNU LESSER GENERAL PUBLIC LICENSE"),
+    ("GPL", r"GNU GENERAL PUBLIC LICENSE"),
+    ("MPL-2.0", r"Mozilla Public License"),
+    ("MIT", r"Permission is hereby granted, free of charge"),
     ("ISC", r"Permission to use, copy, modify, and(?:/or)? distribute"),
-    ("BSD", r"Redistribution and use in source and binary forms"), ("Unlicense", r"released into the public domain"),
-)  # fmt: skip
+    ("BSD", r"Redistribution and use in source and binary forms"),
+    ("Unlicense", r"released into the public domain"),
+)
 STARTS = re.compile(
     r"(?:^|/)(?:__main__\.py|manage\.py|app\.py|main\.(?:py|go|rs|c|cpp|swift|dart)|Program\.cs|Main\.(?:java|kt)"
     r"|Dockerfile|Procfile|index\.html|(?:docker-)?compose\.ya?ml)$"
