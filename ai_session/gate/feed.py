@@ -26,7 +26,7 @@ from ai_session.sessions.session import Session
 
 Kind = Literal["session", "command", "questions", "policy", "audit"]
 
-MOST_KEPT = 8192
+MOST_KEPT = 2048
 """Things whose latest change is known; a cursor from before an older one is too old."""
 
 MOST_AT_ONCE = 500

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -69,6 +69,7 @@ class Top(App[None]):
     def __init__(self, runs: Runs) -> None:
         super().__init__()
         self._runs_program = runs
+        self._stop_hearing: Callable[[], object] = lambda: None
         self._runs: dict[str, Facts] = {}
         self._asked_in_runs: dict[str, Facts] = {}
         self._whole = True
@@ -81,6 +82,8 @@ class Top(App[None]):
         self._questions: dict[str, Facts] = {}
         self._later: set[str] = set()
         self._chosen = ""
+        self._unheard = {"daemon", "runs"}
+        """Who has not said yet what there is. The first row is chosen until they have, or a key is pressed."""
         self._stream: int | None = None
         self._streams: set[int] = set()
         self._shown_at = self._last_key = 0.0
@@ -106,12 +109,13 @@ class Top(App[None]):
         self._table.focus()
         self._list()
         self._listen()
-        self._runs_program.hear(self._hear_of_runs)
+        self._stop_hearing = self._runs_program.hear(self._hear_of_runs)
         self._learn_runs()
         self.set_interval(SECONDS_SHOWN, self._list)
 
     async def on_unmount(self) -> None:
-        """The program that tells of runs ends, too."""
+        """The program that tells of runs ends, too, and is not started again because it has ended."""
+        self._stop_hearing()
         await self._runs_program.close()
 
     async def on_event(self, event: events.Event) -> None:
@@ -124,6 +128,7 @@ class Top(App[None]):
             self._quiet_seconds = now - max(self._last_key, self._shown_at)
             self._last_key = now
             self._remark = ""
+            self._unheard.clear()
             self._arm()
         await super().on_event(event)
 
@@ -173,6 +178,7 @@ class Top(App[None]):
             self._say(error)
             return
         self._list()
+        self._unheard.discard("daemon")
         self._look()
 
     async def _learn(self) -> None:
@@ -227,11 +233,12 @@ class Top(App[None]):
         self._runs = {one["run"]: one for one in runs_text.listed(listed.get("result", {}).get("runs", []))}
         self._asked_in_runs = {one["id"]: one for one in asked.get("result", {}).get("questions", [])}
         self._list()
+        self._unheard.discard("runs")
         if self._chosen in self._runs:
             self._look()
 
     def _list(self) -> None:
-        """Draw the list anew. What is chosen stays chosen, whatever comes before it."""
+        """Draw the list anew. What is chosen stays chosen, whatever comes before it, once all were heard."""
         self._choose_highlighted()
         waiting = [one for name, one in self._questions.items() if name not in self._later]
         in_runs = [one for name, one in self._asked_in_runs.items() if name not in self._later and one["answers"]]
@@ -240,8 +247,9 @@ class Top(App[None]):
         rows |= {one["id"]: runs_text.question_row(one) for one in in_runs}
         rows |= {name: runs_text.run_row(one) for name, one in self._runs.items()}
         rows |= {one["session_id"]: self._session_row(one) for one in sessions[:MAX_ROWS]}
-        if self._chosen not in rows:
-            self._choose(next(iter(rows), ""))
+        first = next(iter(rows), "")
+        if self._chosen not in rows or (self._unheard and self._chosen != first):
+            self._choose(first)
         table = self._table
         most = max(self.size.width // NAME_SHARE, 1)
         with self.batch_update():
@@ -293,6 +301,7 @@ class Top(App[None]):
         if self._table.row_count:
             key = self._table.coordinate_to_cell_key(self._table.cursor_coordinate).row_key.value or ""
             if key != self._chosen:
+                self._unheard.clear()
                 self._choose(key)
 
     def on_data_table_row_selected(self) -> None:

@@ -16,7 +16,7 @@ export const open = computed(() => all.value.filter(one => !later.value.has(one.
 export const putOff = computed(() => all.value.length - open.value.length);
 export const may = scope => scopes.value.includes(scope);
 
-const KNOWN_COMMANDS = 200;
+const KNOWN_COMMANDS = 200, MOST_OF_SESSION = 257; // as many as the daemon knows of a session, with the one that runs
 let wire;
 export const use = one => { wire = one; };
 
@@ -80,7 +80,7 @@ export function merge(rows) {
   for (const [id, fresh] of bySession) {
     const kept = commandsOf(id), all = new Map(kept.value.map(one => [one.command_id, one]));
     for (const one of fresh) all.set(one.command_id, { ...all.get(one.command_id), ...one });
-    kept.value = [...all.values()].sort((one, other) => one.started_at - other.started_at);
+    kept.value = [...all.values()].sort((one, other) => one.started_at - other.started_at).slice(-MOST_OF_SESSION);
   }
 }
 
@@ -101,6 +101,7 @@ export function changed(changes) {
     if (one.kind === 'session') {
       const known = sessions.value.get(one.session_id);
       if (one.gone) {
+        commands.delete(one.session_id);
         if (known) sessions.value = new Map([...sessions.value].filter(([id]) => id !== one.session_id));
       } else if (known) {
         if (one.running !== known.value.running) refreshCommands(one.session_id);

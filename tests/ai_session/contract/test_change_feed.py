@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tests.ai_session.contract.person_wire import Message, Person
 from tests.ai_session.contract.wire import living_in, stop_daemons
 from tests.conftest import UNBOXED, new_home
 
+PAGE = (Path(__file__).parents[3] / "docs/reference/person-protocol.md").read_text()
 ASK = '[[policy.rules]]\nid = "ask"\ndecision = "ask"\nclients = ["agent"]\ncommands = ["deploy"]\n'
 
 
@@ -122,6 +124,16 @@ async def test_a_reader_that_was_left_behind_is_told_so(tmp_path: Path) -> None:
         assert len((await reader.next()).changes) == MOST_AT_ONCE
         with pytest.raises(CursorExpired):
             feed.reader(first.cursor)
+        # However long it runs, it remembers no more than the page about the protocol says.
+        assert f"more than {MOST_KEPT:,} objects" in PAGE
+        assert "less than 1 MB" in PAGE
+        for number in range(2 * MOST_KEPT):
+            feed.noted("command", f"ses_{'x' * 22} cmd_{number:022}")
+        tables = [one for one in vars(feed).values() if isinstance(one, dict)]
+        entries = [entry for table in tables for entry in table.items()]
+        assert len(entries) == MOST_KEPT
+        parts = [*tables, *(part for key, number in entries for part in (key, *key, number))]
+        assert sum(map(sys.getsizeof, parts)) < 1_000_000
     finally:
         await app.stop()
 

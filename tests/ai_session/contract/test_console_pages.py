@@ -20,6 +20,7 @@ from wsproto.events import AcceptConnection, CloseConnection, Request, TextMessa
 from wsproto.utilities import RemoteProtocolError
 
 from ai_session.console.server import MAX_MESSAGE_BYTES
+from ai_session.sessions.commands import KEPT
 from tests import forked
 from tests.ai_session.contract import asking
 from tests.ai_session.contract.console_world import Console, console
@@ -463,6 +464,21 @@ def test_a_link_signs_in_once_and_a_tab_can_be_signed_out(browser: Browser, here
     for page in (first, second):
         assert page.evaluate("window.violations") == []
         page.close()
+
+
+RAN = """import('./model.js').then(({ changed, commands, commandsOf, merge }) => {
+  const one = at => ({ session_id: 'ses_busy', command_id: `cmd_${at}`, command: 'true', started_at: at, status: 'finished' });
+  for (let at = 0; at < 3000; at += 5) merge([0, 1, 2, 3, 4].map(more => one(at + more)));
+  const kept = commandsOf('ses_busy').value;
+  changed([{ kind: 'session', session_id: 'ses_busy', gone: true }]);
+  return [kept.length, kept.at(-1).command_id, commands.has('ses_busy')];
+})"""
+
+
+def test_a_page_that_stays_open_keeps_what_the_daemon_knows_of_a_session(browser: Browser, here: Console) -> None:
+    """Not every command that ever ran, and nothing of a session that was closed."""
+    with signed_in(browser, here) as page:
+        assert page.evaluate(RAN) == [KEPT + 1, "cmd_2999", False]
 
 
 def test_pages_fit_a_telephone_in_both_themes(browser: Browser, here: Console, agent: Person) -> None:

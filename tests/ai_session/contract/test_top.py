@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import signal
+import sys
 from pathlib import Path
 
 import pexpect
@@ -86,6 +87,46 @@ def test_a_question_is_shown_whole_and_answered_by_one_key(home: Path) -> None:
             shown.shows("1 session, nothing waits")
             assert "denied" in error_of(peer.call("execute_command", session_id="main", command=long))["code"]
         assert not (home / "forbidden").exists()
+
+
+LATE = """
+import json, sys
+print(json.dumps({"runs": 1, "program": "late"}), flush=True)
+opened = open(sys.argv[1])
+opened.read()
+run = {"run": "run_1", "name": "release", "status": "waiting_approval", "tasks": "1 waits", "workspace": "/", "started_at": 0}
+asked = {"id": "ap_1", "run": "run_1", "task": "", "agent": "ada", "question": "Whether to go on", "merges": False,
+         "answers": ["once"], "tool": "", "arguments": [], "asked_at": 0}
+for line in sys.stdin:
+    request = json.loads(line)
+    result = {"list": {"runs": [run]}, "questions": {"questions": [asked]}}[request["method"]]
+    print(json.dumps({"id": request["id"], "result": result}), flush=True)
+"""
+"""A program that reports runs once somebody has opened and closed its FIFO."""
+
+
+def test_the_first_row_is_chosen_until_all_were_heard_or_a_key_is_pressed(home: Path) -> None:
+    """Sessions are known before runs; what waits for an answer stands above both."""
+    (home / "late.py").write_text(LATE)
+    settings = home / ".config/ai-session/config.toml"
+    told = settings.read_text()
+    with CommandLine(home) as line:
+        for name in ("api", "web"):
+            line.run("new", name, "--backend", "pty")
+        for keys, chosen in ((b"", "ada in run_1"), (b"\x1b[B", "web")):
+            gate = home / f"gate-{chosen[:3]}"
+            os.mkfifo(gate)
+            words = json.dumps([sys.executable, str(home / "late.py"), str(gate)])
+            settings.write_text(f"{told}\n[console]\nruns = {words}\n")
+            with top(home) as shown:
+                shown.shows("api", "web", " api  /")
+                if keys:
+                    shown.person.send(keys)
+                    shown.shows(" web  /")
+                gate.open("w").close()
+                shown.shows("release", "1 waiting for your answer", f" {chosen}")
+                shown.person.send(b"q")
+                assert shown.person.wait() == 0
 
 
 def test_the_next_daemon_is_followed_and_a_stop_ends_it(home: Path) -> None:
