@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -146,6 +147,8 @@ class Bridge:
     async def _down(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
             facts: dict[str, Any] = json.loads(line)
+            if "ai_session" in facts:
+                facts["now"] = time.time()  # the browser may be elsewhere, with a clock of its own
             text = json.dumps(_shown(facts), ensure_ascii=False)
             if size := facts.get("bytes", 0):
                 await self._socket.send_bytes(text.encode() + b"\n" + await reader.readexactly(size))

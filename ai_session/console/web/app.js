@@ -2,7 +2,7 @@
 import { render } from 'preact';
 import { signal, effect } from '@preact/signals';
 import { Wire } from './wire.js';
-import { html, Icon, Theirs, sessionLink, time } from './parts.js';
+import { html, Icon, Theirs, meet, now, sessionLink, time } from './parts.js';
 import * as model from './model.js';
 import { Terminals } from './terminals.js';
 import { Session, Find } from './session.js';
@@ -144,7 +144,9 @@ if (!token) {
 } else {
   model.scopes.value = found.scopes;
   const wire = new Wire(token, found.key, {
-    async ready() {
+    async ready(hello) {
+      if (hello) meet(hello.now);
+      model.now.value = now();
       try {
         await wire.ask('changes');
         await model.refresh();
@@ -168,6 +170,6 @@ if (!token) {
   });
   model.use(wire);
   window.wire = wire;
-  setInterval(() => { if (!document.hidden) model.now.value = Date.now(); }, 1000);
+  setInterval(() => { if (!document.hidden) model.now.value = now(); }, 1000);
   render(html`<${App} />`, document.body);
 }

@@ -1,7 +1,7 @@
 // The audit log, the newest record first: who did what, and how it was judged. What is chosen stands in the address.
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { signal } from '@preact/signals';
-import { html, Icon, Theirs, runLink, sessionLink, time } from './parts.js';
+import { html, Icon, Theirs, now, runLink, sessionLink, time } from './parts.js';
 import { named } from './session.js';
 import * as model from './model.js';
 
@@ -123,7 +123,7 @@ function Whole() {
   const [busy, wait] = useState(false), found = judgement.value;
   const verify = async () => {
     wait(true);
-    try { judgement.value = { ...await window.wire.ask('audit.verify'), at: Date.now() / 1000 }; } catch (error) { model.problem(error); } finally { wait(false); }
+    try { judgement.value = { ...await window.wire.ask('audit.verify'), at: now() / 1000 }; } catch (error) { model.problem(error); } finally { wait(false); }
   };
   return html`<span class=${`judged ${found && !found.sound ? 'bad' : 'soft'}`} role="status">${busy ? 'Reading the whole log' : !found ? '' : found.sound ? html`The whole log is sound: <span class="num">${found.records ?? found.last_seq} records, ${time(found.at)}</span>` : html`The log was changed: <bdi>${found.problems?.[0]?.place} ${found.problems?.[0]?.what}</bdi>${found.broken > 1 ? `, and ${found.broken - 1} more` : ''}`}</span>
     <button class="btn" type="button" disabled=${busy} onClick=${verify}>Verify all of it</button>`;

@@ -28,11 +28,20 @@ export function span(seconds) {
   return minutes < 1440 ? `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, '0')} m` : `${Math.floor(minutes / 1440)} d`;
 }
 
+// What the server tells has its times; a browser's clock that is another by seconds counts for nothing.
+const NEAR_MS = 2000;
+let ahead = 0;
+export const now = () => Date.now() + ahead;
+export function meet(seconds) {
+  const by = seconds * 1000 - Date.now();
+  ahead = Math.abs(by) < NEAR_MS ? 0 : by;
+}
+
 const clock = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' });
 const day = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short' });
 export const time = seconds => {
   const at = new Date(seconds * 1000);
-  return at.toDateString() === new Date().toDateString() ? clock.format(at) : `${day.format(at)} ${clock.format(at)}`;
+  return at.toDateString() === new Date(now()).toDateString() ? clock.format(at) : `${day.format(at)} ${clock.format(at)}`;
 };
 
 export const size = bytes => bytes < 1e3 ? `${bytes} B` : bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;

@@ -84,11 +84,13 @@ function Blocks({ session, query, more, setMore }) {
   const all = model.commandsOf(session.session_id).value, place = useRef(), [target, aim] = useState(null), at = query.get('at'), line = query.get('line'), named = query.get('command');
   // At its end it stays at its end, whatever comes or is loaded, until somebody scrolls up.
   const content = useRef(), end = useRef(!at && !named);
+  const toEnd = () => { if (end.current && place.current) place.current.scrollTop = place.current.scrollHeight; };
   useEffect(() => {
-    const grown = new ResizeObserver(() => { if (end.current && place.current) place.current.scrollTop = place.current.scrollHeight; });
+    const grown = new ResizeObserver(toEnd);
     grown.observe(content.current);
     return () => grown.disconnect();
   }, []);
+  useLayoutEffect(toEnd, [all]); // where the oldest goes as a new one comes, the size stays the same
   const scrolled = ({ target }) => { end.current = target.scrollHeight - target.scrollTop - target.clientHeight < END_PIXELS; };
   useEffect(() => { if (at !== null || named) end.current = false; if (at !== null) jump(session.session_id, Number(at), line ?? '').then(aim).catch(model.problem); else if (named) aim({ command_id: named, line: '' }); }, [at, line, named]);
   const earlier = async () => { try { setMore(await load(session.session_id, more)); } catch (error) { model.problem(error); } };

@@ -466,8 +466,16 @@ def test_a_link_signs_in_once_and_a_tab_can_be_signed_out(browser: Browser, here
         page.close()
 
 
+MANY = """import('./model.js').then(({ commandsOf, merge }) => {
+  const one = at => ({ session_id: '%s', command_id: `cmd_${at}`, command: `number ${at}`, started_at: at });
+  for (let at = 0; at < 300; at++) merge([one(at)]);
+  return commandsOf('%s').value.length;
+})"""
+LAST_IN_VIEW = """((last, place) => last.textContent.includes('number 299')
+  && last.getBoundingClientRect().bottom <= place.getBoundingClientRect().bottom + 1
+)(document.querySelector('.blocks article:last-of-type'), document.querySelector('.blocks'))"""
 RAN = """import('./model.js').then(({ changed, commands, commandsOf, merge }) => {
-  const one = at => ({ session_id: 'ses_busy', command_id: `cmd_${at}`, command: 'true', started_at: at, status: 'finished' });
+  const one = at => ({ session_id: 'ses_busy', command_id: `cmd_${at}`, command: 'true', started_at: at });
   for (let at = 0; at < 3000; at += 5) merge([0, 1, 2, 3, 4].map(more => one(at + more)));
   const kept = commandsOf('ses_busy').value;
   changed([{ kind: 'session', session_id: 'ses_busy', gone: true }]);
@@ -475,10 +483,38 @@ RAN = """import('./model.js').then(({ changed, commands, commandsOf, merge }) =>
 })"""
 
 
-def test_a_page_that_stays_open_keeps_what_the_daemon_knows_of_a_session(browser: Browser, here: Console) -> None:
-    """Not every command that ever ran, and nothing of a session that was closed."""
+def test_a_page_that_stays_open_keeps_what_the_daemon_knows_of_a_session(
+    browser: Browser, here: Console, agent: Person
+) -> None:
+    """Not every command that ever ran, and nothing of a session that was closed; who looks at the newest still does."""
+    made = opened(agent, "busy")
     with signed_in(browser, here) as page:
         assert page.evaluate(RAN) == [KEPT + 1, "cmd_2999", False]
+        page.evaluate(f"location.hash = '#/session/{made}'")
+        page.shows("No command has run yet")
+        assert page.evaluate(MANY % (made, made)) == KEPT + 1
+        page.wait(LAST_IN_VIEW)
+
+
+CLOCK = """(Right => { window.Date = class extends Right {
+  constructor(...given) { given.length ? super(...given) : super(Date.now()); }
+  static now() { return Right.now() + %d * 1000; }
+}; })(Date)"""
+
+
+def test_a_browser_whose_clock_is_wrong_shows_what_the_servers_does(
+    browser: Browser, here: Console, agent: Person
+) -> None:
+    opened(agent, "slow")
+    agent.call("execute_command", session_id="slow", command="tail -f /dev/null", timeout_seconds=0)
+    for seconds in (-100_000, 100_000):
+        page = browser.page()
+        page.ask("Page.addScriptToEvaluateOnNewDocument", source=CLOCK % seconds)
+        page.goto(here.link())
+        page.wait("document.querySelector('.term .side')?.textContent.endsWith('s')")  # hours and days do not
+        page.evaluate("location.hash = '#/audit'")
+        assert ":" in page.wait("document.querySelector('tr.record .num')?.textContent.slice(0, 3)"), "of today"
+        page.close()
 
 
 def test_pages_fit_a_telephone_in_both_themes(browser: Browser, here: Console, agent: Person) -> None:
