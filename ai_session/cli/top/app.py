@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -251,12 +251,11 @@ class Top(App[None]):
         if self._chosen not in rows or (self._unheard and self._chosen != first):
             self._choose(first)
         table = self._table
-        most = max(self.size.width // NAME_SHARE, 1)
+        self._fit(rows.values())
         with self.batch_update():
             table.clear()
-            for key, (sign, name, *rest) in rows.items():
-                name.truncate(most, overflow="ellipsis")
-                table.add_row(sign, name, *rest, key=key)
+            for key, cells in rows.items():
+                table.add_row(*cells, key=key)
             if self._chosen in rows:
                 table.move_cursor(row=table.get_row_index(self._chosen))
         open_ones = len(waiting) + len(in_runs)
@@ -267,6 +266,16 @@ class Top(App[None]):
         head = Text.assemble(f"ai-session  {count}, ", (asks, "yellow" if open_ones else ""))
         self.query_one("#head", Static).update(head)
         self._show_hints()
+
+    def _fit(self, rows: Collection[tuple[Text, ...]]) -> None:
+        """Cut names that are long, and of what is shown behind them what finds no room; that it was cut is seen."""
+        most = max(self.size.width // NAME_SHARE, 1)
+        for _, name, *_ in rows:
+            name.truncate(most, overflow="ellipsis")
+        taken = sum(max((cells[column].cell_len for cells in rows), default=0) for column in range(3))
+        room = self.size.width - taken - 4 * 2 * self._table.cell_padding - self._table.scrollbar_size_vertical
+        for *_, about in rows:
+            about.truncate(max(room, 1), overflow="ellipsis")
 
     def _question_row(self, question: Facts) -> tuple[Text, ...]:
         session = self._sessions.get(question.get("session_id") or "", {}).get("name", "")

@@ -152,7 +152,7 @@ def test_a_small_window_without_colours_shows_how_each_stands(home: Path) -> Non
             line.run("new", name, "--backend", "pty")
         line.run("exec", "api", "--", r"printf '\033[31mred\033[0m\n'; (exit 3)", code=3)
         with top(home, size=(10, 40), NO_COLOR="1", TERM="xterm-256color", COLORTERM="") as shown:
-            shown.shows("api", "exit 3", "nnnn…", "ready", "red")
+            shown.shows("api", "exit 3  printf '\\03…", "nnnn…", "ready", "red")
             assert set(COLOUR.findall(shown.raw)) <= GREYS
             shown.person.send(b"q")
             assert shown.person.wait() == 0
