@@ -21,7 +21,9 @@ COMPLETING = "_AI_SESSION_COMPLETE"
 def main() -> None:
     """Run the command line in ``sys.argv``."""
     interrupts.end_by_them()
-    from agentwire.system import inherited_signals
+    from agentwire.system import inherited_signals, utf8
+
+    utf8.begin_anew_in_it()
 
     arguments = sys.argv[1:]
     if arguments[:1] == ["sandbox"]:  # one program in the place of another, as under env or nice

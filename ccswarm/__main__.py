@@ -18,7 +18,9 @@ COMPLETING = "_CCSWARM_COMPLETE"
 def main() -> NoReturn:
     """Run the command line in ``sys.argv``; what programs of a task start is found before anything else is loaded."""
     interrupts.end_by_them()
-    from agentwire.system import inherited_signals
+    from agentwire.system import inherited_signals, utf8
+
+    utf8.begin_anew_in_it()
 
     inherited_signals.keep_from_programs()
     verb = sys.argv[1] if len(sys.argv) > 1 else ""

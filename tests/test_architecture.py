@@ -47,6 +47,7 @@ STANDARD_LIBRARY_ONLY = {
     "cli.options",
     "cli.table",
     "system.inherited_signals",
+    "system.utf8",
     "system.interrupts",
     "system.log_tail",
     "system.path_patterns",

@@ -413,7 +413,7 @@ class Conversation:
             self._link.setblocking(False)
             self._warn("the daemon had ended; another one took over, sessions kept running")
             return
-        raise self._unreachable("daemons end as soon as they have started")
+        raise self._unreachable("daemons end as soon as they have started", "ai-session daemon run shows why")
 
     def _repeat(self, link: socket.socket) -> None:
         """Raises OSError when this daemon ends, too."""

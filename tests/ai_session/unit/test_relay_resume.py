@@ -297,6 +297,43 @@ def test_half_a_line_of_a_daemon_that_ends_while_it_is_greeted_is_forgotten() ->
     assert not relaying.is_alive()
 
 
+def test_daemons_that_end_as_soon_as_they_have_started_are_reported() -> None:
+    first, far = socket.socketpair()
+
+    def ends_at_the_call() -> None:
+        with far, far.makefile("rb") as lines:
+            assert next(lines) == HELLO
+            far.sendall(b'{"id":1,"result":{}}\n')
+            assert next(lines) == CALL
+
+    def dial() -> socket.socket:
+        near, gone = socket.socketpair()
+        gone.close()
+        return near
+
+    (source, client_out), (client_in, target) = os.pipe(), os.pipe()
+    first.setblocking(False)
+    words: list[str] = []
+    ended: list[int] = []
+    conversation = Conversation(first, source, target, dial, relay.Unreachable, words.append)
+    relaying = threading.Thread(target=lambda: ended.append(conversation.run()))
+    daemon = threading.Thread(target=ends_at_the_call)
+    daemon.start()
+    relaying.start()
+    with open(client_out, "wb", buffering=0) as asks, open(client_in, "rb") as answered:
+        asks.write(HELLO)
+        assert json.loads(answered.readline()) == {"id": 1, "result": {}}
+        asks.write(CALL)
+        relaying.join(BOUND_SECONDS)
+        assert json.loads(answered.readline())["id"] == 2
+    daemon.join(BOUND_SECONDS)
+    first.close()
+    os.close(source)
+    os.close(target)
+    assert ended == [1]
+    assert words == ["daemons end as soon as they have started; ai-session daemon run shows why; sessions stay alive"]
+
+
 def test_tools_that_are_asked_again_change_nothing() -> None:
     known = [tool for name in plugins.names("ai_session.tools") for tool in plugins.load("ai_session.tools", name)]
     assert {tool.name for tool in known if tool.read_only and tool.listed} == READ_ONLY
