@@ -24,5 +24,5 @@ def ran(home: Path, *words: str) -> str:
 
 def test_texts_are_utf8_in_every_locale(home: Path) -> None:
     assert "…" in ran(home, "ai_session", "docs", "sandbox")
-    (home / "größe.toml").write_text('[engine]\nat_once = 2  # größe\n', encoding="utf-8")
+    (home / "größe.toml").write_text("[engine]\nat_once = 2  # größe\n", encoding="utf-8")
     assert "größe.toml" in ran(home, "ccswarm", "config", "check", "größe.toml")
