@@ -2,7 +2,8 @@
 
 Output goes from tmux through a pipe into ``directory/log`` whether a daemon is there or not. The pipe's command, the
 sink, holds the FIFO ``directory/sink``: when that reaches its end, tmux has nothing more to give, and only then is it
-asked how the child ended. What it did not read itself, a saver appends, which holds the FIFO ``directory/tail``.
+asked how the child ended. What it did not read itself, a saver appends, which holds the FIFO ``directory/tail``. That a
+sink is there it says through the FIFO ``directory/ready``, which nobody else reads.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ HOLD_BYTES, GO_BYTES = 4 << 20, 1 << 20
 """With more unread than the former the terminal holds its programs back, until it is less than the latter."""
 
 _KEEP = f"#{{?@ais-keep,#{{@ais-keep}},{(64 << 20) + SPARE_BYTES}}}"
-_READY = "echo >&3"
+_READY = "echo >&5 && exec 5>&-"
 # dd ends when it has written a step, or its input has ended; where it cannot count bytes it counts reads. What it has
 # read it writes at once, as cat does. The daemon lets go of more; but it may be stopped, or not be there. A copy that
 # fails ends the sink, which the daemon hears of. How long the log is it asks of the open file, where the system can
@@ -50,7 +51,7 @@ ctypes.CDLL(None).fallocate(os.open("log", os.O_RDWR), 3, ctypes.c_int64(0), siz
 ' $old 2>/dev/null
 done
 """
-SINK = f"cd #{{q:@ais-dir}} && exec 3<>sink >>log 4>&1 && {_READY} || exit\nLC_ALL=C; export LC_ALL\n{_COPY}"
+SINK = f"cd #{{q:@ais-dir}} && exec 3<>sink 5<>ready >>log 4>&1 && {_READY} || exit\nLC_ALL=C; export LC_ALL\n{_COPY}"
 _TRY = f"{{ head -c 16384 /dev/zero >room && rm room || {{ rm -f room; false; }}; }} && {_READY}"
 ROOM = SINK.replace(_READY, _TRY, 1)
 LOST = ROOM.replace(_READY, f"echo && echo '[output is missing here: it could not be stored]' && {_READY}", 1)
@@ -87,6 +88,7 @@ class TmuxTerminal:
         self._queue = bytearray()
         self._in_flight = 0
         self._sink: Lifeline | None = None
+        self._ready: Lifeline | None = None
         self._stalled = False
         self._settling: asyncio.Future[None] | None = None
         self._held_back = -1
@@ -106,18 +108,19 @@ class TmuxTerminal:
 
     def make_files(self) -> None:
         """A log that exists, a FIFO nobody of an earlier life holds, and a closed gate; before the pane is made."""
-        for name in ("sink", "tail", "gate"):
+        for name in ("sink", "ready", "tail", "gate"):
             (self.directory / name).unlink(missing_ok=True)
             os.mkfifo(self.directory / name, 0o600)
         os.close(os.open(self.log, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        self._sink = Lifeline(self.directory / "sink")
+        self._sink, self._ready = Lifeline(self.directory / "sink"), Lifeline(self.directory / "ready")
         self._gate = os.open(self.directory / "gate", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     async def begin(self) -> None:
         """Waits for the sink of a new pane, takes hold of the tty and lets the child go on; raises OSError."""
         self._server_pid = self._server.pid
-        if self._sink is None or not await self._sink.word():
+        if self._ready is None or not await self._ready.word():
             raise OSError(f"cannot append to {self.log}")
+        self._close_ready()
         self._hold_on()
         self.open_gate()
 
@@ -249,6 +252,7 @@ class TmuxTerminal:
             self._reaper.cancel()
         self._growth.remove(self.log)
         self._close_sink()
+        self._close_ready()
         self._gate = closed(self._gate)
         hold, self._hold = self._hold, None
         if hold is not None:
@@ -338,6 +342,11 @@ class TmuxTerminal:
                     raise self._server.silent() from None
         return None
 
+    def _close_ready(self) -> None:
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            ready.close()
+
     def _close_sink(self) -> None:
         sink, self._sink, self.losing = self._sink, None, True
         if sink is not None:
@@ -378,16 +387,20 @@ class TmuxTerminal:
             settled.set_result(None)
 
     async def _pipe_again(self) -> None:
-        sink = Lifeline(self.directory / "sink")
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(self.directory / "ready", 0o600)  # an earlier version made none
+        sink, ready = Lifeline(self.directory / "sink"), Lifeline(self.directory / "ready")
         try:
             sink_again = LOST if self._lost else ROOM
             await self._server.ask(join(["pipe-pane", "-O", "-t", self.pane, sink_again]), pid=self._server_pid)
-            if not await sink.word() or self._on_exit is None:
+            if not await ready.word() or self._on_exit is None:
                 raise OSError(f"cannot append to {self.log}")
         except BaseException:
             sink.close()
             self._lost = True
             raise
+        finally:
+            ready.close()
         self._stalled = self.losing = self._lost = False
         self._sink = sink
         self._hold_on()

@@ -7,10 +7,12 @@ import contextlib
 import os
 import random
 import resource
+import select
 import shutil
 import signal
 import termios
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from tests.ai_session.contract.tmux_harness import (
     ECHOES,
     a_world,
     backend,
+    holder,
     kill_sink,
     pane,
     sinks,
@@ -148,7 +151,41 @@ async def test_questions_survive_the_death_of_the_control_client(here: World) ->
     await owned.close()
 
 
-@pytest.mark.torture  # a byte of output once stood twice after a kill, and why is not known
+def blocked_until(condition: Callable[[], bool]) -> None:
+    """Waits as a loop does that has other work: nothing else of this process runs meanwhile."""
+    end = time.monotonic() + BOUND_SECONDS
+    while not condition():
+        assert time.monotonic() < end
+
+
+async def test_a_saver_that_is_late_takes_nothing_from_the_next_sink(here: World) -> None:
+    """It sees no end of the sink that was killed, for the next one holds the FIFO when it looks."""
+    owned = await here.sh(ECHOES)
+    await owned.shows(b"ready")
+    directory = pane(owned).directory
+    os.mkfifo(directory / "room")  # where the next sink tries whether there is room, and waits for a reader
+    saver = Path("/proc", str(holder(directory / "tail")))
+    os.kill(int(saver.name), signal.SIGSTOP)
+    await kill_sink(owned)
+    room = await asyncio.to_thread(os.open, directory / "room", os.O_RDONLY)
+    os.kill(int(saver.name), signal.SIGCONT)
+    end = os.open(directory / "sink", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        blocked_until(lambda: "State:\tS" in (saver / "status").read_text())
+        while os.read(room, 65536):
+            pass
+        blocked_until(lambda: bool(sinks(owned)))
+        blocked_until(lambda: not select.select((end,), (), (), 0)[0])
+    finally:
+        os.close(room)
+        os.close(end)
+    await owned.until(lambda: not owned.terminal.losing)
+    owned.terminal.write(b"0\n")
+    assert await owned.shows(b"<0>\r\n") == b"ready\r\n<0>\r\n"
+    await owned.close()
+
+
+@pytest.mark.torture
 async def test_a_killed_sink_is_replaced(either: World) -> None:
     owned = await either.sh(ECHOES)
     await owned.shows(b"ready")
@@ -233,7 +270,7 @@ async def test_a_later_daemon_finds_everything(here: World) -> None:
 async def test_a_child_whose_daemon_died_while_opening_it_is_let_go(here: World) -> None:
     kept = await here.sh(CAT)
     spec = here.spec(["/bin/sh", "-c", ECHOES])
-    for name in ("sink", "tail", "gate"):
+    for name in ("sink", "ready", "tail", "gate"):
         os.mkfifo(Path(spec.directory) / name)
     (Path(spec.directory) / "log").touch()
     await tmux(here, *creation(spec, [], ""))

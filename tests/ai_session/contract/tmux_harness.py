@@ -72,6 +72,18 @@ def sinks(owned: Owned) -> list[int]:
     return found
 
 
+def holder(fifo: Path) -> int:
+    """The one process beside this one that has ``fifo`` open."""
+    wanted = os.stat(fifo).st_ino
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if int(folder.name) != os.getpid() and any(
+                os.stat(fd).st_ino == wanted for fd in (folder / "fd").iterdir()
+            ):
+                return int(folder.name)
+    raise AssertionError(f"nobody holds {fifo}")
+
+
 async def kill_sink(owned: Owned) -> None:
     [sink] = sinks(owned)
     os.kill(sink, signal.SIGKILL)
