@@ -262,6 +262,15 @@ def occupied(name: str, program: str) -> SessionBusy:
     )
 
 
+def at_prompt_work(name: str, seconds: float) -> SessionBusy:
+    """Why session ``name`` runs nothing while its shell itself is at work between two commands."""
+    return SessionBusy(
+        f"the shell of {name!r} has been at work on its prompt for {seconds:.0f} s",
+        suggestion="wait, if its prompt takes that long; where it never comes, as where PROMPT_COMMAND or PS1 fails "
+        "each time or is a loop, close_session, and create it again",
+    )
+
+
 def line_open(name: str) -> SessionBusy:
     """Why session ``name`` runs nothing while a line that was typed at its prompt has not ended, or is not complete."""
     return SessionBusy(

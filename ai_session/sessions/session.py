@@ -166,6 +166,7 @@ class Session:
         self.at = ShellState(spec.working_directory, line_editor=shell.line_editor)
         self.typed = TypedInput()
         self.ended_by = self._given_up = ""
+        self._overdue = False
         """The command with which the shell ended, where that is known; why the session ended it, if it did."""
         self.viewers, self._claimed, self._seq = 0, False, 0
         self.used_at = last_use(directory) or spec.created_at
@@ -276,6 +277,7 @@ class Session:
         self._process = ShellProcess(terminal, self.spec.level, self.files)
         self.at.reset()
         self.typed, self.ended_by, self._given_up = TypedInput(), "", ""
+        self._overdue = False
         self._leftovers = Leftovers(self.spec.cookie, self._looks)
         self._display = Display(self.log, self.spec.rows, self.spec.cols, self.turns, self.spec.session_id)
         self.start()
@@ -752,6 +754,7 @@ class Session:
     async def _at_prompt(self) -> None:
         if not (self.at.up and self.at.ready):
             await self._prompt_drawn()
+        self._overdue = False
         if self.typed.unsettled or self.at.human_line:
             await self._typed_taken()
         await self._fed_by_terminal()
@@ -785,9 +788,12 @@ class Session:
         self._check_alive()
         if self.at.ready or self.at.human_line or self.terminal is None:
             return
-        holder = await self._prompts_program(deadline + PROMPT_SECONDS)
+        holder = await self._prompts_program(deadline + (0 if self._overdue else PROMPT_SECONDS))
         if holder is not None and not holder.leads_itself:
             raise commands.occupied(self.spec.name, holder.name)
+        if holder is not None and self._draws_prompt():
+            self._overdue = True
+            raise commands.at_prompt_work(self.spec.name, PROMPT_SECONDS)
         if not self.at.up and self.blocker and self._present_shell()[0] is None:
             raise commands.became(self.spec.name, self.blocker)
         if not self.at.up and self.blocker:
@@ -796,15 +802,23 @@ class Session:
             raise commands.not_started(self.spec.name, STARTUP_SECONDS)
 
     async def _prompts_program(self, deadline: float) -> foreground.Foreground | None:
-        """Who has the terminal; a program that the prompt runs is waited for until then, as long as none is drawn."""
+        """Who has the terminal; what the prompt runs, be it the shell itself, is waited for until then, as long as none
+        is drawn."""
         loop = asyncio.get_running_loop()
-        while (holder := self.holder()) is not None and not holder.leads_itself and self.at.up:
-            drawn = self.at.ready or self.at.human_line
+        while (holder := self.holder()) is not None and self.at.up:
+            drawn = self.at.ready or self.at.human_line or (holder.leads_itself and not self._draws_prompt())
             if drawn or loop.time() >= deadline:
                 break
-            await self.changed(min(LOOK_SECONDS, deadline - loop.time()))
+            # Not at what is printed, which may be much.
+            await self._news_of_line(min(LOOK_SECONDS, deadline - loop.time()))
             self._check_alive()
         return holder
+
+    def _draws_prompt(self) -> bool:
+        """Whether the shell is known to be at work since its last command, with no prompt drawn."""
+        if self.at.ready or self.at.human_line or not self.at.up or self._process is None:
+            return False
+        return self._process.is_busy() and not self._fed_elsewhere()
 
     async def _typed_taken(self) -> None:
         """Returns when the shell has taken all that was typed and is at its prompt; raises SessionBusy where it is not,
@@ -929,6 +943,7 @@ class Session:
     def _type(self, line: bytes) -> None:
         """Types a line of the session's own."""
         assert self.terminal is not None
+        terminal_device.let_print(self.terminal.tty)
         undone = terminal_device.take_text(self.terminal.tty, line_ends=not self.shell.line_editor)
         if undone and self.running is not None:
             settings = " ".join(undone)
@@ -957,6 +972,7 @@ class Session:
         behind = self._in_line and not known
         self._watch(running, (unread or (self._reads, self.log.size)) if behind else None)
         if not behind and not self.log.losing:
+            terminal_device.let_print(self.terminal.tty)
             evidence = self._evidence()
             answers = bool(self.shell.asks)
             self._take(running, running.recovery.next(evidence, started=running.started, answers=answers), evidence)
@@ -980,7 +996,7 @@ class Session:
             if few := self._allow_files(running, used):
                 running.note, running.cramped = running.note or few, True
             if step is Step.GIVE_UP and not self._given_up and not dated(self.files, ANSWERED):
-                self._end_shell("it executed nothing that was typed, as after `set -n`", running)
+                self._give_up("it executed nothing that was typed, as after `set -n`", running)
             if step is Step.GIVE_UP or self._given_up:
                 running.note = running.note or self._given_up or UNANSWERED
                 self._end(running, "lost", self._quiet_end(running), None)
@@ -1046,6 +1062,13 @@ class Session:
         self._end_shell(f"it may have only {allowed} files open (`ulimit -n`), too few to take commands", by)
         return ""
 
+    def _give_up(self, why: str, running: RunningCommand) -> None:
+        """Ends a shell that takes no commands any more, unless what is typed does not reach it."""
+        if self._process is not None and (rival := self._process.rival()):
+            running.note = f"{rival} reads the terminal of the session, too, and takes what is typed: end it elsewhere"
+        else:
+            self._end_shell(why, running)
+
     def _end_shell(self, why: str, by: RunningCommand | None) -> None:
         """Ends a shell that can take no commands any more."""
         self._given_up = why
@@ -1089,10 +1112,10 @@ class Session:
             self._end(running, "lost", self._quiet_end(running), None)
             self._reintegrate(None, restore=False)
         elif running.retries > RETRIES:
-            self._end(running, "lost", self._quiet_end(running), None)
-            self._end_shell(
+            self._give_up(
                 "it could take no command any more, as where a name of the session's was made read-only", running
             )
+            self._end(running, "lost", self._quiet_end(running), None)
         else:
             self._type_again(running)
 
@@ -1144,6 +1167,7 @@ class Session:
         self._watch_line()
         if self._in_line or self.log.losing:
             return
+        terminal_device.let_print(self.terminal.tty)
         step = self._line.next(self._evidence(by_person=True), started=True, answers=bool(self.shell.asks))
         if step is Step.CONTINUE:
             processes.go_on(self.shell_pid)
@@ -1220,7 +1244,7 @@ class Session:
         if not self.at.up:
             return SessionState.STARTING
         idle = self.running is None and not self.at.human_line
-        if idle and self._fed_elsewhere():
+        if idle and (self._fed_elsewhere() or (self._overdue and self._draws_prompt())):
             return SessionState.RUNNING
         if idle and self.at.ready and not self.typed.unsettled:
             return SessionState.READY
@@ -1291,6 +1315,7 @@ class Session:
         if self.terminal.unsent + len(data) > UNSENT_BYTES:
             raise commands.unread(self.spec.name, self.terminal.unsent)
         self.touch()
+        terminal_device.let_print(self.terminal.tty)
         self._note_typed(data)
         self.terminal.write(data)
 
@@ -1331,6 +1356,8 @@ class Session:
                 self.wake()
                 return
             wait = TYPED_LOOK_SECONDS if running.prompt else min(wait * 2, LONG_LOOK_SECONDS)
+            if not self._in_line and self.terminal is not None:
+                terminal_device.let_print(self.terminal.tty)
             with contextlib.suppress(TimeoutError):
                 # A shell that waits within a line goes on by what is typed, and says so.
                 async with asyncio.timeout(None if back is False else wait):

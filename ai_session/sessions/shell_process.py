@@ -55,6 +55,14 @@ class ShellProcess:
         """How it waits for its terminal itself; it may have started others in its group."""
         return foreground.input_mode_of(self.pid, self._terminal.tty)
 
+    def is_busy(self) -> bool:
+        """Whether it is known not to wait for its terminal."""
+        return foreground.is_busy(self.pid, self._terminal.tty)
+
+    def rival(self) -> str:
+        """Another program that reads the same terminal and may take what is typed; empty where none is known."""
+        return foreground.rival(self.pid, self._terminal.tty)
+
     def edits_lines(self) -> bool:
         """Whether the terminal is as a shell's own line editor sets it."""
         return foreground.line_edited(self._terminal.tty)

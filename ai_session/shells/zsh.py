@@ -26,6 +26,10 @@ KEEP = '\\__ais_q "$?" "$_" "${pipestatus[@]}${${(e)__ais_0}:+}"\n__ais_r=${__ai
 """Where the status could not be kept it is not known."""
 
 
+NEST = 9
+"""How deep functions may be nested, at least, where that was allowed too little to take commands."""
+
+
 class Zsh:
     """The start files are ours by ``ZDOTDIR``; they read the person's with the person's own ``ZDOTDIR``.
     Implements ``Shell``."""
@@ -112,6 +116,8 @@ class Zsh:
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
         bare = " \\unfunction \\builtin \\. \\source 2>/dev/null; \\enable \\builtin \\. \\source;" if restore else ""
+        # Hooks call functions of ours, which call others.
+        bare += f" [[ ${{FUNCNEST:-{NEST}}} == [01] ]]&&FUNCNEST={NEST};" if restore else ""
         # A redirection that finds no descriptor leaves the three of the shell closed, or what they were for a moment,
         # and what cannot be written, as to /dev/full or a pipe that nobody reads, ends a file.
         theirs = "[[ -t {0} || -f /dev/fd/{0} ]]||\\exec {0}<>/dev/tty;"

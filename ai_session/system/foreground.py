@@ -100,6 +100,40 @@ def input_mode_of(pid: int, tty: str) -> InputMode | None:
     return _input_mode(tty, {pid: seen}) if seen is not None and seen.state not in "ZXTt" else None
 
 
+def is_busy(pid: int, tty: str) -> bool:
+    """Whether this one process is known to do something else than to wait for its terminal."""
+    seen = read_stat(pid)
+    if seen is None or seen.state in "ZXTt" or _input_mode(tty, {pid: seen}) is not None:
+        return False
+    return seen.state in "RD" or bool(read_text(f"/proc/{pid}/syscall"))
+
+
+def rival(pid: int, tty: str) -> str:
+    """A program that waits in reading ``tty`` beside the foreground group of the shell ``pid``, and so may take what is
+    typed: its name and process; empty where none is known. The kernel holds only those of the same session off."""
+    try:
+        terminal = os.stat(tty)
+    except OSError:
+        return ""
+    if (shell := read_stat(pid)) is None:
+        return ""
+    for other in all_pids():
+        if group_of(other) != shell.foreground and _reads_file(other, terminal) and (seen := read_stat(other)):
+            return f"{seen.name!r} (process {other})"
+    return ""
+
+
+def _reads_file(pid: int, file: os.stat_result) -> bool:
+    """Whether the process is blocked in reading that very file, which its name or device alone do not tell."""
+    call = read_text(f"/proc/{pid}/syscall").split()
+    if _CALLS is None or not call or not call[0].isdecimal() or int(call[0]) not in _CALLS.reads:
+        return False
+    try:
+        return os.path.samestat(os.stat(f"/proc/{pid}/fd/{int(call[1 + _CALLS.reads[int(call[0])]], 16)}"), file)
+    except OSError:
+        return False
+
+
 def _is_hidden(group: int) -> bool:
     """Whether it has processes that we may not see, and is not one that has just ended."""
     try:

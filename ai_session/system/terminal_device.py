@@ -119,6 +119,12 @@ def set_echo(tty: str, *, on: bool) -> bool:
     return True
 
 
+def let_print(tty: str) -> None:
+    """Undoes a `tcflow(TCOOFF)` that a program left, for which whoever prints waits, and nothing else."""
+    with contextlib.suppress(OSError, termios.error), _opened(tty, os.O_RDWR) as fd:
+        termios.tcflow(fd, termios.TCOON)
+
+
 def show(tty: str, data: bytes) -> bool:
     """Prints ``data``, which is short, on the terminal as a program in it would; False when it takes nothing now."""
     try:

@@ -14,6 +14,9 @@ class Lost:
     shell: str = ""
 
 
+OUTPUT_OFF = "python3 -c 'import termios; termios.tcflow(0, termios.TCOOFF)'"
+"""A program that stops what is printed on its terminal, and leaves it so."""
+
 OF_SHELL: dict[str, tuple[Lost, ...]] = {
     "bash": (
         Lost("exec bash", None),
@@ -35,6 +38,7 @@ OF_SHELL: dict[str, tuple[Lost, ...]] = {
         Lost("unset -f __ais_e __ais_p __ais_m", None),
         Lost("bind -r '\\C-^'; (exit 5)", 5),
         Lost("stty kill a erase ' '; (exit 5)", 5),
+        Lost(f"{OUTPUT_OFF}; (exit 5)", 5),
         Lost('rm -rf "$(dirname "$__ais_f")"; (exit 5)', 5),
         Lost('rm -rf "$(dirname "$__ais_f")/out"; (exit 5)', 5),
     ),
@@ -51,6 +55,7 @@ OF_SHELL: dict[str, tuple[Lost, ...]] = {
         Lost("ulimit -Sn 12; (exit 5)", 5),
         Lost("kill -STOP $$; (exit 5)", 5),
         Lost("exec >/dev/full 2>&1"),
+        Lost("FUNCNEST=0", None),
         Lost('rm -rf "$(dirname "$__ais_f")/out"; (exit 5)', 5),
         Lost("unfunction __ais_e", None),
     ),
@@ -66,6 +71,7 @@ OF_SHELL: dict[str, tuple[Lost, ...]] = {
         Lost('rm -rf "$(dirname "$__ais_f")"; (exit 5)', 5),
         Lost('rm -rf "$(dirname "$__ais_f")/out"; (exit 5)', 5),
         Lost("kill -STOP $$; (exit 5)", 5),
+        Lost(f"{OUTPUT_OFF}; (exit 5)", 5),
     ),
     "fish": (
         Lost("exec fish", None),

@@ -96,6 +96,45 @@ async def test_a_shell_that_reads_elsewhere_for_ever_is_busy_and_says_what_it_re
     )
 
 
+@pytest.mark.torture
+async def test_a_prompt_that_never_comes_is_said_and_nothing_is_typed(manager: SessionManager) -> None:
+    async def refuses(shell: str, command: str) -> None:
+        session = await manager.create(request(shell, shell=shell))
+        assert await run(session, command) == Result("", 0, "finished"), shell
+        for _ in range(2):
+            with pytest.raises(SessionBusy, match="at work on its prompt"):
+                await session.begin("echo never", command_id="next")
+            assert session.state() is SessionState.RUNNING
+        await manager.close(session)
+
+    await asyncio.gather(
+        refuses("bash", "PROMPT_COMMAND='kill -INT $$'"),
+        refuses("dash", "PS1='$(kill -INT $$)'"),
+        refuses("busybox", "PS1='$(kill -INT $$)'"),
+    )
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("shell", ["bash", "zsh", "dash", "fish", "mksh", "busybox"])
+async def test_a_program_from_elsewhere_that_takes_what_is_typed_is_named(manager: SessionManager, shell: str) -> None:
+    """Who of the two gets it is chance: a command ends as it should, or is lost and says why."""
+    session = await manager.create(request(shell=shell))
+    assert session.terminal is not None
+    with open(session.terminal.tty, opener=lambda path, flags: os.open(path, flags | os.O_NOCTTY)) as terminal:
+        null = asyncio.subprocess.DEVNULL
+        thief = await asyncio.create_subprocess_exec("cat", stdin=terminal, stdout=null, start_new_session=True)
+    try:
+        for _ in range(4):
+            running = await session.begin("sh -c 'exit 4'", command_id="cmd")
+            assert await wait.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished"
+            record = running.record
+            assert record.exit_code == 4 or (record.exit_code is None and f"(process {thief.pid})" in record.note)
+    finally:
+        thief.kill()
+        await thief.wait()
+    assert (await run(session, "sh -c 'exit 5'")).exit_code == 5
+
+
 @pytest.mark.parametrize(
     ("shell", "command"),
     [

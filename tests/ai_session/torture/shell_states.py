@@ -6,7 +6,7 @@ text alone where it ends with 0, else the text and its exit code; None: nobody c
 
 from __future__ import annotations
 
-from tests.ai_session.contract.recovery_cases import OF_SHELL, Lost
+from tests.ai_session.contract.recovery_cases import OF_SHELL, OUTPUT_OFF, Lost
 
 SH_LIKE = (
     # Splitting, expansion, paths.
@@ -26,6 +26,7 @@ SH_LIKE = (
     "stty raw", "stty -icanon", "stty cbreak", "stty -isig", "stty -icrnl", "stty -opost", "stty intr ^X", "stty sane",
     "stty rows 5 cols 20", "printf '\\033[?1049h'", "printf '\\033]0;abc'", "printf '\\033Pabc'", "printf '\\033c'",
     "printf '\\033[?2004h\\033[?1000h'", "printf '\\016'",
+    OUTPUT_OFF, f"{OUTPUT_OFF}; echo hi",
     # Limits.
     "ulimit -c 0", "ulimit -Sf 100000",
     # Jobs.
@@ -86,6 +87,7 @@ ZSH = (
     "emulate sh", "emulate ksh", "emulate -R zsh",
     "unset __ais_f", "unset __ais_d", "PROMPT=", "RPROMPT=x", "TRAPINT() { return 1; }", "TRAPZERR() { :; }",
     "trap ': d' DEBUG", "readonly PS1", "NULLCMD=:", "suspend -f", "zmodload -u zsh/datetime",
+    ("FUNCNEST=1", None), "FUNCNEST=2",
     ("exec zsh -f", None), ("exec env zsh", None), ("exec sh", None), ("exec fish", None),
 )  # fmt: skip
 
@@ -117,7 +119,7 @@ FISH = (
     ("echo 'abc", None), ("if true", None), ("end", None), ("(", None), ("echo (", None), ("kill -STOP $fish_pid", 0),
     ("exec fish -N", None), ("exec env fish", None), ("exec zsh", None), ("exec dash", None), ("exec sh", None),
     "trap 'echo x' INT", "trap 'echo bye' EXIT", "printf '\\033[?1049h'", "printf '\\033]0;abc'", "cd /",
-    "set -gx TERM dumb",
+    "set -gx TERM dumb", OUTPUT_OFF,
     "function fish_postexec_x --on-event fish_postexec; end", "set fish_trace 1", "ulimit -n 20",
 )  # fmt: skip
 

@@ -296,6 +296,29 @@ def test_a_process_without_a_terminal_has_no_foreground() -> None:
         child.communicate()
 
 
+def test_who_reads_a_terminal_from_elsewhere_is_named(bash: Console) -> None:
+    assert foreground.rival(bash.pid, bash.tty) == ""
+    with open(bash.tty) as terminal:
+        other = subprocess.Popen(["cat"], stdin=terminal, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        bash.until(lambda _: foreground.rival(bash.pid, bash.tty) == f"'cat' (process {other.pid})")
+        assert foreground.rival(bash.pid, "/dev/null") == ""
+    finally:
+        other.kill()
+        other.wait()
+    assert foreground.rival(bash.pid, bash.tty) == ""
+
+
+def test_a_shell_at_its_prompt_is_not_busy_and_one_that_computes_or_waits_elsewhere_is(bash: Console) -> None:
+    assert not foreground.is_busy(bash.pid, bash.tty)
+    bash.type("echo 'comp''utes'; while :; do :; done\n")
+    bash.until(lambda _: b"computes" in bash.output and foreground.is_busy(bash.pid, bash.tty))
+    bash.type("\x03")
+    bash.at_prompt()
+    bash.type("mkfifo gate; echo 'wai''ts'; read _ <gate\n")
+    bash.until(lambda _: b"waits" in bash.output and foreground.is_busy(bash.pid, bash.tty))
+
+
 def test_a_process_is_named_by_its_pid_and_start() -> None:
     child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
     started = processes.start_time(child.pid)
