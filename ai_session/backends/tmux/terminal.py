@@ -112,7 +112,8 @@ class TmuxTerminal:
             (self.directory / name).unlink(missing_ok=True)
             os.mkfifo(self.directory / name, 0o600)
         os.close(os.open(self.log, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        self._sink, self._ready = Lifeline(self.directory / "sink"), Lifeline(self.directory / "ready")
+        self._sink = Lifeline(self.directory / "sink")
+        self._ready = Lifeline(self.directory / "ready")
         self._gate = os.open(self.directory / "gate", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     async def begin(self) -> None:
@@ -389,23 +390,27 @@ class TmuxTerminal:
     async def _pipe_again(self) -> None:
         with contextlib.suppress(FileExistsError):
             os.mkfifo(self.directory / "ready", 0o600)  # an earlier version made none
-        sink, ready = Lifeline(self.directory / "sink"), Lifeline(self.directory / "ready")
+        sink = Lifeline(self.directory / "sink")
         try:
-            sink_again = LOST if self._lost else ROOM
-            await self._server.ask(join(["pipe-pane", "-O", "-t", self.pane, sink_again]), pid=self._server_pid)
-            if not await ready.word() or self._on_exit is None:
-                raise OSError(f"cannot append to {self.log}")
+            await self._begin_sink(LOST if self._lost else ROOM)
         except BaseException:
             sink.close()
             self._lost = True
             raise
-        finally:
-            ready.close()
         self._stalled = self.losing = self._lost = False
         self._sink = sink
         self._hold_on()
         sink.watch(self._sink_ended)
         self._grown()
+
+    async def _begin_sink(self, command: str) -> None:
+        ready = Lifeline(self.directory / "ready")
+        try:
+            await self._server.ask(join(["pipe-pane", "-O", "-t", self.pane, command]), pid=self._server_pid)
+            if not await ready.word() or self._on_exit is None:
+                raise OSError(f"cannot append to {self.log}")
+        finally:
+            ready.close()
 
     async def _concluded(self) -> bool:
         """True when the child is known to have ended; the owner is told as soon as no sink is at work."""
