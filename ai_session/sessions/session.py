@@ -755,9 +755,25 @@ class Session:
         if not (self.at.up and self.at.ready):
             await self._prompt_drawn()
         self._overdue = False
+        await self._editor_reads()
         if self.typed.unsettled or self.at.human_line:
             await self._typed_taken()
         await self._fed_by_terminal()
+
+    async def _editor_reads(self) -> None:
+        """Letters that are keys of the terminal are keys of a line editor, too: before that reads they could not be
+        quoted."""
+        if (
+            self.shell.line_editor
+            or self.terminal is None
+            or not terminal_device.has_letters_as_keys(self.terminal.tty)
+        ):
+            return
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + TAKEN_SECONDS
+        while self._is_at_work() and loop.time() < deadline:
+            await self.changed(TYPED_LOOK_SECONDS)
+            self._check_alive()
 
     async def _fed_by_terminal(self) -> None:
         """Raises SessionBusy where the shell reads its lines from elsewhere since `exec <`, and does not soon come to
@@ -944,6 +960,9 @@ class Session:
         """Types a line of the session's own."""
         assert self.terminal is not None
         terminal_device.let_print(self.terminal.tty)
+        if not self.shell.line_editor and (quoted := terminal_device.quoted(self.terminal.tty, line)) != line:
+            self.terminal.write(quoted)
+            return
         undone = terminal_device.take_text(self.terminal.tty, line_ends=not self.shell.line_editor)
         if undone and self.running is not None:
             settings = " ".join(undone)
@@ -1231,7 +1250,9 @@ class Session:
         if holder is None or holder.input_mode is None:
             return None
         begun = self.running is None or self.running.started
-        if holder.leads_itself and not (begun and not self.log.losing and not self.may_have_ended()):
+        # What it was asked may lie unread, of which the kernel says that it does not read as at its prompt.
+        asked = (self.running.recovery if self.running is not None else self._line).asking
+        if holder.leads_itself and not (begun and not self.log.losing and not asked and not self.may_have_ended()):
             return None
         return holder.input_mode
 

@@ -98,6 +98,37 @@ def take_text(tty: str, *, line_ends: bool) -> list[str]:
     return undone
 
 
+def quoted(tty: str, line: bytes) -> bytes:
+    """``line``, in which characters that are keys are quoted where a line editor has taken over what quotes them.
+
+    Such a one knew its keys when it began to read: to undo them on the terminal is too late.
+    """
+    try:
+        with _opened(tty, os.O_RDONLY) as fd:
+            modes = termios.tcgetattr(fd)
+    except (OSError, termios.error):
+        return line
+    if modes[3] & termios.ICANON or modes[6][termios.VLNEXT] not in (b"\0", 0):
+        return line
+    _, literal = _KEYS["lnext"]
+    for key in _letters(modes[6]):
+        line = line.replace(key, literal + key)
+    return line
+
+
+def has_letters_as_keys(tty: str) -> bool:
+    """Whether a character of text is a key of the terminal now."""
+    try:
+        with _opened(tty, os.O_RDONLY) as fd:
+            return bool(_letters(termios.tcgetattr(fd)[6]))
+    except (OSError, termios.error):
+        return False
+
+
+def _letters(keys: list[bytes]) -> set[bytes]:
+    return {keys[at] for at, _ in _KEYS.values() if b" " <= keys[at] <= b"~"}
+
+
 def echoes(tty: str) -> bool | None:
     """Whether the terminal shows what is typed."""
     try:

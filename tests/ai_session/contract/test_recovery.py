@@ -97,6 +97,17 @@ async def test_a_shell_that_reads_elsewhere_for_ever_is_busy_and_says_what_it_re
 
 
 @pytest.mark.torture
+@pytest.mark.parametrize("shell", ["mksh", "dash"])
+async def test_letters_that_are_keys_of_the_terminal_are_typed_all_the_same(
+    manager: SessionManager, shell: str
+) -> None:
+    keys = ("erase a", "kill s", "intr a", "quit .", "erase f kill s intr a quit . werase ' '")
+    cases = enumerate(f"stty {key}; (exit 5)" for key in keys)
+    wrong = await asyncio.gather(*(goes_on(manager, shell, n, Lost(text, 5)) for n, text in cases))
+    assert not [text for text in wrong if text]
+
+
+@pytest.mark.torture
 async def test_a_prompt_that_never_comes_is_said_and_nothing_is_typed(manager: SessionManager) -> None:
     async def refuses(shell: str, command: str) -> None:
         session = await manager.create(request(shell, shell=shell))
