@@ -11,7 +11,7 @@ from tests.ai_session.contract.recovery_cases import OF_SHELL, OUTPUT_OFF, Lost
 SH_LIKE = (
     # Splitting, expansion, paths.
     "IFS=", "IFS=0", "IFS=' '", "IFS=/", "IFS=';'", "IFS=_", "IFS=ae", "unset IFS", ("IFS=2; (exit 22)", 22),
-    "PATH=", "PATH=/nonexistent", "unset PATH", "HOME=/nonexistent", "unset HOME", "PWD=x", "unset PWD", "OLDPWD=",
+    "PATH=", "PATH=/nonexistent", "unset PATH", "HOME=/proc/nonexistent", "unset HOME", "PWD=x", "unset PWD", "OLDPWD=",
     "cd /", 'd=$(mktemp -d); cd "$d"; rmdir "$d"', "LC_ALL=C; export LC_ALL", "TERM=dumb; export TERM", "unset TERM",
     # Settings.
     "set -u", "set -f", "set -C", "set -a", "set -m", "set +m", "set -v", "set -x", "set -ux",

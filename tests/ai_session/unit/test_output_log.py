@@ -174,7 +174,7 @@ def test_retention_releases_space_and_keeps_offsets(tmp_path: Path) -> None:
     assert 2 << 20 <= log.end - log.first < (2 << 20) + RELEASE_BYTES + READ_BYTES
     assert used_bytes(tmp_path / "log") < (2 << 20) + 3 * RELEASE_BYTES
     assert log.read(log.first, log.end) == data[log.first :]
-    with pytest.raises(OutputExpired, match=f"before byte {log.first}") as caught:
+    with pytest.raises(OutputExpired, match=f"before offset {log.first}") as caught:
         log.read(log.first - 1, log.end)
     assert str(log.first) in caught.value.suggestion
     log.close()
