@@ -62,11 +62,14 @@ def init(file: File = None, as_json: Json = False) -> None:
     from ai_session.config import config
 
     target = file or config.default_path()
-    target.parent.mkdir(parents=True, exist_ok=True)
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         whole_files.create(target, config.render(config.defaults(), commented=True).encode(), 0o666)
-    except FileExistsError:
-        raise ConfigInvalid(f"{target} exists already", suggestion="edit it, or move it away first") from None
+    except OSError as error:
+        if isinstance(error, FileExistsError) and target.parent.is_dir():
+            raise ConfigInvalid(f"{target} exists already", suggestion="edit it, or move it away first") from None
+        what = f"{target} cannot be written: {error.strerror}"
+        raise ConfigInvalid(what, suggestion="name another file with --file") from None
     if as_json:
         show_json({"path": str(target)})
     else:

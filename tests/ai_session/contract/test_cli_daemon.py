@@ -141,6 +141,9 @@ def test_configuration_verbs(cli: CommandLine) -> None:
     assert cli.out("config", "path") == f"{path}\n"
     assert cli.out("config", "init") == f"{path}\n"
     assert cli.run("config", "init", code=1).stderr.startswith(f"error: {path} exists already")
+    assert cli.run("config", "init", "--file", f"{path}/x", code=1).stderr.startswith(
+        f"error: {path}/x cannot be written: "
+    )
     path.write_text('[session]\nrows = 31\n[sandbox]\nprofile = "trusted"\n')
     assert tomllib.loads(cli.out("config", "show"))["session"]["rows"] == 31
     shown = json.loads(cli.out("config", "show", "--json"))
