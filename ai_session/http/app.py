@@ -28,11 +28,13 @@ from agentwire.http.wire import LOOPBACK_NAMES, Site, host_of
 from ai_session.errors import AiSessionError
 from ai_session.http.endpoints.mcp import ENDPOINT as MCP
 from ai_session.http.gate_client import RemoteGate
-from ai_session.http.guard import INVALID_REQUEST, Asgi, Protected, Receive, Scope, Send, refusal
+from ai_session.http.guard import INVALID_REQUEST, Asgi, Protected, Receive, Scope, Send, Token, refusal
 from ai_session.system.shares import share
 
 if TYPE_CHECKING:
     from ai_session.config.settings import HttpSettings
+    from ai_session.http.endpoints.mcp import McpHttp
+    from ai_session.http.oauth.access import Access
 
 MCP_PATH = "/mcp"
 HEALTH_PATH = "/health"
@@ -48,11 +50,11 @@ MCP_HEADERS = ("Mcp-Session-Id", "WWW-Authenticate")
 class Tokens:
     """Tokens as the SDK finds them and ``access`` challenges for them."""
 
-    def __init__(self, mcp: Any, access: Any) -> None:
+    def __init__(self, mcp: McpHttp, access: Access) -> None:
         self._mcp = mcp
         self._access = access
 
-    def token(self, scope: Scope) -> Any:
+    def token(self, scope: Scope) -> Token | None:
         """The verified token of the request, None without one."""
         return self._mcp.token(scope)
 
@@ -85,7 +87,7 @@ class Guard:
 class Application:
     """What a server runs."""
 
-    asgi: Any
+    asgi: Asgi
     listened_to: tuple[Callable[[], None], ...]
 
     def leave(self) -> None:
@@ -99,7 +101,7 @@ def application(
     host: str,
     base_url: str,
     gate: RemoteGate,
-    access: Any | None,
+    access: Access | None,
     heartbeat_seconds: float = HEARTBEAT_SECONDS,
     registry: Any | None = None,
 ) -> Application:
@@ -128,7 +130,7 @@ def application(
 
 
 def protection(
-    settings: HttpSettings, access: Any | None, advice: str = "sign in first"
+    settings: HttpSettings, access: Access | None, advice: str = "sign in first"
 ) -> Callable[[Asgi], Protected]:
     """What puts an application behind the checks of its requests."""
     tokens = Tokens(MCP, access) if access else None
@@ -144,7 +146,7 @@ def framed(
     host: str,
     base_url: str,
     gate: RemoteGate,
-    access: Any | None,
+    access: Access | None,
     routes: Sequence[Route],
     run: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     first: Sequence[Middleware] = (),

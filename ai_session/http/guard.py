@@ -51,11 +51,18 @@ class Exchange:
         return scope.setdefault("ai_session", cls())
 
 
+class Token(Protocol):
+    """What a request was signed in with."""
+
+    expires_at: int | None
+    scopes: list[str]
+
+
 class Tokens(Protocol):
     """How a request's token is found, and told that it is missing or too weak."""
 
-    def token(self, scope: Scope) -> Any:
-        """An AccessToken of the SDK, None for a request without one that holds."""
+    def token(self, scope: Scope) -> Token | None:
+        """None for a request without one that holds."""
         ...
 
     def subject(self, scope: Scope) -> str:
@@ -102,7 +109,7 @@ class Protected:
                 if not self._under_way[subject]:
                     del self._under_way[subject]
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, token: Any) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, token: Token | None) -> None:
         exchange = Exchange.of(scope)
         answer = Answer(send, exchange, hold=token is not None and scope["method"] == "POST")
         left = token.expires_at - time.time() if token is not None and token.expires_at else None

@@ -8,9 +8,10 @@ from collections.abc import AsyncGenerator, Collection, Coroutine, MutableMappin
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend
+from mcp.server.auth.provider import AccessToken
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_loop
@@ -28,6 +29,9 @@ from ai_session.models import ChangeKind, Principal, ToolCall, ToolResult
 from ai_session.servers.mcp.caller import Caller, Stream
 from ai_session.servers.mcp.conversation import LISTEN
 from ai_session.servers.mcp.dispatch import make_server
+
+if TYPE_CHECKING:
+    from ai_session.http.oauth.access import Access
 
 Scope = MutableMapping[str, Any]
 
@@ -178,14 +182,14 @@ class McpHttp:
 
     endpoint = Endpoint
 
-    def authentication(self, access: Any) -> BearerAuthBackend:
+    def authentication(self, access: Access) -> BearerAuthBackend:
         """Who a bearer token speaks for; it must have been made for this server where that can be told."""
         auth = access.auth
         resource = auth.resource_server_url if auth.validate_token_resource else None
         return BearerAuthBackend(access.verifier, resource_server_url=resource)
 
-    def token(self, scope: Scope) -> Any:
-        """The AccessToken of a request; None for one without."""
+    def token(self, scope: Scope) -> AccessToken | None:
+        """That of a request; None for one without."""
         user = scope.get("user")
         return user.access_token if isinstance(user, AuthenticatedUser) else None
 
