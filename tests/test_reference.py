@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import chat_view
+from scripts import chat_view, command_tree
 from tests.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parent.parent
@@ -39,6 +39,27 @@ def test_man_page_is_sound_and_shows_every_verb(page: Path) -> None:
     verbs = re.findall(r"^  ([a-z][a-z-]+)  ", listed, re.MULTILINE)
     assert len(verbs) > 15
     assert [verb for verb in verbs if not re.search(rf"^ +{program} {verb}\b", shown, re.MULTILINE)] == []
+
+
+GENERATED = {"ai-session.md", "ccswarm.md", "errors.md"}
+STARTED_BY_PROGRAMS = {("ccswarm", "guest-program")}
+
+
+def test_pages_name_verbs_and_options_that_there_are() -> None:
+    leaves = [leaf for program in command_tree.programs() for leaf in program.verb.leaves()]
+    options = {leaf.words: {"--help", *re.findall(r"--[a-z0-9-]+", str(leaf.options))} for leaf in leaves}
+    verbs = {words[:2] for words in options} | STARTED_BY_PROGRAMS
+    pages = [ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")]
+    wrong: list[str] = []
+    for page in (page for page in pages if page.name not in GENERATED):
+        for line in re.findall(r"(?:^|`|\$ )((?:ai-session|ccswarm) [a-z][^`\n|&;#]*)", page.read_text(), re.MULTILINE):
+            words = tuple(line.partition(" -- ")[0].split())
+            known = next((options[words[:count]] for count in (3, 2) if words[:count] in options), None)
+            if known is None and f"`{line}" in page.read_text() and words[:2] not in verbs:
+                wrong.append(f"{page.name}: {line}")
+            given = {word.partition("=")[0] for word in words if word.startswith("--")}
+            wrong += [f"{page.name}: {line}: {option}" for option in given - known] if known else []
+    assert wrong == []
 
 
 @pytest.fixture(scope="module")
