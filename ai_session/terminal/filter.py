@@ -98,6 +98,8 @@ class TerminalFilter:
 
     def feed_text(self, text: str) -> str:
         """``feed`` for text that is decoded already."""
+        if _C1.search(text):
+            text = _C1.sub(lambda found: "\x1b" + chr(ord(found[0]) - 0x40), text)
         if self._skips:
             end = self._skips.search(text)
             if end is None:
@@ -109,8 +111,6 @@ class TerminalFilter:
         self._held = ""
         if not _CONTROL.search(text):
             return text
-        if _C1.search(text):
-            text = _C1.sub(lambda found: "\x1b" + chr(ord(found[0]) - 0x40), text)
         kept: list[str] = []
         for drawn, modes, switch, unfinished in self._pattern.findall(text):
             if drawn:

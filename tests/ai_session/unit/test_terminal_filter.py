@@ -8,7 +8,7 @@ from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ai_session.terminal.filter import LEAVE, LIVE_MODES, MAX_SEQUENCE, TerminalFilter, harmless
@@ -95,6 +95,7 @@ PIECES = st.lists(
 
 
 @given(PIECES, st.lists(st.integers(0, 6000), max_size=8), st.booleans())
+@example(b"\x1b]" + b"0" * 5000 + b"\xc2\x80 ", [4999], False)
 def test_any_bytes_in_any_chunks_give_the_same_and_only_what_draws(data: bytes, cuts: list[int], live: bool) -> None:
     at_once = TerminalFilter(live=live)
     wanted = at_once.feed(data)

@@ -119,7 +119,7 @@ def children(server: Served, what: str) -> list[str]:
     found: list[str] = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
         except OSError:
             continue
