@@ -2,37 +2,59 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from ccswarm.clones.clones import Clone, Workspaces
+
+
+def environ(home: Path) -> dict[str, str]:
+    """Of a person's git."""
+    who = {f"GIT_{who}_{what}": "t@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    return {"PATH": os.environ["PATH"], "HOME": str(home), **who}
+
+
+def git(directory: Path, env: dict[str, str], *words: str, given: str = "") -> str:
+    """What it says; it looks for nothing to tidy up, which takes as long as a commit."""
+    line = ["git", "-c", "maintenance.auto=false", *words]
+    done = subprocess.run(line, cwd=directory, env=env, check=True, capture_output=True, text=True, input=given)
+    return done.stdout.strip()
+
+
+@cache
+def first(given: tuple[str, ...]) -> Path:
+    """The repository with its one commit, made once for all tests of this process, which copy it."""
+    home = Path(tempfile.mkdtemp(prefix="first-", dir="/tmp"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    repository, env = home / "project", environ(home)
+    repository.mkdir()
+    git(repository, env, "init", "-q", "-b", "main", *given)
+    (repository / "a.txt").write_text("one\n")
+    git(repository, env, "add", "-A")
+    git(repository, env, "commit", "-qm", "first")
+    return repository
 
 
 class World:
     """``given`` are words for ``git init``."""
 
     def __init__(self, directory: Path, given: Sequence[str] = ()) -> None:
-        self.environ = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(directory),
-            **{f"GIT_{who}_{what}": "t@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
-        }
+        self.environ = environ(directory)
         self.directory = directory
         self.repository = directory / "project"
-        self.repository.mkdir()
-        self.git("init", "-q", "-b", "main", *given)
-        self.write(self.repository / "a.txt", "one\n")
-        self.commit(self.repository, "first")
+        shutil.copytree(first(tuple(given)), self.repository, symlinks=True)
+        self.git("update-index", "-q", "--refresh")  # which remembers the files that were copied
         self.workspaces = Workspaces(self.repository, directory / "clones", self.environ, lock_seconds=0)
 
     def git(self, *words: str, at: Path | None = None, given: str = "") -> str:
         where = at or self.repository
-        done = subprocess.run(
-            ["git", *words], cwd=where, env=self.environ, check=True, capture_output=True, text=True, input=given
-        )
-        return done.stdout.strip()
+        return git(where, self.environ, *words, given=given)
 
     def write(self, path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
