@@ -13,6 +13,7 @@ from typing import Any
 import pexpect
 import pytest
 
+from tests import forked
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import RunDesk
 from tests.ccswarm.contract.visionflow_desk import connected, served
@@ -43,17 +44,11 @@ def house(world: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
 
 
 def ccswarm(house: House, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "ccswarm", *words],
-        cwd=house.project,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=BOUND_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    code, out, err = forked.run("ccswarm", words, cwd=house.project, env=env)
+    said = (out + err).decode()
+    assert code == 0, said
+    return said
 
 
 def test_the_documents_configuration_does_something_true(house: House) -> None:

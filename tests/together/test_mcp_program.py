@@ -11,6 +11,7 @@ import pytest
 
 from ccswarm.errors import ServerUnavailable, UsageInvalid
 from ccswarm.mcp import McpClient, ServerSettings
+from tests import forked
 from tests.ai_session.contract.command_line import CommandLine
 from tests.conftest import UNBOXED_VARIABLES
 
@@ -23,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 def daemon(home: Path) -> Iterator[CommandLine]:
     """Ends what the client starts."""
     with CommandLine(home) as line:
+        forked.daemon({**line.env, **UNBOXED_VARIABLES})
         yield line
 
 

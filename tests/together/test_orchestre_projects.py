@@ -129,6 +129,7 @@ def test_a_person_is_asked_where_the_agent_has_to(world: Path) -> None:
             assert client.tool("cancel_run", run=run)["status"] == "cancelled"
 
 
+@pytest.mark.torture  # test_swarm_server_end_to_end.py has the official client call the same server
 @pytest.mark.anyio
 async def test_the_official_client_gets_results_and_errors(house: House) -> None:
     server = StdioServerParameters(

@@ -323,6 +323,7 @@ HELD = "".join(
 )
 
 
+@pytest.mark.torture  # contract/test_engine_takeover.py has it without terminals
 async def test_a_second_worker_finishes_what_a_killed_one_began_with_every_effect_once(house: House) -> None:
     os.mkfifo(house.project / "pipe")
     async with house.client() as app:

@@ -85,6 +85,7 @@ def test_agents_do_in_their_terminals_what_a_client_says(house: House) -> None:
     assert report.calls >= 9
 
 
+@pytest.mark.torture  # contract/test_visionflow_swarms.py has it without terminals
 def test_terminated_in_the_middle_of_a_command_an_agent_leaves_no_process(house: House) -> None:
     with serving(house) as (_, wire):
         swarm, (ann, bob) = wire.swarm("mesh", "analyst", "coder")

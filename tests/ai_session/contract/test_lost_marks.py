@@ -48,6 +48,7 @@ def plans(pairs: int | None, seed: int) -> list[Faults]:
     return [Faults(kinds, seed + number) for number, kinds in enumerate(found)]
 
 
+@pytest.mark.either("manager")
 @pytest.mark.parametrize("pairs", [3, pytest.param(None, marks=pytest.mark.torture)])
 @pytest.mark.parametrize("shell", first(("bash", "zsh", "dash", "fish"), "bash"))
 async def test_every_mark_lost(manager: SessionManager, shell: str, pairs: int | None, home: Path) -> None:

@@ -7,8 +7,6 @@ import os
 import select
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,18 +15,25 @@ from typing import Any
 import pytest
 
 from agentwire import plugins
-from ai_session.client import relay
 from ai_session.client.resume import READ_ONLY, Conversation, Lines, Memory, interrupted, repeatable
+from tests import forked
 from tests.ai_session.contract.wire import BOUND_SECONDS, FORKED, Client, Message, daemon_pids, stop_daemons
 
-VERB = [sys.executable, "-m", "ai_session"]
+
+def environ() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(forked.ROOT)}
+
+
+def verb(home: Path, *words: str) -> None:
+    """As a person types it."""
+    assert forked.run("ai_session", words, cwd=home, env=environ())[0] == 0
 
 
 @pytest.fixture(autouse=True)
 def nothing_left(home: Path) -> Iterator[None]:
     yield
     if (home / ".local/state/ai-session/sessions").exists():
-        relay.connect("control").close()  # it finds the sessions of those that were killed
+        forked.daemon(environ())  # it finds the sessions of those that were killed
     stop_daemons()
 
 
@@ -203,7 +208,7 @@ def busy(client: Client, home: Path) -> int:
 
 def test_a_daemon_that_a_person_stopped_comes_back_when_it_is_asked(client: Client, home: Path) -> None:
     running = busy(client, home)
-    subprocess.run([*VERB, "daemon", "stop"], check=True, capture_output=True, timeout=BOUND_SECONDS)
+    verb(home, "daemon", "stop")
     stopped = answer(client, running)["result"]
     assert "was stopped while execute_command" in stopped["content"][0]["text"]
     assert daemon_pids() == []
@@ -211,10 +216,10 @@ def test_a_daemon_that_a_person_stopped_comes_back_when_it_is_asked(client: Clie
     assert len(daemon_pids()) == 1
 
 
-def test_a_daemon_that_a_person_restarts_is_followed(client: Client) -> None:
+def test_a_daemon_that_a_person_restarts_is_followed(client: Client, home: Path) -> None:
     assert run(client, "export SEEN=1")["exit_code"] == 0
     before = daemon_pids()
-    subprocess.run([*VERB, "daemon", "restart"], check=True, capture_output=True, timeout=BOUND_SECONDS)
+    verb(home, "daemon", "restart")
     assert run(client, "echo $SEEN")["output"] == "1\n"
     assert len(daemon_pids()) == 1
     assert daemon_pids() != before

@@ -48,6 +48,7 @@ def server(shared_home: Path) -> Iterator[Served]:
         yield server
 
 
+@pytest.mark.torture
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(REQUESTS | BROKEN | CUT, min_size=1, max_size=8))
 def test_whatever_comes_every_request_with_an_id_is_answered(server: Served, sent: list[Any]) -> None:

@@ -100,7 +100,9 @@ async def test_a_conflict_leaves_the_repository_as_it_was_and_the_work_at_its_re
     assert place.git("show", "refs/ccswarm/run_1/ada:a.txt") == "ada's"
 
 
-@pytest.mark.parametrize(("autocrlf", "more"), [("false", 0), ("false", FEW), ("true", 0)])
+@pytest.mark.parametrize(
+    ("autocrlf", "more"), [pytest.param("false", 0, marks=pytest.mark.torture), ("false", FEW), ("true", 0)]
+)
 async def test_what_is_merged_and_copied_is_what_git_itself_checks_out(place: World, autocrlf: str, more: int) -> None:
     """Ends of lines, $Id$, encodings, links, rights; a file that takes the place of a directory, and the other way."""
     place.git("config", "core.autocrlf", autocrlf)

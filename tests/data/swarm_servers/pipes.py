@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from wire import Server, text, tool
@@ -18,10 +17,11 @@ class Pipes(Server):
         return {"tools": [tool("read", inputSchema=schema, annotations={"readOnlyHint": True})]}
 
     def call_tool(self, request_id: Any, params: dict[str, Any]) -> dict[str, Any]:
-        pipe = Path(params["arguments"]["path"])
+        pipe = params["arguments"]["path"]
         with suppress(FileExistsError):
             os.mkfifo(pipe)
-        return text(pipe.read_text())
+        with open(pipe) as reader:
+            return text(reader.read())
 
 
 if __name__ == "__main__":
