@@ -130,6 +130,11 @@ def modules() -> dict[str, Module]:
     return found
 
 
+def last_name(node: ast.expr) -> str:
+    """``b`` of ``a.b`` and of ``b``."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
 @cache
 def imports(module: Module) -> tuple[str, ...]:
     """Dotted names of all it imports; ``from a import b`` is a.b where that is a module, else a. A name computed at
@@ -142,7 +147,7 @@ def imports(module: Module) -> tuple[str, ...]:
             assert node.level == 0, f"{module.path}: relative import"
             base = node.module or ""
             names += [f"{base}.{a.name}" if f"{base}.{a.name}" in modules() else base for a in node.names]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__"):
+        elif isinstance(node, ast.Call) and last_name(node.func) in ("import_module", "__import__"):
             name = node.args[0]
             names.append(str(name.value) if isinstance(name, ast.Constant) else "?")
     return tuple(names)
@@ -233,7 +238,8 @@ def test_environment_is_read_by_its_owners() -> None:
         f"{dotted}:{node.lineno}"
         for dotted, module in modules().items()
         if not module.within(ENVIRONMENT_READERS)
-        for node in ast.walk(ast.parse(module.path.read_text()))
+        if any(name in (source := module.path.read_text()) for name in ENVIRONMENT)
+        for node in ast.walk(ast.parse(source))
         if (isinstance(node, ast.Attribute) and node.attr in ENVIRONMENT)
         or (isinstance(node, ast.ImportFrom) and {alias.name for alias in node.names} & ENVIRONMENT)
     }

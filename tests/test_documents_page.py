@@ -33,10 +33,13 @@ def test_each_line_is_exact_or_different_for_a_reason() -> None:
 
 
 def test_each_names_a_test_that_there_is() -> None:
+    wanted = [row[4] for table in rows().values() for row in table]
+    some = re.compile("|".join(map(re.escape, wanted)))  # few files have one of them; only these are parsed
     names = {
         node.name
         for path in (ROOT / "tests").rglob("test_*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        if some.search(source := path.read_text())
+        for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
-    assert [row[4] for table in rows().values() for row in table if row[4] not in names] == []
+    assert [name for name in wanted if name not in names] == []

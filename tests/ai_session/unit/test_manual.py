@@ -32,7 +32,9 @@ def texts(path: Path) -> Iterator[str]:
     if path.suffix == ".toml":
         yield path.read_text()
         return
-    tree = ast.parse(path.read_text())
+    if "docs" not in (source := path.read_text()):
+        return  # nor in any of its texts
+    tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and not is_head(tree, node):
             yield node.value
