@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from agentwire import plugins
+from ai_session.client import relay
 from ai_session.client.resume import READ_ONLY, Conversation, Lines, Memory, interrupted, repeatable
 from tests import forked
 from tests.ai_session.contract.wire import BOUND_SECONDS, FORKED, Client, Message, daemon_pids, stop_daemons
