@@ -39,7 +39,7 @@ def terminal_tools(session: ai_session.Session, *, timeout: float = 60.0) -> lis
         return _explained(session.screen).text
 
     def send_input(
-        text: Annotated[str, "Typed as it is; no Enter is added."] = "",
+        text: Annotated[str, "Typed unchanged; no Enter is added."] = "",
         keys: Annotated[list[str] | None, "Pressed after that: Enter, C-c, Escape, Up, F1 …"] = None,
     ) -> str:
         """Type into the program that runs in the terminal."""
@@ -59,7 +59,7 @@ def terminal_tools(session: ai_session.Session, *, timeout: float = 60.0) -> lis
 
 def _last(running: list[ai_session.Command]) -> ai_session.Command:
     if not running:
-        raise ToolException("no command runs: use run_command")
+        raise ToolException("no command is running: use run_command")
     return running[0]
 
 

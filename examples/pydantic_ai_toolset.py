@@ -73,7 +73,7 @@ class TerminalToolset(FunctionToolset[Any]):
     async def wait_for_command(self) -> str:
         """Wait on for the command that still runs, and return what it has printed."""
         if not self._running:
-            raise ModelRetry("no command runs: use run_command")
+            raise ModelRetry("no command is running: use run_command")
         return _shown(await _explained(self._running.wait(self._seconds)))
 
     async def read_screen(self) -> str:
@@ -84,7 +84,7 @@ class TerminalToolset(FunctionToolset[Any]):
         """Type into the program that runs in the terminal.
 
         Args:
-            text: Typed as it is; no Enter is added.
+            text: Typed unchanged; no Enter is added.
             keys: Pressed after that: Enter, C-c, Escape, Up, F1 …
         """
         if text:
@@ -96,7 +96,7 @@ class TerminalToolset(FunctionToolset[Any]):
     async def interrupt_command(self) -> str:
         """End the command that runs, and return what it has printed."""
         if not self._running:
-            raise ModelRetry("no command runs: use run_command")
+            raise ModelRetry("no command is running: use run_command")
         return _shown(await _explained(self._running.interrupt()))
 
     @property
@@ -107,7 +107,7 @@ class TerminalToolset(FunctionToolset[Any]):
 
 
 async def _explained(call: Awaitable[T]) -> T:
-    """What the policy refuses, or a person has to agree to, is told to the model."""
+    """What the policy refuses, or a person must approve, is told to the model."""
     try:
         return await call
     except ai_session.AiSessionError as error:

@@ -29,7 +29,8 @@ AI_SESSION = {
     "-v": "ai-session --version",
     "--verison": "ai-session --version",
     "new --sehll zsh": "ai-session new --shell zsh",
-    "config set a b": "ai-session config path names the file to edit, ai-session config show what holds",
+    "config set a b": "ai-session config path names the file to edit; ai-session config show prints the values in"
+    " force",
     "daemon sotp": "ai-session daemon stop",
     "frobnicate": "ai-session --help",
     "help exec": "ai-session exec --help",

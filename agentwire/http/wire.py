@@ -95,7 +95,7 @@ def _problem_of(request: h11.Request, *, proxy: bool) -> str:
     if proxy:
         return ""
     if not dict(request.headers).get(b"host"):
-        return "Host names nobody"
+        return "the Host header is empty"
     return "" if request.target.startswith(b"/") else "the target is not a path"
 
 
@@ -130,15 +130,15 @@ class Site:
         if not self._is_own(host):
             return Refusal(421, "the Host header is not a name of this server")
         if "websocket" in value_of(headers, b"upgrade").lower():
-            return Refusal(400, "this server has no WebSocket")
+            return Refusal(400, "this server does not support WebSocket")
         origin = value_of(headers, b"origin").lower()
         listed = origin in self.origins and origin != "null"
         if any(name == b"origin" for name, _ in headers) and not listed and origin != f"{scope['scheme']}://{host}":
-            return Refusal(403, "pages of other origins may not use this server")
+            return Refusal(403, "web pages of other origins may not use this server")
         if value_of(headers, b"sec-fetch-site") not in ("", *OWN_SITE) and not listed:
             visited = value_of(headers, b"sec-fetch-mode") == "navigate" and method == "GET"
             if not (visited and path in self.pages):
-                return Refusal(403, "pages of other sites may not use this server")
+                return Refusal(403, "web pages of other sites may not use this server")
         return self._refusal_of_body(method, path, headers)
 
     def _is_own(self, host: str) -> bool:

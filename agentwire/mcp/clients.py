@@ -137,7 +137,7 @@ def _parse(location: ConfigLocation, text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _not_valid(location, str(error)) from None
     if not isinstance(data, dict):
-        raise _not_valid(location, "it does not hold an object")
+        raise _not_valid(location, "it is not a JSON object")
     return data  # pyright: ignore[reportUnknownVariableType]
 
 

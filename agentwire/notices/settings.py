@@ -1,4 +1,4 @@
-"""What is configured of notices, and what is wrong of it."""
+"""The settings of notices and their validation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, field_validator
 
 
 def address_problem(url: str) -> str:
-    """Why nothing is sent there; empty where it may be."""
+    """Why nothing can be sent to ``url``; empty if it is valid."""
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -20,28 +20,30 @@ def address_problem(url: str) -> str:
     if parts.scheme not in ("http", "https") or not host:
         return "should begin with https:// (or http://) and a host"
     if not url.isprintable() or " " in url:
-        return "should have neither blanks nor control characters in it"
-    return "should have no name or password in it: use token_file" if parts.username or parts.password else ""
+        return "should not contain blanks or control characters"
+    return "should not contain a user name or password: use token_file" if parts.username or parts.password else ""
 
 
 def command_problem(words: Sequence[str]) -> str:
-    """Why that is not run; empty where it may be."""
+    """Why the command is not run; empty if it is valid."""
     return "should begin with the absolute path of a program" if words and not words[0].startswith("/") else ""
 
 
 class NotifySettings(BaseModel):
-    """Which ways there are, and how often they may be used."""
+    """How notices are sent, and how often."""
 
     command: tuple[str, ...] = Field(
         default=(),
-        description="A program, by its absolute path, and its arguments: each notice is JSON on its standard input.",
+        description="Absolute path and arguments of a program that gets each notice as JSON on standard input.",
     )
-    desktop: bool = Field(default=False, description="Show notices on the desktop, by notify-send.")
-    ntfy: str = Field(default="", description="Address of an ntfy topic: https://ntfy.sh/TOPIC.")
-    webhook: str = Field(default="", description="Address that each notice is posted to, as JSON.")
-    token_file: str = Field(default="", description="File with the bearer token that the two addresses are sent.")
-    per_minute: int = Field(default=6, ge=1, le=600, description="Most notices in a minute; further ones are counted.")
-    seconds: float = Field(default=10.0, gt=0, le=60, description="Time limit for sending one.")
+    desktop: bool = Field(default=False, description="Show notices on the desktop with notify-send.")
+    ntfy: str = Field(default="", description="URL of an ntfy topic: https://ntfy.sh/TOPIC.")
+    webhook: str = Field(default="", description="URL to which each notice is posted as JSON.")
+    token_file: str = Field(default="", description="File with the bearer token for ntfy and webhook.")
+    per_minute: int = Field(
+        default=6, ge=1, le=600, description="Most notices per minute; those beyond it are only counted."
+    )
+    seconds: float = Field(default=10.0, gt=0, le=60, description="Time limit for sending a notice.")
 
     @field_validator("ntfy", "webhook")
     @classmethod
@@ -59,11 +61,11 @@ class NotifySettings(BaseModel):
 
 
 def ways(settings: NotifySettings) -> list[str]:
-    """Those that are configured."""
+    """The configured ways of sending notices, by the names of their settings."""
     return [way for way in ("command", "desktop", "ntfy", "webhook") if getattr(settings, way)]
 
 
 def missing_programs(settings: NotifySettings, path: str) -> list[str]:
-    """What they need and what cannot be run; ``path`` is a value of PATH."""
+    """The programs that notices need and that cannot be run; ``path`` is a value of PATH."""
     needed = [*settings.command[:1], *(["notify-send"] if settings.desktop else [])]
     return [program for program in needed if not shutil.which(program, path=path)]

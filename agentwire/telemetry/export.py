@@ -87,7 +87,7 @@ class Providers:
             async with asyncio.timeout(seconds):
                 await over.wait()
         except TimeoutError:
-            log.info("telemetry that was not sent within %g s is given up", seconds)
+            log.info("telemetry that could not be sent within %g s is dropped", seconds)
 
 
 def resource_of(service: str, version: str) -> Resource:

@@ -124,9 +124,11 @@ class spawn(_Base[AnyStr]):  # noqa: N801
         if not isinstance(args, list):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError("The argument, args, must be a list.")
         if preexec_fn is not None:
-            raise TypeError("preexec_fn: the program is started by the daemon, where no function of this one can run")
+            raise TypeError(
+                "preexec_fn is not supported: the daemon starts the program, and cannot run a function of this process"
+            )
         if session is not None and (cwd is not None or env is not None or profile or backend):
-            raise TypeError("cwd, env, profile and backend are those of the session that is given")
+            raise TypeError("cwd, env, profile and backend cannot be set for an existing session")
         self._lock = threading.Lock()
         self._held = bytearray()
         self._offset = 0

@@ -286,7 +286,7 @@ class Reader:
         if self._over:
             return NotExpected(
                 f"the command has ended, and did not print {wanted!r}",
-                suggestion="wait() has its exit code, before what it printed instead",
+                suggestion="wait() returns its exit code; before holds what it printed instead",
                 before=self._new,
                 ended=True,
             )

@@ -239,12 +239,12 @@ class Run:
                 report(error, as_json=False)
         else:
             if facts["status"] == "running":
-                self._remark("it is still running; Ctrl-C again leaves it running")
+                self._remark("the command is still running; Ctrl-C again leaves it running")
 
     def exit_code(self, facts: dict[str, Any]) -> int:
         """What ``exec`` returns."""
         if self._unanswered:
-            self._remark("hint: it waits for input, which nobody can type here: pipe it in, or attach")
+            self._remark("hint: it waits for input, which cannot be typed here: pipe it in, or attach")
         if facts["status"] == "running":
             word = "left" if self._interrupts or self._unanswered else "still"
             ways = ("attach", "interrupt") if self._unanswered else ("logs -f", "interrupt")
@@ -274,14 +274,19 @@ class Run:
 
 def logs(
     session: SessionName,
-    follow: Annotated[bool, Option("--follow", "-f", help="Keep printing output until the session ends.")] = False,
+    follow: Annotated[
+        bool, Option("--follow", "-f", help="Print output as it arrives, until the session ends.")
+    ] = False,
     tail: Annotated[int, Option("--tail", "-n", least=0, help="Only the last lines; 0: all kept output.")] = 0,
     command_id: Annotated[str, Option("--command", "-c", help="Only this command's output; 'last' for the last.")] = "",
     as_json: Json = False,
 ) -> None:
     """Show what a session printed."""
     if follow and as_json:
-        raise InvalidArguments("--follow cannot be one JSON document", suggestion="leave out --json or --follow")
+        raise InvalidArguments(
+            "--json and --follow exclude each other: output that continues is not one JSON document",
+            suggestion="leave out one of them",
+        )
     shown: list[str] = []
     show = shown.append if as_json else write_text
     with connect() as client:

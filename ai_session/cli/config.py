@@ -19,7 +19,7 @@ File = Annotated[Path | None, Option("--file", help="Instead of ~/.config/ai-ses
 @app.command()
 def show(
     file: File = None,
-    default: Annotated[bool, Option("--defaults", help="The defaults, without file and variables.")] = False,
+    default: Annotated[bool, Option("--defaults", help="Only the defaults, without file and variables.")] = False,
     as_json: Json = False,
 ) -> None:
     """Print the settings in force as a file, with what each means and where it comes from."""
@@ -41,7 +41,7 @@ def check(file: File = None, as_json: Json = False) -> None:
     if as_json:
         show_json({"valid": True, "path": str(loaded.path), "origins": loaded.origins})
     else:
-        say(f"{loaded.path} {'is right' if loaded.path.exists() else 'does not exist; defaults hold'}.")
+        say(f"{loaded.path} {'is valid' if loaded.path.exists() else 'does not exist; the defaults apply'}.")
 
 
 @app.command()

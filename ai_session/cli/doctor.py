@@ -163,12 +163,12 @@ def sandbox() -> Iterator[Finding]:
     if wanted.profile == "trusted":
         yield Finding("sandbox", "warn", f"{detail}; new sessions are not boxed", "set sandbox.profile = 'workspace'")
     elif not enough:
-        advice = f"fix what follows, or set sandbox.minimum_level, which is {wanted.minimum_level}"
+        advice = f"fix the following, or lower sandbox.minimum_level, which is {wanted.minimum_level}"
         yield Finding("sandbox", "fail", f"{explained}; no session starts", advice)
     elif status.level in (SandboxLevel.BWRAP, SandboxLevel.SEATBELT):
         yield Finding("sandbox", "ok", explained)
     else:
-        yield Finding("sandbox", "warn", explained, "fix what follows to get a stronger one")
+        yield Finding("sandbox", "warn", explained, "fix the following to get a stronger one")
     for reason in status.reasons:
         what, _, advice = reason.rpartition(": ")
         yield Finding("sandbox", "warn", what, advice)
@@ -196,10 +196,10 @@ def sandbox_limits() -> Iterator[Finding]:
 
 
 EXPLAINED = {
-    "bwrap": "own processes and network, system read-only, home empty; settings and secrets in the workspace guarded",
+    "bwrap": "own processes and network, system read-only, home empty; settings and secrets in the workspace protected",
     "bwrap-noproc": "as bwrap, but other users' processes are visible inside, and ps does not work",
-    "landlock": "contents are written in the workspace alone, and there is no network, but nothing in the workspace is "
-    "protected: .env can be read, settings of git, editors and agents be changed; modes and times of your files"
+    "landlock": "only the workspace can be written to, and there is no network, but nothing in the workspace is"
+    " protected: .env can be read, settings of git, editors and agents be changed; modes and times of your files"
     " outside can be changed (chmod, touch); processes outside be seen; there is no list of domains",
     "seatbelt": "as bwrap, but processes outside can be seen inside",
     "none": "no box can be made",

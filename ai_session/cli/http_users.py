@@ -93,7 +93,7 @@ def revoke_user(name: str, as_json: Json = False) -> None:
     """Remove somebody, and end all they granted."""
     from ai_session.http.oauth import users as oauth_people
 
-    _ask(f"Remove {name} and end all they granted?")
+    _ask(f"Remove {name} and revoke all they granted?")
     found = _with_store(lambda db: oauth_people.remove(db, time.time(), name))
     _ended(found, f"no user {name!r}, and nothing granted by one", "ai-session http users list", as_json)
 
@@ -115,7 +115,7 @@ def revoke_client(
     """Forget a program, and end all that was granted to it."""
     from ai_session.http.oauth import clients as oauth_clients
 
-    _ask(f"Forget {name} and end all that was granted to it?")
+    _ask(f"Remove {name} and revoke all that was granted to it?")
     found = _with_store(lambda db: oauth_clients.remove(db, time.time(), name))
     _ended(bool(found), f"no client {name!r}", "ai-session http clients list", as_json)
 
@@ -168,7 +168,7 @@ def _scopes(wanted: list[str] | None) -> tuple[str, ...]:
     words = [word for each in wanted for word in each.replace(",", " ").split()]
     unknown = [word for word in words if word not in SCOPES]
     if unknown or not words:
-        raise InvalidArguments(f"{' '.join(unknown)!r} is not a scope", suggestion=f"use {', '.join(SCOPES)}")
+        raise InvalidArguments(f"{' '.join(unknown)!r} is not a scope", suggestion=f"use: {', '.join(SCOPES)}")
     return known(words)
 
 

@@ -89,7 +89,7 @@ LIST = "ai-session ls"
 KILL = "ai-session kill NAME"
 CLIENT = "ai-session mcp install --client claude-code"
 SEEN = "ai-session screen NAME shows the terminal, ai-session logs NAME all that was printed"
-SETTINGS = "ai-session config path names the file to edit, ai-session config show what holds"
+SETTINGS = "ai-session config path names the file to edit; ai-session config show prints the values in force"
 INSTEAD = {
     **dict.fromkeys(("create", "start", "spawn", "up", "open-session", "new-session", "newsession"), NEW),
     **dict.fromkeys(("new-window", "neww", "split-window", "-S", "-d", "-s"), NEW),
@@ -104,7 +104,7 @@ INSTEAD = {
     **dict.fromkeys(("run", "do"), "ai-session exec NAME -- COMMAND"),
     "batch": "ai-session exec NAME COMMAND for each",
     **dict.fromkeys(("send-keys", "type", "write", "paste"), "ai-session send NAME TEXT"),
-    **dict.fromkeys(("context",), "ai-session logs NAME shows what was printed, ai-session info NAME how it is"),
+    **dict.fromkeys(("context",), "ai-session logs NAME shows its output, ai-session info NAME its state"),
     **dict.fromkeys(("capture-pane", "show", "cat", "output", "history", "tail"), SEEN),
     **dict.fromkeys(("has-session", "inspect", "describe"), "ai-session info NAME"),
     **dict.fromkeys(("rename-session", "mv"), "ai-session rename NAME NEW"),

@@ -11,7 +11,7 @@ from ai_session.cli import signing
 from ai_session.cli.signing import Act
 from ai_session.client.connection import connect
 
-app = Group("What shows that an answer is yours: your terminal, or your signature.")
+app = Group("How your answers are recognized as yours: by your terminal or your signature.")
 
 
 @app.command()
@@ -26,7 +26,7 @@ def show(as_json: Json = False) -> None:
     key = f"{facts['key']['key_id']}, since {_day(facts['key'])}, by {facts['key']['by']}" if facts["key"] else "none"
     show_facts({"this terminal": facts["origin"], "because": facts["why"], "an answer from here": counts, "key": key})
     if not facts["unsigned"] and not facts["key"]:
-        remark("To sign, choose a passphrase, once: ai-session person enrol")
+        remark("To sign, first choose a passphrase: ai-session person enrol")
 
 
 @app.command()
@@ -46,7 +46,7 @@ def enrol(as_json: Json = False) -> None:
     if as_json:
         show_json(done)
     else:
-        remark(f"Key {done['key_id']} is enrolled: what you sign with this passphrase counts as your word.")
+        remark(f"Key {done['key_id']} is enrolled: what you sign with this passphrase counts as your answer.")
 
 
 @app.command()
@@ -61,7 +61,7 @@ def remove(as_json: Json = False) -> None:
     if as_json:
         show_json(done)
     else:
-        remark(f"Key {done['key_id']} does not count any more.")
+        remark(f"Key {done['key_id']} is no longer accepted.")
 
 
 def _day(key: dict[str, Any]) -> str:

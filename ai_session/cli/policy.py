@@ -100,16 +100,16 @@ def check(file: File = None, as_json: Json = False) -> None:
     if as_json:
         show_json({**facts, "policy_sha256": policy.digest})
     else:
-        say(f"{path} is right: mode {policy.mode}, {len(tables)} rules, {examples} examples.")
+        say(f"{path} is valid: mode {policy.mode}, {len(tables)} rules, {examples} examples.")
         for rule in policy.rules:
             if rule.table.decision == "allow" and rule.table.commands:
-                say(f"{rule.id}: without a box it does not hold where a box may write what the commands read.")
+                say(f"{rule.id}: outside a box it does not apply where a box may write what the commands read.")
 
 
 @app.command()
 def explain(
     command: Annotated[
-        list[str], Argument(metavar="COMMAND...", help="One word is a line as it is; several are quoted.")
+        list[str], Argument(metavar="COMMAND...", help="A single word is shell text; several are quoted.")
     ],
     file: Annotated[Path | None, Option("--file", help="Use this policy file.", show_default=False)] = None,
     mode: Annotated[str, Option("--mode", help="Assume this mode; default: the one in force.")] = "",
@@ -143,7 +143,7 @@ def explain(
 @app.command()
 def protected(
     paths: Annotated[
-        list[str] | None, Argument(metavar="[PATH]...", help="Show for each which line decides about it.")
+        list[str] | None, Argument(metavar="[PATH]...", help="Show for each which pattern decides about it.")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -48,7 +48,11 @@ def sandbox(
     ] = "",
     allow_domain: Annotated[
         list[str] | None,
-        Option("--allow-domain", metavar="NAME", help="Reachable, like pypi.org or *.pypi.org; may be repeated."),
+        Option(
+            "--allow-domain",
+            metavar="NAME",
+            help="Domain that may be reached: pypi.org or *.pypi.org; may be repeated.",
+        ),
     ] = None,
 ) -> None:
     """Run a command in a box on this terminal and return its exit code.

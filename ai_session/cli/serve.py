@@ -31,7 +31,7 @@ def serve(
     ] = False,
     workspace: Annotated[
         Path | None,
-        typer.Option("--workspace", "-w", help="Directory of files and code, instead of the present one."),
+        typer.Option("--workspace", "-w", help="Directory of files and code, instead of the current one."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -44,7 +44,7 @@ def serve(
     Exit codes: 0 ended on request, 1 the address or the daemon cannot be used, 2 wrong usage or configuration.
     """
     if not rpc:
-        raise InvalidArguments("nothing to serve was named", suggestion="ai-session serve --rpc")
+        raise InvalidArguments("no protocol to serve was given", suggestion="ai-session serve --rpc")
     from agentwire.http.access_token import AccessToken
     from ai_session.cli import http as cli_http
     from ai_session.config import config
@@ -76,7 +76,7 @@ def enter(workspace: Path) -> None:
     except OSError as error:
         reason = error.strerror or "it cannot be entered"
         raise InvalidArguments(
-            f"the workspace {str(workspace)!r} cannot be used: {reason}", suggestion="make it, or name another one"
+            f"the workspace {str(workspace)!r} cannot be used: {reason}", suggestion="create it, or name another one"
         ) from None
 
 
@@ -110,9 +110,9 @@ def asked_for(settings: Settings, token: AccessToken) -> str:
 
     shown = f"Authorization: Bearer {token.read()}" if token.is_new and to_person() else "ai-session token shows it"
     if settings.http.public_url or settings.http.trusted_proxies:
-        return f"Everybody behind the proxy needs a token: {shown}."
+        return f"Every client behind the proxy needs a token: {shown}."
     if not can_tell():
-        return f"This system does not say whose programs connect, so all need a token: {shown}."
+        return f"This system does not report which user connects, so every client needs a token: {shown}."
     return f"Your own programs need no token, all others do: {shown}."
 
 

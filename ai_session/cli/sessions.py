@@ -131,7 +131,7 @@ def ls(as_json: Json = False) -> None:
     owner, notices = ([name] if name in optional else [] for name in ("owner", "notices"))
     show_rows(rows, ("name", *owner, "state", "shell", "backend", "sandbox", "working_directory", *notices, "running"))
     if notices:
-        say("Appeared in a workspace, and programs outside of the sandbox may run what it says: ai-session info NAME")
+        say("Appeared in a workspace; programs outside the sandbox may run its contents: ai-session info NAME")
     unprotected = dict.fromkeys(line for row in found for line in row.get("unprotected", ()))
     for line in [*unprotected][:MOST_LINES]:
         say(f"note: {line}")

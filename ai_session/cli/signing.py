@@ -110,11 +110,11 @@ class Terminal:
             chosen = self.passphrase(f"New passphrase, {MIN_PASSPHRASE_CHARS} characters or more: ")
             if len(chosen) < MIN_PASSPHRASE_CHARS:
                 self.show("That is too short.")
-            elif self.passphrase("The same again: ") != chosen:
-                self.show("These were two.")
+            elif self.passphrase("Repeat it: ") != chosen:
+                self.show("The two differ.")
             else:
                 return chosen
-        raise InvalidArguments("no passphrase was chosen", suggestion="run it again")
+        raise InvalidArguments("no passphrase was set", suggestion="run it again")
 
     def _write(self, text: str) -> None:
         data = text.encode(errors="replace")
@@ -131,7 +131,7 @@ def _opened(asked: Terminal, line: str) -> PrivateKey:
         key = PrivateKey(asked.passphrase("Passphrase: "), enrolled.salt)
         if key.public == enrolled:
             return key
-        asked.show("That is not it.")
+        asked.show("That is not the passphrase.")
     raise InvalidArguments("that was not the passphrase; nothing was signed", suggestion="run it again")
 
 

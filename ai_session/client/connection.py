@@ -95,7 +95,7 @@ class ControlClient:
 
             if tool not in READ_ONLY:
                 error.suggestion = (
-                    f"whether {tool} was done is not known; ai-session ls shows what runs, for sessions stay"
+                    f"whether {tool} took effect is unknown; sessions stay open: ai-session ls shows what runs"
                 )
                 raise
             self.outlive()

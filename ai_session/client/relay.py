@@ -319,7 +319,7 @@ def _parse(answer: bytes) -> Mapping[str, Any]:
         facts = json.loads(answer)
         error = facts.get("error")
     except (ValueError, AttributeError):
-        raise Unreachable("the socket is not a daemon's", f"its answer was {answer[:60]!r}") from None
+        raise Unreachable("the socket does not belong to a daemon", f"its answer was {answer[:60]!r}") from None
     if error:
         raise Unreachable(str(error.get("message")), str(error.get("suggestion")), str(error.get("code")))
     return facts
@@ -331,7 +331,7 @@ def _last_words() -> str:
         with contextlib.suppress(OSError), open(path, "rb") as log:
             log.seek(max(0, os.fstat(log.fileno()).st_size - 2000))
             if lines := log.read().decode(errors="replace").split("\n")[:-1]:
-                return f"{path} ends with: {lines[-1]}"
+                return f"the last line of {path} is: {lines[-1]}"
     return "its log is empty"
 
 

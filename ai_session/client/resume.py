@@ -249,7 +249,7 @@ class Conversation:
                     self._resume()
         except self._unreachable as error:
             self._memory.understand()
-            self._give_up("ended, and no other can be reached")
+            self._give_up("ended, and no new one can be reached")
             self._flush()
             self._warn(f"{error}; sessions stay alive")
             return 1
@@ -411,7 +411,7 @@ class Conversation:
                 self._outward = Lines()  # half a line of it may be there
                 continue
             self._link.setblocking(False)
-            self._warn("the daemon had ended; another one took over, sessions kept running")
+            self._warn("the daemon ended; a new one took over, sessions kept running")
             return
         raise self._unreachable("daemons end as soon as they have started", "ai-session daemon run shows why")
 
@@ -486,10 +486,9 @@ def interrupted(number: int | str, message: Mapping[str, Any], why: str) -> Mapp
     look = f"get_session_info(session_id={session!r}) shows what runs there" if session else "list_sessions shows"
     look = "create_session opens another" if stopped else f"{look}, read_output what it printed"
     text = (
-        f"error {INTERRUPTED}: the daemon {why} while {params.get('name')} was under way: whether it was done is not "
-        f"known, and it was not done again. {ENDED if stopped else STILL_THERE}\n"
-        f"next: {look}; a call that carries a call_key is repeated by itself "
-        "and never runs twice"
+        f"error {INTERRUPTED}: the daemon {why} while {params.get('name')} was in progress: whether it took effect is"
+        f" unknown; it was not repeated. {ENDED if stopped else STILL_THERE}\n"
+        f"next: {look}; a call with a call_key is repeated automatically and never runs twice"
     )
     error = {"code": INTERRUPTED, "message": text.partition("\n")[0]}
     result: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": True}

@@ -48,23 +48,23 @@ class SessionSettings(Section):
     shell: str = Field(
         default="", description="bash, zsh, fish, posix or a path; empty takes $SHELL where it is supported, else bash."
     )
-    user_rc: bool = Field(default=True, description="Read the person's own start files (.bashrc, .zshrc, config.fish).")
+    user_rc: bool = Field(default=True, description="Read the user's own start files (.bashrc, .zshrc, config.fish).")
     rows: int = Field(default=50, ge=2, le=1000, description="Height of a new terminal.")
     cols: int = Field(default=200, ge=10, le=1000, description="Width of a new terminal.")
     env: dict[str, str] = Field(
         default_factory=lambda: {"PAGER": "cat", "GIT_PAGER": "cat"},
-        description="Variables set in every session; replaces this default as a whole.",
+        description="Variables set in every session; replaces the default as a whole.",
     )
     env_allow: tuple[str, ...] = Field(
         default=PASSED_ON,
         description="Variables a session takes from its client: names or patterns (LC_*). The terminal sets TERM.",
     )
-    max_sessions: int = Field(default=64, ge=1, le=10_000, description="Sessions open at once.")
+    max_sessions: int = Field(default=64, ge=1, le=10_000, description="Most sessions open at once.")
     max_sessions_per_owner: int = Field(
         default=48,
         ge=1,
-        description="Sessions of one user among them, never over 3/4; 3/4 of that for one run, and again for one agent"
-        " in it. A person at this machine may open what is left.",
+        description="How many of them one user may have, never over 3/4 of all; one run 3/4 of that, and one agent"
+        " in it 3/4 again. A person at this machine may open all the rest.",
     )
     retain_bytes: int = Field(
         default=64 << 20, ge=1 << 20, description="Newest output kept on disk for each session, in bytes."
@@ -72,14 +72,14 @@ class SessionSettings(Section):
     owned_idle_days: float = Field(
         default=7,
         ge=0,
-        description="Age since its last use at which the session of a run (of a swarm) is closed, if nothing runs in it"
-        " and nobody is attached; looked at every hour. 0: never.",
+        description="Days without use after which the session of a swarm's run is closed, if nothing runs in it"
+        " and nobody is attached; checked hourly. 0: never.",
     )
     close_grace_seconds: float = Field(
         default=2.0,
         ge=0,
         le=30,
-        description="Time a closing session's processes have after the hang-up before they are killed.",
+        description="How long a closing session's processes may run on after the hang-up before they are killed.",
     )
 
 
@@ -98,11 +98,11 @@ class TimeoutSettings(Section):
     """How long a call waits. Clients give up after about 60 s, so no call waits longer than 50."""
 
     execute_seconds: float = Field(
-        default=30.0, gt=0, le=50, description="A command that runs longer is reported as running, and keeps running."
+        default=30.0, gt=0, le=50, description="A command that takes longer is reported as running, and keeps running."
     )
     wait_seconds: float = Field(default=50.0, gt=0, le=50, description="Longest wait a caller may ask for.")
     interrupt_step_seconds: float = Field(
-        default=2.0, gt=0, le=8, description="Time between the steps of an interrupt: ^C, ^C, ^\\, TERM, KILL."
+        default=2.0, gt=0, le=8, description="Pause between the steps of an interrupt: ^C, ^C, ^\\, TERM, KILL."
     )
 
 
@@ -120,18 +120,20 @@ class ConsoleSettings(Section):
     runs: tuple[str, ...] = Field(
         default=("ccswarm", "feed"),
         description="Program that reports runs, and its arguments (`ai-session docs runs-provider`): a path, or a"
-        " name, which is looked for beside ai-session, then on PATH. []: none.",
+        " name, which is looked for next to ai-session, then on PATH. []: none.",
     )
 
 
 class CallSettings(Section):
     """Calls that carry a call_key."""
 
-    key_hours: float = Field(default=24.0, gt=0, le=720, description="How long the result of a keyed call is kept.")
+    key_hours: float = Field(
+        default=24.0, gt=0, le=720, description="How long the result of a call with a call_key is kept."
+    )
 
 
 class SandboxSettings(Section):
-    """What the shell of a session may reach."""
+    """What the shell of a session has access to."""
 
     profile: Literal["read-only", "workspace", "trusted"] = Field(
         default="workspace",
@@ -139,21 +141,22 @@ class SandboxSettings(Section):
     )
     workspaces: tuple[str, ...] = Field(
         default=(),
-        description="Directories that sessions may work in without asking, each with all below it. The directory the"
-        " client was started in counts as well, unless it is / or holds the home; where the client has"
-        " AI_SESSION_WORKSPACE in its environment, a directory around that one, all of that directory counts.",
+        description="Directories, and all below them, that sessions may work in without asking. The directory the"
+        " client was started in counts as well, unless it is / or contains the home directory; if the client's"
+        " AI_SESSION_WORKSPACE names a directory around that one, all of it counts.",
     )
     minimum_level: Literal["bwrap", "bwrap-noproc", "landlock", "seatbelt"] = Field(
-        default="landlock", description="Weakest containment a boxed session may start in; below it, none starts."
+        default="landlock",
+        description="Weakest containment that is accepted; where the machine offers less, no boxed session starts.",
     )
-    readable: tuple[str, ...] = Field(default=(), description="Further directories a boxed shell sees, read-only.")
-    writable: tuple[str, ...] = Field(default=(), description="Further directories a boxed shell may write to.")
+    readable: tuple[str, ...] = Field(default=(), description="More directories that a boxed shell can read.")
+    writable: tuple[str, ...] = Field(default=(), description="More directories that a boxed shell can write to.")
     home_readable: tuple[str, ...] = Field(
         default=(
             *(".pyenv", ".cargo/bin", ".rustup", ".nvm", ".local/bin", ".local/share/uv/python", ".local/share/mise"),
             *(".gitconfig", "go/bin", ".bun/bin", ".deno/bin"),
         ),
-        description="Parts of the home, relative to it, that a boxed shell sees, read-only; the rest is hidden.",
+        description="Paths below the home directory that a boxed shell can read; the rest of it is hidden.",
     )
     masked: tuple[str, ...] = Field(
         default=(
@@ -161,13 +164,13 @@ class SandboxSettings(Section):
             *("prod*.env", "secret*.env", "local.env", ".git-credentials", ".netrc", ".pgpass"),
             *("/*.pem", "/*.key"),
         ),
-        description="Files of the workspace that a boxed shell finds empty: patterns as in .gitignore, so that a name"
-        " fits at any depth and one with a / before it at the top alone; ! excepts.",
+        description="Files of the workspace that appear empty to a boxed shell: patterns as in .gitignore (a name alone"
+        " matches at any depth, one with a leading / at the top only, ! makes an exception).",
     )
     protected: tuple[str, ...] = Field(
         default=(),
         description="Files and directories of the workspace that a boxed shell cannot change, in addition to what"
-        " `ai-session policy protected` lists: patterns as in .gitignore; one with ! takes what it names off the list.",
+        " `ai-session policy protected` lists: patterns as in .gitignore; ! takes what it names off the list.",
     )
 
     @field_validator("masked", "protected")
@@ -175,37 +178,41 @@ class SandboxSettings(Section):
     def _are_patterns(cls, lines: tuple[str, ...]) -> tuple[str, ...]:
         for line in lines:
             if fold(parse(line).last) == GIT:
-                raise ValueError(f"{line!r}: what git keeps is protected apart from this list")
+                raise ValueError(f"{line!r}: git's own files are protected independently of this list")
         return lines
 
     env_allow: tuple[str, ...] = Field(
         default=("LANG", "LANGUAGE", "LC_*", "TZ", "PATH", "HOME", "USER", "LOGNAME", "SHELL"),
         description="Variables a boxed shell takes from its client, instead of session.env_allow.",
     )
-    memory_bytes: int = Field(default=4 << 30, ge=64 << 20, description="Memory of all processes of a box together.")
-    processes: int = Field(default=512, ge=16, le=65_536, description="Processes in one box at once.")
+    memory_bytes: int = Field(
+        default=4 << 30, ge=64 << 20, description="Memory limit for all processes of a box together."
+    )
+    processes: int = Field(default=512, ge=16, le=65_536, description="Most processes in one box at once.")
     file_bytes: int = Field(default=4 << 30, ge=1 << 20, description="Largest file a boxed process may write.")
     tmp_bytes: int = Field(default=2 << 30, ge=1 << 20, description="Size of a box's own /tmp, kept in memory.")
 
 
 class NetworkSettings(Section):
-    """What a boxed shell may reach over the network: nothing but what is named here."""
+    """What a boxed shell may reach over the network: only what is named here."""
 
     allow_domains: tuple[str, ...] = Field(
-        default=(), description="Names (pypi.org) or suffixes (*.pypi.org, not pypi.org itself); empty means nothing."
+        default=(),
+        description="Domain names (pypi.org) or suffixes (*.pypi.org, which excludes pypi.org itself); empty: none.",
     )
     ports: tuple[int, ...] = Field(default=(80, 443), description="Ports of these domains.")
     ask: bool = Field(
-        default=False, description="Ask a person about a domain that is not named, and hold the connection meanwhile."
+        default=False,
+        description="Ask a person about a domain that is not listed; the connection waits for the answer.",
     )
 
 
 def checked_hook(words: tuple[str, ...]) -> tuple[str, ...]:
-    """A program by its path, with arguments; or nothing. Raises ValueError."""
+    """The command line of a hook: an absolute path with arguments, or empty. Raises ValueError."""
     if words and not words[0].startswith("/"):
         raise ValueError(f"{words[0]!r} is not the absolute path of a program")
     if any("\0" in word for word in words):
-        raise ValueError("holds a NUL character")
+        raise ValueError("contains a NUL character")
     return words
 
 
@@ -218,16 +225,16 @@ class PolicySettings(Section):
         " every effect; trusted: never asks.",
     )
     rules: tuple[dict[str, Any], ...] = Field(
-        default=(), description="Rules, each a table: `ai-session docs policy`. The strictest that fits decides."
+        default=(), description="Rules, each a table: `ai-session docs policy`. The strictest one that matches decides."
     )
     ask_seconds: float = Field(default=45.0, gt=0, le=50, description="How long a call waits for a person's answer.")
     hook: tuple[str, ...] = Field(
         default=(),
-        description="A program, by its absolute path, and its arguments: asked before each call runs, and can only"
-        " tighten what the rules say; empty: none. See `ai-session docs policy-hook`.",
+        description="Absolute path and arguments of a program that is asked before each call runs; it can only"
+        " make the decision stricter. Empty: none. See `ai-session docs policy-hook`.",
     )
     hook_seconds: float = Field(
-        default=5.0, gt=0, le=30, description="How long it may take; without an answer the call is denied."
+        default=5.0, gt=0, le=30, description="Time limit for the hook; without an answer the call is denied."
     )
 
     @field_validator("hook")
@@ -241,36 +248,38 @@ class ConsentSettings(Section):
 
     from_remote: Literal["signed", "terminal"] = Field(
         default="signed",
-        description="By ssh, or from outside a container: only signed answers count (signed), or those from any"
-        " terminal that no agent of this machine owns (terminal), which an agent that can log in can have as well.",
+        description="Answers over SSH or from outside a container. signed: only signed ones count; terminal: also those"
+        " from any terminal that no agent of this machine owns (an agent that can log in can get one).",
     )
     terminals: tuple[str, ...] = Field(
         default=(),
-        description="Programs whose windows count as a person's terminals, besides those known: absolute paths.",
+        description="More programs whose windows count as a person's terminals: absolute paths.",
     )
 
 
 class RateSettings(Section):
     """How often each client may call; a refused call says when to come back."""
 
-    read_per_minute: int = Field(default=6000, ge=1, description="Calls that only look.")
+    read_per_minute: int = Field(default=6000, ge=1, description="Calls that only read.")
     effect_per_minute: int = Field(default=1200, ge=1, description="Calls that run, write or end something.")
     sessions_per_minute: int = Field(default=120, ge=1, description="New sessions.")
-    output_bytes_per_minute: int = Field(default=64 << 20, ge=1 << 16, description="Output returned by calls.")
+    output_bytes_per_minute: int = Field(default=64 << 20, ge=1 << 16, description="Bytes of output returned by calls.")
     questions_per_minute: int = Field(default=10, ge=1, description="Questions put to a person.")
 
 
 class AuditSettings(Section):
     """The record of every call."""
 
-    segment_bytes: int = Field(default=64 << 20, ge=1 << 16, description="A new file is started after this many bytes.")
+    segment_bytes: int = Field(default=64 << 20, ge=1 << 16, description="Size at which a new file is started.")
     retain_days: int = Field(default=365, ge=1, description="Files older than this may be removed, with a tombstone.")
 
 
 class RedactionSettings(Section):
     """What is masked in results, recordings and the audit log."""
 
-    enabled: bool = Field(default=True, description="Mask what looks like a secret, and the values named below.")
+    enabled: bool = Field(
+        default=True, description="Mask what looks like a secret, and the values of the variables below."
+    )
     environment: tuple[str, ...] = Field(
         default=(
             *("*TOKEN", "*_KEY", "*SECRET", "*PASSWORD", "*PASSPHRASE"),
@@ -278,55 +287,61 @@ class RedactionSettings(Section):
         ),
         description="Variables of the clients whose values are masked wherever they appear: names or patterns.",
     )
-    patterns: tuple[str, ...] = Field(default=(), description="Further regular expressions (RE2) of secrets.")
+    patterns: tuple[str, ...] = Field(default=(), description="More regular expressions (RE2) that match secrets.")
 
 
 class HttpSettings(Section):
-    """What `ai-session mcp-server --http` listens on, and how much it bears: `ai-session docs http`."""
+    """Addresses, TLS and limits of `ai-session mcp-server --http`: `ai-session docs http`."""
 
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8765, ge=0, le=65_535, description="Port to listen on; 0: any free one.")
     public_url: str = Field(
-        default="", description="Its public URL, if another: https://mcp.example.org; needed behind a proxy."
+        default="", description="Public URL, if it differs (https://mcp.example.org); required behind a proxy."
     )
-    tls_certificate: str = Field(default="", description="File with the certificate chain (PEM); empty: no TLS here.")
+    tls_certificate: str = Field(default="", description="File with the certificate chain (PEM); empty: no TLS.")
     tls_key: str = Field(default="", description="File with its private key; empty: it is in the same file.")
     allowed_hosts: tuple[str, ...] = Field(
         default=(),
-        description="Additional names that clients may call it by, besides this machine's and that of public_url.",
+        description="Host names that clients may use in addition to this machine's and that of public_url.",
     )
     allowed_origins: tuple[str, ...] = Field(
-        default=(), description="Web pages that may use it, in addition to its own: https://app.example.org."
+        default=(), description="Origins of web pages that may use it, in addition to its own: https://app.example.org."
     )
     trusted_proxies: tuple[str, ...] = Field(
-        default=(), description="Addresses or networks of proxies whose X-Forwarded-For and -Proto are believed."
+        default=(),
+        description="Addresses or networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.",
     )
-    max_body_bytes: int = Field(default=4 << 20, ge=1 << 10, le=64 << 20, description="Longest request.")
+    max_body_bytes: int = Field(default=4 << 20, ge=1 << 10, le=64 << 20, description="Largest request body.")
     max_connections: int = Field(
-        default=2000, ge=8, le=100_000, description="Connections at once; the longest idle one makes room for another."
+        default=2000,
+        ge=8,
+        le=100_000,
+        description="Most connections at once; a new one beyond that closes the one idle longest.",
     )
     max_requests: int = Field(
-        default=1000, ge=1, description="Requests of one user under way at once; never over 3/4 of max_connections."
+        default=1000,
+        ge=1,
+        description="Most requests of one user in progress at once; never over 3/4 of max_connections.",
     )
     max_user_sessions: int = Field(
         default=500,
         ge=1,
-        description="MCP sessions of one user (before 2026-07-28), never over 3/4 of max_connections; the longest idle"
-        " one makes room for another.",
+        description="Most MCP sessions of one user (before 2026-07-28), never over 3/4 of max_connections; a new"
+        " one beyond that ends the one idle longest.",
     )
-    legacy_sse: bool = Field(default=False, description="Serve the transport of 2024-11-05 as well, at /sse.")
+    legacy_sse: bool = Field(default=False, description="Also serve the HTTP+SSE transport of 2024-11-05, at /sse.")
 
 
 class OauthSettings(Section):
-    """Who vouches for the clients of the HTTP front: `ai-session docs oauth`."""
+    """Who issues the tokens of clients of the HTTP server: `ai-session docs oauth`."""
 
     mode: Literal["builtin", "external"] = Field(
-        default="builtin", description="builtin: this front signs its people in itself; external: another issuer does."
+        default="builtin", description="builtin: the HTTP server signs users in itself; external: another issuer does."
     )
-    issuer: str = Field(default="", description="The external issuer, exactly as its tokens name it.")
-    jwks_url: str = Field(default="", description="URL of its keys; empty: the one in its metadata.")
+    issuer: str = Field(default="", description="The external issuer, exactly as in its tokens' iss claim.")
+    jwks_url: str = Field(default="", description="URL of the issuer's keys (JWKS); empty: the one in its metadata.")
     introspection_url: str = Field(
-        default="", description="URL at which each token is introspected, instead of reading JWTs."
+        default="", description="URL at which each token is introspected, instead of verifying JWTs."
     )
     client_id: str = Field(default="", description="Client ID used for introspection requests.")
     client_secret_file: str = Field(default="", description="File with the client secret, readable by its owner.")
@@ -334,11 +349,11 @@ class OauthSettings(Section):
         default="", description="Or the environment variable that holds the client secret."
     )
     audience: str = Field(
-        default="", description="Audience that tokens must have; empty: the URL of the HTTP server's /mcp."
+        default="", description="Audience that tokens must name; empty: the URL of the HTTP server's /mcp."
     )
     algorithms: tuple[
         Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"], ...
-    ] = Field(default=("RS256", "ES256", "EdDSA"), min_length=1, description="Signatures accepted on JWTs.")
+    ] = Field(default=("RS256", "ES256", "EdDSA"), min_length=1, description="Signature algorithms accepted on JWTs.")
     access_token_seconds: int = Field(
         default=3600, ge=60, le=86_400, description="Lifetime of access tokens issued by the built-in server."
     )
@@ -348,15 +363,17 @@ class OauthSettings(Section):
     registration: bool = Field(default=True, description="Clients may register themselves (RFC 7591).")
     redirect_schemes: tuple[str, ...] = Field(
         default=REDIRECT_SCHEMES,
-        description="Schemes that clients may have answers sent to (cursor://…), besides https, http of this machine"
-        " and reversed domain names (com.example.app); replaces this default as a whole.",
+        description="URL schemes allowed in redirect URIs (cursor://…), in addition to https, http to this machine"
+        " and reversed domain names (com.example.app); replaces the default as a whole.",
     )
-    cimd: bool = Field(default=True, description="Clients may be named by the URL of a document that describes them.")
-    cimd_loopback: bool = Field(default=False, description="Such documents may be on this machine, for development.")
+    cimd: bool = Field(
+        default=True, description="A client may identify itself by the URL of its metadata document (CIMD)."
+    )
+    cimd_loopback: bool = Field(default=False, description="Allow such documents on this machine, for development.")
 
 
 class NotifySettings(notices.NotifySettings, Section):
-    """How you are told that something waits (`ai-session docs notifications`); without a way, nothing is sent."""
+    """How you are notified that something waits (`ai-session docs notifications`); by default nothing is sent."""
 
     command_seconds: float = Field(
         default=0.0, ge=0, description="Notify of a command that still runs after this many seconds; 0: never."
@@ -367,14 +384,14 @@ class NotifySettings(notices.NotifySettings, Section):
 
 
 class TelemetrySettings(Section):
-    """Where traces and metrics are exported (`ai-session docs telemetry`); without an address there are none."""
+    """Where traces and metrics are exported (`ai-session docs telemetry`); without an endpoint, nowhere."""
 
     endpoint: str = Field(default="", description="Collector for OTLP over HTTP: http://localhost:4318.")
-    traces_endpoint: str = Field(default="", description="Another address for traces; none: no traces.")
-    metrics_endpoint: str = Field(default="", description="Another address for metrics; none: no metrics.")
-    protocol: str = Field(default="http/protobuf", description="Protocol; no other is supported.")
+    traces_endpoint: str = Field(default="", description="Another endpoint for traces; none: no traces.")
+    metrics_endpoint: str = Field(default="", description="Another endpoint for metrics; none: no metrics.")
+    protocol: str = Field(default="http/protobuf", description="Protocol of the export; the only one supported.")
     headers: dict[str, str] = Field(
-        default_factory=dict[str, str], description="Headers of each request, such as an API key."
+        default_factory=dict[str, str], description="Headers of each export request, such as an API key."
     )
     metrics_seconds: float = Field(default=60.0, ge=0.1, description="Time between two exports of metrics.")
 

@@ -54,7 +54,7 @@ class Console:
         token = self._logins.sign_in(code, agent) if isinstance(code, str) else ""
         tab = self._logins.tab(token)
         if tab is None:
-            return _answer({"error": "this link was used already, or is older than a minute"}, 401)
+            return _answer({"error": "this link has been used already, or has expired"}, 401)
         self._signed_in(tab)
         return _answer(
             {
@@ -83,7 +83,7 @@ class Console:
             return _answer({"error": "signed out"}, 401)
         number = (await _body(request)).get("tab")
         found = isinstance(number, int) and self._logins.sign_out(number)
-        return _answer({}) if found else _answer({"error": "no such tab is signed in"}, 404)
+        return _answer({}) if found else _answer({"error": "this tab is not signed in"}, 404)
 
     async def socket(self, socket: WebSocket) -> None:
         """A tab that shows its token within seconds."""

@@ -176,10 +176,10 @@ class Bridge:
 
     def _too_much(self, size: int) -> dict[str, str] | None:
         if size > MOST_ASKED_BYTES:
-            message = f"a request of {size} bytes is too long: {MOST_ASKED_BYTES} are the most"
+            message = f"a request of {size} bytes is too long: the limit is {MOST_ASKED_BYTES}"
             return {"code": "invalid_arguments", "message": message, "suggestion": "ask for less at once"}
         if len(self._asking) >= MOST_ASKED:
-            message = f"{MOST_ASKED} requests of this tab wait for their answers, the most"
+            message = f"{MOST_ASKED} requests of this tab wait for answers, which is the limit"
             return {"code": "limit_reached", "message": message, "suggestion": "wait for an answer, then ask again"}
         return None
 
@@ -199,7 +199,7 @@ class Bridge:
         elif method == VERIFY:
             reply = await self._audit_check.ask()
         elif name in DECISIONS and not self._may_decide:
-            reply = {"error": {"code": "not_granted", "message": "this console only looks"}}
+            reply = {"error": {"code": "not_granted", "message": "this console is read-only"}}
         else:
             reply = await self._runs.ask(name, params)
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # the tab has gone

@@ -41,7 +41,7 @@ class Replays:
             try:
                 return await METHODS[method](self, params)
             except (KeyError, TypeError, ValueError, IndexError, OverflowError):
-                raise Refused("invalid_arguments", f"{method} is not asked like this") from None
+                raise Refused("invalid_arguments", f"{method} was called with wrong parameters") from None
             finally:
                 if self._closed:
                     self._let_go()

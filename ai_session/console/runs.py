@@ -27,7 +27,7 @@ class Runs:
     """``words`` are the program, by its path, and what it is given; it is started with the first question, and again
     with the next one when it has ended. Without it every question is answered with an error that says ``why``."""
 
-    def __init__(self, words: Sequence[str], why: str = "no program is set that reports runs") -> None:
+    def __init__(self, words: Sequence[str], why: str = "no program that reports runs is configured") -> None:
         self._words = tuple(words)
         self._missing = why
         self._hearers: set[Callable[[Facts], None]] = set()
@@ -56,7 +56,7 @@ class Runs:
 
     async def _started(self) -> _Child:
         if not self._words:
-            raise Unavailable(self._missing, "console.runs in the settings names one")
+            raise Unavailable(self._missing, "set console.runs in the configuration")
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._words,
@@ -172,4 +172,4 @@ class _Child:
         return f": {visible(lines[-1])}" if lines else ""
 
     def _ended(self) -> Unavailable:
-        return Unavailable(f"the program that reports runs has ended{self._why()}", "the next question starts it again")
+        return Unavailable(f"the program that reports runs has ended{self._why()}", "the next request starts it again")

@@ -63,7 +63,7 @@ def listen(port: int | None) -> socket.socket:
             return listen(0)
         reason = error.strerror or error
         raise ConfigInvalid(
-            f"cannot listen on {HOST} port {port}: {reason}", suggestion="choose another with --port"
+            f"cannot listen on {HOST} port {port}: {reason}", suggestion="choose another port with --port"
         ) from None
 
 

@@ -36,7 +36,7 @@ async def end_abandoned() -> None:
             await boxes.sweep()
             await boxes.aclose()
         except Exception as problem:
-            log.warning("not all that %s had begun was ended: %s", directory, problem)
+            log.warning("not everything that %s had started was ended: %s", directory, problem)
 
 
 def _kind() -> str:

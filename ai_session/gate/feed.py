@@ -117,7 +117,7 @@ class ChangeFeed:
     def _number_of(self, cursor: str) -> int:
         begun, dot, number = cursor.partition(".")
         if not dot or not (number.isascii() and number.isdigit()) or len(number) > 18:
-            raise InvalidArguments("this is no cursor of a change feed", fields={"cursor": "is none"})
+            raise InvalidArguments("this is not a cursor of the change feed", fields={"cursor": "is none"})
         if begun != self._begun or not self._forgotten <= int(number) <= self._number:
             raise _too_old()
         return int(number)
@@ -228,6 +228,6 @@ class Reader:
 
 def _too_old() -> CursorExpired:
     return CursorExpired(
-        "what changed since this cursor is not known any more",
+        "the changes since this cursor are no longer kept",
         suggestion="ask for changes without a cursor, then read again what is shown",
     )

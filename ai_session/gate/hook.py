@@ -84,7 +84,9 @@ class Hooks:
             async with asyncio.timeout(program.seconds):
                 await self._free.acquire()
         except TimeoutError:
-            raise _failed(program, f"{AT_ONCE} of them run already, and none ended for {program.seconds:g} s") from None
+            raise _failed(
+                program, f"{AT_ONCE} hooks are running already, and none ended within {program.seconds:g} s"
+            ) from None
         try:
             data = await self._run(program, question)
         finally:
@@ -244,5 +246,5 @@ def _file(question: bytes) -> IO[bytes]:
 def _failed(program: HookProgram, why: str) -> HookFailed:
     return HookFailed(
         f"the policy's hook {program.argv[0]} failed, so nothing was run: {why}",
-        suggestion=f"nothing is wrong with the call; the person looks after policy.hook in {program.origin}",
+        suggestion=f"the call itself is fine; the person must check policy.hook in {program.origin}",
     )

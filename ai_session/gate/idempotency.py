@@ -67,7 +67,7 @@ class CallKeys:
                 return ToolResult(text=result["text"], structured=result["structured"], is_error=result["is_error"])
             if not resumable:
                 raise CallInterrupted(
-                    f"a call with key {key[:40]!r} was begun, but ai-session stopped before its result was recorded",
+                    f"a call with key {key[:40]!r} was started, but ai-session stopped before its result was recorded",
                     suggestion="look at the session with get_session_info; use a new call_key to do it again",
                 )
         begun = 0.0 if stored is None else float(stored.get("begun", path.stat().st_mtime))

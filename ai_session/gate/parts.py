@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ai_session.audit.log import Entry
 
 STOP, WATCH = "stop", "watch_changes"
-CONFIGURED = "your configuration says so: ai-session config show"
+CONFIGURED = "your configuration denies it: ai-session config show"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class GateParts:
                 self.audit.require_room(effect)
                 self.count(principal, effect)
             if principal.kind != "person" and not anyone:
-                raise Denied(f"{name} is for a person", suggestion="ask the person to do it")
+                raise Denied(f"only a person may use {name}", suggestion="ask the person to do it")
             require_scope(principal, name, effect, scope)
             for action in actions or (Action(principal, name, effect, agent=agent),):
                 decision = self.policy.decide(action)

@@ -90,7 +90,7 @@ class RateLimiter:
     def _refusal(self, kind: str, wait_seconds: float) -> RateLimited:
         wait = max(1, math.ceil(wait_seconds * 1000)) / 1000
         return RateLimited(
-            f"too many calls: {self._per_minute[kind]} a minute of kind {kind} are allowed",
+            f"too many calls: the limit is {self._per_minute[kind]} of kind {kind} per minute",
             retry_after_seconds=wait,
             suggestion=f"call again in {wait:g} s; rates.{kind}_per_minute in the configuration sets the limit",
         )

@@ -23,7 +23,7 @@ MOST_NOTICES = 50
 """In one result."""
 REFUSED = ("system_error", "run: ai-session doctor")
 OUT_OF = (TerminalsExhausted.code, "close sessions, or raise the limits: ulimit -n (files), ulimit -u (processes)")
-FULL = (StorageFull.code, "free space on the disk that holds the runtime directory")
+FULL = (StorageFull.code, "free space on the disk of the runtime directory")
 REFUSALS = dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM), OUT_OF) | dict.fromkeys(
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), FULL
 )

@@ -26,7 +26,7 @@ from ai_session.sessions.visible import VisibleSessions
 from ai_session.system.shell_words import parse
 from ai_session.tools.base import Arguments, Context, Subject, Tool
 
-DENIED = "do something else, or ask the person, whose configuration says so"
+DENIED = "do something else, or ask the person, whose configuration denies it"
 OPENING = ("create_session", "run_python")
 REPORTING = ("execute_command", "interrupt_command", "read_output", "send_input")
 """Tools whose results say what appeared in the session's workspace."""
@@ -164,7 +164,7 @@ class CallSteps:
         if session is None:
             found = self.tool.subject(self.context, self.arguments)
             if found.session is None and found != self.subject:
-                raise overtaken(name, "what its path leads to")
+                raise overtaken(name, "the target of its path")
         elif self._by_directory and session.at.cwd != self.directory:
             raise overtaken(name, "the directory of its session")
 

@@ -148,7 +148,7 @@ class WrittenDirectories:
             return ""
         session = subject.session
         found = self._of_words(session, commands) or self._of_state(session)
-        return found and f"{found}, so a session in a box could decide what it does"
+        return found and f"{found}, so a session in a box could determine what it does"
 
     def _of_words(self, session: Session, commands: Commands) -> str:
         base, env = session.at.cwd, session.spec.env
@@ -162,7 +162,7 @@ class WrittenDirectories:
             if words and words[0] in MOVERS and at < len(commands) - 1:
                 targets = [word for word in words[1:] if word and not word.startswith("-")]
                 if words[0] != "cd" or len(targets) != 1 or len(words) != 2 or env.get("CDPATH"):
-                    return "nobody can know which directory it changes to, and it may be one that a box may write"
+                    return "the directory it changes to is unknown, and may be one that a box may write to"
                 base = os.path.join(base, _expanded(targets[0], env.get("HOME", "/")))
         return ""
 
@@ -186,11 +186,11 @@ class WrittenDirectories:
         if among != known:
             seen, why = 0, ""
         if not why and count - seen > len(records):
-            why = "the first commands of its session are forgotten, and may have been about where a box may write"
+            why = "the first commands of its session are no longer known, and may have changed to where a box may write"
         for record in records[len(records) - (count - seen) :] if not why and count > seen else ():
             paths = (record.cwd, *_named(record.command, record.cwd, spec.env))
             if directory := self._any(paths):
-                why = f"an earlier command of its session was about {directory}, where a box may write"
+                why = f"an earlier command of its session named {directory}, where a box may write"
                 break
         self._seen[spec.session_id] = (count, known, why)
         return why

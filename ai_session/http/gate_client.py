@@ -25,7 +25,7 @@ from ai_session.servers.front.wire import Listed, answer_facts, call_facts, ques
 
 MAX_LINE_BYTES = 512 << 20
 UNAUTHENTICATED = ',"authentication":"none"'
-LOST = "look what came of it (list_sessions, read_output) before you repeat it; with its call_key it never runs twice"
+LOST = "check its effect (list_sessions, read_output) before you repeat it; with its call_key it never runs twice"
 
 Message = dict[str, Any]
 

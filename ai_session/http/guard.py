@@ -98,7 +98,7 @@ class Protected:
             answer = refusal(401, INVALID_REQUEST, self._advice, headers={"WWW-Authenticate": "Bearer"})
             await answer(scope, receive, send)
         elif self._under_way[subject] >= self._max_requests:
-            answer = refusal(429, BUSY, "too many requests under way", {"retryAfterMs": 1000}, {"Retry-After": "1"})
+            answer = refusal(429, BUSY, "too many requests in progress", {"retryAfterMs": 1000}, {"Retry-After": "1"})
             await answer(scope, receive, send)
         else:
             self._under_way[subject] += 1

@@ -58,7 +58,7 @@ def bind(settings: HttpSettings, *, authenticated: bool, path: str = MCP_PATH) -
     public = settings.public_url.rstrip("/")
     if not authenticated and not (loopback and (not public or is_loopback(urlsplit(public).hostname or ""))):
         raise ConfigInvalid(
-            f"without authentication {public or host} would let everybody who reaches it run commands",
+            f"without authentication {public or host} would let anybody who can reach it run commands",
             suggestion="listen on 127.0.0.1, or leave --no-auth out",
         )
     tls = make_tls(settings)
@@ -80,7 +80,8 @@ def listen(host: str, port: int) -> socket.socket:
         return bound(host, port)
     except OSError as error:
         raise ConfigInvalid(
-            f"cannot listen on {host} port {port}: {error.strerror or error}", suggestion="choose another with --port"
+            f"cannot listen on {host} port {port}: {error.strerror or error}",
+            suggestion="choose another port with --port",
         ) from None
 
 
@@ -95,7 +96,7 @@ def make_tls(settings: HttpSettings) -> ssl.SSLContext | None:
     except (OSError, ssl.SSLError) as error:
         raise ConfigInvalid(
             f"the certificate {settings.tls_certificate} cannot be used: {error.strerror or error}",
-            suggestion="http.tls_certificate and http.tls_key name PEM files that fit together",
+            suggestion="http.tls_certificate and http.tls_key must name matching PEM files",
         ) from None
     return context
 
@@ -126,7 +127,7 @@ class HttpServer(SignalledServer):
         """As uvicorn's, at a door and with a bound on handshakes."""
         await self.lifespan.startup()
         if self.lifespan.should_exit:
-            raise DaemonUnavailable("the HTTP front cannot start", suggestion="see its output above")
+            raise DaemonUnavailable("the HTTP server cannot start", suggestion="see its output above")
         address = self._address
         server = await asyncio.get_running_loop().create_server(
             lambda: LimitedProtocol(self.limiter, self.config, self.server_state, self.lifespan.state),

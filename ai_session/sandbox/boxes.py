@@ -132,7 +132,7 @@ class Boxes:
         Raises SandboxUnavailable, also where the machine's level became weaker than the session had; SandboxRefused.
         """
         if self._sandbox is None:
-            raise SandboxUnavailable("this process makes no boxes", suggestion="use profile trusted")
+            raise SandboxUnavailable("this process cannot make boxes", suggestion="use profile trusted")
         await self.leave(spec.session_id)
         box = directory / "box"
         box.mkdir(mode=0o700, exist_ok=True)
@@ -145,7 +145,7 @@ class Boxes:
             if boxed.workspace is not None:
                 await asyncio.to_thread(boxed.workspace.release)
             raise SandboxUnavailable(
-                f"this session began in a {spec.level} box, and only {boxed.level} can be had now",
+                f"this session began in a {spec.level} box, and only {boxed.level} is available now",
                 suggestion="run: ai-session doctor; or close the session and create another",
             )
         self._boxed[spec.session_id] = boxed
@@ -201,7 +201,7 @@ class Boxes:
                 if box is not None:
                     await self._proxy(spec).start(box)
             except (AiSessionError, OSError) as problem:
-                log.warning("session %s has no network any more: %s", spec.name, problem)
+                log.warning("session %s has lost its network: %s", spec.name, problem)
 
     def _proxy(self, spec: SessionSpec) -> SessionProxy:
         from ai_session.sandbox.network.proxy import SessionProxy

@@ -113,8 +113,8 @@ def _check_unleased(fd: int, path: str) -> None:
         os.close(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     except BlockingIOError:
         raise SandboxRefused(
-            f"{path!r} is held by a program with a lease on it",
-            suggestion="do it again in a minute, when the system has ended the lease, or end that program first",
+            f"a program holds a lease on {path!r}",
+            suggestion="try again in a minute, when the system has ended the lease, or end that program first",
         ) from None
     except OSError:
         pass  # what may not be read is told as that by whoever shows it
@@ -154,7 +154,7 @@ def open_without_links(path: str) -> int:
         if problem.errno != errno.ELOOP:
             raise
         raise SandboxRefused(
-            f"{path!r} is reached through a symbolic link", suggestion="name the path it leads to instead"
+            f"{path!r} is reached through a symbolic link", suggestion="use the path it leads to instead"
         ) from None
 
 

@@ -39,7 +39,9 @@ def probe() -> tuple[SandboxStatus, Bubblewrap | None]:
         usable = os.access(SEATBELT, os.X_OK)
         return SandboxStatus(SandboxLevel.SEATBELT if usable else SandboxLevel.NONE), None
     if sys.platform != "linux":
-        return SandboxStatus(SandboxLevel.NONE, (f"there are no boxes on {sys.platform}: use Linux or macOS",)), None
+        return SandboxStatus(
+            SandboxLevel.NONE, (f"boxes are not supported on {sys.platform}: use Linux or macOS",)
+        ), None
     try:
         seccomp.build(network=True)
     except SandboxUnavailable as problem:
@@ -60,9 +62,9 @@ def probe() -> tuple[SandboxStatus, Bubblewrap | None]:
                 reasons.append(advice.failed(said, advice.machine()))
     reasons = list(dict.fromkeys(reasons))
     if abi < landlock.LEAST_ABI:
-        reasons.append(f"Landlock has ABI {abi}, {landlock.LEAST_ABI} is needed: use Linux 6.12 or newer")
+        reasons.append(f"Landlock has ABI {abi}, {landlock.LEAST_ABI} is required: use Linux 6.12 or newer")
     elif said := _landlock():
-        reasons.append(f"Landlock does not hold ({said}): ai-session docs sandbox")
+        reasons.append(f"Landlock does not work ({said}): ai-session docs sandbox")
     else:
         return SandboxStatus(SandboxLevel.LANDLOCK, tuple(reasons), version, abi), None
     return SandboxStatus(SandboxLevel.NONE, tuple(reasons), version, abi), None
@@ -138,8 +140,9 @@ def _lacks(bubblewrap: Bubblewrap) -> Iterator[str]:
         yield "mounts are named by path, not by descriptor: use bubblewrap 0.10 or newer, and bash"
     if os.geteuid() == 0 and not bubblewrap.users:
         yield (
-            "root's boxes have no other users: chown fails, and tar takes all for root's; use bubblewrap 0.10 or newer "
+            "root's boxes have no other users: chown fails, and tar makes root the owner of everything; use"
+            " bubblewrap 0.10 or newer "
             "and let this process map user ids"
         )
     if not bubblewrap.has("--size"):
-        yield "the size of /tmp inside is not bounded: use bubblewrap 0.8 or newer"
+        yield "the size of /tmp inside is not limited: use bubblewrap 0.8 or newer"

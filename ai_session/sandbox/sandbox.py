@@ -241,7 +241,7 @@ class Sandbox:
 
     def _too_weak(self, status: SandboxStatus) -> SandboxUnavailable:
         message = (
-            f"this machine makes {status.level} boxes, and {self._minimum} is asked for: {'; '.join(status.reasons)}"
+            f"this machine can make {status.level} boxes, but {self._minimum} is required: {'; '.join(status.reasons)}"
         )
         if status.level is SandboxLevel.NONE:
             return SandboxUnavailable(
@@ -317,23 +317,23 @@ class Sandbox:
         for path in (profile.workspace, *profile.writable):
             if reason := self._unfit(path, profile.home):
                 raise SandboxRefused(
-                    f"{path!r} cannot be written to from a box: {reason}",
+                    f"a box cannot write to {path!r}: {reason}",
                     suggestion="choose the directory of one project",
                 )
         for path in profile.readable:
             if reason := self._why_unsafe(path):
-                raise SandboxRefused(f"{path!r} cannot be shown in a box: {reason}", suggestion="name a part of it")
+                raise SandboxRefused(f"{path!r} cannot be shown in a box: {reason}", suggestion="use a part of it")
 
     def _unfit(self, path: str, home: str) -> str:
         if home and _holds(path, os.path.realpath(home)):
-            return "it holds the home directory"
+            return "it contains the home directory"
         if path in (*SYSTEM, *EVERYBODYS) or any(_holds(top, path) for top in ("/proc", "/sys", "/dev", "/run")):
-            return "it belongs to the system or to everybody"
+            return "it belongs to the system or is writable by everybody"
         return self._why_unsafe(path)
 
     def _why_unsafe(self, path: str) -> str:
         if not os.path.isabs(path) or os.path.realpath(path) != path.rstrip("/"):
-            return "it is reached through a symbolic link, or not an absolute path"
+            return "it is reached through a symbolic link, or is not an absolute path"
         if _holds(path, str(self._runtime)) or _holds(str(self._runtime), path):
             return "ai-session keeps its own files there"
         return ""
@@ -376,13 +376,13 @@ class Sandbox:
                 protection.workspace.release()
             if isinstance(problem, OSError) and problem.errno not in OUT_OF:
                 raise SandboxRefused(
-                    f"the box cannot be made: {problem}", suggestion="make it readable, or name another place"
+                    f"the box cannot be made: {problem}", suggestion="make it readable, or use another directory"
                 ) from problem
             raise
         info = block = ""
         if gated:
             info, block = files / "info", files / "block"
-        notes = [f"{top} is too large to be looked through for closed files, and hidden" for top in unknown]
+        notes = [f"{top} is too large to be searched for unreadable files, and is hidden" for top in unknown]
         boxed = PreparedSandbox(
             argv,
             SandboxLevel.BWRAP,

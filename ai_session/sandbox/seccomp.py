@@ -146,9 +146,7 @@ def build(
     """
     name = machine or os.uname().machine
     if name not in MACHINES:
-        raise SandboxUnavailable(
-            f"no system call filter for {name}", suggestion=f"filters exist for {', '.join(MACHINES)}"
-        )
+        raise SandboxUnavailable(f"no system call filter for {name}", suggestion=f"supported: {', '.join(MACHINES)}")
     abi = MACHINES[name]
     program: list[Instruction] = [(LOAD, 0, 0, ARCHITECTURE), *_unless((abi.audit,), KILL), (LOAD, 0, 0, NUMBER)]
     if name == "x86_64":

@@ -28,7 +28,7 @@ def namespace(uid: int) -> int:
     Raises OSError where there can be none. Blocks for 5 ms the first time.
     """
     if uid != 0:
-        raise PermissionError("only root's boxes have other users")
+        raise PermissionError("only boxes of root have other users")
     with subprocess.Popen(
         (UNSHARE, "--user", "--", "/bin/sh", "-c", "echo && read -r _"),
         stdin=subprocess.PIPE,

@@ -109,7 +109,7 @@ class FluxLoopConnection:
         except Fault as fault:
             found, request_id = fault, fault.request_id if request_id is None else request_id
         except Exception as problem:  # a defect of ours: told to the client, whose request must never stay unanswered
-            log.exception("a request of FluxLoop's failed")
+            log.exception("a request from FluxLoop failed")
             found = Fault("internal_error", f"the request failed: {type(problem).__name__}")
         error: Message = {"code": found.code, "message": found.message}
         if found.details:
@@ -141,10 +141,10 @@ def parse(line: bytes) -> Message:
         raise Fault("invalid_payload", "the message is nested too deeply", None, recovered_id(line)) from None
     except ValueError as problem:
         why = "not UTF-8" if isinstance(problem, UnicodeError) else str(problem).partition(":")[0]
-        detail = f"not one message of JSON on a line: {why}"
+        detail = f"a line is not one JSON message: {why}"
         raise Fault("invalid_payload", detail, None, recovered_id(line)) from None
     if not isinstance(message, dict):
-        raise Fault("invalid_payload", "a message is a JSON object")
+        raise Fault("invalid_payload", "a message must be a JSON object")
     found = cast("Message", message)
     request_id = found.get("id")
     if isinstance(request_id, (bool, list, dict)) or (isinstance(request_id, float) and not math.isfinite(request_id)):
@@ -169,10 +169,10 @@ def tool_of(message: Message) -> str:
         return "handshake"
     if kind != "request":
         received = repr(kind[:40]) if isinstance(kind, str) else "not text"
-        raise Fault("invalid_payload", f"type must be handshake or request, and is {received}")
+        raise Fault("invalid_payload", f"type must be handshake or request, not {received}")
     tool = message.get("tool")
     if not isinstance(tool, str):
-        raise Fault("invalid_payload", "a request names its tool", {"availableTools": list(TOOLS)})
+        raise Fault("invalid_payload", "a request must name its tool", {"availableTools": list(TOOLS)})
     return tool
 
 

@@ -39,8 +39,8 @@ KEPT = 256
 STORED_COMMAND_CHARS = 4000
 BRIEF_CHARS = 80
 
-LOST_TRACK = "the shell started it and does not know how it ended"
-NEVER_BEGUN = "it was never begun"
+LOST_TRACK = "the shell started it, but its exit status is unknown"
+NEVER_BEGUN = "it was never started"
 """The note of a command that the shell does not know, and whose start nobody has seen."""
 MISSING = "some of its output is missing: it could not be stored"
 TITLE_CHARS = 150
@@ -239,9 +239,9 @@ def busy(name: str, running: RunningCommand | None) -> SessionBusy:
             f"session {name!r} is just starting another command", suggestion="retry, or use another session"
         )
     return SessionBusy(
-        f"session {name!r} still runs {brief(running.record.command)!r} ({running.record.command_id})",
-        suggestion="wait with read_output(wait_for='finish'), answer it with send_input, stop it with "
-        "interrupt_command, or use another session",
+        f"session {name!r} is still running {brief(running.record.command)!r} ({running.record.command_id})",
+        suggestion="wait with read_output(wait_for='finish'), answer it with send_input, stop it with"
+        " interrupt_command, or use another session",
     )
 
 
@@ -249,8 +249,8 @@ def taken_over(name: str, who: str) -> SessionTakenOver:
     """Why nobody else types in session ``name``."""
     return SessionTakenOver(
         f"{who} has taken over session {name!r} and is the only one to type in it",
-        suggestion="look with read_screen or read_output, and try again once get_session_info shows no typing_by; "
-        "or use another session",
+        suggestion="watch with read_screen or read_output, and try again once get_session_info shows no typing_by; or"
+        " use another session",
     )
 
 
@@ -274,7 +274,7 @@ def at_prompt_work(name: str, seconds: float) -> SessionBusy:
 def line_open(name: str) -> SessionBusy:
     """Why session ``name`` runs nothing while a line that was typed at its prompt has not ended, or is not complete."""
     return SessionBusy(
-        f"a line typed at the prompt of {name!r} still runs, waits for input or is not complete",
+        f"a line typed at the prompt of {name!r} is still running, waiting for input or incomplete",
         suggestion="look with read_screen; answer it with send_input, drop it with send_input(keys=['C-c']), or use "
         "another session",
     )
@@ -284,7 +284,8 @@ def fed_elsewhere(name: str, source: str) -> SessionBusy:
     """Why session ``name`` runs nothing while its shell does not read the terminal."""
     return SessionBusy(
         f"the shell of {name!r} reads its commands from {source[:200]!r}, not from its terminal",
-        suggestion="after `exec <` it does so to the end; where that does not come, close_session, and create another",
+        suggestion="after `exec <` it does so until the end of that input; if that never comes, close_session and"
+        " create another",
     )
 
 
@@ -300,7 +301,7 @@ def became(name: str, program: str) -> IntegrationLost:
     """Why session ``name`` runs nothing: its start files replaced the shell by a ``program`` that is none."""
     return IntegrationLost(
         f"the start files of {name!r} turned its shell into {program!r}",
-        suggestion="let them do so only where AI_SESSION_ID is not set, or set session.user_rc = false in the"
+        suggestion="make them do so only if AI_SESSION_ID is not set, or set session.user_rc = false in the"
         " configuration",
     )
 
@@ -324,7 +325,7 @@ def not_started(name: str, seconds: float) -> IntegrationLost:
 
 def not_running(name: str, command_id: str, state: str) -> NothingRunning:
     """Why there is nothing to interrupt, signal or type to in session ``name``."""
-    which = f"command {command_id[:60]!r} does not run" if command_id else "no command runs"
+    which = f"command {command_id[:60]!r} does not run" if command_id else "no command is running"
     return NothingRunning(
         f"{which} in session {name!r} (state {state})",
         suggestion="for a program a person started, use send_input with keys ['C-c']",

@@ -204,7 +204,7 @@ class SessionManager:
         most = self.defaults.max_sessions
         if len(self._names) >= most:
             raise LimitReached(
-                f"{len(self._names)} sessions exist, the most allowed",
+                f"{len(self._names)} sessions exist, which is the limit",
                 suggestion="close_session one that is not needed; session.max_sessions in the configuration sets the"
                 " limit",
             )
@@ -214,7 +214,7 @@ class SessionManager:
             count = sum(whose in widening(owner) for owner, _ in self._names)
             if count >= most:
                 raise LimitReached(
-                    f"{count} sessions are of {whose or 'this user'}, the most allowed to one owner",
+                    f"{count} sessions belong to {whose or 'this user'}, the limit for one owner",
                     suggestion="close_session one that is not needed; session.max_sessions_per_owner in the"
                     " configuration sets the limit",
                 )
@@ -264,8 +264,8 @@ class SessionManager:
         """The terminal with its shell in its box, and the spec with the box's level, which is kept."""
         if inside := await asyncio.to_thread(hides, spec.profile, spec.shell):
             raise ShellUnavailable(
-                f"{spec.shell} is in the home, which the sandbox hides",
-                suggestion=f'add "{inside}" to sandbox.readable in the configuration, or use one of the system: bash',
+                f"{spec.shell} is in the home directory, which the sandbox hides",
+                suggestion=f'add "{inside}" to sandbox.readable in the configuration, or use a system shell: bash',
             )
         files = directory / "shell"
         files.mkdir(mode=0o700, exist_ok=True)
@@ -357,7 +357,7 @@ class SessionManager:
         """Give a session another name, unique among its owner's; raises SessionExists."""
         spec = session.spec
         if self._names.get((spec.owner, name), spec.session_id) != spec.session_id:
-            raise SessionExists(f"a session {name!r} already exists", suggestion="choose another name")
+            raise SessionExists(f"session {name!r} already exists", suggestion="choose another name")
         self._names.pop((spec.owner, spec.name), None)
         self._names[spec.owner, name] = spec.session_id
         self.change(session, name=name)
@@ -451,7 +451,7 @@ class SessionManager:
                 terminals |= {terminal.session_id: terminal for terminal in await self._backend(name).adopt()}
             except (AiSessionError, OSError) as problem:
                 # Not known is not lost: these sessions stay on disk for a daemon that can ask.
-                log.warning("sessions on %s are left alone: %s", name, problem)
+                log.warning("sessions on %s are not resumed: %s", name, problem)
                 specs = [spec for spec in specs if spec.backend != name]
         for spec in specs:
             self._adopt_one(spec, terminals.pop(spec.session_id, None))

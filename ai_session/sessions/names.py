@@ -23,8 +23,8 @@ def checked_name(text: str) -> str:
         raise ValueError(f"is longer than {MOST_CHARS} characters")
     wrong = next((char for char in name if not _allowed(char)), "")
     if wrong or visible(name) != name:
-        which = f"has {visible(wrong)!r}" if wrong else "has marks that belong to no letter"
-        raise ValueError(f"{which}, where only letters, digits and the characters . _ - may be")
+        which = f"has {visible(wrong)!r}" if wrong else "has combining marks without a letter"
+        raise ValueError(f"{which}, but only letters, digits and the characters . _ - are allowed")
     if name[0] in PUNCTUATION or unicodedata.combining(name[0]):
         raise ValueError(f"begins with {name[0]!r}, not with a letter or digit")
     return name

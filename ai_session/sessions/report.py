@@ -59,7 +59,7 @@ def find_command(session: Session, command_id: str) -> CommandRecord:
     if record := session.history.get(command_id):
         return record
     raise CommandNotFound(
-        f"session {session.spec.name!r} ran no command {command_id[:60]!r}, or it is too long ago",
+        f"session {session.spec.name!r} ran no command {command_id[:60]!r}, or it is no longer known",
         suggestion="leave command_id out for the latest command, or use command_id='all' with an offset",
     )
 
@@ -137,7 +137,7 @@ def open_plain(path: str, flags: int) -> int:
     fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError("no plain file")
+        raise OSError("not a regular file")
     return fd
 
 
@@ -147,7 +147,10 @@ def note_lost(session: Session, record: CommandRecord, notes: list[str]) -> None
     if lost := session.log.lost_bytes(record.start_offset, end):
         notes.append(f"{lost} bytes of output are lost: the disk was full")
     if session.log.losing and record.end_offset is None:
-        notes.append("no output can be stored now (is the disk full?): whether it has ended shows when there is room")
+        notes.append(
+            "output cannot be stored now (is the disk full?): whether the command has ended will be known when there"
+            " is space"
+        )
 
 
 def note_ending(session: Session, record: CommandRecord, notes: list[str]) -> None:
@@ -162,7 +165,7 @@ def note_others(session: Session, record: CommandRecord, notes: list[str]) -> No
     if others and (session.log.end if record.end_offset is None else record.end_offset) > record.start_offset:
         names = ", ".join(dict.fromkeys(map(str, others[-MOST_OTHERS:])))
         where = "printed late_output" if late_output(session, record) else "may print among this output"
-        notes.append(f"what earlier commands left running {where}: {names}")
+        notes.append(f"programs left running by earlier commands {where}: {names}")
 
 
 def late_output(session: Session, record: CommandRecord) -> str:

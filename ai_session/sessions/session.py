@@ -457,7 +457,7 @@ class Session:
         end = mark.start if running.quiet_end is None else min(mark.start, running.quiet_end)
         if mark.exit_code is None:
             asked_again = bool(running.note)
-            running.note = running.note or "it was aborted, or its shell replaced: how it ended is not known"
+            running.note = running.note or "it was aborted, or its shell was replaced: its exit status is unknown"
             self._end(running, "lost", end, None)
             if not asked_again:
                 # What befell it may have taken away what reports the end.
@@ -1015,7 +1015,7 @@ class Session:
             if few := self._allow_files(running, used):
                 running.note, running.cramped = running.note or few, True
             if step is Step.GIVE_UP and not self._given_up and not dated(self.files, ANSWERED):
-                self._give_up("it executed nothing that was typed, as after `set -n`", running)
+                self._give_up("it did not execute what was typed, as after `set -n`", running)
             if step is Step.GIVE_UP or self._given_up:
                 running.note = running.note or self._given_up or UNANSWERED
                 self._end(running, "lost", self._quiet_end(running), None)
@@ -1056,7 +1056,7 @@ class Session:
     def _reintegrate(self, running: RunningCommand | None, *, restore: bool) -> None:
         """Has the shell read the integration again, the one for what it is now."""
         assert self.terminal is not None
-        notes = ["the shell did not report the end of this command, so it was asked"]
+        notes = ["the shell did not report the end of this command, so it was queried"]
         shell, replaced = self._present_shell()
         if replaced and shell is not None:
             self._become(shell)
@@ -1132,7 +1132,7 @@ class Session:
             self._reintegrate(None, restore=False)
         elif running.retries > RETRIES:
             self._give_up(
-                "it could take no command any more, as where a name of the session's was made read-only", running
+                "it could no longer take commands, for example because an internal variable was made read-only", running
             )
             self._end(running, "lost", self._quiet_end(running), None)
         else:

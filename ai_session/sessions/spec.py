@@ -102,9 +102,7 @@ def shell_named(wanted: str) -> Shell:
     with contextlib.suppress(ConfigInvalid):
         if name in (shell := plugins.load("ai_session.shells", name)).names:  # of another distribution
             return shell
-    raise ShellUnavailable(
-        f"no support for shell {wanted[:80]!r}", suggestion=f"use one of: {', '.join(sorted(known))}"
-    )
+    raise ShellUnavailable(f"unsupported shell {wanted[:80]!r}", suggestion=f"use one of: {', '.join(sorted(known))}")
 
 
 def store(directory: Path, spec: SessionSpec) -> None:

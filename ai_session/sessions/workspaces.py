@@ -90,7 +90,7 @@ class Workspaces:
                 os.makedirs(path, mode=0o700, exist_ok=True)
         except OSError as error:
             raise DirectoryUnusable(
-                f"no workspace: {path!r} cannot be made ({error.strerror})",
+                f"no workspace: {path!r} cannot be created ({error.strerror})",
                 suggestion="start the client in a project's directory, or set sandbox.workspaces in the configuration",
             ) from None
         return os.path.realpath(path)
@@ -98,14 +98,14 @@ class Workspaces:
     def unfit(self, directory: str) -> str:
         """Why a directory can be no workspace, empty when it can."""
         if directory == "/" or _holds(directory, self.home):
-            return "it holds the home directory"
+            return "it contains the home directory"
         for path in self._private:
             if _holds(directory, path) or _holds(path, directory):
                 return "ai-session keeps its own files there"
         for system in SYSTEM:
             if _holds(system, directory):
                 return "it belongs to the system"
-        return "it is everybody's" if directory in SHARED else ""
+        return "it is writable by everybody" if directory in SHARED else ""
 
 
 def _holds(outer: str, inner: str) -> bool:
@@ -115,7 +115,7 @@ def _holds(outer: str, inner: str) -> bool:
 def existing(wanted: str, start: str) -> str:
     """``wanted``, counted from ``start``, as an existing directory one may enter. Raises DirectoryUnusable."""
     if "\0" in wanted:
-        raise DirectoryUnusable("working_directory holds a NUL byte", suggestion="pass an existing directory")
+        raise DirectoryUnusable("working_directory contains a NUL byte", suggestion="pass an existing directory")
     path = os.path.join(start, os.path.expanduser(wanted))
     if not os.path.isdir(path):
         what = "is not a directory" if os.path.exists(path) else "does not exist"

@@ -90,7 +90,7 @@ class DirectoryEvents:
         Of a file every change is reported, under whichever name it is made. Raises TooManyWatches, OSError.
         """
         if DirectoryEvents._taken >= self._most:
-            raise TooManyWatches(errno.ENOSPC, "this process's share of watches is used up")
+            raise TooManyWatches(errno.ENOSPC, "this process has used up its share of watches")
         mask |= _EXCEPT_UNLINKED | _IN_ADDITION
         watch = self._libc.inotify_add_watch(self.fd, b"/proc/self/fd/%d" % fd, mask)
         if watch < 0:

@@ -111,7 +111,7 @@ def parse(line: str) -> Line:
     data = line.encode()
     tree = _tree(data)
     if tree is None or tree.root_node.has_error:
-        return Line((), "not understood as shell grammar", complete=False)
+        return Line((), "not valid shell grammar", complete=False)
     walk = _Walk(data)
     walk.run(tree.root_node)
     if len(walk.commands) > MAX_COMMANDS:

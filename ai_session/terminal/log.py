@@ -95,8 +95,8 @@ class OutputLog(ABC):
         end = min(end, self.end)
         if start < end and self.closed:
             raise SessionNotFound(
-                "the session was closed meanwhile, and its output deleted",
-                suggestion="list_sessions shows what is open",
+                "the session was closed in the meantime and its output deleted",
+                suggestion="list_sessions shows the open sessions",
             )
         return self._read(start, end) if start < end else b""
 
@@ -104,8 +104,8 @@ class OutputLog(ABC):
         """Raises StorageFull unless READ_BYTES of output surely can be stored now."""
         if self.losing or not self._has_room():
             raise StorageFull(
-                "the disk has no room for the session's output",
-                suggestion="free space on the disk that holds the runtime directory; reading and closing sessions work",
+                "the disk is too full for the session's output",
+                suggestion="free space on the disk of the runtime directory; meanwhile sessions can be read and closed",
             )
 
     def lost_bytes(self, start: int, end: int) -> int:
@@ -354,7 +354,7 @@ def require_kept(offset: int, first: int) -> None:
     if offset < first:
         raise OutputExpired(
             f"output before offset {first} is no longer kept",
-            suggestion=f"read from offset {first} on; earlier output can be had again only by running again",
+            suggestion=f"read from offset {first} on; earlier output is gone",
         )
 
 

@@ -182,7 +182,7 @@ def compile_expression(pattern: str) -> Expression:
     except library.error as error:
         reason = error.args[0].decode("utf-8", "replace")
     raise InvalidArguments(
-        f"pattern {pattern[:80]!a} is not an expression that RE2 takes: {reason}",
+        f"pattern {pattern[:80]!a} is not a valid RE2 expression: {reason}",
         suggestion="RE2 has no look-around and no back-references; put \\ before ( ) [ ] { } . * + ? | meant literally",
     )
 

@@ -50,7 +50,7 @@ def encodable(text: str) -> str:
 def checked_text(text: str) -> str:
     """Text a shell can take: encodable, and no NUL."""
     if "\0" in text:
-        raise ValueError("holds a NUL character, which no shell can take")
+        raise ValueError("contains a NUL character, which a shell cannot take")
     return encodable(text)
 
 

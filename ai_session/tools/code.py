@@ -51,8 +51,10 @@ def characters(text: str) -> str:
 
 
 class RunPython(EffectfulArguments):
-    code: Annotated[str, AfterValidator(characters), Field(description="Python 3; it finds no standard input.")]
-    timeout_seconds: Annotated[float, Field(gt=0, description="Then it is ended (default 30, at most 50).")] = -1.0
+    code: Annotated[str, AfterValidator(characters), Field(description="Python 3; its standard input is empty.")]
+    timeout_seconds: Annotated[
+        float, Field(gt=0, description="Time limit, after which it is ended (default 30, at most 50).")
+    ] = -1.0
 
 
 def subject_of_code(context: Context, arguments: RunPython) -> Subject:
@@ -119,7 +121,9 @@ async def _run(context: Context, arguments: RunPython, session: Session) -> Tool
     reason = await wait.for_command(session, running, seconds, until_input=False)
     record = running.record
     if record.exit_code == NO_PROGRAM and not path.exists():
-        raise ShellUnavailable("there is no python3 in the sandbox", suggestion="install it where the box's PATH leads")
+        raise ShellUnavailable(
+            "there is no python3 in the sandbox", suggestion="install it in a directory on the box's PATH"
+        )
     facts = record_facts(record)
     if reason == "timeout":
         facts["status"] = "timed_out"
@@ -136,7 +140,7 @@ async def _run(context: Context, arguments: RunPython, session: Session) -> Tool
     for name, (_, size, cut, encoded) in {"stdout": out, "stderr": err}.items():
         if cut:
             which = "first" if name == "stdout" else "last"
-            notes.append(f"{name} has {size} bytes, of which the {which} are here")
+            notes.append(f"{name} has {size} bytes; only the {which} are shown")
             sizes[f"{name}_bytes"] = size
         if encoded is not None:
             exact[f"{name}_base64"] = encoded

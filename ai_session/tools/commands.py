@@ -32,15 +32,16 @@ class ExecuteCommand(EffectfulArguments):
     command: Annotated[
         str,
         AfterValidator(checked_text),
-        Field(min_length=1, max_length=10_000_000, description="Shell text; may have many lines."),
+        Field(min_length=1, max_length=10_000_000, description="Shell text; may have several lines."),
     ]
     timeout_seconds: Annotated[
-        float, Field(ge=0, description="How long to wait (default 30, at most 50); the command keeps running after it.")
+        float,
+        Field(ge=0, description="How long to wait (default 30, at most 50); after that the command keeps running."),
     ] = -1.0
     stdin: Annotated[
         str | None, AfterValidator(lambda text: text and encodable(text)), Field(description="Default: the terminal.")
     ] = None
-    separate_stderr: Annotated[bool, Field(description="Return stderr apart.")] = False
+    separate_stderr: Annotated[bool, Field(description="Return stderr separately.")] = False
     max_output_chars: Annotated[int, Field(ge=200, description="Default 7000, at most 200000.")] = 0
 
 
@@ -62,7 +63,7 @@ async def execute_command(context: Context, arguments: ExecuteCommand) -> ToolRe
         found = None
     elif found is None and context.repeated and not _never_begun(session, context.first_seen):
         raise CallInterrupted(
-            "a call with this key was begun before, but its command is no longer known",
+            "a call with this key was started before, but its command is no longer known",
             suggestion="look at the session with get_session_info; use a new call_key to run it again",
         )
     if found is None:
@@ -128,7 +129,7 @@ async def interrupt_command(context: Context, arguments: InterruptCommand) -> To
     outcome = await wait.interrupt(session, context.limits.interrupt_step_seconds)
     notes = [f"sent {', '.join(outcome.steps)}"] if outcome.steps else []
     if not outcome.ended:
-        notes.append("it has not ended: look with read_screen, or close_session to end everything in the session")
+        notes.append("it has not ended: see read_screen, or close_session to end everything in the session")
     shown = command_result(session, running.record, context.limits.max_output_chars, notes, context.spans)
     return await session.work(shown)
 

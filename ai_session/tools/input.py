@@ -21,14 +21,14 @@ MODE_BYTES = 1 << 18
 class SendInput(EffectfulArguments):
     session_id: SessionId
     text: Annotated[
-        str, AfterValidator(encodable), Field(max_length=10_000_000, description="Typed as it is; no Enter is added.")
+        str, AfterValidator(encodable), Field(max_length=10_000_000, description="Typed unchanged; no Enter is added.")
     ] = ""
     keys: list[str] = Field(
         default_factory=list[str],
         max_length=1000,
-        description="Then these keys, e.g. ['Enter'], ['C-c'], ['Escape', 'Up', 'S-Tab'].",
+        description="Keys to press after it, e.g. ['Enter'], ['C-c'], ['Escape', 'Up', 'S-Tab'].",
     )
-    command_id: Annotated[str, Field(max_length=200, description="Only while this command runs.")] = ""
+    command_id: Annotated[str, Field(max_length=200, description="Send only while this command runs.")] = ""
 
 
 def subject_of_input(context: Context, arguments: SendInput) -> Subject:

@@ -46,7 +46,7 @@ class ReadOutput(Arguments):
     wait_for: Annotated[
         Literal["", "finish", "pattern", "output", "input"],
         Field(
-            description="First wait until: the command finishes, pattern appears, new output comes, input is wanted."
+            description="First wait until: the command finishes, pattern appears, new output arrives, input is wanted."
         ),
     ] = ""
     timeout_seconds: Annotated[float, Field(ge=0, description="Longest wait (default 30, at most 50).")] = -1.0
@@ -68,7 +68,7 @@ async def read_output(context: Context, arguments: ReadOutput) -> ToolResult:
         waited = await _wait(context, session, record, arguments, seconds)
         extra["waited"] = waited
         if waited == "timeout":
-            notes.append(f"waited {seconds:.3g} s for {arguments.wait_for}: it has not come")
+            notes.append(f"waited {seconds:.3g} s for {arguments.wait_for} in vain")
         await session.ended()
         record = find_command(session, record.command_id)
     if record.status == "running" and record.command_id != "all" and (mode := _input_mode(session, extra)):

@@ -36,10 +36,10 @@ class ReadBytes(Arguments):
     session_id: SessionId
     command_id: CommandId
     offset: Annotated[int, Field(ge=0, description="Byte of the command's output; next_offset of an earlier result.")]
-    max_bytes: Annotated[int, Field(ge=1, le=MOST_BYTES, description="About as many at most.")] = 1 << 18
+    max_bytes: Annotated[int, Field(ge=1, le=MOST_BYTES, description="Approximate maximum of bytes.")] = 1 << 18
     timeout_seconds: Annotated[float, Field(ge=0, description="How long to wait for a byte or the end.")] = 0.0
     wait_for: Annotated[
-        Literal["output", "program"], Field(description="program: also for its program to have been started.")
+        Literal["output", "program"], Field(description="program: also wait until its program has started.")
     ] = "output"
 
 
@@ -52,7 +52,7 @@ class SignalCommand(EffectfulArguments):
 class SetEcho(EffectfulArguments):
     session_id: SessionId
     command_id: CommandId
-    echo: Annotated[bool, Field(description="Whether the terminal shows what is typed.")]
+    echo: Annotated[bool, Field(description="Whether the terminal echoes what is typed.")]
 
 
 async def read_bytes(context: Context, arguments: ReadBytes) -> ToolResult:
@@ -100,7 +100,7 @@ async def signal_command(context: Context, arguments: SignalCommand) -> ToolResu
         pass  # a program that is just being started
     if leader is None:
         raise NothingRunning(
-            f"command {arguments.command_id} runs no program in the foreground that a signal could go to",
+            f"command {arguments.command_id} has no program in the foreground to signal",
             suggestion="interrupt_command ends it",
         )
     with contextlib.suppress(ProcessLookupError):

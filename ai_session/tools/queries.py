@@ -42,9 +42,9 @@ Reference = Annotated[str, Field(max_length=200, description="Session id or name
 
 class Paged(Arguments):
     cursor: Annotated[
-        str, Field(max_length=300, description="Of the answer before; without it, from the beginning.")
+        str, Field(max_length=300, description="Cursor of the previous answer; without it, from the beginning.")
     ] = ""
-    count: Annotated[int, Field(ge=1, le=500, description="Most that is given.")] = 50
+    count: Annotated[int, Field(ge=1, le=500, description="Most rows to return.")] = 50
 
 
 class QueryCommands(Paged):
@@ -58,10 +58,8 @@ class QueryOutput(Paged):
 
 class QueryAudit(Paged):
     session_id: Reference = ""
-    event: Annotated[str, Field(max_length=64, description="Only events whose name begins like this.")] = ""
-    about: Annotated[
-        str, Field(max_length=300, description="Only records in which this stands: an id of anything, or any text.")
-    ] = ""
+    event: Annotated[str, Field(max_length=64, description="Only events whose name begins with this.")] = ""
+    about: Annotated[str, Field(max_length=300, description="Only records that contain this: an id, or any text.")] = ""
 
 
 async def query_commands(context: Context, arguments: QueryCommands) -> ToolResult:
@@ -144,7 +142,7 @@ async def query_recordings(context: Context, arguments: Paged) -> ToolResult:
 async def query_audit(context: Context, arguments: QueryAudit) -> ToolResult:
     """Records of the audit log, the newest first, as they stand there. For a person only."""
     if context.principal.kind != "person":
-        raise Denied("the audit log is for a person", suggestion="list_calls tells what was called on one session")
+        raise Denied("only a person may read the audit log", suggestion="list_calls lists the calls on one session")
     session = context.sessions.get(arguments.session_id).spec.session_id if arguments.session_id else ""
     offset, segment = _number_and_name(arguments.cursor) if arguments.cursor else (0.0, "")
     position = (int(segment), int(offset)) if segment.isdigit() else None
@@ -245,7 +243,7 @@ def _number_and_name(cursor: str) -> tuple[float, str]:
 
 
 def _no_cursor() -> InvalidArguments:
-    return InvalidArguments("cursor is none of an earlier answer", fields={"cursor": "is none of an earlier answer"})
+    return InvalidArguments("cursor is not from an earlier answer", fields={"cursor": "is none of an earlier answer"})
 
 
 def _page(name: str, rows: list[dict[str, Any]], cursor: str) -> ToolResult:

@@ -49,7 +49,7 @@ def checked_env(env: dict[str, str]) -> dict[str, str]:
     total = 0
     for name, value in env.items():
         if not VARIABLE.match(name):
-            raise ValueError(f"has {name[:40]!r}, which is not a variable's name")
+            raise ValueError(f"has {name[:40]!r}, which is not the name of a variable")
         if name in OWN_VARIABLES:
             raise ValueError(f"{name} is set by ai-session itself")
         try:
@@ -132,13 +132,13 @@ async def create_session(context: Context, arguments: CreateSession) -> ToolResu
         return _created(old, context)
     if (judged := context.subject.session) is not None and context.sessions.own(arguments.name) is not judged:
         raise SessionNotFound(
-            f"session {arguments.name!r}, which the call was about, was closed meanwhile",
+            f"session {arguments.name!r} was closed in the meantime",
             suggestion="make the call again to open another",
         )
     start, profile = context.subject.start, context.subject.profile
     if profile.name != "trusted" and (names := [name for name in OF_THE_BOX if name in arguments.env]):
         raise InvalidArguments(
-            f"env: {' and '.join(names)} of a session in a sandbox cannot be chosen",
+            f"env: {' and '.join(names)} cannot be set for a session in a sandbox",
             suggestion=f"leave {' and '.join(names)} out, or set it for one command: {names[0]}=DIRECTORY COMMAND",
         )
     session = await context.sessions.create(
@@ -192,11 +192,13 @@ async def list_sessions(context: Context, arguments: NoArguments) -> ToolResult:
 async def close_session(context: Context, arguments: CloseSession) -> ToolResult:
     if context.repeated and context.sessions.find(arguments.session_id) is None:
         gone = {"session_id": arguments.session_id, "name": arguments.session_id, "closed": True}
-        return ToolResult(text=f"session {arguments.session_id!r} was ended by this call before", structured=gone)
+        return ToolResult(
+            text=f"session {arguments.session_id!r} was ended by an earlier run of this call", structured=gone
+        )
     session = context.sessions.get(arguments.session_id)
     await context.sessions.close(session)
     facts = {"session_id": session.spec.session_id, "name": session.spec.name, "closed": True}
-    return ToolResult(text=f"session {session.spec.name!r} and all its processes are ended", structured=facts)
+    return ToolResult(text=f"session {session.spec.name!r} and all its processes have been ended", structured=facts)
 
 
 async def resize_session(context: Context, arguments: ResizeSession) -> ToolResult:

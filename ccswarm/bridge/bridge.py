@@ -312,7 +312,7 @@ class ToolBridge:
         role, token = hello.get("role"), str(hello.get("token"))
         start = token.rpartition(".")[0]
         if start in self._past or not hmac.compare_digest(token.encode(), self._directory.token(start).encode()):
-            _tell(writer, {"error": "this token is not of a task that is under way"})
+            _tell(writer, {"error": "this token does not belong to a task in progress"})
         elif start != self._start:
             pass  # after a crash it takes a moment until the present start is known again: who is of it comes back
         elif role == "tools":

@@ -77,7 +77,7 @@ class Keeper:
     def _launch(self) -> dict[str, Any]:
         while (found := dial(self._guest, role="program", begun=False)) is None:
             if time.monotonic() - self._left > PATIENCE_SECONDS:
-                raise Over("nobody serves the tools of the task")
+                raise Over("the tools of the task are not being served")
             select.poll().poll(LOOK_SECONDS * 1000)
         self._link, facts, self._heard = found
         return facts["launch"]

@@ -117,7 +117,7 @@ class Relay:
             raise
         if found is None:
             if time.monotonic() - self._left > PATIENCE_SECONDS:
-                raise Over(f"nobody resumed the task within {PATIENCE_SECONDS:g} s")
+                raise Over(f"the task was not resumed within {PATIENCE_SECONDS:g} s")
             return
         self._link, _, self._heard = found
         opening = [line for number, line in self._opening if number not in self._waiting]
@@ -188,7 +188,7 @@ class Relay:
             while data:
                 data = data[os.write(self._target, data) :]
         except OSError:
-            raise Over("the program does not read any more") from None
+            raise Over("the program has stopped reading") from None
 
 
 def _parsed(line: bytes) -> dict[str, Any]:

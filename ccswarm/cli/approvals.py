@@ -66,7 +66,7 @@ def approvals(config: Config = None, as_json: Json = False) -> None:
     if any("answer" not in question for question in found):
         say("ccswarm approve ID, or ccswarm reject ID --reason WHY.")
     if not found:
-        remark("Nothing waits for an answer. How far runs are: ccswarm status")
+        remark("Nothing waits for an answer. Progress of runs: ccswarm status")
 
 
 def approve(
@@ -119,7 +119,7 @@ def accept(
 
 def give_back(
     task: TaskName,
-    comment: Annotated[str, Argument(metavar="COMMENT", help="What is wrong with it, for the agent.")],
+    comment: Annotated[str, Argument(metavar="COMMENT", help="What is wrong with the work; sent to the agent.")],
     config: Config = None,
     as_json: Json = False,
 ) -> None:
@@ -144,7 +144,7 @@ class Word:
 def given_back(comment: str) -> Word:
     """Work is done again, with the comment. Raises UsageInvalid for an empty one."""
     if not comment.strip():
-        raise UsageInvalid("the comment is empty", suggestion="say what is wrong with the work")
+        raise UsageInvalid("the comment is empty", suggestion="give a comment that says what is wrong with the work")
     return Word("Gave back", comment, again=True)
 
 
@@ -169,7 +169,7 @@ def _answer(find: Find, word: Word, config: Path | None, as_json: bool) -> None:
         remark(printable(REMEMBERED[word.scope].format(**done)))
     if not workers:
         run = str(done["task_id"]).partition(".")[0]
-        remark(printable(f"next: nothing executes it now: ccswarm resume {run}, or ccswarm worker"))
+        remark(printable(f"next: no worker is carrying it out: ccswarm resume {run}, or ccswarm worker"))
 
 
 async def _sent(find: Find, word: Word, config: Path | None) -> tuple[dict[str, Any], list[str]]:
@@ -236,7 +236,7 @@ async def _no_merge(app: App, run_id: str, task: str) -> tuple[str, str]:
     see = f"ccswarm diff {short(run_id)} {task}"
     match found[0].state if found else "":
         case "merged":
-            return "it is merged", f"{see}; ccswarm run begins another run"
+            return "it is merged", f"{see}; ccswarm run starts another run"
         case "on a branch":
             return "it is on a branch", f"git merge {found[0].place}, or leave it; {see}"
         case "kept, not merged":
@@ -257,9 +257,9 @@ async def asked(text: str, app: App) -> dict[str, Any]:
     beginning = text if text.startswith(MARK) else MARK + text
     found = {str(one["id"]): one for one in waiting if str(one["id"]).startswith(beginning)}
     if not found:
-        raise RunNotFound(
-            f"nothing waits for approval {text!r}, or not any longer", suggestion="ccswarm approvals shows what waits"
-        )
+        raise RunNotFound(f"no open question {text!r}", suggestion="ccswarm approvals shows what waits")
     if len(found) > 1 and beginning not in found:
-        raise UsageInvalid(f"{text!r} is the beginning of {', '.join(list(found)[:5])}", suggestion="give more of it")
+        raise UsageInvalid(
+            f"{text!r} is the beginning of {', '.join(list(found)[:5])}", suggestion="give a longer beginning"
+        )
     return found.get(beginning) or next(iter(found.values()))

@@ -44,9 +44,7 @@ class Asked:
         """Raises UsageInvalid."""
         words, file = params.get("words", ""), params.get("file", "")
         if not isinstance(words, str) or not isinstance(file, str) or (words and file):
-            raise UsageInvalid(
-                "give words or a file, as a text, and not both", suggestion="ai-session docs runs-provider"
-            )
+            raise UsageInvalid("give either words or a file, as a string", suggestion="ai-session docs runs-provider")
         if file and file not in [one["file"] for one in plans(peek(config))]:
             raise UsageInvalid(f"there is no plan {file} here", suggestion="ccswarm run FILE takes any")
         return cls(words.strip(), file)
@@ -115,7 +113,7 @@ def started(params: Params, config: Path | None) -> dict[str, Any]:
     asked = Asked.of(params, config)
     name = params.get("name", "")
     if not isinstance(name, str):
-        raise UsageInvalid("name should be a text", suggestion="ai-session docs runs-provider")
+        raise UsageInvalid("name should be a string", suggestion="ai-session docs runs-provider")
     return asyncio.run(_started(asked, name, str(params.get("digest", "")), config))
 
 
@@ -126,7 +124,7 @@ async def _started(asked: Asked, name: str, digest: str, config: Path | None) ->
     from ccswarm.runs import app, planning, service
 
     if digest != checked({"words": asked.words, "file": asked.file}, config)["digest"]:
-        raise UsageInvalid("what is to be done has changed since it was checked", suggestion="check it again")
+        raise UsageInvalid("the plan has changed since it was checked", suggestion="check it again")
     loaded, plan = _planned(asked, load(config, executes=True))
     settings = service.named(plan.settings, name)
     directory = planning.directory(None, settings, loaded)
@@ -146,7 +144,7 @@ def resumed(params: Params, config: Path | None) -> dict[str, Any]:
     check_person()
     text = params.get("run")
     if not isinstance(text, str):
-        raise UsageInvalid("run should be a text", suggestion="ai-session docs runs-provider")
+        raise UsageInvalid("run should be a string", suggestion="ai-session docs runs-provider")
     for change in files.changes(config):
         raise change.error()
     run_id = asyncio.run(_unfinished(text, config))
@@ -161,7 +159,7 @@ async def _unfinished(text: str, config: Path | None) -> str:
         run_id = await run_id_of(opened.engine, text, opened.project)
         if (await opened.engine.status(run_id)).status.over:
             raise UsageInvalid(
-                f"{run_id} is over", suggestion=f"ccswarm resume {short(run_id)} does again what did not succeed"
+                f"{run_id} is over", suggestion=f"ccswarm resume {short(run_id)} repeats what did not succeed"
             )
         return run_id
 

@@ -27,9 +27,10 @@ PERSON = "person"
 
 
 def call(
-    tool: Annotated[str, typer.Argument(metavar="SERVER.TOOL", help="The name that ccswarm tools shows.")],
+    tool: Annotated[str, typer.Argument(metavar="SERVER.TOOL", help="Name of the tool, as ccswarm tools lists it.")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[JSON | NAME=VALUE…]", help="An object, or its members one by one.")
+        list[str] | None,
+        typer.Argument(metavar="[JSON | NAME=VALUE…]", help="The arguments: one JSON object, or each as NAME=VALUE."),
     ] = None,
     agent: Annotated[
         str, typer.Option("--agent", "-a", help="Call as this agent, with its grants and approvals.")
@@ -40,7 +41,9 @@ def call(
             "--timeout", min=0.001, help="Seconds to wait, instead of the server's setting.", show_default=False
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Agree to it yourself, where a person has to.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Agree to the call yourself if it needs a person's approval.")
+    ] = False,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
@@ -157,7 +160,9 @@ def _members(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str, Any]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise UsageInvalid(f"{word!r} is not NAME=VALUE", suggestion="or give all arguments as one JSON object")
+            raise UsageInvalid(
+                f"{word!r} is not NAME=VALUE", suggestion="give arguments as NAME=VALUE, or all as one JSON object"
+            )
         if name in given:
             raise UsageInvalid(f"{name} is given twice", suggestion="a list is written as JSON: NAME='[1, 2]'")
         given[name] = value if _takes_text(known.get(name)) else _value(value)

@@ -17,7 +17,7 @@ from ccswarm.errors import WorkspaceUnusable
 def clean(
     days: Annotated[
         float | None,
-        typer.Option("--days", min=0, help="Remove what is at least this old, instead of engine.clone_days."),
+        typer.Option("--days", min=0, help="Minimum age of what is removed, instead of engine.clone_days."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed.")] = False,
     config: Config = None,
@@ -59,7 +59,7 @@ def clean(
     if problems:
         leave(EXIT_ERROR)
     if not facts and not as_json:
-        remark(f"no finished run has anything {oldest:g} days old or older")
+        remark(f"no finished run has anything that is {oldest:g} days old or older")
 
 
 async def _unfinished(config: Path | None, *, ends: bool) -> tuple[set[str], float, int]:
@@ -73,5 +73,5 @@ async def _unfinished(config: Path | None, *, ends: bool) -> tuple[set[str], flo
         if ends:
             terminals, problems = await end_terminals(opened)
             for problem in problems:
-                remark(printable(f"terminals that runs left open may still be there: {problem}"))
+                remark(printable(f"terminals that runs left open may still exist: {problem}"))
         return {run.id for run in runs}, opened.settings.engine.clone_days, terminals

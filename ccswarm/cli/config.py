@@ -28,14 +28,16 @@ NAMED = re.compile(r"([A-Za-z]+ )?\$\w+\Z|env:\w+\Z")
 
 app = Group("Check, show and explain the configuration.")
 
-File = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="File to use instead of the one that is found.")]
+File = Annotated[
+    Path | None, typer.Argument(metavar="[FILE]", help="Configuration file to use instead of the one found.")
+]
 
 
 @app.command()
 def check(file: File = None, as_json: Json = False) -> None:
-    """Say whether the configuration is right, its tasks too; asks no server (ccswarm plan check does).
+    """Say whether the configuration and its tasks are valid; asks no server (ccswarm plan check does).
 
-    Exit codes: 0 it is right, 2 it is not: every problem is listed with its location.
+    Exit codes: 0 valid, 2 not: every problem is listed with its location.
     """
     from agentwire import plugins
     from ccswarm.config import config, starters
@@ -44,7 +46,7 @@ def check(file: File = None, as_json: Json = False) -> None:
     loaded = peek(file)
     settings = loaded.settings
     if wrong := plan_problems(settings, None):
-        raise PlanInvalid(f"{loaded.path}: {'; '.join(wrong)}", suggestion="fix these places")
+        raise PlanInvalid(f"{loaded.path}: {'; '.join(wrong)}", suggestion="fix the problems listed above")
     plugins.load("ccswarm.engines", settings.engine.name)
     for brain in dict.fromkeys(agent.brain for agent in settings.agents):
         starters.load_brain(brain)
@@ -60,7 +62,7 @@ def check(file: File = None, as_json: Json = False) -> None:
         show_json({"valid": True, "path": _text(loaded.path), **facts, "changed": bool(changes)})
     else:
         show_facts({"path": _text(loaded.path) or "none; the defaults apply", **facts})
-        say("It is right.")
+        say("It is valid.")
         for change in changes:
             error = change.error()
             remark(printable(f"{error.message}: {error.suggestion}"))

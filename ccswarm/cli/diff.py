@@ -32,7 +32,7 @@ TAB = 8
 def diff(
     run: LastRun = LAST,
     task: Annotated[str, Argument(metavar="[TASK]", help="Only this task and its parts.")] = "",
-    stat: Annotated[bool, Option("--stat", help="Only the files, and how many lines.")] = False,
+    stat: Annotated[bool, Option("--stat", help="Only file names and line counts.")] = False,
     config: Config = None,
     as_json: Json = False,
 ) -> None:

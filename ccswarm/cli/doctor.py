@@ -116,7 +116,7 @@ def configuration(config: Path | None) -> Iterator[Finding]:
     loaded = files.load(config)
     settings, supplied = loaded.settings, _supplied(loaded.settings)
     if loaded.path is None:
-        yield Finding("configuration", "ok", "there is no file; the defaults apply", "ccswarm init writes one")
+        yield Finding("configuration", "ok", "no file; the defaults apply", "ccswarm init writes one")
     else:
         parts = {"server": settings.mcp.servers, "agent": settings.agents, "task": settings.tasks}
         counts = ", ".join(counted(len(all_of), what) for what, all_of in parts.items())
@@ -138,13 +138,16 @@ def servers(config: Path | None) -> Iterator[Finding]:
     configured = loaded.settings.mcp.servers
     if not configured:
         yield Finding(
-            "servers", "warn", "none is configured: agents have no tools", "ccswarm init, or add one to [mcp] servers"
+            "servers",
+            "warn",
+            "no server is configured: agents have no tools",
+            "ccswarm init, or add one to [mcp] servers",
         )
         return
     for one in asyncio.run(listings(configured, workspace_of(loaded))):
         check = f"server {one.server}"
         if one.problem:
-            yield Finding(check, "fail", one.problem, one.suggestion or "start its command by hand")
+            yield Finding(check, "fail", one.problem, one.suggestion or "try its command by hand")
         else:
             what = f"{one.about + ', ' if one.about else ''}{len(one.tools)} tools in {one.seconds * 1000:.0f} ms"
             yield Finding(check, "ok" if one.tools else "warn", what, "" if one.tools else "see its tools.allow")
@@ -183,14 +186,18 @@ def git(config: Path | None) -> Iterator[Finding]:
     code, words = _git("--version", cwd=".", env=environ)
     old = (version := re.search(r"(\d+)\.(\d+)", words)) and (int(version[1]), int(version[2])) < MERGING_GIT
     if old:
-        yield Finding("git", "warn", words, "install git 2.38 or newer: with this one agents' work is merged by hand")
+        yield Finding(
+            "git", "warn", words, "install git 2.38 or newer: with this version, agents' work must be merged by hand"
+        )
     else:
         yield Finding("git", "ok" if code == 0 else "fail", words)
     if cloning:
         code, words = _git("rev-parse", "--verify", "--quiet", "HEAD^{commit}", cwd=directory, env=environ)
         if code:
             who = f"{', '.join(cloning)} cannot have a clone of {directory}"
-            yield Finding("git", "fail", f"{who}: {words or 'nothing is committed there'}", "git init, and commit")
+            yield Finding(
+                "git", "fail", f"{who}: {words or 'the repository has no commits'}", "run git init and make a commit"
+            )
 
 
 def state(_: Path | None) -> Iterator[Finding]:
@@ -209,7 +216,7 @@ def state(_: Path | None) -> Iterator[Finding]:
         return
     free = shutil.disk_usage(directory).free
     if free < LEAST_FREE_BYTES:
-        yield Finding("state", "warn", f"{free >> 20} MB free in {directory}", "free some: runs are kept there")
+        yield Finding("state", "warn", f"{free >> 20} MB free in {directory}", "free disk space: runs are stored there")
     else:
         yield Finding("state", "ok", f"{directory}, private")
 
@@ -227,11 +234,11 @@ def engine(config: Path | None) -> Iterator[Finding]:
     for worker, age in ages.items():
         if age >= lost_after:
             detail = f"{worker} was last heard of {age:.0f} s ago"
-            advice = "" if alive else "ccswarm worker takes its work over"
-            yield Finding("workers", "warn", detail, advice or "the others take its work over")
-    waiting = f"{health['running']} executions in progress, {health['queued']} wait"
+            advice = "" if alive else "ccswarm worker takes over its work"
+            yield Finding("workers", "warn", detail, advice or "the others take over its work")
+    waiting = f"{health['running']} executions in progress, {health['queued']} queued"
     if (health["queued"] or health["running"]) and not alive:
-        yield Finding("workers", "warn", f"nobody executes: {waiting}", "ccswarm resume RUN, or ccswarm worker")
+        yield Finding("workers", "warn", f"no worker runs: {waiting}", "ccswarm resume RUN, or ccswarm worker")
     else:
         yield Finding("workers", "ok", f"{', '.join(alive) or 'none runs'}; {waiting}")
 

@@ -34,11 +34,13 @@ DELEGATE = "swarm.delegate"
 """The tool that an agent needs to have others do something."""
 
 Agents = Annotated[
-    list[str] | None, typer.Option("--agent", metavar="NAME", help="Try this agent of the configuration.")
+    list[str] | None, typer.Option("--agent", metavar="NAME", help="Evaluate this agent of the configuration.")
 ]
-Brains = Annotated[list[str] | None, typer.Option("--brain", metavar="NAME", help="Try this brain without settings.")]
+Brains = Annotated[
+    list[str] | None, typer.Option("--brain", metavar="NAME", help="Evaluate this brain without settings.")
+]
 Prove = Annotated[
-    bool, typer.Option("--prove", help="Test the gates: do they refuse an untouched repository and a wrong solution?")
+    bool, typer.Option("--prove", help="Test the gates: they must refuse an untouched repository and a wrong solution.")
 ]
 ReportFile = Annotated[
     Path | None, typer.Option("--report", metavar="FILE", help="Path of the report, instead of the state directory.")
@@ -56,9 +58,9 @@ def evaluate(
     brain: Brains = None,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="ID", help="Only this case.")] = None,
     repeat: Annotated[int, typer.Option("--repeat", min=1, max=1000, help="Attempts at each case.")] = 1,
-    at_once: Annotated[int, typer.Option("--at-once", min=1, max=64, help="Cases side by side.")] = 4,
+    at_once: Annotated[int, typer.Option("--at-once", min=1, max=64, help="Cases to run in parallel.")] = 4,
     prove: Prove = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the repositories as they are afterwards.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the repositories afterwards.")] = False,
     report: ReportFile = None,
     compare: Compare = None,
     config: Config = None,
@@ -85,7 +87,7 @@ def evaluate(
     tries, left_out = runner.tries_of(cases, entrants, repeat, only or ())
     if not tries:
         why = sorted({one["why"] for one in left_out})
-        raise UsageInvalid(f"there is nothing to try: {'; '.join(why)}", suggestion="--brain, --agent, --only")
+        raise UsageInvalid(f"nothing to evaluate: {'; '.join(why)}", suggestion="--brain, --agent, --only")
     _refuse_unable(tries)
     about = {
         "ccswarm": __version__,
@@ -231,8 +233,8 @@ def _entrants(loaded: Loaded, agents: list[str], brains: list[str]) -> list[Entr
     for one in found:
         if asks := [agent.name for agent in (one.agent, *one.others) if agent.approval != "auto"]:
             raise UsageInvalid(
-                f"{', '.join(asks)} would ask a person, and nobody is there",
-                suggestion="set approval = 'auto' for an evaluation, where only what may be done is granted",
+                f"{', '.join(asks)} would ask a person, which an evaluation cannot do",
+                suggestion="set approval = 'auto', and grant only what may be done",
             )
     return found
 

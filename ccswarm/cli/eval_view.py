@@ -155,7 +155,7 @@ class Drawn(View):
 
         bad = sum(not one.good for one in self.ended)
         head = f"{self.suite}  {time.monotonic() - self._began:.0f} s  {len(self.ended)} of {self.tries}"
-        lines = [Text(head + (f", {bad} not as they should" if bad else ""), style="bold")]
+        lines = [Text(head + (f", {bad} not as expected" if bad else ""), style="bold")]
         for (case, entrant, attempt), began in list(self._going.items()):
             again = f" ({attempt})" if attempt > 1 else ""
             lines.append(Text(f"  {case:<24} {entrant}{again}  {time.monotonic() - began:.0f} s", style="yellow"))

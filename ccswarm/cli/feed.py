@@ -144,14 +144,14 @@ async def _in_files(sight: Sight) -> bool:
 def _text(params: Params, name: str, default: str | None = None) -> str:
     found = params.get(name, default)
     if not isinstance(found, str):
-        raise UsageInvalid(f"{name} should be a text", suggestion="ai-session docs runs-provider")
+        raise UsageInvalid(f"{name} should be a string", suggestion="ai-session docs runs-provider")
     return found
 
 
 def _list(params: Params, config: Path | None) -> dict[str, Any]:
     limit = params.get("limit", MOST_RUNS)
     if not isinstance(limit, int) or limit < 1:
-        raise UsageInvalid("limit should be a number from 1 on", suggestion=f"{MOST_RUNS}")
+        raise UsageInvalid("limit should be a number, at least 1", suggestion=f"{MOST_RUNS}")
     return looked(config, partial(_listed, limit))
 
 
@@ -239,7 +239,7 @@ def _answer(params: Params, config: Path | None) -> dict[str, Any]:
     approved = params["approved"] is True
     wider: questions.Scope | None = next((one for one in WIDER if one == scope), None)
     if scope != "once" and not (wider and approved):
-        raise UsageInvalid(f"no answer reaches as far as {scope!r}", suggestion=f"once, {', '.join(WIDER)}")
+        raise UsageInvalid(f"no such scope: {scope!r}", suggestion=f"once, {', '.join(WIDER)}")
     word = approvals.Word("Agreed to" if approved else "Refused", reason, approved=approved, scope=wider)
     question = _text(params, "question")
     return _decided(*approvals.answered(lambda app: approvals.asked(question, app), word, config))

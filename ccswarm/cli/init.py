@@ -45,7 +45,7 @@ def init(
         Who | None, typer.Option("--with", help="Brain of the agents; none: they follow the words of their tasks.")
     ] = None,
     purpose: Annotated[
-        Purpose | None, typer.Option("--for", help="What the agents are for; left out: ccswarm run.")
+        Purpose | None, typer.Option("--for", help="What the agents are for; default: ccswarm run.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: Json = False,
@@ -76,7 +76,7 @@ def init(
     if before and before.agents and not chosen and not meant:
         raise ConfigInvalid(
             f"{target} exists already, and has agents",
-            suggestion="add others: ccswarm init --with claude, or --for visionflow; or write over it: --force",
+            suggestion="add others: ccswarm init --with claude, or --for visionflow; or overwrite it: --force",
         )
     chosen = chosen or starters.found(environ, config.secret)[0]
     text = target.read_text() if there else None
@@ -88,14 +88,14 @@ def init(
     try:
         starters.prepare(chosen, config.state_directory())
     except OSError as error:
-        raise OperatorError(str(error), suggestion="make room there") from None
+        raise OperatorError(str(error), suggestion="free disk space there") from None
     first = TRY[meant] if meant or chosen != "none" else 'ccswarm run "list the files"'
     facts = {"agents": list(added.agents), "with": chosen, "budget": starters.BUDGET_WORDS[chosen]}
     if chosen in starters.RIGHTS:
         facts["rights"] = starters.RIGHTS[chosen]
     if chosen != "none" and (limits := before.swarm.budget.model_dump(exclude_defaults=True) if before else {}):
         words = ", ".join(f"{name} = {most:g}" for name, most in limits.items())
-        facts["limits"] = f"a whole run is held to [swarm] budget, too: {words}"
+        facts["limits"] = f"[swarm] budget limits a whole run, too: {words}"
     _tell(target, [first], facts, as_json, starters.needs(chosen, environ, config.secret))
 
 
@@ -161,7 +161,7 @@ def _joined(target: Path, text: str, before: Settings | None, added: starters.Ad
             return joined
     if not as_json:
         show_text(added.text)
-    raise ConfigInvalid(f"{target} cannot be added to as it is written", suggestion="paste the text above into it")
+    raise ConfigInvalid(f"{target} cannot be extended as it is written", suggestion="paste the text above into it")
 
 
 def _keys(table: str) -> list[str]:
@@ -230,6 +230,6 @@ def _tell(target: Path, steps: list[str], facts: Mapping[str, object], as_json: 
         remark(f"note: {note}")
     if missing:
         remark(printable(f"missing: {missing}"))
-    notes = {"ccswarm doctor": "   # is everything there that it needs?", "ccswarm run": "      # carry it out"}
+    notes = {"ccswarm doctor": "   # check that everything it needs is there", "ccswarm run": "      # carry it out"}
     for index, step in enumerate(steps):
         say(("next: " if not index else "      ") + step + notes.get(step, ""))

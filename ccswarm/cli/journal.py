@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ccswarm.journal.verify import Findings
 
 app = Group(
-    "Verify and show what was called.",
-    epilog="Exit codes: 0 shown, or everything holds; 1 something does not; 2 wrong usage.",
+    "Verify and show the record of calls.",
+    epilog="Exit codes: 0 shown, or verified; 1 verification failed; 2 wrong usage.",
 )
 
 COLUMNS = ("at", "worker", "seq", "event", "task", "agent", "tool", "status", "exit_code", "seconds")
@@ -35,8 +35,8 @@ def verify(
     audit: Annotated[
         list[Path] | None,
         typer.Option(
-            help="The audit log of a server, to hold the journal's calls against: a file, or a directory of such; "
-            "may be repeated. ai-session's: ~/.local/state/ai-session/audit, or what ai-session audit export writes."
+            help="Audit log of a server, to compare the journal's calls with: a file, or a directory of files; may be"
+            " repeated. ai-session's: ~/.local/state/ai-session/audit, or what ai-session audit export writes."
         ),
     ] = None,
     directory: Annotated[
@@ -67,7 +67,7 @@ def verify(
             _tell_problems(joined)
     if not sound:
         if not as_json:
-            report(JournalBroken("not everything holds", suggestion="compare with a copy"), as_json=False)
+            report(JournalBroken("verification failed", suggestion="compare with a copy"), as_json=False)
         leave(EXIT_ERROR)
 
 

@@ -20,20 +20,20 @@ from ccswarm.cli.parameters import Config, load
 if TYPE_CHECKING:
     from ccswarm.models import LoginFacts
 
-ServerName = Annotated[str, typer.Argument(metavar="SERVER", help="Its name in the configuration.")]
+ServerName = Annotated[str, typer.Argument(metavar="SERVER", help="Name of the server in the configuration.")]
 
 
 def login(
     server: ServerName,
     scope: Annotated[
         list[str] | None,
-        typer.Option("--scope", help="What ccswarm may do in addition; may be repeated."),
+        typer.Option("--scope", help="Scope to request in addition; may be repeated."),
     ] = None,
     no_browser: Annotated[
         bool,
-        typer.Option("--no-browser", help="Only print the address; the one the browser is sent to may be pasted back."),
+        typer.Option("--no-browser", help="Only print the address; paste the one the browser ends at."),
     ] = False,
-    seconds: Annotated[float, typer.Option("--seconds", min=1, help="How long to wait for you.")] = 600,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="How many seconds to wait for you.")] = 600,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
@@ -73,7 +73,7 @@ def logout(server: ServerName, config: Config = None, as_json: Json = False) -> 
     else:
         say("The login is forgotten." if was else "There was no login.")
         if was and not revoked:
-            remark("the authorization server could not be informed: its tokens expire by themselves")
+            remark("the authorization server could not be informed; its tokens will expire")
 
 
 def login_facts(login: LoginFacts) -> dict[str, Any]:

@@ -26,8 +26,10 @@ LOOK_SECONDS = 0.5
 
 def logs(
     run: LastRun = LAST,
-    follow: Annotated[bool, Option("--follow", "-f", help="Keep printing until the run is over.")] = False,
-    task: Annotated[str, Option("--task", "-t", help="Only what happened in this task and its parts.")] = "",
+    follow: Annotated[
+        bool, Option("--follow", "-f", help="Print events as they happen, until the run is over.")
+    ] = False,
+    task: Annotated[str, Option("--task", "-t", help="Only events of this task and its parts.")] = "",
     config: Config = None,
     as_json: Json = False,
 ) -> None:

@@ -35,17 +35,17 @@ class Verb(NamedTuple):
 SECTIONS: dict[str, dict[str, Verb]] = {
     "Begin": {
         "init": Verb(
-            lambda: import_module("ccswarm.cli.init").init, "Write a configuration to begin with, or add agents to it."
+            lambda: import_module("ccswarm.cli.init").init, "Write a starter configuration, or add agents to one."
         ),
         "doctor": Verb(
             lambda: import_module("ccswarm.cli.doctor").doctor, "Check that everything a run needs is there."
         ),
         "config": Verb(lambda: import_module("ccswarm.cli.config").app, "Check, show and explain the configuration."),
-        "trust": Verb(lambda: import_module("ccswarm.cli.trust").trust, "Agree to a configuration that has changed."),
+        "trust": Verb(lambda: import_module("ccswarm.cli.trust").trust, "Approve a configuration that has changed."),
         "login": Verb(
-            lambda: import_module("ccswarm.cli.login").login, "Log in at a server, for all runs of this user."
+            lambda: import_module("ccswarm.cli.login").login, "Log in to a server, for all runs of this user."
         ),
-        "logout": Verb(lambda: import_module("ccswarm.cli.login").logout, "Forget the login at a server."),
+        "logout": Verb(lambda: import_module("ccswarm.cli.login").logout, "Forget the login to a server."),
         "plan": Verb(lambda: import_module("ccswarm.cli.plan").app, "Check a plan, and show what it would do."),
     },
     "Runs": {
@@ -55,7 +55,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "resume": Verb(lambda: import_module("ccswarm.cli.run").resume, "Resume a run where it stopped."),
         "pause": Verb(lambda: import_module("ccswarm.cli.stop").pause, "Stop a run for now; resume continues."),
         "cancel": Verb(lambda: import_module("ccswarm.cli.stop").cancel, "End a run and all its tasks."),
-        "status": Verb(lambda: import_module("ccswarm.cli.runs").status, "Show how far a run is."),
+        "status": Verb(lambda: import_module("ccswarm.cli.runs").status, "Show the progress of a run."),
         "ps": Verb(lambda: import_module("ccswarm.cli.runs").ps, "Show what is running now, and the workers."),
         "top": Verb(lambda: import_module("ccswarm.cli.top").top, "Watch runs, questions and terminals on one screen."),
         "logs": Verb(lambda: import_module("ccswarm.cli.logs").logs, "Show what happened in a run."),
@@ -65,13 +65,11 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "result": Verb(lambda: import_module("ccswarm.cli.transcript").result, "Show the result of a run."),
         "diff": Verb(lambda: import_module("ccswarm.cli.diff").diff, "Show what the tasks of a run changed."),
         "runs": Verb(lambda: import_module("ccswarm.cli.runs").app, "List, show, compare and replay runs."),
-        "worker": Verb(lambda: import_module("ccswarm.cli.worker").worker, "Carry out what is queued, until Ctrl-C."),
-        "clean": Verb(
-            lambda: import_module("ccswarm.cli.clean").clean, "Remove clones and refs of work that was not merged."
-        ),
+        "worker": Verb(lambda: import_module("ccswarm.cli.worker").worker, "Carry out queued runs, until Ctrl-C."),
+        "clean": Verb(lambda: import_module("ccswarm.cli.clean").clean, "Remove clones and refs of unmerged work."),
         "eval": Verb(
             lambda: import_module("ccswarm.cli.eval").evaluate,
-            "Have agents do a suite of small tasks, which gates judge.",
+            "Evaluate agents with a suite of small tasks, judged by gates.",
         ),
     },
     "People": {
@@ -79,22 +77,22 @@ SECTIONS: dict[str, dict[str, Verb]] = {
             lambda: import_module("ccswarm.cli.approvals").approvals, "Show what waits for a person's approval."
         ),
         "say": Verb(lambda: import_module("ccswarm.cli.say").say, "Say something to an agent while it works."),
-        "approve": Verb(lambda: import_module("ccswarm.cli.approvals").approve, "Agree to what an agent asks."),
-        "reject": Verb(lambda: import_module("ccswarm.cli.approvals").reject, "Refuse what an agent asks."),
-        "accept": Verb(lambda: import_module("ccswarm.cli.approvals").accept, "Agree to merging the work of a task."),
+        "approve": Verb(lambda: import_module("ccswarm.cli.approvals").approve, "Approve what an agent asks."),
+        "reject": Verb(lambda: import_module("ccswarm.cli.approvals").reject, "Reject what an agent asks."),
+        "accept": Verb(lambda: import_module("ccswarm.cli.approvals").accept, "Accept the work of a task for merging."),
         "return": Verb(
-            lambda: import_module("ccswarm.cli.approvals").give_back, "Give the work of a task back, with a comment."
+            lambda: import_module("ccswarm.cli.approvals").give_back, "Return the work of a task with a comment."
         ),
         "notify": Verb(
-            lambda: import_module("ccswarm.cli.notify").app, "Test how you are notified that a run is over or waits."
+            lambda: import_module("ccswarm.cli.notify").app, "Test the notices that a run is over or waits for you."
         ),
     },
     "Look": {
         "tools": Verb(lambda: import_module("ccswarm.cli.tools").tools, "List the tools of all servers."),
         "call": Verb(lambda: import_module("ccswarm.cli.call").call, "Call one tool, and show its answer."),
         "agents": Verb(lambda: import_module("ccswarm.cli.tools").agents, "List the agents and what they may use."),
-        "tasks": Verb(lambda: import_module("ccswarm.cli.tools").tasks, "List the tasks and who does them."),
-        "journal": Verb(lambda: import_module("ccswarm.cli.journal").app, "Verify and show what was called."),
+        "tasks": Verb(lambda: import_module("ccswarm.cli.tools").tasks, "List the tasks and the agents that do them."),
+        "journal": Verb(lambda: import_module("ccswarm.cli.journal").app, "Verify and show the record of calls."),
     },
     "Programs": {
         "mcp-server": Verb(
@@ -127,7 +125,7 @@ NO_CHOICE = re.compile(r"for '--with': '(.+?)' is not one of")
 WORDS_LEFT = "Got unexpected extra argument"
 SHOWN = "ccswarm top shows all runs, ccswarm run its own as it happens, ccswarm logs RUN --follow any other"
 MODEL = "ccswarm init --with anthropic, or openai, gemini, local; settings = { model = … } names the model"
-SETTINGS = "ccswarm config path names the file to edit, ccswarm config reference all that it can say"
+SETTINGS = "ccswarm config path names the file to edit; ccswarm config reference lists every setting"
 INSTEAD = {
     "start": "ccswarm run",
     **dict.fromkeys(
@@ -143,7 +141,7 @@ INSTEAD = {
     "replay": "ccswarm runs replay RUN",
     "review": "gates and [tasks.review] in ccswarm.toml: ai-session docs playbooks",
     "quality": "gates and [tasks.review] in ccswarm.toml: ai-session docs playbooks",
-    "delegate": "agents hand work on by the tool swarm.delegate: ai-session docs playbooks",
+    "delegate": "agents delegate work with the tool swarm.delegate: ai-session docs playbooks",
     "worktree": 'workspace = "clone" of an agent: ai-session docs playbooks',
     **dict.fromkeys(("session", "sessions", "terminals"), "ai-session ls"),
     "attach": "ai-session attach NAME; ai-session ls lists them",
@@ -176,7 +174,7 @@ INSTEAD = {
     **dict.fromkeys(("run --dir", "run --cwd", "run -C", "run --directory"), "ccswarm run --workspace DIRECTORY"),
     **dict.fromkeys(("run --plan", "run -f", "run --file"), "ccswarm run FILE"),
     **dict.fromkeys(("run --model",), MODEL),
-    "run --agent": "the key agent of a task in ccswarm.toml; ccswarm agents lists those there are",
+    "run --agent": "the key agent of a task in ccswarm.toml; ccswarm agents lists the agents",
     **dict.fromkeys(("help", "-?"), "ccswarm --help"),
     **dict.fromkeys(("version", "-v", "-V"), "ccswarm --version"),
     "undo": "git revert of what a run merged; ccswarm diff RUN shows it",
@@ -212,7 +210,7 @@ def command(name: str) -> Any:
 
 app = typer.Typer(
     cls=Verbs,
-    help="Carries plans out with agents that use the tools of MCP servers.",
+    help="Carries out plans with agents that use the tools of MCP servers.",
     epilog=EXIT_CODES,
     add_completion=False,
     no_args_is_help=True,

@@ -19,12 +19,12 @@ def mcp_server(
     stdio: Annotated[bool, typer.Option("--stdio", help="Speak MCP on standard input and output.")] = False,
     config: Config = None,
     workspace: Annotated[
-        Path | None, typer.Option("--workspace", "-w", help="Directory of the work, which clients cannot leave.")
+        Path | None, typer.Option("--workspace", "-w", help="Directory to work in; clients cannot leave it.")
     ] = None,
-    agent: Annotated[str, typer.Option("--agent", metavar="NAME", help="Only the tools that this agent has.")] = "",
+    agent: Annotated[str, typer.Option("--agent", metavar="NAME", help="Offer only this agent's tools.")] = "",
     runs_only: Annotated[
         bool,
-        typer.Option("--runs-only", help="Offer the tools for runs alone, not those that analyze and plan projects."),
+        typer.Option("--runs-only", help="Offer only the tools for runs, not those that analyze and plan projects."),
     ] = False,
     debug: Annotated[str, typer.Option(envvar="ORCHESTRE_DEBUG", hidden=True)] = "",
 ) -> None:
@@ -43,7 +43,7 @@ def mcp_server(
     if not stdio:
         raise UsageInvalid("--stdio is required: it is the only transport", suggestion="ccswarm mcp-server --stdio")
     if workspace and not workspace.is_dir():
-        raise UsageInvalid(f"the workspace {workspace} is not a directory", suggestion="make it, or name another one")
+        raise UsageInvalid(f"the workspace {workspace} is not a directory", suggestion="create it, or use another one")
     where = (config and config.absolute(), workspace and workspace.resolve())
     options = ServerOptions(*where, agent, trace=debug.lower() not in OFF, runs_only=runs_only)
     # Before the client hears anything: from now on its agents may write where the configuration lies.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentwire.cli.options import Group
 from ccswarm.cli.output import Json
 
-app = Group("Tell you, elsewhere, that a run is over or waits for you.")
+app = Group("Notify you, outside this terminal, that a run is over or waits for you.")
 
 
 @app.command("test")

@@ -20,7 +20,7 @@ EXIT_CHANGED = 5
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 failed, 2 wrong usage, plan or configuration, 3 blocked or waiting for approval, "
-    "4 a budget is used up, 5 the configuration changed and nobody agreed (ccswarm trust), "
+    "4 a budget is used up, 5 the configuration has changed and must be approved (ccswarm trust), "
     "130 Ctrl-C (ccswarm resume continues)."
 )
 

@@ -91,7 +91,7 @@ async def looking(config: Path | None) -> AsyncGenerator[App]:
 
 def tell_last(changed: Change) -> None:
     """That what was used before is gone by, since the file has changed."""
-    remark(printable(f"{changed.what()}; this goes by what was used before: {changed.remedy()}"))
+    remark(printable(f"{changed.what()}; the version used before applies: {changed.remedy()}"))
 
 
 def project_of(loaded: Loaded, config: Path | None) -> Project:
@@ -108,8 +108,8 @@ def check_person() -> None:
 
     if in_session(files.server_environment()):
         raise ApprovalNeeded(
-            "in a session of ai-session nobody agrees for a person: an agent may work here",
-            suggestion="give the same command in a terminal of your own",
+            "inside a session of ai-session a person's agreement is not accepted: an agent may work here",
+            suggestion="run the same command in a terminal of your own",
         )
 
 

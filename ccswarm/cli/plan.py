@@ -31,7 +31,7 @@ PlanFile = Annotated[
 def check(
     file: PlanFile = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Look at the plan alone: no server, tool, brain or repository is asked.")
+        bool, typer.Option("--offline", help="Check only the plan: no server, tool, brain or repository is asked.")
     ] = False,
     config: Config = None,
     as_json: Json = False,
@@ -54,14 +54,14 @@ def check(
         )
     asked = None if offline else planning.problems(settings, workspace_of(loaded))
     if wrong := asyncio.run(asked) if asked else plan_problems(settings, None):
-        raise PlanInvalid(f"{_plan_name(file, loaded)}: {'; '.join(wrong)}", suggestion="fix these places")
+        raise PlanInvalid(f"{_plan_name(file, loaded)}: {'; '.join(wrong)}", suggestion="fix the problems listed above")
     counts = {"tasks": len(settings.tasks), "steps": sum(len(task.steps) for task in settings.tasks)}
     facts = {"plan": _plan_name(file, loaded), **counts, "agents": len(settings.agents), "servers_asked": not offline}
     if as_json:
         show_json({"valid": True, **facts})
     else:
         show_facts(facts)
-        say("It can be carried out.")
+        say("The plan can be carried out.")
 
 
 @app.command()
@@ -85,7 +85,9 @@ def show(file: PlanFile = None, config: Config = None, as_json: Json = False) ->
         rows += [head | {"step": "gate", "tool": gate.get("tool") or gate["command"]} for gate in task.get("gates", ())]
     show_rows(rows, ("stage", "task", "agents", "step", "tool", "after", "only"))
     if not rows:
-        remark('There are no tasks: add [[tasks]], name a plan file, or say one: ccswarm run "list the files"')
+        remark(
+            'There are no tasks: add [[tasks]], pass a plan file, or give a task in words: ccswarm run "list the files"'
+        )
 
 
 def settings_of(file: Path | None, loaded: Loaded) -> Settings:

@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from ccswarm.models import Execution
     from ccswarm.runs.app import App
 
-NoWait = Annotated[
-    bool, typer.Option("--no-wait", help="Leave with exit code 3 when only people's answers are missing.")
-]
-Detach = Annotated[bool, typer.Option("--detach", "-d", help="Only queue it: ccswarm worker carries it out.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Exit with code 3 when only people's answers are missing.")]
+Detach = Annotated[bool, typer.Option("--detach", "-d", help="Only queue the run: ccswarm worker carries it out.")]
 
 Start = Callable[["App"], Awaitable[tuple[str, Awaitable["Execution"]]]]
 """What is done before a run may go on: gives the run that is gone on with, empty for a new one, and the going on."""
@@ -40,14 +38,14 @@ def run(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="[FILE|TEXT]", help="A plan, or what is to be done; without it the tasks of the configuration."
+            metavar="[FILE|TEXT]", help="A plan file, or a task in words; default: the tasks of the configuration."
         ),
     ] = None,
     config: Config = None,
     workspace: Annotated[
-        Path | None, typer.Option("--workspace", "-w", help="Directory of the work, instead of the configured one.")
+        Path | None, typer.Option("--workspace", "-w", help="Directory to work in, instead of the configured one.")
     ] = None,
-    name: Annotated[str, typer.Option("--name", "-n", help="What the run is called, instead of swarm.name.")] = "",
+    name: Annotated[str, typer.Option("--name", "-n", help="Name of the run, instead of swarm.name.")] = "",
     detach: Detach = False,
     no_wait: NoWait = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the plan, and show what would be done.")] = False,
@@ -166,7 +164,7 @@ async def _submit(
     for warning in await service.check(opened, settings, directory):
         remark(f"warning: {warning}")
     if left := await end_old_terminals(opened, settings, directory):
-        remark(f"{left} {'terminal is' if left == 1 else 'terminals are'} closed that runs left open which are over")
+        remark(f"{left} {'terminal is' if left == 1 else 'terminals are'} of finished runs closed")
     return "", service.submit(opened, settings, directory, sources, origin=Origin.PERSON, by=person())
 
 
@@ -179,7 +177,7 @@ async def _go_on(opened: App, text: str) -> tuple[str, Awaitable[Execution]]:
     async def resumed() -> Execution:
         started = await begin
         if started.id != run_id:
-            remark(f"{short(run_id)} is over; {short(started.id)} does again what did not succeed in it")
+            remark(f"{short(run_id)} is over; {short(started.id)} repeats what did not succeed in it")
         return started
 
     return run_id, resumed()

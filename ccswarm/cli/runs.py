@@ -125,7 +125,7 @@ def show(run: LastRun = LAST, config: Config = None, as_json: Json = False) -> N
 
 @app.command()
 def diff(
-    one: Annotated[str, Argument(metavar="A", help="Id of a run, the beginning of one, or: last.")],
+    one: Annotated[str, Argument(metavar="A", help="ID of a run, the beginning of one, or: last.")],
     other: Annotated[str, Argument(metavar="B", help="Another one.")],
     config: Config = None,
     as_json: Json = False,

@@ -26,7 +26,7 @@ def say(
         str,
         Argument(metavar="RUN[.TASK]", help="A running task, such as last.fix; may be omitted if there is only one."),
     ],
-    text: Annotated[str, Argument(metavar="TEXT", help="What its agent should take into account.")],
+    text: Annotated[str, Argument(metavar="TEXT", help="Text for its agent.")],
     config: Config = None,
     as_json: Json = False,
 ) -> None:
@@ -46,7 +46,7 @@ def say(
     if as_json:
         show_json(said)
     else:
-        remark(printable(f"Said to {said['agent']} in {said['task']}; it receives it with its next step"))
+        remark(printable(f"Said to {said['agent']} in {said['task']}, to be received with its next step"))
 
 
 async def _said(whom: str, text: str, config: Path | None) -> dict[str, Any]:
@@ -82,16 +82,16 @@ async def _task(opened: App, run_id: str, path: str) -> Execution:
         return next(iter(hearing.values()))
     if path in named:
         raise UsageInvalid(
-            f"the agent of {path} receives nothing while it works: no model or program thinks for it",
+            f"the agent of {path} receives nothing while it works: it has no model or program",
             suggestion=f"stop it (ccswarm cancel {short(run_id)}), change the task, and run it again",
         )
     hint = f"running: {', '.join(hearing or named)}" if named else "no task of the run is running"
     what = (
         f"no task {path!r} is running"
         if path
-        else "more than one task could be meant"
+        else "more than one task is running"
         if hearing
-        else "nobody can receive it"
+        else "no task can receive it"
     )
     raise UsageInvalid(what, suggestion=hint)
 

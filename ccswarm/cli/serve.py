@@ -28,29 +28,29 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 def serve(
     dialect: Annotated[
         list[str] | None,
-        typer.Argument(help="Others by name, of files in ccswarm/servers or of other distributions; --port is theirs."),
+        typer.Argument(help="Other servers by name, from ccswarm/servers or other distributions; they use --port."),
     ] = None,
-    tcp: Annotated[bool, typer.Option("--tcp", help="VisionFlow: JSON-RPC, one message a line, port 9500.")] = False,
+    tcp: Annotated[bool, typer.Option("--tcp", help="VisionFlow: JSON-RPC, one message per line, port 9500.")] = False,
     a2a: Annotated[bool, typer.Option("--a2a", help="A2A, and AgentVault's profile of it: HTTP, port 41241.")] = False,
-    host: Annotated[str, typer.Option(help="Address to listen at; others than this machine's need a token.")] = "",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; one that other machines can reach needs a token.")
+    ] = "",
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port, instead of the dialect's own; 0: any.")
+        int | None, typer.Option(min=0, max=65535, help="Port to listen on, instead of the default; 0: any free one.")
     ] = None,
-    tcp_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="That of --tcp, where both are served.")
-    ] = None,
-    a2a_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="That of --a2a, where both are served.")
-    ] = None,
-    connections: Annotated[int, typer.Option(min=1, max=100_000, help="Most at the same time.")] = 50,
-    requests: Annotated[float, typer.Option(min=0, help="Most in a second from one address; 0: no limit.")] = 100.0,
+    tcp_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of --tcp if both are served.")] = None,
+    a2a_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of --a2a if both are served.")] = None,
+    connections: Annotated[int, typer.Option(min=1, max=100_000, help="Most connections at the same time.")] = 50,
+    requests: Annotated[
+        float, typer.Option(min=0, help="Most requests per second from one address; 0: no limit.")
+    ] = 100.0,
     no_auth: Annotated[
         bool, typer.Option("--no-auth", help="Require no token: every user of this machine can act as you.")
     ] = False,
-    agent: Annotated[str, typer.Option("--agent", "-a", help="Whose tools AgentVault's clients call.")] = "",
+    agent: Annotated[str, typer.Option("--agent", "-a", help="Agent whose tools AgentVault's clients call.")] = "",
     config: Config = None,
     workspace: Annotated[
-        Path | None, typer.Option("--workspace", "-w", help="Directory of the work, which clients cannot leave.")
+        Path | None, typer.Option("--workspace", "-w", help="Directory to work in; clients cannot leave it.")
     ] = None,
 ) -> None:
     """Serve the swarm to other programs, until SIGTERM or Ctrl-C, in one dialect or in several side by side.
@@ -69,15 +69,15 @@ def serve(
     ports = {name: own for name, (wanted, own) in asked.items() if wanted or name in (dialect or ())}
     ports |= {name: None for name in dialect or () if name not in asked}
     if not ports:
-        raise UsageInvalid("nothing to serve was named", suggestion="ccswarm serve --tcp, or --a2a, or both")
+        raise UsageInvalid("no protocol to serve was given", suggestion="ccswarm serve --tcp, or --a2a, or both")
     if port is not None and sum(own is None for own in ports.values()) > 1:
-        raise UsageInvalid("--port could be that of either", suggestion="say --tcp-port and --a2a-port")
+        raise UsageInvalid("--port is ambiguous with both servers enabled", suggestion="use --tcp-port and --a2a-port")
     chosen = {
         name: Listening(host, port if own is None else own, connections, requests, no_auth)
         for name, own in ports.items()
     }
     if workspace and not workspace.is_dir():
-        raise UsageInvalid(f"the workspace {workspace} is not a directory", suggestion="make it, or name another one")
+        raise UsageInvalid(f"the workspace {workspace} is not a directory", suggestion="create it, or use another one")
     types = tuple(starters.agents_for("visionflow" if "visionflow" in ports else "a2a"))
     options = ServerOptions(config and config.absolute(), workspace and workspace.resolve(), agent, types=types)
     loaded = load(options.config, executes=True, workspace=options.workspace)
@@ -87,7 +87,9 @@ def serve(
     environ, settings = files.server_environment(), loaded.settings
     dialects: dict[str, Dialect] = {name: plugins.load("ccswarm.servers", name) for name in chosen}
     if strange := [name for name, one in dialects.items() if getattr(one, "serve", None) is None]:
-        raise UsageInvalid(f"{strange[0]} listens nowhere", suggestion="ccswarm serve --tcp, or --a2a, or both")
+        raise UsageInvalid(
+            f"{strange[0]} does not listen on a port", suggestion="ccswarm serve --tcp, or --a2a, or both"
+        )
     for one in dialects.values():
         settings = one.settings(settings, environ)
     settings = _with_agents(settings, with_agents(loaded, types).settings)

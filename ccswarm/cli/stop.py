@@ -38,7 +38,7 @@ def cancel(run: RunName, config: Config = None, as_json: Json = False) -> None:
     stopped = asyncio.run(stop(run, config, "cancel"))
     _tell(stopped, "cancelled", "closed", as_json)
     if stopped.attended and not as_json:
-        remark(f"Its worker ends its terminals. Where that is gone: ai-session kill --run {stopped.run.id}")
+        remark(f"Its worker ends its terminals. If the worker is gone: ai-session kill --run {stopped.run.id}")
 
 
 async def stop(text: str, config: Path | None, how: str) -> Stopped:
@@ -72,6 +72,8 @@ def _tell(stopped: Stopped, status: str, done: str, as_json: bool) -> None:
         return
     say(f"{run_id} is {status}; ccswarm resume {short(run_id)} continues with it.")
     if left:
-        remark(f"No worker was executing it any more: {left} of its terminals {'is' if left == 1 else 'are'} {done}.")
+        remark(
+            f"No worker was carrying it out any more: {left} of its terminals {'is' if left == 1 else 'are'} {done}."
+        )
     for problem in stopped.problems:
         remark(printable(f"Its terminals may not all be {done}, {problem}: ai-session kill --run {run_id}"))

@@ -27,7 +27,7 @@ DESCRIPTION_CHARS = 100
 
 
 def tools(
-    agent: Annotated[str, typer.Option("--agent", "-a", help="Only what this agent is granted.")] = "",
+    agent: Annotated[str, typer.Option("--agent", "-a", help="Only tools that this agent is granted.")] = "",
     server: Annotated[str, typer.Option("--server", "-s", help="Only this server's.")] = "",
     config: Config = None,
     as_json: Json = False,
@@ -93,7 +93,7 @@ def agents(file: PlanFile = None, config: Config = None, as_json: Json = False) 
     if not settings.agents:
         remark("There are no agents: ccswarm init adds one.")
     elif len(settings.agents) > settings.swarm.max_agents:
-        say(f"swarm.max_agents is {settings.swarm.max_agents}: those after it get no work.")
+        say(f"swarm.max_agents is {settings.swarm.max_agents}: later agents get no work.")
 
 
 def tasks(file: PlanFile = None, config: Config = None, as_json: Json = False) -> None:
@@ -115,7 +115,9 @@ def tasks(file: PlanFile = None, config: Config = None, as_json: Json = False) -
         return
     show_rows(rows, columns)
     if not rows:
-        remark('There are no tasks: add [[tasks]], name a plan file, or say one: ccswarm run "list the files"')
+        remark(
+            'There are no tasks: add [[tasks]], pass a plan file, or give a task in words: ccswarm run "list the files"'
+        )
 
 
 def _seen(tool: ToolInfo, agent: AgentSettings | None) -> bool:

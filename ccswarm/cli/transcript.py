@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SHOWN_CHARS = 8000
 """Of one answer of a tool, for people."""
 
-Task = Annotated[str, Argument(metavar="[TASK]", help="One of its tasks, with its parts; without one all.")]
+Task = Annotated[str, Argument(metavar="[TASK]", help="One of its tasks, with its parts; default: all.")]
 
 
 def transcript(run: LastRun = LAST, task: Task = "", config: Config = None, as_json: Json = False) -> None:
@@ -42,7 +42,7 @@ def transcript(run: LastRun = LAST, task: Task = "", config: Config = None, as_j
     for attempt in facts["attempts"]:
         show_lines(_format_attempt(attempt))
     if not facts["attempts"]:
-        say("Nothing has begun yet.")
+        say("Nothing has started yet.")
 
 
 def result(run: LastRun = LAST, task: Task = "", config: Config = None, as_json: Json = False) -> None:

@@ -31,13 +31,15 @@ Files = Annotated[
     list[Path] | None,
     typer.Argument(metavar="[FILE]…", help="Configurations, plans, suites; else the configuration that is found."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Agree without a question, and without a terminal.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Approve without a question or a terminal.")]
 
 
 def trust(
     files: Files = None,
     yes: Yes = False,
-    listed: Annotated[bool, typer.Option("--list", help="Show every file that was used, and how it is now.")] = False,
+    listed: Annotated[
+        bool, typer.Option("--list", help="Show every file that was used, and whether it has changed.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Agree to a configuration, plan or suite that has changed since you used it last, or to a program that one of
@@ -55,8 +57,8 @@ def trust(
         return
     if in_session(config.server_environment()):
         raise ConfigChanged(
-            "in a session of ai-session nobody agrees for a person: an agent may work here",
-            suggestion="give the same command in a terminal of your own",
+            "inside a session of ai-session a person's agreement is not accepted: an agent may work here",
+            suggestion="run the same command in a terminal of your own",
         )
     agreed: list[Content] = []
     shown = [_asked(known, *one, agreed, yes=yes, as_json=as_json) for one in _meant(known, files or [])]
@@ -65,7 +67,7 @@ def trust(
         show_json({"files": shown})
     if any(one["state"] != "trusted" for one in shown):
         path = next(one["path"] for one in shown if one["state"] != "trusted")
-        error = ConfigChanged(f"nobody agreed to {path}", suggestion="ccswarm trust in a terminal, or with --yes")
+        error = ConfigChanged(f"{path} was not approved", suggestion="ccswarm trust in a terminal, or with --yes")
         leave(EXIT_CHANGED if as_json else report(error, as_json=False))
 
 
@@ -87,11 +89,11 @@ def _meant(known: ConfigTrust, files: list[Path]) -> Iterator[tuple[Content, Cha
             for program in programs(content, None):
                 yield program.content, known.program_change(program, verdict)
         elif files:
-            raise UsageInvalid(f"there is no file {file}", suggestion="give the path of one")
+            raise UsageInvalid(f"no file {file}", suggestion="give the path of one")
         if content.there and not files:
             return
     if not found:
-        raise UsageInvalid("there is no configuration", suggestion="ccswarm init, or name a file")
+        raise UsageInvalid("no configuration was found", suggestion="ccswarm init, or name a file")
 
 
 def _asked(

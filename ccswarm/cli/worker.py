@@ -26,7 +26,10 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 def worker(
     name: Annotated[
-        str, typer.Option("--id", metavar="NAME", help="Its own, and stable; else made from host and process.")
+        str,
+        typer.Option(
+            "--id", metavar="NAME", help="Stable name of the worker; default: made from host name and process ID."
+        ),
     ] = "",
     config: Config = None,
     as_json: Json = False,
@@ -57,7 +60,7 @@ async def _work(settings: Settings, name: str, as_json: bool) -> None:
             remark(printable(words))
 
     def swept(count: int) -> None:
-        words = f"worker {name} has closed {count} terminals that runs left open which are over"
+        words = f"worker {name} has closed {count} terminals of finished runs"
         tell("worker.swept", words, terminals=count)
 
     over, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -69,11 +72,11 @@ async def _work(settings: Settings, name: str, as_json: bool) -> None:
         environ = config.server_environment()
         async with app.working(settings, config.state_directory(), environ, swept=swept) as opened:
             store = (await opened.engine.health())["store"]
-            tell("worker.started", f"worker {name} executes what is queued in {store}; Ctrl-C ends it", store=store)
+            tell("worker.started", f"worker {name} carries out queued runs in {store}; Ctrl-C ends it", store=store)
             await over.wait()
             for number in SIGNALS:
                 loop.remove_signal_handler(number)  # a second one ends it at once
-            tell("worker.ending", f"worker {name} ends: what is unfinished is handed back")
+            tell("worker.ending", f"worker {name} is ending: unfinished work is handed back")
         tell("worker.ended", f"worker {name} has ended")
 
 

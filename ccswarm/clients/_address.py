@@ -80,8 +80,8 @@ def secret_of(settings: ServerSettings, what: str, env: Mapping[str, str]) -> st
         return named(reference, env) if reference else ""
     except KeyError:
         raise ServerUnavailable(
-            f"server {settings.name} cannot be reached: its auth.{what} names what is not there: {reference}",
-            suggestion="set the variable, or keep it in the keyring for service ccswarm",
+            f"server {settings.name} cannot be reached: its auth.{what} refers to something missing: {reference}",
+            suggestion="set the variable, or store it in the keyring for the service ccswarm",
         ) from None
 
 
@@ -101,7 +101,7 @@ def headers_of(settings: ServerSettings, env: Mapping[str, str], scrubber: Secre
                 parts = [env[variable] for variable in template.get_identifiers()]
         except (KeyError, ValueError) as error:
             raise ServerUnavailable(
-                f"server {settings.name} cannot be reached: its headers name a variable that is not set: {error}",
+                f"server {settings.name} cannot be reached: its headers refer to a variable that is not set: {error}",
                 suggestion="set it, or write $$ for a dollar sign",
             ) from error
         if SECRET_HEADER.search(name):
@@ -122,7 +122,7 @@ def client_options(settings: ServerSettings) -> dict[str, Any]:
     except OSError as error:
         raise ServerUnavailable(
             f"server {settings.name} cannot be reached: its ca_file cannot be used: {error}",
-            suggestion="name a file with certificates in PEM",
+            suggestion="set it to a file with certificates in PEM",
         ) from error
     return {
         "timeout": httpx2.Timeout(settings.connect_seconds, read=None),

@@ -32,7 +32,7 @@ ERROR = "ai-session/error"
 INVALID_RESPONSE, INVALID_RESULT, UNKNOWN_ERROR = "invalid_response", "invalid_result", "unknown_error"
 """Codes of what is no answer of JSON-RPC, of a result that is not one of a tool, of an error without a number."""
 
-UNKNOWN_EFFECT = "whether it had an effect is not known: look before it is called again"
+UNKNOWN_EFFECT = "whether it had an effect is unknown: check before calling it again"
 PLAIN = frozenset("*?[")
 
 
@@ -74,7 +74,7 @@ class RpcToolClient:
     def notes(self) -> Sequence[str]:
         if self._tools is None or self._lists:
             return ()
-        return ("it does not list its tools, which may be called by name",)
+        return ("it does not list its tools; they can be called by name",)
 
     async def list_tools(self, *, fresh: bool = False) -> Sequence[ToolInfo]:
         if self._tools is None or (fresh and self._lists):
@@ -148,7 +148,7 @@ class RpcToolClient:
         async for chunk in response.aiter_bytes():
             body += chunk
             if len(body) > MOST_BYTES:
-                raise _Fault(INVALID_RESPONSE, f"the answer has over {MOST_BYTES} bytes, which are not taken")
+                raise _Fault(INVALID_RESPONSE, f"the answer exceeds the limit of {MOST_BYTES} bytes")
         return bytes(body)
 
     def _result(self, method: str, status: int, body: bytes) -> Any:
@@ -164,10 +164,10 @@ class RpcToolClient:
             error = cast("Mapping[str, Any]", error)
             code = error.get("code")
             number = code if isinstance(code, int) and not isinstance(code, bool) else UNKNOWN_ERROR
-            raise _Fault(number, str(error.get("message") or "the server says no more"), error.get("data"))
+            raise _Fault(number, str(error.get("message") or "no details from the server"), error.get("data"))
         if status == 404:
             raise _Fault(METHOD_NOT_FOUND, f"there is no method {method} (HTTP 404)", details)
-        raise _Fault(INVALID_RESPONSE, f"HTTP {status} without an answer of JSON-RPC", details)
+        raise _Fault(INVALID_RESPONSE, f"HTTP {status} without a JSON-RPC answer", details)
 
     def _answer(self, result: Any) -> ServerAnswer:
         if not isinstance(result, Mapping):
@@ -214,7 +214,7 @@ class RpcToolClient:
 
     def _unavailable(self, what: str) -> ServerUnavailable:
         self._problem = f"server {self.name} {what}"
-        return ServerUnavailable(self._problem, suggestion=f"see whether {self._settings.url} is up")
+        return ServerUnavailable(self._problem, suggestion=f"check that {self._settings.url} is up")
 
 
 def _refuse(name: str) -> NoReturn:

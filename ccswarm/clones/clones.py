@@ -229,7 +229,7 @@ def _on_disk(repository: Path) -> Generator[None]:
     except OSError as error:
         raise Conflict(
             f"{error.filename or repository}: {error.strerror}",
-            suggestion="see whether the disk is full, and who may write there; then ccswarm resume",
+            suggestion="check free disk space and permissions; then ccswarm resume",
         ) from None
 
 
@@ -241,8 +241,8 @@ def _in_time(seconds: float | None) -> Generator[None]:
             yield
     except OutOfTime:
         raise WorkRefused(
-            f"it was not taken over in the time that was left for it ({max(0.0, seconds or 0.0):.3g} s)",
-            suggestion="see how much there is, or give the task more time; then ccswarm resume",
+            f"it was not taken over in the remaining time ({max(0.0, seconds or 0.0):.3g} s)",
+            suggestion="check how large it is, or give the task more time; then ccswarm resume",
         ) from None
 
 

@@ -162,9 +162,9 @@ class Clones:
                 lacks = 1
             if lacks:
                 raise Conflict(
-                    f"the work of {task!r} was merged as {commit[:12]}, and is not in what is checked out in "
-                    f"{self.directory}, {named(clone.onto)}",
-                    suggestion=f"check out the branch that has it (git branch --contains {commit[:12]}), "
+                    f"the work of {task!r} was merged as {commit[:12]}, which is not part of what is checked out in"
+                    f" {self.directory}, {named(clone.onto)}",
+                    suggestion=f"check out the branch that contains it (git branch --contains {commit[:12]}), "
                     f"or git merge {commit[:12]}; then ccswarm resume",
                 )
 
@@ -287,8 +287,8 @@ class Clones:
                 self._git.person(self.directory, "update-ref", "-m", "accepted", f"refs/heads/{name}", commit)
             except WorkspaceUnusable as failed:
                 raise Conflict(
-                    f"there cannot be a branch {name}: {failed.message}",
-                    suggestion=f"rename the branch in its way; its work lies at {clone.ref}",
+                    f"branch {name} cannot be created: {failed.message}",
+                    suggestion=f"rename the conflicting branch; its work is at {clone.ref}",
                 ) from None
         return name, False
 

@@ -310,7 +310,7 @@ def _check(count: int, most: int) -> None:
 def _tangled() -> Conflict:
     return Conflict(
         "symbolic links lead to each other in more ways than can be followed",
-        suggestion="remove those that lead to the directory they lie in, or merge by hand",
+        suggestion="remove those that lead to the directory they are in, or merge by hand",
     )
 
 

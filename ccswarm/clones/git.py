@@ -171,8 +171,8 @@ class Git:
         code, answer, said = self._run(words, work_tree or repository.path, environ, bounds, stdin, output)
         if code and OUT_OF_MEMORY.search(said):
             raise WorkRefused(
-                f"git {words[0]} needs more than {bounds.memory_bytes} bytes of memory for what the agent made",
-                suggestion="git count-objects -vH shows how large it is; commit again without what is large",
+                f"git {words[0]} needs more than {bounds.memory_bytes} bytes of memory for the agent's work",
+                suggestion="git count-objects -vH shows its size; commit again without the large files",
             )
         return code, answer, said
 
@@ -194,7 +194,7 @@ class Git:
         answer = self.person(directory, "rev-parse", *asked, *inner, *CHECKED_OUT).split("\n")
         if len(answer) != len(asked) + len(inner) // 2 + 3:
             raise WorkspaceUnusable(
-                f"clones cannot be made of {str(directory)!r}: its path has a line break",
+                f"{str(directory)!r} cannot be cloned: its path contains a line break",
                 suggestion="rename the directory, or use workspace = 'shared'",
             )
         top, git_dir, object_format = answer[: len(asked)]
@@ -204,7 +204,7 @@ class Git:
         if objects.is_symlink():
             raise WorkspaceUnusable(
                 f"{objects} is a symbolic link",
-                suggestion="put the objects there themselves: git clone makes such ones",
+                suggestion="replace it by the objects themselves, as in a fresh git clone",
             )
         said = self.person(directory, "config", "--type=path", "--get-regexp", r"^core\.[a-z]+$", allowed=(0, 1))
         known: dict[str, str] = {}
@@ -282,7 +282,7 @@ class Git:
         real = directory.resolve()
         if top != next((one for one in (real, *real.parents) if os.path.lexists(one / ".git")), None):
             raise WorkspaceUnusable(
-                f"the repository of {directory} has its files in {top}, as core.worktree says",
+                f"the repository of {directory} has its files in {top}, according to core.worktree",
                 suggestion="start ccswarm where the .git of these files is, or use workspace = 'shared'",
             )
         if directory in self._known:
@@ -336,7 +336,7 @@ class Git:
                 raise _too_much(words[0], out) from None
             except NobodyWaits:
                 raise WorkspaceUnusable(
-                    f"git {words[0]} in {directory} was ended with what waited for it", suggestion="do it again"
+                    f"git {words[0]} in {directory} was ended together with its task", suggestion="do it again"
                 ) from None
             said.seek(0)
             complaint = said.read(MOST_SAID).decode(errors="replace").strip("\n")
@@ -414,8 +414,8 @@ def _identity(info: os.stat_result) -> tuple[int, int]:
 
 def _another(path: Path) -> WorkspaceUnusable:
     return WorkspaceUnusable(
-        f"another directory has taken the place of {path}",
-        suggestion="check who replaced it; if it was you, restart ccswarm, which continues with the one that is there",
+        f"{path} has been replaced by another directory",
+        suggestion="check who replaced it; if it was you, restart ccswarm to continue with the new one",
     )
 
 
@@ -423,17 +423,17 @@ def unusable(command: str, directory: Path, said: str, code: int) -> WorkspaceUn
     """What git said when it failed."""
     return WorkspaceUnusable(
         f"git {command} in {directory}: {said or f'exit code {code}'}",
-        suggestion="the workspace has to be a git repository with a commit; or set workspace = 'shared'",
+        suggestion="the workspace must be a git repository with a commit; or set workspace = 'shared'",
     )
 
 
 def _too_much(command: str, out: OutOfBounds) -> WorkRefused:
     if command in COMPARES:
         return WorkRefused(
-            f"git cannot say what the .gitignore and .gitattributes files name: {command} {out}",
+            f"git cannot evaluate the .gitignore and .gitattributes files: {command} {out}",
             suggestion="write their patterns with fewer stars",
         )
     return WorkRefused(
-        f"the tree holds too many files, or too large ones: {command} {out}",
+        f"the tree contains too many or too large files: {command} {out}",
         suggestion="git log --stat shows where they come from; commit again without them",
     )

@@ -71,16 +71,16 @@ def merge(
         head, onto = clones.checked_out()
         if clone.onto not in ("", onto):
             raise Conflict(
-                f"the work began on {named(clone.onto)}, and what is checked out in {repository.top} is {named(onto)}",
+                f"the work began on {named(clone.onto)}, but {repository.top} has {named(onto)} checked out",
                 suggestion=f"check out {named(clone.onto)} again, or {by_hand}",
             )
         ours = PrivateRepository(scratch / "ours", repository, head, writing=True)
         index.copy_to(ours.path)
         if git.private(ours, "rev-list", "-n1", clone.base, "--not", head):
             raise Conflict(
-                f"the work began with {clone.base[:12]}, which is not in what is checked out in "
-                f"{repository.top} any more, {named(onto)}",
-                suggestion=f"where that may come back with it, {by_hand}",
+                f"the work began with {clone.base[:12]}, which is no longer part of what is checked out in"
+                f" {repository.top}, {named(onto)}",
+                suggestion=f"if it may bring that commit back, {by_hand}",
             )
         tree = _merged_tree(git, ours, scratch, head, work, by_hand)
         wanted = changes(git.private(ours, *CHANGES, head, tree))
@@ -88,7 +88,7 @@ def merge(
             change.path for change in wanted if _configures(repository.top.resolve() / change.path, configuration)
         ]:
             raise Conflict(
-                f"the work changes what ccswarm is configured by: {few(own)}",
+                f"the work changes ccswarm's configuration: {few(own)}",
                 suggestion=f"read it: git diff HEAD...{clone.ref} -- {own[0]}; {by_hand}",
             )
         _refuse_commands(git, ours, repository, tree, wanted, f"git diff HEAD...{clone.ref}", by_hand)
@@ -102,12 +102,12 @@ def merge(
             if mine := _uncommitted(git, ours, repository, wanted, filters):
                 raise Conflict(
                     f"{directory} has uncommitted changes: {few(mine)}",
-                    suggestion=f"commit or stash them; its work lies at {clone.ref}",
+                    suggestion=f"commit or stash them; its work is at {clone.ref}",
                 )
             if mine := files.in_the_way(wanted, old, new):
                 raise Conflict(
                     f"{directory} has uncommitted files in the way: {few(mine)}",
-                    suggestion=f"move them away; its work lies at {clone.ref}",
+                    suggestion=f"move them away; its work is at {clone.ref}",
                 )
             who = git.identity(directory)
             words = ("commit-tree", tree, "-p", head, "-p", work, "-m", title)
@@ -124,8 +124,8 @@ def merge(
                 except Blocked as blocked:
                     note.unlink()
                     raise Conflict(
-                        f"{str(blocked)!r} in {directory} was exchanged for something else during the merge",
-                        suggestion=f"see who else works there; its work lies at {clone.ref}",
+                        f"{str(blocked)!r} in {directory} was replaced during the merge",
+                        suggestion=f"check who else works there; its work is at {clone.ref}",
                     ) from None
                 note.unlink()
         return Made(commit, head, is_merged=True)
@@ -213,7 +213,7 @@ def _locked(repository: Repository, seconds: float = 0.0) -> IndexLock:
             if time.monotonic() >= until:
                 raise Conflict(
                     f"another git is at work in {repository.top}",
-                    suggestion=f"wait for it; where there is none, remove {repository.index}.lock",
+                    suggestion=f"wait for it; if there is none, remove {repository.index}.lock",
                 ) from None
         pause(BETWEEN_TRIES_SECONDS)
 
@@ -231,7 +231,7 @@ def _merged_tree(git: Git, ours: PrivateRepository, scratch: Path, head: str, wo
     if code == 1:
         raise Conflict(f"both changed {few(dict.fromkeys(both))}", suggestion=by_hand)  # git 2.39 names each by stage
     if "usage: git merge-tree" in said:
-        said = "git 2.38 or newer is needed"
+        said = "git 2.38 or newer is required"
     raise Conflict(f"git merge-tree: {said}", suggestion=by_hand)
 
 
@@ -252,7 +252,7 @@ def _refuse_commands(
     commands = Commands(Names(git, repository).all(), protected(), links)
     if taken := [change.path for change in wanted if commands.take(change)]:
         raise Conflict(
-            f"the work changes what programs outside of its box take commands from: {few(taken)}",
+            f"the work changes files from which programs outside its box take commands: {few(taken)}",
             suggestion=f"read it: {difference} -- {taken[0]}; {by_hand}",
         )
 
@@ -275,7 +275,7 @@ def _refuse_filters(
     after = git.through_filters(ours, tree, names, drivers)
     if led := [path for path, driver in after.items() if before.get(path) != driver]:
         raise Conflict(
-            f"the work has files go through the filter {after[led[0]]!r} of your git configuration: {few(led)}",
+            f"the work makes files go through the filter {after[led[0]]!r} of your git configuration: {few(led)}",
             suggestion=f"leave .gitattributes as it is, or {by_hand}",
         )
 

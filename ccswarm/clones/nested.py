@@ -42,7 +42,7 @@ def refuse_nested(git: Git, repository: PrivateRepository, commit: str, changed:
                 (directories if entry.is_dir(follow_symlinks=False) else files).add(fold(entry.name))
         if HEAD in files and (files & LEADING or files | directories >= STORES):
             raise WorkRefused(
-                f"{folder or '.'!r} is a git repository without a work tree, whose configuration names programs",
+                f"{folder or '.'!r} is a git repository without a work tree, whose configuration runs programs",
                 suggestion=f"remove {folder!r}, or name it in .gitignore",
             )
 

@@ -41,7 +41,7 @@ def tip(tree: UntrustedTree, branch: str) -> str:
         found = next((line.removesuffix(wanted) for line in packed.splitlines() if line.endswith(wanted)), "")
     if not OBJECT.fullmatch(found):
         raise WorkRefused(
-            f"the clone has no branch {branch} any more",
+            f"the clone no longer has branch {branch}",
             suggestion=f"git checkout -B {branch}",
         )
     return found
@@ -88,7 +88,7 @@ def take(
         if not code:
             return
     raise WorkRefused(
-        f"the clone does not hold its commit {commit[:12]} whole: {said}",
+        f"the clone's commit {commit[:12]} is incomplete: {said}",
         suggestion="git fsck names what is missing",
     )
 
@@ -112,6 +112,6 @@ def bring(
         code, _, said = git.outcome(person, *(few if count < FEW else many), "--strict", stdin=file)
     if code:
         raise WorkRefused(
-            f"git does not take over what the agent committed: {said}",
-            suggestion="git log -p shows the commits; make them anew without it",
+            f"git rejects what the agent committed: {said}",
+            suggestion="git log -p shows the commits; make them again without it",
         )

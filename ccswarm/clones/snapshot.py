@@ -126,7 +126,7 @@ class Snapshot:
             if path != ".git":
                 where = directory or path
                 raise WorkRefused(
-                    f"{where!r} is a git repository of its own, whose configuration names programs",
+                    f"{where!r} is a git repository of its own, whose configuration runs programs",
                     suggestion=f"remove {path!r}, or name {where!r} in .gitignore",
                 )
 
@@ -154,12 +154,12 @@ class Snapshot:
         self._compared += time.monotonic() - began
         if self._compared > (most := self._git.comparing.seconds):
             raise WorkRefused(
-                f"to compare all names with the .gitignore files takes longer than {most:g} seconds",
+                f"comparing all names with the .gitignore files takes longer than {most:g} seconds",
                 suggestion="write their patterns with fewer stars",
             )
         patterns = said.decode(errors="surrogateescape").split("\0")[2::4]
         if code not in (0, 1) or len(patterns) != len(paths):
-            raise WorkRefused(f"git cannot say what is ignored: {why}", suggestion="see its .gitignore files")
+            raise WorkRefused(f"git cannot determine what is ignored: {why}", suggestion="check its .gitignore files")
         return {path for path, pattern in zip(paths, patterns, strict=True) if pattern and pattern[0] != "!"}
 
     def _inside(self, directory: str, ignored: set[str]) -> list[str]:
@@ -170,7 +170,7 @@ class Snapshot:
             self._refuse_repositories(directory, listing.git)
             if listing.entries or listing.directories:
                 raise WorkRefused(
-                    f"{directory!r} is a submodule, and files that are written into it belong to another repository",
+                    f"{directory!r} is a submodule, so files written into it belong to another repository",
                     suggestion=f"move what is in {directory!r} elsewhere; submodules are changed by a person",
                 )
             return []
@@ -206,8 +206,8 @@ class Snapshot:
             self._hashable += sum(kept.size for kept in self._listed(self._base).values())
         if self._hashable < 0:
             raise WorkRefused(
-                f"the files have over {self._most_bytes} bytes more than those the clone began with: {entry.path!r}",
-                suggestion="remove what is large, or name it in .gitignore",
+                f"the files have grown by more than {self._most_bytes} bytes since the clone was made: {entry.path!r}",
+                suggestion="remove large files, or name them in .gitignore",
             )
         return self._tree.digest(entry.path, self._repository.object_format, size or 0)
 
@@ -223,9 +223,9 @@ class Snapshot:
             found = self._git.through_filters(self._repository, tree, paths, self._filters.drivers)
             for path, driver in found.items():
                 raise WorkRefused(
-                    f"{path!r} goes through the filter {driver!r} when it is committed, "
-                    "and no program is run on what an agent wrote",
-                    suggestion="commit it yourself, or have the agent leave it as it was",
+                    f"{path!r} goes through the filter {driver!r} when committed, but no program is run on an agent's"
+                    " files",
+                    suggestion="commit it yourself, or have the agent restore it",
                 )
 
     def _indexed(self, changed: Iterable[Entry], gone: Iterable[str]) -> str:
@@ -240,7 +240,7 @@ class Snapshot:
         added = [entry.path for entry in changed]
         code, said = self._update("--stdin", added)
         if code:
-            raise WorkRefused(f"git cannot keep what the agent made: {said}", suggestion="remove it")
+            raise WorkRefused(f"git cannot store the agent's work: {said}", suggestion="remove it")
         return self._git.private(self._repository, "write-tree").decode().strip()
 
     def _update(self, how: str, lines: Iterable[str]) -> tuple[int, str]:

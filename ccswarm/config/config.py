@@ -206,7 +206,7 @@ def _loaded(content: Content | None, environ: Mapping[str, str] | None) -> Loade
     if "notify" in settings.model_fields_set and content.path != Path(os.path.abspath(own(environ))):
         refuse(
             str(content.named),
-            ["[notify] says how to notify you, which no project's file does"],
+            ["[notify] is allowed in your own configuration only, not in a project's file"],
             f"write it to {own(environ)}",
         )
     return Loaded(settings, content.path, content.path.parent, content.digest)
@@ -261,11 +261,13 @@ def supplied(settings: Settings, types: Sequence[str], environ: Mapping[str, str
     try:
         starters.prepare(who, state)
     except OSError as error:
-        raise ConfigInvalid(f"{state} cannot be written: {error.strerror}", suggestion="make room there") from None
+        raise ConfigInvalid(
+            f"{state} cannot be written: {error.strerror}", suggestion="free disk space there"
+        ) from None
     added = parse(starters.addition(who, types, environ=environ, state_directory=state, servers=there).text)
     servers = settings.mcp.model_copy(update={"servers": (*settings.mcp.servers, *added.mcp.servers)})
     names = f"there {'is' if len(types) == 1 else 'are'} {', '.join(types)}"
-    note = f"no agent is configured ({why}): {names}, {starters.BUDGET_WORDS[who]}; ccswarm init writes this down"
+    note = f"no agent is configured ({why}): {names}, {starters.BUDGET_WORDS[who]}; ccswarm init writes this to a file"
     if who in starters.RIGHTS:
         note += f"\nnote: {starters.RIGHTS[who]}"
     return Supplied(settings.model_copy(update={"agents": added.agents, "mcp": servers}), note)
@@ -327,7 +329,7 @@ def _used_here(trust: ConfigTrust, content: Content) -> Content:
         change.error()
         if change
         else ConfigChanged(
-            f"{content.path} is not the file that the run was started from, and nobody has used it here",
+            f"{content.path} is not the file that the run was started from, and has not been used here",
             suggestion=f"ccswarm trust {shlex.quote(str(content.path))}",
             path=str(content.path),
         )

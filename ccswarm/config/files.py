@@ -74,9 +74,11 @@ def state_directory(environ: Mapping[str, str] | None = None) -> Path:
         directory.mkdir(mode=0o700, exist_ok=True)
         info = directory.lstat()
     except OSError as error:
-        raise ConfigInvalid(f"{directory}: {error.strerror}", suggestion="set XDG_STATE_HOME, or fix it") from None
+        raise ConfigInvalid(f"{directory}: {error.strerror}", suggestion="fix it, or set XDG_STATE_HOME") from None
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
-        raise ConfigInvalid(f"{directory} is not a directory of yours", suggestion="check who made it, then remove it")
+        raise ConfigInvalid(
+            f"{directory} is not a directory that belongs to you", suggestion="check who made it, then remove it"
+        )
     if stat.S_IMODE(info.st_mode) & 0o077:
         raise ConfigInvalid(f"{directory} is open to others", suggestion=f"chmod 700 {shlex.quote(str(directory))}")
     return directory

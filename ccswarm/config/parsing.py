@@ -45,7 +45,7 @@ def parse_plan(text: str, base: Settings, *, where: str = "the plan") -> Setting
     refuse(where, [*_not_valid(data, Settings), *_twice(data)])
     refuse(
         where,
-        ["[notify] says how to notify you, which no plan does"] if "notify" in data else [],
+        ["[notify] is allowed in your own configuration only, not in a plan"] if "notify" in data else [],
         f"write it to {own()}",
     )
     data, below = _with_main(data), base.model_dump()
@@ -60,7 +60,7 @@ def plan_tables(text: str, where: str = "the plan") -> _Table:
     """What a plan says, as plain values that nothing was checked of yet. Raises ConfigInvalid."""
     data = parsed(text, where)
     if isinstance(plan := data.get("ccswarmPlan"), str):
-        refuse(where, [] if plan else ["ccswarmPlan is empty"], "its check says why there is no plan to run")
+        refuse(where, [] if plan else ["ccswarmPlan is empty"], "see its check for the reason")
         return parsed(plan, where)
     return data
 
@@ -92,7 +92,7 @@ def parsed(text: str, where: str) -> _Table:
     try:
         return read_text(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigInvalid(f"{where}: {error}", suggestion="fix what is not TOML there") from None
+        raise ConfigInvalid(f"{where}: {error}", suggestion="fix the syntax") from None
 
 
 def refuse(where: str, problems: Iterable[str], advice: str = "ccswarm config reference lists every setting") -> None:
@@ -188,17 +188,17 @@ def _twice(data: _Table) -> Iterator[str]:
     for table, kind, items in lists:
         names = [_name(item, kind) for item in items] + [str(item.get("save_as", "")) for item in items]
         if kind == "agents" and "orchestrator" in names:
-            yield "[agents] orchestrator is the name of who runs the gates"
+            yield "[agents] the name orchestrator is reserved for running gates"
         for name, count in Counter(filter(None, names)).items():
             if count > 1:
-                yield f"[{table}] {NAMED[kind]} {name} is there {count} times"
+                yield f"[{table}] {NAMED[kind]} {name} occurs {count} times"
 
 
 def _not_startable(data: _Table) -> Iterator[str]:
     """Servers that nobody could start or reach."""
     for server in _items(_table(data.get("mcp")).get("servers")):
         if server.get("name") == "swarm":
-            yield "[mcp.servers.swarm] name is that of every swarm's own server"
+            yield "[mcp.servers.swarm] this name is reserved for the swarm's own server"
         command, url = str(server.get("command", "")), str(server.get("url", ""))
         table = f"[mcp.servers.{_name(server, 'servers') or '#?'}]"
         try:
@@ -211,7 +211,7 @@ def _not_startable(data: _Table) -> Iterator[str]:
         elif url:
             yield from (f"{table} {problem}" for problem in endpoint_problems(server))
         elif server.get("protocol", "mcp") != "mcp":
-            yield f"{table} protocol {server['protocol']} is spoken at a url"
+            yield f"{table} protocol {server['protocol']} needs a url"
 
 
 def _table(value: object) -> _Table:

@@ -1,4 +1,4 @@
-"""What a person reads of settings: a configuration to begin with, and all settings with their defaults as comments."""
+"""Settings as text for people: a starter configuration, and all settings with their defaults as comments."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def starter() -> str:
 
 
 def reference() -> str:
-    """Every setting with its default and what it means, as TOML of which everything is a comment: ``# `` begins what
-    is told, ``#`` alone what may be set."""
+    """Every setting with its default and description, as TOML that is all comments: ``# `` begins a description, ``#``
+    alone a line that takes effect when uncommented."""
     return "\n".join(["# Every setting of ccswarm. A plan has the same shape.", *_section(Settings, "", {}), ""])
 
 
@@ -63,7 +63,7 @@ def _commented(text: str) -> Iterator[str]:
 
 
 def _example(annotation: Any) -> object:
-    """A value that a setting without one may have."""
+    """A valid value for a setting without a default."""
     if annotation in EXAMPLES:
         return EXAMPLES[annotation]
     inner = _example(get_args(annotation)[0])

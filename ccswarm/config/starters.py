@@ -75,8 +75,8 @@ BUDGET_WORDS: Mapping[With, str] = {
     "none": "working without a model, by the words of a task",
 }
 RIGHTS: Mapping[With, str] = {
-    who: f"{who} itself runs with your login and outside of any sandbox, its own tools switched off: what it does, it "
-    "does through the agent's tools, whose sessions are sandboxed (ai-session docs brains-cli: Where it runs)"
+    who: f"{who} itself runs with your login and outside of any sandbox, its own tools switched off: it acts only"
+    " through the agent's tools, whose sessions are sandboxed (ai-session docs brains-cli: Where it runs)"
     for who in CLIS
 }
 """What a program may do, where that is more than an agent."""
@@ -91,11 +91,11 @@ SERVER = '{ name = "ai-session", command = "ai-session mcp-server --stdio", trus
 GRANTS = tuple(f"{SHELL}.{tool}" for tool in ("create_session", "execute_command", "read_output", "close_session"))
 MERGING = """\
 [swarm]
-merge = "ask"  # what an agent did is shown, and merged when you agree; auto: when its gates hold
+merge = "ask"  # an agent's work is shown to you, and merged if you agree; auto: merged if its gates pass
 """
 TRUSTED = """\
-# Terminals for the programs that think for agents of ccswarm, with your login: they are in no box, as when you start
-# such a program yourself. No agent is granted these terminals.
+# Terminals for the programs that act as brains of ccswarm's agents, with your login: they are not in a box, as when
+# you start such a program yourself. No agent is granted these terminals.
 [sandbox]
 profile = "trusted"
 
@@ -225,7 +225,7 @@ def found(environ: Mapping[str, str], secret: Callable[[str], str]) -> tuple[Wit
         if not secret(name):
             continue
         if find_spec("pydantic_ai") is None:
-            missing = missing or f"{name} is set, and models need: {install('llm')}"
+            missing = missing or f"{name} is set, but models need: {install('llm')}"
             continue
         return who, f"{name} is set"
     path = environ.get("PATH", os.defpath)

@@ -117,19 +117,19 @@ class Change:
         if self.new:
             return f"{path} {self.new}"
         if not self.used_at:
-            return f"the record of what {path} was when it was last used is damaged"
+            return f"the record of {path} as it was last used is damaged"
         if not self.now.there:
             return f"{path}, last used {when}, is gone"
         if not self.before.there:
-            return f"{path} is there now, and was not when it was last looked for, {when}"
+            return f"{path} exists now, and did not when it was last looked for, {when}"
         if self.before.target != self.now.target and self.before.path == self.now.path:
-            return f"{path} is another file than the one last used {when}: {self.now.target}"
+            return f"{path} is not the file last used {when}, but {self.now.target}"
         return f"{path} has changed since it was last used, {when}"
 
     def error(self) -> ConfigChanged:
         """Why it is not used."""
         return ConfigChanged(
-            f"{self.what()}; it is not used before a person agrees",
+            f"{self.what()}; it is not used until a person agrees",
             suggestion=self.remedy(),
             path=str(self.now.path),
             change=self,
@@ -318,9 +318,9 @@ class ConfigTrust:
             if not now.there or self.last(now.path):
                 return None
             if os.path.lexists(own):
-                return _new(now, f"is new here, and would be used instead of {own}")
+                return _new(now, f"is new here and would be used instead of {own}")
             if any(record.digest != ABSENT for record in self.records()):
-                return _new(now, "is new here, and nobody has used it before")
+                return _new(now, "is new here and has not been used before")
             return None
 
     def mistaken(self, now: Content) -> Change | None:
@@ -328,14 +328,14 @@ class ConfigTrust:
         used it."""
         if not now.there or self.verdict(now) is not Verdict.FIRST:
             return None
-        return _new(now, "is a file that nobody has used before, and a task in words could have been meant")
+        return _new(now, "is a file that has not been used before, and could be meant as a task in words")
 
     def program_change(self, program: Program, named_by: Verdict) -> Change | None:
         """What has become of a file that a command of such a configuration names: what is there when that is used first
         is used with it, and what comes later is new."""
         change, now = self.change(program.content), program.content
         if not change and named_by is not Verdict.FIRST and self.verdict(now) is Verdict.FIRST:
-            change = _new(now, "is new, and nobody has used it before")
+            change = _new(now, "is new and has not been used before")
         return replace(change, server=program.server) if change else None
 
     def start_change(self, command: Command, directory: str, environ: Mapping[str, str]) -> Change | None:
@@ -348,7 +348,7 @@ class ConfigTrust:
             now = self.again(record) if record else look_at_program(path, at)
             change = self.change(now)
             if not change and self.verdict(now) is Verdict.FIRST and not self._is_copy(now):
-                change = _new(now, "is new, and nobody has used it before")
+                change = _new(now, "is new and has not been used before")
             if change:
                 return replace(change, server=command.server)
         return None
@@ -428,8 +428,8 @@ class ConfigTrust:
             whole_files.replace(file, json.dumps(asdict(record)).encode())
         except OSError as error:
             raise OperatorError(
-                f"it cannot be recorded that {record.path} is used: {error.strerror}",
-                suggestion=f"make room in {self._folder}, or set XDG_STATE_HOME",
+                f"the use of {record.path} cannot be recorded: {error.strerror}",
+                suggestion=f"free disk space in {self._folder}, or set XDG_STATE_HOME",
             ) from None
 
 

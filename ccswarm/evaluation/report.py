@@ -52,7 +52,7 @@ def rows(results: Iterable[Result]) -> list[dict[str, Any]]:
         )
         _add(row, one)
         if not one.good:
-            row["why"] = row["why"] or one.why or "the gates held, and should not have"
+            row["why"] = row["why"] or one.why or "the gates passed, but should not have"
     return list(found.values())
 
 

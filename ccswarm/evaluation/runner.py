@@ -196,7 +196,7 @@ class Evaluation:
         try:
             await asyncio.to_thread(workdir.put, case.gate_files)
         except (OSError, WorkspaceUnusable) as error:
-            return f"the files of the gates cannot be put in place: {error}"
+            return f"the files of the gates cannot be written: {error}"
         directory, seconds = str(workdir.directory), case.gate_seconds * len(case.gates)
         task = _task(await self._run(app, self._gates(case), directory, seconds), case.id)
         await self._end_sessions(app, directory)

@@ -13,7 +13,7 @@ from pydantic import Discriminator, Field, Tag
 from ccswarm.config import config, parsing
 from ccswarm.config.settings import AgentSettings, Name, PlanStep, Section
 
-GUIDE = "ai-session docs evaluation has the format of a suite"
+GUIDE = "ai-session docs evaluation describes the format of a suite"
 TERMINAL = "terminal"
 RECORDED = "recorded:"
 """The model of brain llm that answers what ``replies`` say."""
@@ -29,48 +29,50 @@ class ReplyCall(Section):
     """A tool that a recorded model asks for."""
 
     tool: str = Field(description="SERVER.TOOL, or finish.")
-    arguments: dict[str, Any] = Field(default={}, description="The tool's arguments; $1.FIELD is of the first answer.")
+    arguments: dict[str, Any] = Field(
+        default={}, description="The tool's arguments; $1.FIELD refers to the first answer."
+    )
 
 
 class Reply(Section):
     """What a recorded model says once."""
 
     text: str = Field(default="", description="In words.")
-    calls: tuple[ReplyCall, ...] = Field(default=(), description="The tools it asks for.")
-    input_tokens: int = Field(default=0, ge=0, description="What it counts as having read.")
-    output_tokens: int = Field(default=0, ge=0, description="What it counts as having said.")
+    calls: tuple[ReplyCall, ...] = Field(default=(), description="The tools it calls.")
+    input_tokens: int = Field(default=0, ge=0, description="Input tokens to count.")
+    output_tokens: int = Field(default=0, ge=0, description="Output tokens to count.")
 
 
 class Case(Section):
     """A repository, a task, and what must hold afterwards."""
 
-    id: Name = Field(description="Unique in the suite.")
-    text: str = Field(description="The task, as agents get it.")
-    files: dict[str, str] = Field(default={}, description="Path and content of what is committed at the beginning.")
-    fixture: str = Field(default="", description="A directory next to the suite, copied before files are written.")
-    setup: tuple[str, ...] = Field(default=(), description="Commands run after that commit, in no box.")
+    id: Name = Field(description="ID, unique in the suite.")
+    text: str = Field(description="The task as given to agents.")
+    files: dict[str, str] = Field(default={}, description="Files of the initial commit: content by path.")
+    fixture: str = Field(default="", description="Directory next to the suite, copied before the files are written.")
+    setup: tuple[str, ...] = Field(default=(), description="Commands run after that commit, outside any box.")
     gates: tuple[str, ...] = Field(description="Commands that all must exit with 0.")
-    gate_files: dict[str, str] = Field(default={}, description="Put in place when the agent is done, for the gates.")
-    steps: tuple[Done, ...] = Field(default=(), description="A solution: what the brain playbook does.")
-    wrong: tuple[Done, ...] = Field(default=(), description="What looks like a solution, and the gates must refuse.")
+    gate_files: dict[str, str] = Field(default={}, description="Files for the gates, written when the agent is done.")
+    steps: tuple[Done, ...] = Field(default=(), description="A solution: the steps for the brain playbook.")
+    wrong: tuple[Done, ...] = Field(default=(), description="A wrong solution, which the gates must refuse.")
     replies: tuple[Reply, ...] = Field(default=(), description="A solution by a recorded model, for the brain llm.")
-    timeout_seconds: float = Field(default=300, gt=0, description="Longest time the agent may take.")
-    gate_seconds: float = Field(default=60, gt=0, description="Longest time one gate may take.")
-    tags: tuple[str, ...] = Field(default=(), description="What it is about.")
+    timeout_seconds: float = Field(default=300, gt=0, description="Time limit for the agent.")
+    gate_seconds: float = Field(default=60, gt=0, description="Time limit for one gate.")
+    tags: tuple[str, ...] = Field(default=(), description="Topic of the case.")
 
 
 class SuiteFacts(Section):
     """What the suite is called."""
 
-    name: Name = Field(description="What reports call it.")
-    description: str = Field(default="", description="What it tries.")
+    name: Name = Field(description="Name of the suite in reports.")
+    description: str = Field(default="", description="Description of the suite.")
 
 
 class Suite(Section):
     """The whole file."""
 
     suite: SuiteFacts
-    cases: tuple[Case, ...] = Field(description="In the order they are tried.")
+    cases: tuple[Case, ...] = Field(description="The cases, in order.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +152,13 @@ def playbook(done: Sequence[str | PlanStep], shell: str) -> tuple[PlanStep, ...]
 
 def _problems(suite: Suite, directory: Path) -> Iterator[str]:
     if not suite.cases:
-        yield "[cases] there is none"
+        yield "[cases] there are none"
     for name, count in Counter(case.id for case in suite.cases).items():
         if count > 1:
-            yield f"[cases] id {name} is there {count} times"
+            yield f"[cases] id {name} occurs {count} times"
     for case in suite.cases:
         if not case.gates:
-            yield f"[cases.{case.id}] gates: without one nothing is found out"
+            yield f"[cases.{case.id}] gates: at least one is required"
         for key, files in (("files", case.files), ("gate_files", case.gate_files)):
             for name in files:
                 parts = PurePosixPath(name).parts

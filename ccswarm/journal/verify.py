@@ -118,7 +118,7 @@ class _File:
             report.unclosed.append(self._worker)
         head = report.heads.get(self._worker, (0, GENESIS))
         if self._noted and self._noted[0] > head[0]:
-            report.add(self._path.name, f"it ends with record {head[0]}, and had {self._noted[0]}: its end was cut off")
+            report.add(self._path.name, f"it ends with record {head[0]}, but had {self._noted[0]}: its end was cut off")
 
     def _record(self, count: int, link: Link) -> None:
         record, location = link.record, f"{self._path.name}:{count}"
@@ -145,9 +145,9 @@ class _File:
             if same and self._torn():
                 self._report.recoveries += 1
             else:
-                self._report.add(location, "it reports torn bytes that are not there")
+                self._report.add(location, "it reports torn bytes that do not exist")
         elif self._left:
-            self._report.add(location, "what is before it is not what was written: it was changed")
+            self._report.add(location, "the data before it was changed")
             self._next = (self._next[0] + self._left.count(b"\n"), None)
         self._left = b""
 
@@ -195,7 +195,7 @@ def join(directory: Path, audit_lines: Iterable[bytes]) -> JoinReport:
         if call := calls.get(had.request):
             call.found.append(call_id)
         elif had.ours:
-            report.add(call_id, "the server had this call from ccswarm, and the journal knows nothing of it")
+            report.add(call_id, "the server received this call from ccswarm, but the journal has no record of it")
     for client_id, call in calls.items():
         _compare(client_id, call, served, report)
     return report
@@ -264,7 +264,7 @@ def _compare(client_id: str, call: _Call, served: Mapping[str, _Served], report:
     wrong = report.broken
     kept = [call_id for call_id in call.found if not served[call_id].lost] or call.found[-1:]
     if len(kept) > 1:
-        report.add(client_id, f"the server had it {len(kept)} times: {', '.join(kept[:5])}")
+        report.add(client_id, f"the server received it {len(kept)} times: {', '.join(kept[:5])}")
     if call.server_call and call.server_call not in call.found:
         known = served.get(call.server_call)
         other = f"names request {known.request or '(none)'}" if known else "has no record of it"

@@ -166,7 +166,7 @@ class Journal:
         what = f"the journal {self._path} cannot be written: {error.strerror or error}"
         if error.errno in _FULL:
             return StorageFull(what, suggestion="free some space")
-        return JournalBroken(what, suggestion="the directory must be yours, on a disk that can be written")
+        return JournalBroken(what, suggestion="the directory must belong to you and be writable")
 
 
 def persons_journal(directory: Path) -> Journal:

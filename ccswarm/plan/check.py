@@ -122,10 +122,10 @@ def _of_task(
 
 def _of_attempts(task: TaskSettings, doers: Sequence[AgentSettings]) -> Iterator[str]:
     if not task.gates and not task.review.by:
-        yield f"has {task.attempts} attempts, and no gate or review that decides between them"
+        yield f"has {task.attempts} attempts, but no gate or review to decide between them"
     for agent in doers:
         if agent.workspace != "clone":
-            yield f'has {task.attempts} attempts, and agent {agent.name} has no tree for each: workspace = "clone"'
+            yield f'has {task.attempts} attempts, which need clones: set workspace = "clone" for agent {agent.name}'
 
 
 def _of_review(
@@ -140,7 +140,7 @@ def _of_review(
         yield f"{asked[0].name} would judge its own work"
     for agent in asked:
         if agent.brain == PLAYBOOK and not review.steps:
-            yield f"has no steps, and the brain of {agent.name} is a playbook, which does nothing else"
+            yield f"has no steps, and the brain of {agent.name} is a playbook, which does only steps"
     shared = next((agent.name for agent in doers if agent.workspace != "clone"), "")
     for agent in asked if shared else ():
         if writing := _writing(settings, agent, task, tools or {}):
@@ -183,12 +183,12 @@ def _doers(settings: Settings, task: TaskSettings, doers: Sequence[AgentSettings
     if task.agent and task.agent not in names:
         yield f"is for agent {unknown(task.agent, names)}"
     elif task.agent in names[settings.swarm.max_agents :]:
-        yield f"is for agent {task.agent}, who is one more than swarm.max_agents ({settings.swarm.max_agents})"
+        yield f"is for agent {task.agent}, who is beyond swarm.max_agents ({settings.swarm.max_agents})"
     elif not doers and settings.agents:
         wanted = [f"called {task.agent}"] if task.agent else []
         wanted += [f"of type {task.type}"] if task.type else []
         wanted += [f"capable of {', '.join(task.capabilities)}"] if task.capabilities else []
-        yield f"no agent is able to do it: none is {' and '.join(wanted)}"
+        yield f"no agent can do it: none is {' and '.join(wanted)}"
     if not task.steps:
         yield from (problem for agent in doers for problem in _in_words(settings, agent))
 
@@ -199,11 +199,11 @@ def _in_words(settings: Settings, agent: AgentSettings) -> Iterator[str]:
         needed = [f"{settings.swarm.shell}.{tool}" for tool in WORD_TOOLS]
         missing = [tool for tool in needed if not any(fnmatchcase(tool, grant) for grant in agent.grants)]
         if settings.swarm.shell not in _servers(settings):
-            yield f"needs a server of terminals: swarm.shell is {unknown(settings.swarm.shell, _servers(settings))}"
+            yield f"needs a terminal server: swarm.shell is {unknown(settings.swarm.shell, _servers(settings))}"
         elif missing:
-            yield f"has no steps, and to go by its words agent {agent.name} has no grant for {', '.join(missing)}"
+            yield f"has no steps, and to follow its text agent {agent.name} has no grant for {', '.join(missing)}"
     elif not agent.takes_words:
-        yield f"has no steps, and the brain of {agent.name} is a playbook, which does nothing else"
+        yield f"has no steps, and the brain of {agent.name} is a playbook, which does only steps"
 
 
 def _of_step(

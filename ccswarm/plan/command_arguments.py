@@ -36,7 +36,7 @@ class Kind(Enum):
 
     SHELL = "a command"
     PROGRAM = "the text of a program"
-    TYPED = "what is typed"
+    TYPED = "typed input"
 
 
 def problems(step: PlanStep) -> Iterator[str]:
@@ -45,7 +45,7 @@ def problems(step: PlanStep) -> Iterator[str]:
     for value, name in ((step.when, "when"), (step.for_each, "for_each")):
         for token in tokens(value):
             if token.startswith(QUOTED):
-                yield f"{name}: {token} is quoted for a shell, which does not read it: write ${{{token[len(QUOTED) :]}"
+                yield f"{name}: {token} is quoted for a shell, but no shell reads it: write ${{{token[len(QUOTED) :]}"
     typed = TYPING.get(step.tool.partition(".")[2], "")
     for where, text, kind in _texts(step.args, "args", "", typed):
         try:
@@ -57,7 +57,7 @@ def problems(step: PlanStep) -> Iterator[str]:
             yield from (f"{where}: {problem}" for problem in _of_command(step, text, dict(found), data))
         else:
             advice = "give it as the stdin of a command, or in a file"
-            yield from (f"{where}: {one.text} would become a part of {kind.value}: {advice}" for one in data.values())
+            yield from (f"{where}: {one.text} would become part of {kind.value}: {advice}" for one in data.values())
 
 
 def _texts(value: Json, where: str, key: str, typed: str) -> Iterator[tuple[str, str, Kind]]:
@@ -115,13 +115,13 @@ def _of_command(
     for span in wrong:
         reference, spot = looked_at[span], placed[span]
         if spot.spot is Spot.UNCLEAR:
-            why = f"comes after {spot.why}, where shells differ about what is quoted: give it as stdin"
+            why = f"comes after {spot.why}, where shells quote differently: pass it as stdin"
         elif spot.spot is Spot.COMMENT:
-            why = "stands in a comment, which the first line of it ends: leave it out"
+            why = "is in a comment, which its first line would end: leave it out"
         elif reference.quoted:
-            why = f"stands in quotes, where it is not one word{correction}"
+            why = f"is in quotes, where it is not one word{correction}"
         else:
-            why = f"would be read as a part of the command{correction}"
+            why = f"would be read as part of the command{correction}"
         yield f"{reference.text} {why}"
 
 

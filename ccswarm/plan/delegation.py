@@ -72,7 +72,7 @@ def delegated(tasks: Sequence[Mapping[str, Any]]) -> tuple[TaskSettings, ...]:
         allowed = ", ".join(DelegatedTask.model_fields)
         raise PlanInvalid(
             "; ".join(wrong[:10]),
-            suggestion=f"a task that is handed on has {allowed}, and nothing else; each of its gates is a command",
+            suggestion=f"a delegated task may only have {allowed}; each of its gates is a command",
         )
     return tuple(made)
 
@@ -106,7 +106,7 @@ _STEP = _object(
         "id": {"type": "string"},
         "tool": {"type": "string", "description": "SERVER.TOOL, which the task's agent is granted."},
         "args": {"type": "object"},
-        "needs": {**_NAMES, "description": "Steps before it; left out: the one above."},
+        "needs": {**_NAMES, "description": "Steps that must run before it; default: the previous one."},
         "when": {"type": "string"},
         "for_each": {"anyOf": [{"type": "string"}, {"type": "array"}]},
         "parallel": {"type": "integer", "minimum": 1, "maximum": 64},
@@ -133,24 +133,24 @@ _STEP = _object(
 SCHEMA = _object(
     {
         "id": {"type": "string", "description": "Unique among these tasks: letters, digits, - and _."},
-        "text": {"type": "string", "description": "What is to be done, with all that who does it has to know."},
-        "agent": {"type": "string", "description": "Who does it; left out: the first that is free and able."},
+        "text": {"type": "string", "description": "What to do, with everything the agent has to know."},
+        "agent": {"type": "string", "description": "Agent that does it; default: the first suitable one that is free."},
         "type": {"type": "string", "description": "Only agents of this type."},
         "capabilities": {**_NAMES, "description": "Only agents that have all of these."},
         "priority": {"enum": ["low", "medium", "high", "critical"]},
-        "needs": {**_NAMES, "description": "Tasks that must have succeeded before; their results are given to it."},
+        "needs": {**_NAMES, "description": "Tasks that must succeed first; it gets their results."},
         "gates": {
             "type": "array",
-            "description": "Commands that must exit with 0 afterwards. They are run as your own commands: you need "
-            "the tools for that, a person may be asked, and they count in your budget.",
+            "description": "Commands that must exit with 0 afterwards. They run as your own commands: you need the"
+            " tools for them, a person may be asked, and they count toward your budget.",
             "items": _object({"command": {"type": "string", "minLength": 1}}, "command"),
         },
         "visits": {
             "type": "integer",
-            "description": "How often it may be done until its gates hold; left out: 3 times by agents that think.",
+            "description": "Most rounds of work until its gates pass; default: 3 for agents with a model.",
         },
         "timeout_seconds": {"type": "number"},
-        "steps": {"type": "array", "items": _STEP, "description": "For an agent that follows a playbook."},
+        "steps": {"type": "array", "items": _STEP, "description": "Steps, for an agent whose brain is playbook."},
     },
     "id",
     "text",

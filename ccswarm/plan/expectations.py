@@ -32,7 +32,9 @@ def unmet(expect: Expect, outcome: CallOutcome) -> str:
     """
     if not outcome.ok:
         why = ": ".join(filter(None, (outcome.code, outcome.message or outcome.text)))
-        return f"expected an answer, the call ended as {outcome.status.value}" + (f" ({_shown(why)})" if why else "")
+        return f"expected an answer, but the call ended as {outcome.status.value}" + (
+            f" ({_shown(why)})" if why else ""
+        )
     answer = record(outcome)
     if expect == NOTHING:
         failures = list(_unmentioned(answer))
@@ -48,7 +50,7 @@ def _unmentioned(answer: Mapping[str, Json]) -> Iterator[str]:
     if answer.get("exit_code") not in (None, 0):
         yield f"expected exit code 0, got {answer['exit_code']}"
     if answer["status"] == "running":
-        yield "expected that it ends, but it is still running"
+        yield "expected it to end, but it is still running"
 
 
 def _fields(expect: Expect, answer: Mapping[str, Json]) -> Iterator[str]:

@@ -52,12 +52,12 @@ def gate_problems(gates: Sequence[Gate], agents: Iterable[AgentSettings], shell:
     """What keeps gates that the person did not write from acting for these agents."""
     for number, gate in enumerate(gates, 1):
         if gate.tool:
-            yield f"gate {number}: only the person's configuration and plan files may name a tool: write a command"
+            yield f"gate {number}: only the person's configuration and plan files may use a tool: give a command"
     for agent in agents if gates else ():
         if missing := missing_for_gates(agent, shell):
             yield (
-                f"gates: agent {agent.name} may not run commands, and gates are commands that act for it: "
-                f"it has no grant for {', '.join(missing)}"
+                f"gates: they are commands run on behalf of agent {agent.name}, which may not run commands: it has no"
+                f" grant for {', '.join(missing)}"
             )
 
 

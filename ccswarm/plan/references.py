@@ -71,7 +71,7 @@ def parse(token: str) -> Reference:
         forms = ", ".join(f"${{{form}}}" for form in FIELDS.values())
         raise PlanInvalid(
             f"{token[:SHOWN_CHARACTERS]} is not a reference",
-            suggestion=f"there are {forms}; write $${{ for a ${{ that is left as it is",
+            suggestion=f"valid: {forms}; write $${{ for a literal ${{",
         )
     return Reference(token, scope, parts, quoted)
 
@@ -172,7 +172,7 @@ def _literal(value: Json) -> Json:
 def _value(token: str, known: Mapping[str, Json]) -> Json:
     reference = parse(token)
     if reference.scope not in known:
-        raise PlanInvalid(f"{token} has no value here", suggestion=f"here are known: {', '.join(known)}")
+        raise PlanInvalid(f"{token} has no value here", suggestion=f"known here: {', '.join(known)}")
     value = follow(known[reference.scope], reference.parts, what=token)
     return _quoted(value, token) if reference.quoted else value
 

@@ -48,13 +48,11 @@ class Found:
 def quote(text: str) -> str:
     """``text`` as one word of bash, dash, zsh, fish and their like. Raises PlanInvalid where it can be no argument."""
     if "\0" in text:
-        raise PlanInvalid(
-            "a text with a NUL character cannot be an argument", suggestion="give it as a command's stdin"
-        )
+        raise PlanInvalid("text with a NUL character cannot be an argument", suggestion="pass it as a command's stdin")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise PlanInvalid("a text that is not UTF-8 cannot be an argument", suggestion="give it as stdin") from None
+        raise PlanInvalid("text that is not UTF-8 cannot be an argument", suggestion="pass it as stdin") from None
     # A backslash means something between the single quotes of fish and nothing between those of the others.
     words = (part if part == "" else f"\\{part}" if part in "'\\" else f"'{part}'" for part in RUN.findall(text))
     return "".join(words) or "''"
@@ -88,7 +86,7 @@ class _Scan:
             if end := self._references.get(self._at):
                 yield Found(self._at, end, self._spot, self._opened[-1], self._why)
                 if self._at in self._opaque:
-                    self._unclear("what is put in before it")
+                    self._unclear("a value inserted before it")
                 self._at = end
                 continue
             character = self._text[self._at]
@@ -133,7 +131,7 @@ class _Scan:
                 return self._dollar_sign()
             case "(":
                 if before not in BEFORE_BRACKETS or self._next("("):
-                    self._unclear("brackets that belong to no command")
+                    self._unclear("brackets outside any command")
                 self._enter()
             case ")" if self._depth:
                 self._spot = self._depth.pop()

@@ -83,12 +83,12 @@ def problems(steps: Sequence[PlanStep], inputs: Mapping[str, Collection[str] | N
 def unknown(name: str, known: Iterable[str]) -> str:
     """``x, which there is not (did you mean y?)``."""
     near = difflib.get_close_matches(name, list(known), n=1)
-    return f"{name}, which there is not" + (f" (did you mean {near[0]}?)" if near else "")
+    return f"{name}, which does not exist" + (f" (did you mean {near[0]}?)" if near else "")
 
 
 def _malformed(step: PlanStep) -> Iterator[str]:
     if step.gate and step.always:
-        yield "a gate ends the task at once, and what is always carried out comes at its end: leave one of them out"
+        yield "gate ends the task at once, but always runs the step at its end: use only one of them"
     if step.expect.matches is not None:
         try:
             re.compile(step.expect.matches)
@@ -122,19 +122,21 @@ def _misplaced(
     """Why it will have no value; ``""`` when it may have one."""
     name = reference.name
     if reference.scope == "item":
-        return "" if item else "stands outside of a for_each"
+        return "" if item else "is outside a for_each"
     if reference.scope == "steps":
         if name not in names:
-            return f"speaks of {unknown(name, names)}"
-        return "" if names[name] in earlier else f"speaks of a step that does not come before: add {name} to its needs"
+            return f"refers to {unknown(name, names)}"
+        return (
+            "" if names[name] in earlier else f"refers to a step that does not run before it: add {name} to its needs"
+        )
     if reference.scope != "needs":
         return ""
     if name not in inputs:
-        return f"speaks of a task that its own does not need: add {name} to the task's needs"
+        return f"refers to a task that its own task does not need: add {name} to the task's needs"
     known = inputs[name]
     if known is None or len(reference.parts) < 2:
         return ""
     if reference.parts[1] != "steps":
-        return f"is not what a playbook returns: write ${{needs.{name}.steps.ID…}}"
+        return f"is not a result of a playbook: write ${{needs.{name}.steps.ID…}}"
     step = str(reference.parts[2]) if len(reference.parts) > 2 else ""
-    return "" if not step or step in known else f"speaks of {unknown(step, known)}"
+    return "" if not step or step in known else f"refers to {unknown(step, known)}"

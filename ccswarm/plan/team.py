@@ -39,12 +39,12 @@ class Team:
         not act for ``agent``, and BudgetExhausted where there are too many agents above it already."""
         if self.depth >= self.swarm.spawn_depth:
             raise BudgetExhausted(
-                f"swarm.spawn_depth is {self.swarm.spawn_depth}: no further work can be handed on",
-                suggestion="do it yourself, or finish and say what is left",
+                f"swarm.spawn_depth is {self.swarm.spawn_depth}: work cannot be delegated further",
+                suggestion="do it yourself, or finish and report what remains",
             )
         made = delegated(tasks)
         if not (helpers := self.helpers(agent)):
-            raise PlanInvalid(f"{agent} may not give work to anybody", suggestion="do it yourself")
+            raise PlanInvalid(f"{agent} may not delegate work", suggestion="do it yourself")
         wrong = [
             f"task {task.id}: {problem}"
             for task in made
@@ -53,7 +53,8 @@ class Team:
         if wrong:
             raise PlanInvalid(
                 "; ".join(wrong),
-                suggestion="leave the gates out and say in the text what has to hold; or the person grants these tools",
+                suggestion="leave the gates out and put the conditions in the text, or ask the person to grant these"
+                " tools",
             )
         return Settings(swarm=self.swarm, agents=tuple(helpers), tasks=made)
 
@@ -62,5 +63,5 @@ class Team:
         plan = self.delegated(agent, tasks)
         known = McpSettings(servers=tuple(ServerSettings(name=name) for name in servers if name != OWN_SERVER))
         if wrong := plan_problems(plan.model_copy(update={"mcp": known}), None):
-            raise PlanInvalid("; ".join(wrong), suggestion="correct what is named")
+            raise PlanInvalid("; ".join(wrong), suggestion="fix the problems above")
         return plan

@@ -261,7 +261,7 @@ def _format_run_event(event: str, facts: Mapping[str, Any]) -> str:
             how = "given" if facts["approved"] else "given back for more work" if facts.get("again") else "refused"
             return f"approval {facts['id']} {how}{by}{why}"
         case "person.said":
-            return f"{facts['by']} says to it: {cut(str(facts['text']))}"
+            return f"{facts['by']} tells it: {cut(str(facts['text']))}"
         case "gates.held":
             return "gates held"
         case "gate.failed":
@@ -270,15 +270,15 @@ def _format_run_event(event: str, facts: Mapping[str, Any]) -> str:
             came = "it cannot be merged" if facts.get("conflict") else counted(facts.get("commits") or 0, "commit")
             return f"merge of {facts['ref']}: {came}"
         case "merge.judged":
-            return f"the gates look at the merge into {facts['head'][:12]}, committed in the meantime"
+            return f"the gates check the merge with {facts['head'][:12]}, committed in the meantime"
         case "work.on_branch":
             return f"its work is on the branch {facts['branch']}, not merged"
         case "work.kept":
             return f"its work is kept at {facts['ref']}, not merged"
         case "work.handed_on":
-            return f"{facts['agent']} hands {counted(len(facts['tasks']), 'task')} on: {', '.join(facts['tasks'])}"
+            return f"{facts['agent']} delegates {counted(len(facts['tasks']), 'task')}: {', '.join(facts['tasks'])}"
         case "work.came_back":
-            return f"what was handed on is {facts['status']}"
+            return f"the delegated work is {facts['status']}"
         case "review.asked":
             return f"to be reviewed by {', '.join(facts['by'])}"
         case "review.said":
@@ -293,7 +293,7 @@ def _format_run_event(event: str, facts: Mapping[str, Any]) -> str:
         case "agent.reaches":
             return f"asks {facts['model']} at {facts['place']}"
         case "agent.summed_up":
-            return f"sums up its conversation: {facts['chars']} characters become {facts['left']}"
+            return f"summarizes its conversation: {facts['chars']} characters become {facts['left']}"
         case "agent.changed_model":
             return cut(f"continues with {facts['to']}: {facts['model']}: {_why(facts)}")
         case "program.started":

@@ -27,7 +27,7 @@ def make_notifier(settings: NotifySettings, environ: Mapping[str, str], masked: 
 
 def _unusable(argv: Sequence[str]) -> str:
     apart = program_path.directories(os.path.dirname(argv[0]))
-    return "" if apart else f"{argv[0]} lies where agents may write: put it beside your configuration"
+    return "" if apart else f"{argv[0]} is where agents may write: put it next to your configuration"
 
 
 def with_notices(telemetry: Telemetry, notifier: Notifier) -> Telemetry:

@@ -19,7 +19,7 @@ from ccswarm.runs.checks import brain_problems, tree_problems
 from ccswarm.runs.service import in_words
 from ccswarm.toolbox.discovery import called
 
-IN_WORDS = 'ccswarm run "list the files" takes words, ccswarm init writes a configuration with tasks'
+IN_WORDS = 'ccswarm run "list the files" takes a task in words; ccswarm init writes a configuration with tasks'
 
 
 def planned(
@@ -40,7 +40,7 @@ def planned(
             )
         return loaded
     if not what.strip():
-        raise UsageInvalid("nothing is to be done", suggestion='ccswarm run "list the files"')
+        raise UsageInvalid("there is nothing to do", suggestion='ccswarm run "list the files"')
     if Path(what).exists():
         if only_look:
             return replace(loaded, settings=config.peek_plan(Path(what), loaded.settings))
@@ -59,7 +59,7 @@ def directory(given: Path | None, settings: Settings, loaded: Loaded) -> str:
     configured = loaded.directory / Path(settings.swarm.workspace).expanduser() if settings.swarm.workspace else None
     found = (given or configured or Path.cwd()).expanduser().absolute()
     if not found.is_dir():
-        raise UsageInvalid(f"the workspace {found} is not a directory", suggestion="make it, or give --workspace")
+        raise UsageInvalid(f"the workspace {found} is not a directory", suggestion="create it, or pass --workspace")
     return str(found.resolve())
 
 

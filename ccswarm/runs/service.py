@@ -48,7 +48,7 @@ def in_words(text: str, settings: Settings) -> Settings:
     able = [agent for agent in settings.agents if agent.takes_words]
     able.sort(key=lambda agent: (agent.follows_words, agent.type != "coordinator"))
     if not able:
-        why = "every agent here only follows the steps of a plan" if settings.agents else "there is no agent"
+        why = "all agents here only follow the steps of a plan" if settings.agents else "there is no agent"
         raise UsageInvalid(
             f"a task in words needs an agent that takes words, and {why}",
             suggestion="write the steps: a file with [[steps]] (id, tool, args), then ccswarm run FILE; or add an "
@@ -92,8 +92,8 @@ def planned(text: str, own: Settings, where: str = "the plan") -> Settings:
     more += [f"[swarm] {name}" for name in said.get("swarm", ()) if name not in CLIENTS_SWARM]
     if more:
         raise PlanInvalid(
-            "; ".join(f"{where}: {name} is for the person's configuration to say" for name in more),
-            suggestion="leave it out: list_agents shows the agents there are",
+            "; ".join(f"{where}: {name} can only be set in the person's configuration" for name in more),
+            suggestion="leave it out: list_agents shows the configured agents",
         )
     if not said.get("tasks") and not said.get("steps"):
         raise PlanInvalid(f"{where}: there are no tasks", suggestion="add [[tasks]] with steps, or [[steps]]")
@@ -134,7 +134,7 @@ def kept(app: App, run_id: str, plan: str) -> str:
 def refuse(problems: Sequence[str]) -> None:
     """Raises PlanInvalid where there are any."""
     if problems:
-        raise PlanInvalid("; ".join(problems), suggestion="fix these places")
+        raise PlanInvalid("; ".join(problems), suggestion="fix the problems listed above")
 
 
 async def check(
@@ -199,7 +199,7 @@ async def _again(opened: App, found: Execution) -> Execution:
     if found.result["status"] == RunStatus.SUCCEEDED:
         raise UsageInvalid(
             f"{found.id} is over: {status_of(found).replace('_', ' ')}",
-            suggestion=f"ccswarm runs show {short(found.id)}; ccswarm run begins another one",
+            suggestion=f"ccswarm runs show {short(found.id)}; ccswarm run starts another one",
         )
     run_id, (plan, sources) = new_run_id(), await asyncio.to_thread(_plan_now, found)
     refuse(plan_problems(plan, None) if plan else [])

@@ -36,9 +36,11 @@ async def run_id_of(store: Store, text: str, project: Project | None = None) -> 
     exact = [one.id for one in found if one.id == prefix]
     if len(found) > 1 and not exact:
         names = ", ".join(one.id for one in found[:3])
-        raise RunNotFound(f"{text!r} is the beginning of more than one run: {names}…", suggestion="give more of it")
+        raise RunNotFound(
+            f"{text!r} is the beginning of more than one run: {names}…", suggestion="give a longer beginning"
+        )
     if not found:
-        what = "there are no runs" if last else f"no run is called {text!r}"
+        what = "there are no runs" if last else f"no run {text!r}"
         raise RunNotFound(what, suggestion="ccswarm runs list shows them")
     return exact[0] if exact else found[0].id
 
@@ -52,8 +54,8 @@ async def _last(store: Store, project: Project) -> str:
                 return run.id
         seen = len(found)
     what = f"there are no runs in {project.directory}" if seen else "there are no runs"
-    listed = "ccswarm runs list shows all of them, and their ids name them anywhere"
-    raise RunNotFound(what, suggestion=listed if seen else 'begin one: ccswarm run "list the files"')
+    listed = "ccswarm runs list shows all runs; their IDs work in any directory"
+    raise RunNotFound(what, suggestion=listed if seen else 'start one: ccswarm run "list the files"')
 
 
 def short(run_id: str) -> str:

@@ -85,8 +85,8 @@ class ServerOptions:
     def _as_first(self, path: Path, first: Path, now: Path) -> Path:
         if self._roots.setdefault(path, first) != now:
             raise UsageInvalid(
-                f"another directory has taken the place of the workspace {path}",
-                suggestion="check who replaced it; if it was you, start the server again, which works in the new one",
+                f"the workspace {path} has been replaced by another directory",
+                suggestion="check who replaced it; if it was you, start the server again to work in the new one",
             )
         return now
 
@@ -96,8 +96,8 @@ def _made(workspace: Path, here: Path) -> Path:
         workspace.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise UsageInvalid(
-            f"the server was started in {here}, which is not a directory to work in, and {workspace} cannot be made: "
-            f"{error.strerror}",
+            f"the server was started in {here}, which is not a directory to work in, and {workspace} cannot be"
+            f" created: {error.strerror}",
             suggestion="start it with --workspace DIR, or set swarm.workspace",
         ) from None
     return workspace
@@ -164,16 +164,16 @@ class ServeContext:
         """Who may use what listens at ``host``; ``named`` are the tokens of ``variable``. Makes the token that
         strangers show. Raises UsageInvalid where nothing would protect it, OperatorError."""
         if listening.no_auth and named:
-            raise UsageInvalid(f"--no-auth and {variable} contradict each other", suggestion="leave one of them out")
+            raise UsageInvalid(f"--no-auth and {variable} exclude each other", suggestion="leave one of them out")
         if listening.no_auth and not is_loopback(host):
             raise UsageInvalid(
-                f"without a token everybody who reaches {host} could give the agents work",
-                suggestion="leave --no-auth out, or --host",
+                f"without a token, anybody who can reach {host} could give the agents work",
+                suggestion="leave out --no-auth or --host",
             )
         if not named and not is_loopback(host):
             raise UsageInvalid(
-                f"{host} can be reached by other machines, and anybody there could give the agents work",
-                suggestion=f"set {variable} to a token that clients authenticate with, or leave --host out",
+                f"other machines can reach {host}, and anybody there could give the agents work",
+                suggestion=f"set {variable} to a token for clients, or leave out --host",
             )
         if named or listening.no_auth:
             return Admission(tuple(named))
@@ -184,14 +184,18 @@ class ServeContext:
         """Says who needs a token, and how clients of ``protocol`` show it. The token itself is shown once, when it was
         made, and only at a terminal: anything else may be a log."""
         if admission.named:
-            self.tell(f"everybody needs a token of {variable}")
+            self.tell(f"every client needs a token of {variable}")
             if not is_loopback(host):
-                self.tell("warning: tokens and work pass over the network in the clear; use a tunnel, or a TLS proxy")
+                self.tell("warning: tokens and tasks cross the network unencrypted; use a tunnel or a TLS proxy")
         elif admission.own is None:
-            self.tell("no token is asked for (--no-auth): every user of this machine can give the agents work, as you")
+            self.tell("no token is required (--no-auth): every user of this machine can give the agents work, as you")
         else:
-            who = "programs of yours need no token, all others one"
-            who = who if peers.can_tell() else "this system does not say whose programs connect: all need the token"
+            who = "your own programs need no token, all others do"
+            who = (
+                who
+                if peers.can_tell()
+                else "this system does not report which user connects: every client needs the token"
+            )
             made = admission.own.is_new and self.is_terminal
             self.tell(f"{who}: {ways_to_show(admission.own.read())[protocol] if made else 'ccswarm token shows it'}")
 

@@ -214,7 +214,7 @@ class Agent:
         """Returns how the task ended, ``left`` being the time that budgets leave it. What still goes on then is
         cancelled, and so it is when the flow is."""
         if left and left.over:
-            return out_of_time(left, "before it began")
+            return out_of_time(left, "before it started")
         seconds = min(self._work.timeout_seconds, left.seconds if left else self._work.timeout_seconds)
         stop = asyncio.create_task(self._flow.receive(STOP, seconds))
         try:
@@ -254,7 +254,7 @@ class Agent:
             if isinstance(thinking, GivingUp):
                 await self._give_up(thinking)
             if not self._going:
-                return Ending("failed", "the brain neither did anything nor finished")
+                return Ending("failed", "the brain neither acted nor finished")
             done = await self._until_done(stop, thinking)
             if stop in done:
                 return stopped(stop.result(), self._work.timeout_seconds, left)
@@ -443,7 +443,7 @@ class Agent:
         found: Mapping[str, Any] = outcome.result or {"status": RunStatus.CANCELLED, "tasks": {}}
         await tell(self._flow, "work.came_back", run=run, status=found["status"])
         if outcome.status is not RunStatus.SUCCEEDED:
-            message = f"the work that was handed on is {outcome.status}: {outcome.error}"
+            message = f"the delegated work is {outcome.status}: {outcome.error}"
             return CallOutcome(CallStatus.CANCELLED, code="cancelled", message=message)
         self._usage += Usage(**found["usage"])
         self._work.not_run.update(dict.fromkeys(found.get("not_run", ())))
@@ -532,11 +532,11 @@ class Agent:
                 self._agreed.add(number)
             await self._call(step, number)
             return
-        why = str(facts.get("reason") or "no reason given") if answer is not None else "nobody answered within a week"
+        why = str(facts.get("reason") or "no reason given") if answer is not None else "no answer within a week"
         ended[step.id] = CallOutcome(
             CallStatus.DENIED,
             code="rejected",
-            message=f"a person did not agree to {(step.asked_as or step).tool}: {why}",
+            message=f"a person rejected {(step.asked_as or step).tool}: {why}",
             suggestion="do it another way, or finish without it",
         )
 

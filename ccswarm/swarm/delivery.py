@@ -83,9 +83,9 @@ class Delivery:
         if answer.get("approved") is True:
             return replace(done, agreed=True)
         if answer.get("again") is True:
-            return replace(done, feedback=f"{by} gave the work back: {reason}", returned=True)
+            return replace(done, feedback=f"{by} returned the work: {reason}", returned=True)
         self.facts = {"refused": True}
-        why = f"{by} did not agree to merging it" if answer else "nobody agreed to merging it within a week"
+        why = f"{by} rejected merging it" if answer else "merging it was not approved within a week"
         return replace(done, ending=replace(done.ending, status=RunStatus.FAILED, summary=f"{why}: {reason}"))
 
     async def deliver(self, done: Judged) -> Judged:
@@ -112,7 +112,7 @@ class Delivery:
                 why = f"merged with what was committed in the meantime, {merge.head[:12]}: {checked.problem}"
                 return replace(done, ending=replace(ending, status=RunStatus.FAILED, summary=why))
             judged.append(merge.candidate)
-        why = f"something else was committed {MOST_MERGES} times while its gates looked at the merge; ccswarm resume"
+        why = f"something else was committed {MOST_MERGES} times while its gates checked the merge; ccswarm resume"
         return self._waiting(done, blocked(f"{why} tries it again", ending))
 
     async def _on_branch(self, done: Judged) -> Judged:

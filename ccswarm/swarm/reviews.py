@@ -21,8 +21,8 @@ It reports:
 {summary}
 
 {more}
-Look for yourself; what it reports is not evidence. Change nothing. Finish as succeeded if the work can be accepted, and
-as failed if it has to be done again: then say exactly what is wrong."""
+Check for yourself; its report is not evidence. Change nothing. Finish as succeeded if the work can be accepted, and as
+failed if it must be done again: then say exactly what is wrong."""
 
 
 LONGEST_SECONDS = 365 * 86400.0

@@ -16,7 +16,7 @@ from ccswarm.swarm.scheduler import Placed, Scheduler
 from ccswarm.swarm.task import plain
 
 RUN = "run"
-NOT_RUN = "not run when work was merged, as always here: {}"
+NOT_RUN = "not run when work was merged: {}"
 FOREVER_SECONDS = 365 * 86400.0
 
 
@@ -175,7 +175,7 @@ class RunFlow:
         if rivals := [one for one in self._going.values() if one.placed.task_id == task.id]:
             self._best[task.id] = facts
             for one in rivals if status is RunStatus.SUCCEEDED else ():
-                await self._flow.send(one.number, STOP, "another attempt holds")
+                await self._flow.send(one.number, STOP, "another attempt passed")
             return
         refused, rounds = facts.pop("refused", False), self._tries[task.id] // task.attempts
         again = status is RunStatus.FAILED and rounds <= task.retry.times and not self._stopping and not refused

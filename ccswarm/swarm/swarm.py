@@ -126,7 +126,7 @@ class Swarm:
         if not found.status.over or not result:
             raise UsageInvalid(f"{run_id} is not over", suggestion=f"ccswarm resume {run_id}")
         if result["status"] == RunStatus.SUCCEEDED:
-            raise UsageInvalid(f"{run_id} succeeded: there is nothing left of it", suggestion="ccswarm run")
+            raise UsageInvalid(f"{run_id} succeeded: nothing is left to do", suggestion="ccswarm run")
         done = {name: one for name, one in result["tasks"].items() if one["status"] == RunStatus.SUCCEEDED}
         blocked = {name: one for name, one in result["tasks"].items() if one.get("unmerged")}
         unmerged = {name: {**one["unmerged"], "result": one["result"]} for name, one in blocked.items()}
@@ -154,7 +154,7 @@ class Swarm:
         UsageInvalid where it is about one thing only."""
         if "digest" not in question:
             raise UsageInvalid(
-                f"{question['id']} can be agreed to once only", suggestion=f"ccswarm approve {question['id']}"
+                f"{question['id']} can be approved once only", suggestion=f"ccswarm approve {question['id']}"
             )
         await self.answer(
             str(question["id"]), approved=True, by=by, reason=reason, task_id=str(question["task_id"]), scope=scope
@@ -179,7 +179,7 @@ class Swarm:
         if not task_id:
             found = [question["task_id"] for question in await self.approvals() if question["id"] == number]
             if not found:
-                raise RunNotFound(f"nothing waits for approval {number!r}", suggestion="ccswarm approvals")
+                raise RunNotFound(f"no open question {number!r}", suggestion="ccswarm approvals")
             task_id = found[0]
         if approved:
             await self._require_ours(number, task_id)
@@ -190,15 +190,15 @@ class Swarm:
             came = "agreed" if first["approved"] else "refused"
             why = f": {first['reason']}" if first["reason"] else ""
             raise AnsweredAlready(
-                f"{number} was answered already: {first['by']} {came}{why}", suggestion="ccswarm approvals"
+                f"{number} has already been answered: {first['by']} {came}{why}", suggestion="ccswarm approvals"
             )
 
     async def _require_ours(self, number: str, task_id: str) -> None:
         for one in ((await self.engine.status(task_id)).shown or {}).get("approvals", ()):
             if one["id"] == number and (typed := one.get("answer_with")):
                 raise UsageInvalid(
-                    f"{number} is a question of {str(one['tool']).partition('.')[0]}, which takes the answer itself",
-                    suggestion=f"{typed}; within a minute the call is made again",
+                    f"{number} is a question of {str(one['tool']).partition('.')[0]}, which must be answered there",
+                    suggestion=f"{typed}; the call is then repeated within a minute",
                 )
 
     async def _remembered(self, request: CallRequest) -> str:
@@ -246,7 +246,7 @@ class Swarm:
         return result
 
     async def _task(self, flow: Flow, payload: Json) -> Json:
-        assert self._task_worker, "this process only submits"
+        assert self._task_worker, "this process can only submit runs"
         if not payload:
             return {"status": RunStatus.CANCELLED, "summary": "withdrawn", "result": None, "usage": {}, "scope": ""}
         if why := _of_another_version(payload):
@@ -273,14 +273,14 @@ class Swarm:
             unfinished = [run.id for run in await self.engine.list(top=True, unfinished=True, limit=MOST_RUNS)]
             await asyncio.to_thread(tidy, [ended, *unfinished])
         except Exception as error:  # nobody waits for it, and the next run's end does it
-            log.info("what old runs left was not removed: %s", error)
+            log.info("leftovers of old runs were not removed: %s", error)
 
     async def _leave(self, execution_id: str, staying: AbstractAsyncContextManager[None], task: TaskFlow) -> None:
         """What a task that was cancelled or paused has open does not go on; another worker may go on with any other."""
         try:
             await task.leave((await self.engine.status(execution_id)).status)
         except Exception as error:  # nobody waits for it
-            log.warning("what %s left open was not ended: %s", execution_id, error)
+            log.warning("terminals left open by %s were not ended: %s", execution_id, error)
         finally:
             await staying.__aexit__(None, None, None)
 
@@ -310,7 +310,9 @@ def _of_another_version(payload: Json) -> dict[str, Any]:
     does. Empty where that is not so."""
     if payload.get("steps") == STEPS:
         return {}
-    why = "it was begun by another version of ccswarm, which this one cannot continue; ccswarm resume starts it anew"
+    why = (
+        "it was started by another version of ccswarm, and cannot be continued by this one; ccswarm resume restarts it"
+    )
     return {"status": RunStatus.FAILED, "summary": why, "result": None, "usage": {}, "scope": ""}
 
 

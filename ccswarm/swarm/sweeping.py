@@ -112,5 +112,5 @@ async def _at_each(
             problem = error.message
         if problem:
             problems.append(f"{server}: {problem}")
-            log.info("%s: what old runs left was not seen to: %s", server, problem)
+            log.info("%s: leftovers of old runs were not removed: %s", server, problem)
     return count, problems

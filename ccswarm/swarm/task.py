@@ -178,7 +178,9 @@ class TaskFlow:
     async def _agreed(self, tree: Tree, done: Judged, visit: int) -> Judged:
         """With a person's word, where one has to agree; nobody is asked about what another attempt was first in."""
         if done.ending.status == RunStatus.SUCCEEDED and not done.feedback and not await self._is_first():
-            return Judged(replace(done.ending, status=RunStatus.FAILED, summary="another attempt held before this one"))
+            return Judged(
+                replace(done.ending, status=RunStatus.FAILED, summary="another attempt passed before this one")
+            )
         delivery = self._delivery(tree)
         done = await delivery.agreed(done, visit)
         self._facts |= delivery.facts

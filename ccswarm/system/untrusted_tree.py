@@ -100,7 +100,7 @@ class UntrustedTree:
         if is_git(name):
             found.git.append(path)
         elif info.st_dev != self._device:
-            raise WorkRefused(f"{path!r} is another file system", suggestion="unmount it")
+            raise WorkRefused(f"{path!r} is on another file system", suggestion="unmount it")
         elif stat.S_ISDIR(info.st_mode):
             found.directories.append(path)
         elif stat.S_ISLNK(info.st_mode):
@@ -110,7 +110,7 @@ class UntrustedTree:
                 if error.errno != errno.EINVAL:
                     raise
                 raise WorkRefused(
-                    f"{path!r} was exchanged for something else while it was read", suggestion="end what works there"
+                    f"{path!r} was replaced while it was read", suggestion="end the programs that work there"
                 ) from None
         elif stat.S_ISREG(info.st_mode):
             found.entries.append(Entry(path, bool(info.st_mode & stat.S_IXUSR)))
@@ -233,4 +233,4 @@ class UntrustedTree:
                 suggestion="remove what is not needed, or name it in .gitignore",
             )
         if path.count("/") >= MOST_DEPTH or len(os.fsencode(path)) > MOST_PATH_BYTES:
-            raise WorkRefused(f"{path[:200]!r}… lies too deep for git", suggestion="remove it")
+            raise WorkRefused(f"{path[:200]!r}… is too deep for git", suggestion="remove it")

@@ -87,10 +87,10 @@ class LiveTelemetry(Telemetry):
 
         self._call_seconds = histogram("mcp.client.operation.duration", "From sending a call to its answer.")
         self._run_seconds = histogram("ccswarm.run.duration", "From a run's submission to its end.")
-        self._task_seconds = histogram("ccswarm.task.duration", "From a task's being queued to its end.")
-        self._calls = meter.create_counter("ccswarm.calls", "{call}", "Calls, by what came of them.")
-        self._tokens = meter.create_counter("ccswarm.tokens", "{token}", "What brains used.")
-        self._dollars = meter.create_counter("ccswarm.dollars", "USD", "What that cost, where prices are known.")
+        self._task_seconds = histogram("ccswarm.task.duration", "From queueing a task to its end.")
+        self._calls = meter.create_counter("ccswarm.calls", "{call}", "Calls, by outcome.")
+        self._tokens = meter.create_counter("ccswarm.tokens", "{token}", "Tokens used by brains.")
+        self._dollars = meter.create_counter("ccswarm.dollars", "USD", "Cost of these, if prices are known.")
         meter.create_observable_gauge("ccswarm.approvals.waiting", [self._approvals], "{approval}", "In this process.")
         meter.create_observable_gauge(
             "ccswarm.executions.running", [self._executions], "{execution}", "Runs and tasks."

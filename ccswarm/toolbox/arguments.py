@@ -30,7 +30,7 @@ def not_json(arguments: object) -> str:
     try:
         json.dumps(dict(cast("Mapping[Any, Any]", arguments)), ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        return "half a character in a text" if isinstance(error, UnicodeError) else str(error)[:100]
+        return "an unpaired surrogate in a string" if isinstance(error, UnicodeError) else str(error)[:100]
     named = all(isinstance(name, str) for name in cast("Mapping[Any, Any]", arguments))
     return "" if named else "a name that is not a string"
 

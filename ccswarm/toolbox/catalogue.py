@@ -18,7 +18,7 @@ class Catalogue:
         for name in clients:
             if not name or "." in name:
                 raise ConfigInvalid(
-                    f"a server cannot be called {name!r}: what follows a dot is the tool",
+                    f"a server cannot be named {name!r}: the part after a dot names a tool",
                     suggestion="use letters, digits, - and _",
                 )
         self._clients = clients

@@ -30,7 +30,7 @@ TOOLS = (
     ToolInfo(
         OWN_SERVER,
         "list_agents",
-        "The agents this one may write to and give work to: their types and capabilities.",
+        "List the agents this one may write and delegate to, with their types and capabilities.",
         {"type": "object", "properties": {}, "additionalProperties": False},
         read_only=True,
         destructive=False,
@@ -40,7 +40,7 @@ TOOLS = (
     ToolInfo(
         OWN_SERVER,
         "read_messages",
-        "What other agents of this run wrote since the last time.",
+        "Read what other agents of this run have written since the last time.",
         {"type": "object", "properties": _KEY, "additionalProperties": False},
         destructive=False,
         open_world=False,
@@ -65,8 +65,8 @@ TOOLS = (
     ToolInfo(
         OWN_SERVER,
         "delegate",
-        "Have other agents do tasks, side by side as far as what they need allows. Answers when all are over: status, "
-        "summary and result of each.",
+        "Have other agents do tasks, in parallel as far as their needs allow. Answers when all are over: status,"
+        " summary and result of each.",
         {
             "type": "object",
             "properties": {"tasks": {"type": "array", "items": SCHEMA, "minItems": 1, "maxItems": MOST_TASKS}},
@@ -108,7 +108,7 @@ class Mailboxes:
         """The caller is who ``meta`` says, which the toolbox fills in."""
         agent, run = str(meta.get(AGENT, "")), str(meta.get(RUN, ""))
         if not agent or not run:
-            raise InvalidArguments("messages belong to a run", suggestion="use it from a plan's task")
+            raise InvalidArguments("messages are only possible within a run", suggestion="use it in a task of a plan")
         if name == "list_agents":
             return _answer({"agents": [self._shown(name) for name in self._team.links.reachable(agent)]})
         if name == "delegate":

@@ -51,7 +51,7 @@ def heard_by(question: Mapping[str, Any]) -> str:
     """What a person answered that nobody carries out yet, and what does; empty where nobody has answered."""
     if not (answer := question.get("answer")):
         return ""
-    word = "agreed" if answer["approved"] else "gave it back" if answer.get("again") else "refused"
+    word = "agreed" if answer["approved"] else "returned it" if answer.get("again") else "refused"
     run = str(question["task_id"]).partition(".")[0]
     return f"answered: {answer['by']} {word}; it waits for a worker: ccswarm resume {run}"
 

@@ -92,11 +92,11 @@ def _wanted(error: Any) -> str:
         return f"must be {' or '.join([value] if isinstance(value, str) else value)}"
     if keyword in ("anyOf", "oneOf"):
         if not error.context:
-            return "fits more than one of the alternatives"
-        return "fits none of these: " + " | ".join(dict.fromkeys(_described(each) for each in error.context[:8]))
+            return "matches more than one of the alternatives"
+        return "matches none of these: " + " | ".join(dict.fromkeys(_described(each) for each in error.context[:8]))
     if keyword in ("enum", "const"):
         return f"must be {'one of ' if keyword == 'enum' else ''}{_shown(value)}"
-    return "nothing is allowed here" if error.validator is None else f"must fit {keyword} {_shown(value)}"
+    return "nothing is allowed here" if error.validator is None else f"must match {keyword} {_shown(value)}"
 
 
 def _shown(value: Any) -> str:

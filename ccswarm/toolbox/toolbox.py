@@ -208,7 +208,7 @@ class Toolbox:
     async def _judged_and_sent(self, entry: _Sending) -> CallOutcome:
         request = entry.request
         if request.agent not in self._agents:
-            raise NotGranted(f"there is no agent {request.agent[:80]!r}", suggestion="name an agent of the swarm")
+            raise NotGranted(f"there is no agent {request.agent[:80]!r}", suggestion="use an agent of the swarm")
         tool = await self.find(request.tool)
         if not self._grants[request.agent].allows(tool.full_name):
             raise NotGranted(
@@ -216,7 +216,7 @@ class Toolbox:
             )
         arguments = self._checked(request, tool)
         if self.needs_approval(request.agent, tool) and not entry.approved(request):
-            raise ApprovalNeeded(f"a person has to agree to {tool.full_name}", suggestion="ccswarm approvals")
+            raise ApprovalNeeded(f"a person must approve {tool.full_name}", suggestion="ccswarm approvals")
         self._require_own(request, tool)
         if entry.budget and (name := await entry.budget(request)):
             raise BudgetExhausted(f"{name} is used up", suggestion="raise the budget, and resume the run")
@@ -248,7 +248,8 @@ class Toolbox:
         self._schemas[tool.full_name] = (tool.input_schema, compiled)
         if wrong := compiled.problem(arguments):
             raise InvalidArguments(
-                f"the arguments do not fit the schema of {tool.full_name}: {wrong}", suggestion="correct what is named"
+                f"the arguments do not match the schema of {tool.full_name}: {wrong}",
+                suggestion="fix the problems above",
             )
         return arguments
 
@@ -257,8 +258,8 @@ class Toolbox:
         foreign = request.claim and self._process and request.claim != self._process
         if foreign and not _same_twice(request, tool):
             raise ServerLost(
-                f"another process was about to call {tool.full_name} and ended: whether it did is not known",
-                suggestion="see what came of it, then continue from there",
+                f"another process was about to call {tool.full_name} and ended: whether it called it is unknown",
+                suggestion="check its effect, then continue from there",
             )
 
     def _failed(self, entry: _Sending, error: SwarmError) -> CallOutcome:
@@ -315,7 +316,7 @@ def _outcome(answer: ServerAnswer) -> CallOutcome:
     text, structured = answer.text, answer.structured
     notes = [message] if message else []
     if len(text) > MOST_TEXT_CHARS:
-        notes.append(f"the answer had {len(text)} characters, of which the first are kept")
+        notes.append(f"the answer had {len(text)} characters; only the first are kept")
         text = text[:MOST_TEXT_CHARS]
     if structured is not None and (wrong := _not_kept(structured)):
         notes.append(f"the structured answer {wrong}, and is not kept")
@@ -341,7 +342,7 @@ def _not_kept(structured: Mapping[str, Any]) -> str:
     try:
         chars = len(json.dumps(structured, default=str, allow_nan=False))
     except ValueError:  # 1e999 is one in JSON, and none in what reads it
-        return "has a number that is too large, or none"
+        return "has a number that is too large or not finite"
     return "is too long" if chars > MOST_TEXT_CHARS else ""
 
 

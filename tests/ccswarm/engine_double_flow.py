@@ -72,7 +72,7 @@ class MemoryStore:
 
     def row(self, execution_id: str) -> Row:
         if execution_id not in self.rows:
-            raise RunNotFound(f"no execution is called {execution_id}")
+            raise RunNotFound(f"no execution {execution_id}")
         return self.rows[execution_id]
 
     def family(self, execution_id: str) -> list[Row]:

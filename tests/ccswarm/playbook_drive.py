@@ -101,7 +101,7 @@ async def finish(thinking: Thinking, answer: Answer, pick: Pick = first) -> Driv
             seen.add(step.id)
             going[step.id] = step
             drive.decided.append(step)
-        assert going, "neither did anything nor finished"
+        assert going, "neither acted nor finished"
         drive.most = max(drive.most, len(going))
         ended = {name: await _end(going.pop(name), answer) for name in pick(list(going))}
 

@@ -65,4 +65,4 @@ async def test_the_sdks_client_signs_in_and_the_token_is_read_here(tmp_path: Pat
         other = OauthSettings(mode="external", issuer=url, audience="https://other.example/mcp")
         async with opened(tmp_path, other, clock=Clock(time.time())) as front:
             assert not await front.holds(memory.tokens.access_token)
-            assert front.noted("token_refused")[0]["reason"] == "it was made for another audience"
+            assert front.noted("token_refused")[0]["reason"] == "it is for another audience"

@@ -130,7 +130,7 @@ async def test_a_wrong_key_is_named(name: str, home: Path) -> None:
     async with world(home, [], key="another") as (cli, server):
         task = await carried_out(cli, plan(name, server.url))
     assert task["status"] == "failed"
-    assert f"{name} has a key that is not accepted" in task["summary"]
+    assert f"{name} has a key that was rejected" in task["summary"]
 
 
 async def test_no_key_is_named(name: str, home: Path) -> None:

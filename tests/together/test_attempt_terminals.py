@@ -159,7 +159,7 @@ async def test_what_runs_left_whose_worker_was_killed_is_ended_by_cancel_clean_a
             await worker.wait()
         assert sessions(house) == ["work running"] * 3
         said = await verb(house, "cancel", runs[0])
-        assert "No worker was executing it any more: 1 of its terminals is closed" in said
+        assert "No worker was carrying it out any more: 1 of its terminals is closed" in said
         assert sessions(house) == ["work running"] * 2, "the others are of runs that are not over"
         await app.engine.cancel(runs[1])
         assert "1 terminal is closed" in await verb(house, "clean")
@@ -168,7 +168,7 @@ async def test_what_runs_left_whose_worker_was_killed_is_ended_by_cancel_clean_a
         assert sessions(house) == ["work ready"]
         await app.engine.cancel(runs[2])
         said = await verb(house, "run", str(done), "-w", str(house.project))
-        assert "1 terminal is closed that runs left open which are over" in said
+        assert "1 terminal is of finished runs closed" in said
     assert sessions(house) == []
 
 

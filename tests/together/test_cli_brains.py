@@ -246,7 +246,7 @@ def pid_of(house: House, kind: Kind) -> int:
 
 TROUBLES = {
     "no key": "is not logged in",
-    "another key": "has a key that is not accepted",
+    "another key": "has a key that was rejected",
     "no credit": "has used up its quota",
 }
 

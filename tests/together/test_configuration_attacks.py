@@ -93,7 +93,7 @@ def test_a_configuration_that_an_agent_plants_is_not_used_by_the_server_that_run
         for tool, args in (("check_plan", {"plan": LOOK}), ("start_run", {"plan": LOOK}), ("start_run", {})):
             error = client.refused(tool, **args)
             assert error["code"] == "config_changed", error
-            assert f"{house.project}/ccswarm.toml is there now, and was not" in error["message"]
+            assert f"{house.project}/ccswarm.toml exists now, and did not" in error["message"]
         assert client.tool("run_status", run=run["run"])["status"] == "succeeded"
     for words in (
         ("run",),
@@ -104,7 +104,7 @@ def test_a_configuration_that_an_agent_plants_is_not_used_by_the_server_that_run
         ("mcp-server", "--stdio", "--agent", "eve"),
     ):
         said = desk.run(*words, code=1 if words == ("doctor",) else 5)
-        assert "ccswarm.toml is there now, and was not" in said.out + said.err
+        assert "ccswarm.toml exists now, and did not" in said.out + said.err
     assert "run_" in desk.run("runs", "list").out
     unharmed(house)
 
@@ -119,7 +119,7 @@ def test_a_configuration_planted_where_ccswarm_was_never_started_is_not_used(hou
     there.state = house.state
     for words in (("run",), ("tools",), ("worker",), ("serve", "--tcp", "--port", "0")):
         said = there.run(*words, code=5)
-        assert f"{other}/ccswarm.toml is new here, and would be used instead of {house.home}/.config/" in said.err
+        assert f"{other}/ccswarm.toml is new here and would be used instead of {house.home}/.config/" in said.err
     with serving(other) as client:
         for _ in range(2):
             assert client.refused("start_run")["code"] == "config_changed"
@@ -230,7 +230,7 @@ def test_outside_of_a_box_an_agent_agrees_to_nothing_for_the_person(world: Path)
         (house.home / "plan.json").write_text(text)
         desk.run("run", str(house.home / "plan.json"), "--config", str(house.file), "--workspace", str(house.project))
         said = (house.project / "said").read_text()
-        assert said.count("in a session of ai-session nobody agrees for a person") == 5, said
+        assert said.count("inside a session of ai-session a person's agreement is not accepted") == 5, said
         assert "use it?" not in (house.project / "typed").read_text()
         assert "config_changed" in (house.project / "typed").read_text()
         after = trust_records(house)

@@ -36,7 +36,7 @@ def writes(name: str, text: str) -> list[Reply]:
 
 
 def ends(asked: Asked) -> Behaviour:
-    """What came back of the work that was handed on is all it knows."""
+    """What came back of the delegated work is all it knows."""
     back = asked.results[-1].text
     good = '"status": "succeeded"' in back and "one.txt says 1" in back and "two.txt says 2" in back
     return Reply(calls=[finish("succeeded" if good else "failed", "Both are there." if good else back[:500])])

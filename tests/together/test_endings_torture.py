@@ -49,7 +49,7 @@ async def sweeping(house: House) -> AsyncGenerator[asyncio.subprocess.Process]:
     reading = asyncio.create_task(worker.stderr.read(0))
     try:
         async with asyncio.timeout(BOUND_SECONDS):
-            while b"executes what is queued" not in (line := await worker.stderr.readline()):
+            while b"carries out queued runs" not in (line := await worker.stderr.readline()):
                 assert line, worker.returncode
         reading = asyncio.create_task(worker.stderr.read())
         yield worker

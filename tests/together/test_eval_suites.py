@@ -187,7 +187,7 @@ def test_suites_are_proven_and_repositories_kept(desk: RunDesk) -> None:
 def test_what_the_tools_make_impossible_is_told_before_anything_starts(desk: RunDesk) -> None:
     text = case("one", "true", 'steps = [{ id = "a", tool = "ai-session.execute_comand" }]')
     error = desk.json("eval", suite(desk, text), code=2)["error"]
-    assert "execute_comand, which there is not (did you mean execute_command?)" in error["message"]
+    assert "execute_comand, which does not exist (did you mean execute_command?)" in error["message"]
     desk.rewrite('[[mcp.servers]]\nname = "ai-session"\ncommand = "false"\n')
     good = case("one", "true", "steps = ['true']")
     assert desk.json("eval", suite(desk, good), code=1)["error"]["code"] == "server_unavailable"

@@ -83,7 +83,7 @@ def test_by_the_playbook_of_an_agent(house: House, desk: RunDesk, gates: str) ->
     result = desk.result("run", str(file), *where(house), code=1)
     summary = result["tasks"]["main"]["summary"]
     refusal(summary, gates)
-    assert "expected an answer, the call ended as" in summary
+    assert "expected an answer, but the call ended as" in summary
     unharmed(house)
 
 
@@ -167,12 +167,15 @@ TELEMETRY = '[telemetry]\nendpoint = "http://127.0.0.1:9"\n'
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (TELEMETRY, "[telemetry] is for the person's configuration"),
-        ('[a2a]\nagent = "ada"\n', "[a2a] is for the person's configuration"),
-        ("[engine]\n", "[engine] is for the person's configuration"),
-        ('[[agents]]\nname = "ada"\ngrants = ["swarm.delegate"]\n', "[agents] is for the person's configuration"),
-        ('[swarm]\nshell = "ai-session"\n', "[swarm] shell is for the person's configuration"),
-        ("[swarm.budget]\ncalls = 5\n", "[swarm] budget is for the person's configuration"),
+        (TELEMETRY, "[telemetry] can only be set in the person's configuration"),
+        ('[a2a]\nagent = "ada"\n', "[a2a] can only be set in the person's configuration"),
+        ("[engine]\n", "[engine] can only be set in the person's configuration"),
+        (
+            '[[agents]]\nname = "ada"\ngrants = ["swarm.delegate"]\n',
+            "[agents] can only be set in the person's configuration",
+        ),
+        ('[swarm]\nshell = "ai-session"\n', "[swarm] shell can only be set in the person's configuration"),
+        ("[swarm.budget]\ncalls = 5\n", "[swarm] budget can only be set in the person's configuration"),
     ],
 )
 def test_a_clients_plan_says_nothing_that_is_the_persons_not_even_the_same(house: House, more: str, told: str) -> None:
@@ -229,4 +232,4 @@ def test_a_clients_run_that_is_done_again_has_no_more_power(house: House, desk: 
     house.rewrite(house.file.read_text().replace('"ai-session.*", ', ""))
     said = desk.run("resume", run, "--config", str(house.file), code=2)
     assert "error plan_invalid" in said.err
-    assert "agent maker may not run commands" in said.err
+    assert "on behalf of agent maker, which may not run commands" in said.err

@@ -104,7 +104,7 @@ async def test_every_call_stands_in_both_logs(house: Path) -> None:
 
         await client.call("get_session_info", {"session_id": "w"}, meta={})
         (problem,) = join(journal, audit_lines()).problems
-        assert problem.what == "the server had this call from ccswarm, and the journal knows nothing of it"
+        assert problem.what == "the server received this call from ccswarm, but the journal has no record of it"
     assert verify(journal).sound
 
 

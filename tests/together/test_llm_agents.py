@@ -126,7 +126,7 @@ async def test_a_persons_word_is_waited_for_by_whoever_executes(house: House) ->
     assert [asked.turns for asked in server.asked] == [0, 1, 2]
     opened, refused = server.asked[2].results
     assert "denied" not in opened.text
-    assert "denied (rejected): a person did not agree to ai-session.execute_command" in refused.text
+    assert "denied (rejected): a person rejected ai-session.execute_command" in refused.text
 
 
 @pytest.mark.torture

@@ -299,9 +299,9 @@ async def test_bad_servers_beside_good_ones_cost_only_their_own_tasks(world: Pat
         "banner", "big", "many", "bad", "good",
     }  # fmt: skip
     said = {name: task["summary"] for name, task in run.result["tasks"].items()}
-    assert "server mute did not answer within 1 s. Its last words:\nthinking" in said["mute"]
+    assert "server mute did not answer within 1 s. Its last output:\nthinking" in said["mute"]
     assert "no licence found" in said["crash"]
-    assert "ended with exit code 3. Its last words:\nout of luck) (tried 2 times)" in said["dies"]
+    assert "ended with exit code 3. Its last output:\nout of luck) (tried 2 times)" in said["dies"]
     assert "server bad has no tool 'net_reference'" in said["refers"]
     big = run.result["tasks"]["big"]["result"]["steps"]["call"]
     assert len(str(big)) < 10_000

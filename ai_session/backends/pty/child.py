@@ -72,7 +72,9 @@ def start(argv: Sequence[str], env: Mapping[str, str], cwd: str, rows: int, cols
             raise NotADirectoryError(error.strerror) from None
 
     if not all(map(_can_be_passed, (cwd, *argv, *env, *env.values()))) or any("=" in name or not name for name in env):
-        raise StartFailed("exec", "an argument or environment variable holds what cannot be passed to a program")
+        raise StartFailed(
+            "exec", "an argument or environment variable contains characters that cannot be passed to a program"
+        )
     started = _spawn(list(argv), dict(env), prepare, (rows, cols))
     if isinstance(started, StartFailed):
         raise started

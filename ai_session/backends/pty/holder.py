@@ -175,7 +175,7 @@ class Holder:
         passed: Sequence[int] = ()
         try:
             if op not in OPS:
-                raise Refused("unknown_op", f"this holder does not know {op!r}")
+                raise Refused("unknown_op", f"this holder has no operation {op!r}")
             if op != "version" and peer is not self.owner:
                 raise Refused("not_owner", "another connection owns the terminals")
             reply, passed = OPS[op](self, request, fds)

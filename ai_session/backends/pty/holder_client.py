@@ -175,12 +175,12 @@ async def lease(
             continue
         except TimeoutError:
             link.close()
-            raise unreachable("another process uses the terminals, or it is stopped") from None
+            raise unreachable("another process uses the terminals, or the holder is stopped") from None
         except asyncio.CancelledError:
             link.close()
             raise
         return link
-    raise unreachable("it ends as soon as it is started")
+    raise unreachable("it ends right after its start")
 
 
 def _dial(directory: Path) -> socket.socket | None:

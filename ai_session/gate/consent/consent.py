@@ -39,7 +39,7 @@ DECISION = "decision"
 """The name under which a client's answer comes back with a sealed state, as an Answer."""
 
 WITHDRAW_SECONDS = 1.0
-NOT_TAKEN = "the answer was not taken"
+NOT_TAKEN = "the answer was not accepted"
 ITSELF = "the client that asks cannot answer itself"
 
 
@@ -248,7 +248,7 @@ class Consent:
     def _accept_form(self, approval: Approval, answer: Answer) -> Answer:
         """What the form of a client says, which counts only while its call is there; no choice of it is no."""
         if answer.allowed and answer.scope not in approval.question.scopes:
-            answer = Answer(False, reason="the client's form came back without a choice", by=answer.by)
+            answer = Answer(False, reason="the client's form came back empty", by=answer.by)
         self._note(approval, answer)
         if not answer.allowed and answer.reason:
             self._approvals.put(replace(approval, nonce="", nonce_expires_at=0.0))

@@ -131,7 +131,7 @@ class PersonCheck:
         if standing.finding.origin is Origin.REMOTE:
             return f"choose a passphrase, once, with: {ENROL}; then: {again}"
         if standing.finding.origin is Origin.DETACHED:
-            return f"in a terminal of your own: {again}; a terminal program that is not known is named in {TERMINALS}"
+            return f"in a terminal of your own: {again}; add an unknown terminal program to {TERMINALS}"
         return f"in a terminal of your own, which no agent started: {again}"
 
     def way(self, standing: Standing, *, asks_itself: bool) -> Way:
@@ -171,7 +171,7 @@ class PersonCheck:
         if self._terminals.known:
             return self._terminals.find(principal.pid, principal.process)
         if any(name in principal.env for name in FROM_SSH):
-            return Finding(Origin.REMOTE, "it came in by ssh, which agents can use as well")
+            return Finding(Origin.REMOTE, "it came in over SSH, which agents can use as well")
         return Finding(Origin.LOCAL, "this system does not report its owner")
 
     async def _may_change(
@@ -187,10 +187,10 @@ class PersonCheck:
         if finding.origin is Origin.LOCAL or (first and not await asyncio.to_thread(self._terminals.has_clients)):
             return f"{who(principal)}, {why}"
         if first:
-            why += "; by such a terminal a first key is taken only while no client of ai-session runs"
+            why += "; from there a first key is accepted only while no client of ai-session runs"
             suggestion = f"end the agents that use ai-session here, then run: {ENROL}"
         elif self.enrolled:
-            suggestion = "in a terminal, where your old passphrase is asked for; without one at this machine itself"
+            suggestion = "in a terminal, with your old passphrase; without it, only at this machine itself"
         raise SignatureNeeded(f"the key was not changed: {why}", suggestion=suggestion)
 
     async def _signed(self, principal: Principal, do: str, about: Mapping[str, Any], signature: Signature) -> str:
@@ -205,7 +205,7 @@ class PersonCheck:
         elif self._clock() >= expires_at:
             why = "it is too old"
         elif not await asyncio.to_thread(is_signed, key, message, signature.value):
-            why = "it was not made by the enrolled key for this very act"
+            why = "it was not made by the enrolled key for this action"
         elif self.enrolled is None or self.enrolled.key != key:
             why = "another key has been enrolled in the meantime"
         else:

@@ -51,7 +51,7 @@ def public_key(line: str) -> PublicKey:
             return key
     except ValueError:
         pass
-    raise InvalidArguments(f"no public key: {line[:80]!r}", suggestion="ai-session person enrol makes one")
+    raise InvalidArguments(f"not a public key: {line[:80]!r}", suggestion="ai-session person enrol makes one")
 
 
 class PrivateKey:

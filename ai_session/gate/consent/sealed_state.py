@@ -53,7 +53,7 @@ class Seal:
         body, _, tag = rest.partition(".")
         payload, given = _bytes(body), _bytes(tag)
         if prefix != PREFIX or len(state) > MAX_CHARS or not hmac.compare_digest(given, self._tag(payload)):
-            raise _refused("it is not one of ours, or was changed")
+            raise _refused("it was not issued here, or was changed")
         expires_at, nonce, binding = HEAD.unpack_from(payload)
         if now >= expires_at:
             raise _refused("it is too old")

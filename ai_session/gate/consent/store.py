@@ -110,7 +110,7 @@ class Approvals:
             ):
                 if count >= most:
                     raise LimitReached(
-                        f"{count} questions {whose}wait for a person already",
+                        f"{count} questions {whose}already wait for a person",
                         suggestion="a person answers or rejects them: ai-session approvals",
                     )
         if not NAME.match(question.question_id):
@@ -220,7 +220,7 @@ def said(question: Question, answer: Answer) -> Answer:
         return answer
     raise Denied(
         f"a person said no to {question.tool}" + (f": {answer.reason}" if answer.reason else ""),
-        suggestion="do not try it another way; ask the person what they would rather have",
+        suggestion="do not try another way; ask the person what they would prefer",
     )
 
 
@@ -235,7 +235,7 @@ def dismissed(question: Question, answer: Answer) -> Denied:
 def overtaken(tool: str, what: str) -> Denied:
     """It was judged, or asked about, by what no longer holds."""
     return Denied(
-        f"{what} was changed while {tool} was asked about",
+        f"{what} was changed while the question about {tool} was open",
         suggestion="make the call again if it is needed",
     )
 
@@ -243,7 +243,7 @@ def overtaken(tool: str, what: str) -> Denied:
 def needed(question: Question) -> ConsentNeeded:
     """Nobody could be asked, or nobody answered."""
     return ConsentNeeded(
-        f"{question.tool} needs a person's consent ({question.rule}), and nobody answered here; the question is "
+        f"{question.tool} needs a person's consent ({question.rule}), and nobody has answered yet; the question is "
         f"{question.question_id}",
         suggestion=f"a person can allow it with: ai-session approve {question.question_id}; then call again with the "
         "same arguments",

@@ -99,7 +99,7 @@ class _Search:
     def find(self, pid: int | None, identity: str) -> Finding:
         chain = self._process_ancestry.chain(pid)
         if not chain or (identity and chain[0].identity != identity):
-            return Finding(Origin.NONE, "nothing is known of the process that answers")
+            return Finding(Origin.NONE, "nothing is known about the process that answers")
         return replace(self._judge(chain), ancestors=frozenset(process.identity for process in chain))
 
     def _judge(self, chain: tuple[Process, ...]) -> Finding:
@@ -107,7 +107,7 @@ class _Search:
         if why := self._agent(chain):
             return Finding(Origin.AGENT, why)
         if not own.terminal:
-            return Finding(Origin.NONE, f"{own} has no terminal, so no person can have typed it")
+            return Finding(Origin.NONE, f"{own} has no terminal, so no person can have typed in it")
         path = _path(own.terminal)
         leader = next((at for at, process in enumerate(chain) if process.pid == own.session), None)
         if leader is None:
@@ -131,7 +131,7 @@ class _Search:
             return None
         systems, multiplexer = terminal_systems(own.pid, self._process_ancestry.folder), None
         if not systems:
-            return Finding(Origin.DETACHED, f"{own} lets nobody see which terminal {path} is")
+            return Finding(Origin.DETACHED, f"{own} does not let others see which terminal {path} is")
         for pid in sorted(self._open.masters.get(number, ())):
             driver = self._process_ancestry.chain(pid)
             if not driver or not systems & terminal_systems(pid, self._process_ancestry.folder):
@@ -149,8 +149,11 @@ class _Search:
         """``above``: from who leads the terminal's session upwards."""
         if entry := next(filter(_lets_in, above), None):
             if self._is_entered(above):
-                return Finding(Origin.REMOTE, f"{path} came in by {entry}, which agents can use as well")
-            return Finding(Origin.DETACHED, f"{path} comes from {entry}, which anybody can have started: root did not")
+                return Finding(Origin.REMOTE, f"{path} came in through {entry}, which agents can use as well")
+            return Finding(
+                Origin.DETACHED,
+                f"{path} comes from {entry}, which was not started by root, so anybody may have started it",
+            )
         for process in above:
             if process.name.startswith(LOGINS) and self._process_ancestry.of_root(process.pid):
                 return Finding(Origin.LOCAL, f"{path} belongs to a login at this machine")

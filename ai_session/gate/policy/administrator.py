@@ -23,7 +23,7 @@ ROOT = 0
 MAX_BYTES = 1 << 20
 LEVELS = tuple(SandboxLevel)
 LIMITS = ("memory_bytes", "processes", "file_bytes", "tmp_bytes")
-DOCUMENTED = "ai-session docs policy lists what it may hold"
+DOCUMENTED = "ai-session docs policy lists what it may contain"
 
 
 class PolicyBounds(Section):
@@ -155,7 +155,7 @@ def check(path: str, facts: os.stat_result, owner: int) -> None:
     if not kept and facts.st_mode & 0o022:
         mode = f"{stat.S_IMODE(facts.st_mode):04o}"
         raise ConfigInvalid(
-            f"the administrator's policy cannot be trusted: {path} may be written by others (mode {mode})",
+            f"the administrator's policy cannot be trusted: {path} is writable by others (mode {mode})",
             suggestion=f"the administrator runs: chmod go-w {path}",
         )
 

@@ -82,8 +82,8 @@ class PolicyInForce:
         """
         if self._above is not None and mode in MODES and _tighter(self._above.mode, mode):
             raise Denied(
-                f"mode {mode} is looser than {self._above.mode}, which the administrator has laid down",
-                suggestion=f"ask whoever may change {self._origin}",
+                f"mode {mode} is looser than {self._above.mode}, which the administrator has set",
+                suggestion=f"ask someone who may change {self._origin}",
             )
         self._policy = self._policy.with_mode(mode, by_person=by_person)
         self.changed()
@@ -95,7 +95,7 @@ class PolicyInForce:
         except OSError as error:
             raise StorageFull(
                 f"mode {mode} holds until the daemon ends; it could not be kept: {error.strerror}",
-                suggestion=f"make room for {self._path}, and set it again",
+                suggestion=f"free disk space for {self._path}, and set it again",
             ) from None
 
     def located_rules(self, path: Path) -> list[dict[str, Any]]:

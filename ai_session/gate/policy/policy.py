@@ -89,7 +89,7 @@ def stricter(own: Decision, other: Decision) -> Decision:
     return own if first > second else other
 
 
-NO_EFFECT = Decision("deny", "default:no-effect", "The tool declares no effect, so nobody can judge it.")
+NO_EFFECT = Decision("deny", "default:no-effect", "The tool declares no effect, so it cannot be judged.")
 OTHER_USER = Decision("deny", "default:other-user", "Sessions are for the user who owns them.")
 
 
@@ -207,7 +207,7 @@ class Policy:
         if action.principal.kind == "person":
             return self._allow
         if action.loosens:
-            return self._ask("loosens", "it would be contained less than is configured")
+            return self._ask("loosens", "it would be less contained than configured")
         if action.outside_workspace:
             return self._ask(OUTSIDE.removeprefix("default:"), "it reaches outside the workspaces")
         if action.domain:
@@ -250,7 +250,7 @@ class Policy:
             return default
         names = dict.fromkeys(rule.id for rule in used if rule)
         if not action.boxed and action.written:
-            held = f"{', '.join(names)} would allow it, which does not hold here: {action.written}."
+            held = f"{', '.join(names)} would allow it, but does not apply here: {action.written}."
             return Decision("ask", "default:box-writable", f"{default.reason} {held}")
         return Decision("allow", "+".join(names), f"Every command of the line is allowed by {', '.join(names)}.")
 
@@ -267,5 +267,5 @@ def _line(action: Action, rules: Sequence[Rule]) -> Line | None:
 def _asking(rule: Rule, match: Match, line: Line | None) -> str:
     reason = rule.table.reason or f"Rule {rule.id} {'asks' if rule.table.decision == 'ask' else 'denies this'}."
     if match is Match.MAYBE and line is not None:
-        return f"{reason} It may be meant: {line.obscure or 'some words cannot be known'}."
+        return f"{reason} It may be covered: {line.obscure or 'some words cannot be known'}."
     return reason

@@ -28,7 +28,7 @@ Text = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
 class Examples(BaseModel):
-    """Command lines (else domains, paths or tools: what the rule selects by) that the rule does and does not fit."""
+    """Command lines (else domains, paths or tools: what the rule selects by) that the rule must and must not match."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -193,7 +193,7 @@ def _check_examples(name: str, rule: Rule) -> None:
     for wanted, texts in ((True, examples.match), (False, examples.not_match)):
         for text in texts:
             if _fits(rule, text) != wanted:
-                key, word = ("match", "does not fit") if wanted else ("not_match", "fits")
+                key, word = ("match", "does not match") if wanted else ("not_match", "matches")
                 raise ConfigInvalid(
                     f"{name}: the example {text!r} in {key} {word} the rule", suggestion="fix the rule or the example"
                 )

@@ -298,7 +298,7 @@ def _check(pattern: str) -> None:
         ) from None
     if empty:
         raise ConfigInvalid(
-            f"redaction.patterns: {pattern!r} matches nothing at all", suggestion="let it match one character at least"
+            f"redaction.patterns: {pattern!r} matches nothing at all", suggestion="let it match at least one character"
         )
 
 

@@ -70,10 +70,10 @@ class LiveTelemetry(Telemetry):
             "From a call's arrival to its result.",
             explicit_bucket_boundaries_advisory=SECONDS,
         )
-        self.calls = meter.create_counter("ai_session.calls", "{call}", "Calls, by what came of them.")
+        self.calls = meter.create_counter("ai_session.calls", "{call}", "Calls, by outcome.")
         self.output = meter.create_counter("ai_session.output", "By", "Text of results.")
         self.denials = meter.create_counter("ai_session.denials", "{call}", "Calls the policy or a person denied.")
-        self.limited = meter.create_counter("ai_session.rate_limited", "{call}", "Calls refused for coming too often.")
+        self.limited = meter.create_counter("ai_session.rate_limited", "{call}", "Calls refused by a rate limit.")
         self.redactions = meter.create_counter("ai_session.redactions", "{secret}", "Secrets masked in results.")
         for name, read in levels.items():
             meter.create_observable_gauge(name, [partial(self._level, read)])

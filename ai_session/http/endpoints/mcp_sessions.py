@@ -132,7 +132,7 @@ class Shares:
     def _refusal(self) -> JSONResponse:
         message = (
             f"too many MCP sessions are in use at once, {self._of_one} of one user and {self._most} of all;"
-            " end one with DELETE, or speak MCP 2026-07-28, which has none"
+            " end one with DELETE, or use MCP 2026-07-28, which has no sessions"
         )
         error = {"code": BUSY, "message": message, "data": {"retryAfterMs": 1000}}
         return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 429, {"Retry-After": "1"})

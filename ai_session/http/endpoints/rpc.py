@@ -106,7 +106,7 @@ class Endpoint:
 
     async def _batch(self, principal: Principal, asked: list[Any]) -> tuple[int, Any]:
         if not asked or len(asked) > MAX_BATCH:
-            message = f"Invalid Request: a batch has one request or more, and at most {MAX_BATCH}"
+            message = f"Invalid Request: a batch must have 1 to {MAX_BATCH} requests"
             error = {"code": INVALID_REQUEST, "message": message}
             return 400, {"jsonrpc": "2.0", "id": None, "error": error}
         answers = [await self._member(principal, each) for each in asked]
@@ -146,7 +146,7 @@ class Endpoint:
         if not (method == LIST or method in METHODS or method.startswith(SESSION)):
             raise unknown
         if not isinstance(params, dict):
-            raise Refused(INVALID_PARAMS, "Invalid params: they are an object, with the names of the arguments")
+            raise Refused(INVALID_PARAMS, "Invalid params: must be an object with named arguments")
         if method == LIST:
             return {"tools": described(await self._gate.list_tools(principal, UNLISTED))}
         call = call_of(principal, method, params)  # pyright: ignore[reportUnknownArgumentType]
@@ -186,7 +186,7 @@ def checked(message: Any) -> tuple[str, Any]:
     elif request.get("jsonrpc") != "2.0":
         problem = 'jsonrpc is not "2.0"'
     elif not is_id(request.get("id")):
-        problem = "id is neither text nor number"
+        problem = "id is neither a string nor a number"
     elif not isinstance(params, (dict, list, type(None))):
         problem = "params are neither object nor list"
     if problem or not isinstance(method, str):
@@ -205,7 +205,7 @@ def principal_of(scope: Scope) -> Principal:
     client = headers.get(b"user-agent", b"").decode("ascii", "replace").partition("/")[0][:CLIENT_CHARS]
     token: Any = getattr(scope.get("user"), "access_token", None)
     if token is None:
-        assert scope.get(OWN), "the front lets nobody through who is neither known nor this user"
+        assert scope.get(OWN), "the HTTP server lets only known clients and this user through"
         return Principal("mcp", os.getuid(), os.getpid(), client)
     subject: str = token.subject or token.client_id
     return Principal("mcp", os.getuid(), os.getpid(), client, subject=subject, scopes=frozenset(token.scopes))

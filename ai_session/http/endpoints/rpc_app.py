@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 RPC_PATH = "/rpc"
 ADVICE = (
-    "send a token as Authorization: Bearer: the user who started this server sees it with ai-session token, "
-    "and makes others with ai-session http client add"
+    "send a token as Authorization: Bearer; the user who started this server gets it with ai-session token, and"
+    " others with ai-session http client add"
 )
 
 

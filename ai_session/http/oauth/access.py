@@ -121,7 +121,7 @@ class OwnVerifier:
         now = store.clock()
         found = await store.run(lambda db: grants.verify(db, now, token))
         if found is None:
-            self._authority.event("token_refused", {"reason": "it is unknown, over or revoked"})
+            self._authority.event("token_refused", {"reason": "it is unknown, expired or revoked"})
             return None
         if found.to_be_touched:
             await store.run(lambda db: grants.touch(db, now, found.grant_id))
@@ -253,7 +253,7 @@ def _client_secret(settings: OauthSettings, variables: Mapping[str, str]) -> str
         secret = ""
     if not settings.client_id or not secret:
         raise ConfigInvalid(
-            "the front has no client id or secret to ask about tokens with",
+            "the HTTP server has no client ID or secret for introspecting tokens",
             suggestion="set oauth.client_id, and oauth.client_secret_file or oauth.client_secret_variable",
         )
     return secret

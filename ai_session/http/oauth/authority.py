@@ -101,7 +101,7 @@ def single(parameters: ImmutableMultiDict[str, Any], *repeatable: str) -> dict[s
 async def form_of(request: Request) -> ImmutableMultiDict[str, Any]:
     """The body of a form. Raises Refused."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
-        raise Refused("invalid_request", "the body is application/x-www-form-urlencoded")
+        raise Refused("invalid_request", "the body must be application/x-www-form-urlencoded")
     return await request.form(max_fields=100)
 
 

@@ -113,7 +113,7 @@ class Authorization:
             facts = {"endpoint": "authorize", "error": str(refused), "client": pending.client.client_id}
             self._authority.event("refused", facts)
             answer = self._answer(pending, error=refused.error, error_description=refused.description)
-            text = f"The program asks for something it cannot have: {refused.description}. Nothing was sent to it."
+            text = f"The program requested something invalid: {refused.description}. Nothing was sent to it."
             return pages.unsent("This request cannot be answered", text, answer, status=400)
         pending.is_stranger = attempter.is_stranger
         number = self._kept(pending)
@@ -156,7 +156,7 @@ class Authorization:
         uri = registered[0] if named is None and len(registered) == 1 else named or ""
         if not self._authority.clients.redirects.takes(registered, uri):
             raise NotForTheClient(
-                "The program wants the answer at an address that it did not make known (redirect_uri)."
+                "The program wants the answer sent to an address that it has not registered (redirect_uri)."
             )
         ends_at = self._clock() + PENDING_SECONDS
         return PendingAuthorization(client, uri, named is not None, values.get("state"), browser, ends_at)
@@ -164,11 +164,11 @@ class Authorization:
     def _judge(self, pending: PendingAuthorization, parameters: ImmutableMultiDict[str, str]) -> None:
         values = single(parameters, "resource")
         if values.get("response_type") != "code":
-            raise Refused("unsupported_response_type", "response_type is code")
+            raise Refused("unsupported_response_type", "response_type must be code")
         if "authorization_code" not in pending.client.grant_types:
             raise Refused("unauthorized_client", "the client may not use codes")
         if values.get("code_challenge_method") != "S256" or not CHALLENGE.match(values.get("code_challenge", "")):
-            raise Refused("invalid_request", "PKCE is needed: code_challenge_method S256 and a code_challenge")
+            raise Refused("invalid_request", "PKCE is required: code_challenge_method S256 and a code_challenge")
         if len(pending.state or "") > MAX_STATE_CHARS:
             pending.state = None
             raise Refused("invalid_request", "state is too long")
@@ -177,7 +177,7 @@ class Authorization:
         asked = values.get("scope", "").split()
         pending.scopes = known(asked) if asked else USUAL
         if not pending.scopes:
-            raise Refused("invalid_scope", f"scopes are {', '.join(SCOPES)}")
+            raise Refused("invalid_scope", f"valid scopes: {', '.join(SCOPES)}")
         pending.challenge = values["code_challenge"]
 
     async def _post(self, request: Request) -> Response:
@@ -189,11 +189,11 @@ class Authorization:
         pending = self._pending.get(number)
         if pending is None or pending.ends_at <= self._clock():
             self._pending.pop(number, None)
-            raise NotForTheClient("This page is too old. Begin again in the program that sent you here.")
+            raise NotForTheClient("This page has expired. Begin again in the program that sent you here.")
         if not (
             _same(pending.browser, request.cookies.get(self._cookie())) and _same(pending.word, values.get("word"))
         ):
-            raise NotForTheClient("This form is not the one that was shown to you last. Begin again in the program.")
+            raise NotForTheClient("This form is not the latest one shown to you. Begin again in the program.")
         pending.word = secrets.token_urlsafe(24)
         action = values.get("action")
         if action == "deny":

@@ -36,11 +36,11 @@ class Expected:
 def accepted(token: str, claims: Mapping[str, Any], expected: Expected, now: float) -> AccessToken:
     """What a token stands for whose origin was proven. Raises Rejected: every claim is looked at whoever proved it."""
     if claims.get("iss") != expected.issuer:
-        raise Rejected("it is another issuer's")
+        raise Rejected("it is from another issuer")
     audience = claims.get("aud")
     made_for = cast("list[Any]", audience) if isinstance(audience, list) else [audience]
     if expected.audience not in made_for:
-        raise Rejected("it was made for another audience")
+        raise Rejected("it is for another audience")
     expires_at = _seconds(claims, "exp")
     if expires_at is None or expires_at + LEEWAY_SECONDS <= now:
         raise Rejected("it has expired")

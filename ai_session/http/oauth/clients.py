@@ -125,7 +125,7 @@ def registration(facts: Any, redirects: Redirects) -> Client:
     uris = redirects.checked(grant_request.get("redirect_uris"))
     method = grant_request.get("token_endpoint_auth_method") or "none"
     if method not in AUTH_METHODS:
-        raise Refused("invalid_client_metadata", f"token_endpoint_auth_method is one of {', '.join(AUTH_METHODS)}")
+        raise Refused("invalid_client_metadata", f"token_endpoint_auth_method must be one of {', '.join(AUTH_METHODS)}")
     wanted = grant_request.get("grant_types") or ["authorization_code", "refresh_token"]
     offered = ("authorization_code", "refresh_token")
     if not isinstance(wanted, list) or "authorization_code" not in wanted:
@@ -167,7 +167,7 @@ def add_machine(db: Connection, now: float, name: str, scopes: tuple[str, ...]) 
     writing(db)
     if db.execute("SELECT 1 FROM clients WHERE kind = 'machine' AND name = ?", (name,)).fetchone():
         raise InvalidArguments(
-            f"there is a client {name} already", suggestion=f"ai-session http clients revoke {name!r} first"
+            f"client {name} exists already", suggestion=f"ai-session http clients revoke {name!r} first"
         )
     secret = new_secret("cs")
     grant_request = Client(
@@ -258,7 +258,7 @@ def _problem_of_document_url(url: str) -> str:
     if len(url) > MAX_URI_CHARS or not url.isascii() or not url.isprintable() or " " in url or parts is None:
         return "is not a URL"
     if "#" in url or "@" in parts.netloc or not parts.hostname or parts.path in ("", "/"):
-        return "must be an https URL with a path, without a user's name and a fragment"
+        return "must be an https URL with a path and without user info or a fragment"
     if any(part in (".", "..") for part in parts.path.split("/")):
         return "must be an https URL without . and .. in its path"
     return ""

@@ -20,7 +20,7 @@ CODE_SECONDS = 60
 KEPT_SECONDS = 86_400
 """How long what is over stays, so that showing it again is still known for what it is."""
 TOUCH_SECONDS = 300
-NO_SUCH = "it does not exist, is over, or belongs to another client"
+NO_SUCH = "it does not exist, has expired, or belongs to another client"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def refresh(
         raise Refused("invalid_grant", f"the refresh token: {NO_SUCH}")
     granted = tuple(row["scopes"].split())
     if scopes is not None and not set(scopes) <= set(granted):
-        raise Refused("invalid_scope", "a refresh cannot add to what was granted")
+        raise Refused("invalid_scope", "a refresh cannot add scopes to the grant")
     db.execute("UPDATE tokens SET used_at = ? WHERE hash = ?", (now, digest(token)))
     return _issue(db, now, lifetimes, row, granted if scopes is None else scopes, refresh=True)
 

@@ -61,7 +61,7 @@ class KeyCache:
                     await self._read()
             found = self._found(key_id)
         if self._age() > STALE_SECONDS:
-            raise Unreachable(self._why or "the issuer's keys are not read yet")
+            raise Unreachable(self._why or "the issuer's keys have not been fetched yet")
         if found is None:
             raise Rejected("it names a key its issuer does not publish")
         return found
@@ -101,7 +101,7 @@ class KeyCache:
                 raise Unreachable(f"{url} is the metadata of another issuer")
             keys_url = str(facts.get("jwks_uri", ""))
             if _origin(keys_url) != _origin(self._issuer):
-                raise Unreachable(f"{url} names keys at another host; set oauth.jwks_url if that is right")
+                raise Unreachable(f"{url} names keys at another host; set oauth.jwks_url if that is intended")
             return keys_url
         raise why
 

@@ -69,7 +69,7 @@ def unsent(title: str, text: str, answer: str, *, status: int) -> HTMLResponse:
     sent to its address unasked. ``answer`` would tell it; offered where that leads to the person's own computer."""
     link = ""
     if is_on_this_machine(answer):
-        link = f'<p><a href="{escape(answer)}" rel="noreferrer">Tell the program</a>, which may wait for an answer.</p>'
+        link = f'<p><a href="{escape(answer)}" rel="noreferrer">Notify the program</a>, which may be waiting.</p>'
     return page(title, f"<p>{escape(text)}</p>{link}", status=status)
 
 
@@ -104,15 +104,16 @@ def consent(
     can: Iterable[str],
     wrong: str = "",
 ) -> HTMLResponse:
-    """Asks what the client may do. ``asked``: what it wants; ``can``: what of it the person may give."""
+    """The page that asks what the client may do. ``asked``: the scopes it requests; ``can``: those the person may
+    grant."""
     able = set(can)
     boxes = "".join(_box(scope, scope in able) for scope in asked)
     notice = f'<p class="wrong">{escape(wrong)}</p>' if wrong else ""
     body = (
         f"<p>Signed in as <strong>{escape(person)}</strong>.</p><p>{_shown_name(client)} wants to:</p>{notice}"
         f'<form method="post" action="/authorize">{hidden}{boxes}<p>{_where(redirect_uri)}</p>'
-        '<p class="small">The program gave its name itself; nobody has checked it. Take away what you do not want it'
-        " to do. <code>ai-session http tokens</code> shows and ends what was allowed.</p>"
+        '<p class="small">The program chose its own name; nobody has checked it. Deselect what you do not want it'
+        " to do. <code>ai-session http tokens</code> lists and revokes what was allowed.</p>"
         '<button name="action" value="allow">Allow</button><button name="action" value="deny">Deny</button></form>'
     )
     return page("Allow access to your terminals?", body, status=400 if wrong else 200, redirect_uri=redirect_uri)

@@ -44,8 +44,8 @@ class Redirects:
         wrong = [scheme for scheme in schemes if not SCHEME.match(scheme) or _is_never(scheme)]
         if wrong:
             raise ConfigInvalid(
-                f"oauth.redirect_schemes: nothing may be sent to {wrong[0]!r}",
-                suggestion="name schemes of programs, in lower case and without the colon: cursor",
+                f"oauth.redirect_schemes: cannot contain {wrong[0]!r}",
+                suggestion="use schemes of programs, in lower case and without the colon: cursor",
             )
         return cls(frozenset(schemes))
 
@@ -53,7 +53,7 @@ class Redirects:
         """What a client says of itself. Raises Refused for anything a code must not be sent to."""
         uris = cast("list[Any]", value) if isinstance(value, list) else []
         if not 0 < len(uris) <= MAX_URIS:
-            raise Refused("invalid_redirect_uri", f"redirect_uris has 1 to {MAX_URIS} entries")
+            raise Refused("invalid_redirect_uri", f"redirect_uris must have 1 to {MAX_URIS} entries")
         for uri in uris:
             problem = self.problem(uri) if isinstance(uri, str) else "is not a string"
             if problem:
@@ -70,14 +70,14 @@ class Redirects:
         """Why no code may be sent there; empty where it may."""
         strange = not uri.isascii() or not uri.isprintable() or any(char in uri for char in " \\\"'<>`;,")
         if len(uri) > MAX_URI_CHARS or strange:
-            return "is too long, or has characters a URI has not"
+            return "is too long, or contains characters not allowed in a URI"
         parts = split(uri)
         if parts is None or "#" in uri or "@" in parts.netloc:
             return "is not a valid redirect URI, or has a fragment or a user name"
         if parts.scheme == "https":
-            return "" if parts.hostname else "names no host"
+            return "" if parts.hostname else "has no host"
         if parts.scheme == "http":
-            return "" if parts.hostname in LOOPBACK_HOSTS else "is http, which is accepted for this machine only"
+            return "" if parts.hostname in LOOPBACK_HOSTS else "uses http, which is accepted for this machine only"
         if _is_never(parts.scheme):
             return "has a scheme that is not accepted"
         if parts.scheme in self.schemes or OWNED.match(parts.scheme):

@@ -8,7 +8,7 @@ SCOPES = {
     "sessions:read": "See your sessions: their screens, output and recordings",
     "sessions:write": "Resize and close sessions, interrupt commands",
     "sessions:execute": "Open sessions, type into them, run commands",
-    "admin": "See and use the sessions of everybody",
+    "admin": "See and use everybody's sessions",
 }
 """Every scope there is, and what it means to the person who grants it."""
 

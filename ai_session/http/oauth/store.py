@@ -177,7 +177,9 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
 def _store_error(error: sqlite3.Error, path: Path) -> OperatorError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
-        return StorageFull(f"{path}: {error}", suggestion="make room on its disk")
+        return StorageFull(f"{path}: {error}", suggestion="free space on its disk")
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return OperatorError(f"{path}: {error}", suggestion=f"move it away: people and clients sign in anew: {path}")
-    return OperatorError(f"{path}: {error}", suggestion="is another process holding it? ai-session doctor")
+        return OperatorError(
+            f"{path}: {error}", suggestion=f"move it away; people and clients must then sign in again: {path}"
+        )
+    return OperatorError(f"{path}: {error}", suggestion="another process may hold it: ai-session doctor")

@@ -57,7 +57,7 @@ class Endpoints:
     async def _by_code(self, client: Client, values: Mapping[str, str]) -> Issued:
         code, verifier = values.get("code", ""), values.get("code_verifier", "")
         if not code or not VERIFIER.match(verifier):
-            raise Refused("invalid_request", "code and code_verifier (43 to 128 characters) are needed")
+            raise Refused("invalid_request", "code and code_verifier (43 to 128 characters) are required")
         shown = CodeRedemption(code, client.client_id, values.get("redirect_uri", ""), verifier)
         now, lifetimes = self.authority.store.clock(), self.authority.lifetimes
         refresh = "refresh_token" in client.grant_types
@@ -87,7 +87,7 @@ class Endpoints:
         values = single(await form_of(request))
         client = await self._authenticated(request, values)
         if not values.get("token"):
-            raise Refused("invalid_request", "token is needed")
+            raise Refused("invalid_request", "token is required")
         now = self.authority.store.clock()
         grant = await self.authority.store.run(
             lambda db: grants.revoke_token(db, now, values["token"], client.client_id)
@@ -123,11 +123,11 @@ class Endpoints:
     async def _authenticated(self, request: Request, values: Mapping[str, str]) -> Client:
         client_id, secret = _credentials(request, values)
         if not client_id:
-            raise Refused("invalid_client", "client_id is needed")
+            raise Refused("invalid_client", "client_id is required")
         client = await self.authority.known(client_id)
         right = hmac.compare_digest(digest(secret), client.secret_hash) if client.secret_hash else True
         if not right:
-            raise Refused("invalid_client", "the client's secret is not right", note=f"client {client.client_id}")
+            raise Refused("invalid_client", "the client secret is wrong", note=f"client {client.client_id}")
         return client
 
 
@@ -142,7 +142,7 @@ def _credentials(request: Request, values: Mapping[str, str]) -> tuple[str, str]
     except (binascii.Error, UnicodeDecodeError, ValueError):
         raise Refused("invalid_client", "the Authorization header is not Basic") from None
     if not colon or values.get("client_secret") or (named and named != unquote_plus(client_id)):
-        raise Refused("invalid_request", "the client says twice who it is")
+        raise Refused("invalid_request", "the client authenticates in two ways")
     return unquote_plus(client_id), unquote_plus(secret)
 
 
@@ -154,7 +154,7 @@ def _asked(values: Mapping[str, str]) -> tuple[str, ...]:
     words = values["scope"].split()
     found = known(words)
     if len(found) != len(set(words)):
-        raise Refused("invalid_scope", f"scopes are {', '.join(SCOPES)}")
+        raise Refused("invalid_scope", f"valid scopes: {', '.join(SCOPES)}")
     return found
 
 

@@ -46,9 +46,7 @@ def add(db: Connection, now: float, name: str, password: str, scopes: tuple[str,
     """A new person. ``password`` is what ``hashed`` gave. Raises InvalidArguments for a name that is taken."""
     writing(db)
     if db.execute("SELECT 1 FROM people WHERE name = ?", (name,)).fetchone():
-        raise InvalidArguments(
-            f"there is a user {name} already", suggestion=f"ai-session http users revoke {name} first"
-        )
+        raise InvalidArguments(f"user {name} exists already", suggestion=f"ai-session http users revoke {name} first")
     db.execute("INSERT INTO people VALUES (?, ?, ?, ?)", (name, password, " ".join(scopes), now))
 
 

@@ -111,7 +111,7 @@ class ResourceWatch:
             cgroup = Cgroup(parent, box.session_id, box.limits.memory_bytes, box.limits.processes)
             cgroup.take(box.root)
         except OSError as problem:
-            log.warning("a box is watched for want of a cgroup: %s", problem)
+            log.warning("a box is limited by polling, because there is no cgroup: %s", problem)
             return
         moved = {box.root}
         while fresh := set(box_processes.descendants(box.root)) - moved:
@@ -125,7 +125,7 @@ class ResourceWatch:
             for file in cgroup.event_files:
                 self._growth.add(str(file), lambda: self._report(box))
         except OSError as problem:
-            log.warning("a box is bounded, but when it meets a limit nobody is notified: %s", problem)
+            log.warning("a box is limited, but reaching a limit cannot be reported: %s", problem)
 
     def _report(self, box: _Box) -> None:
         if box.cgroup is None:
@@ -134,7 +134,7 @@ class ResourceWatch:
         for what, count in met.items():
             if count > box.met.get(what, 0):
                 bound = box.limits.memory_bytes if what == "memory" else box.limits.processes
-                done = "the kernel ended its biggest process" if what == "memory" else "no more were started"
+                done = "the kernel ended its biggest process" if what == "memory" else "no more could be started"
                 box.on_limit(f"{what}: all of {bound} in use; {done}")
         box.met = met
 

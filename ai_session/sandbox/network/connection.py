@@ -94,7 +94,7 @@ class _Client:
         if self.method == "CONNECT":
             match = _AUTHORITY.match(target)
             if match is None:
-                raise Refused("a tunnel leads to a name and a port")
+                raise Refused("a tunnel needs a host name and a port")
             self.host, self.port = match[1], int(match[2])
         else:
             match = _ABSOLUTE.match(target)

@@ -238,4 +238,4 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
 
 
 def _unavailable(message: str) -> SandboxUnavailable:
-    return SandboxUnavailable(message, suggestion="begin the session again; if that does not help: ai-session doctor")
+    return SandboxUnavailable(message, suggestion="create the session again; if that does not help: ai-session doctor")

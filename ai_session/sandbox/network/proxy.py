@@ -149,7 +149,7 @@ class SessionProxy:
             question = self._answers[name] = asyncio.create_task(_asked(self._ask, name))
         done, _ = await asyncio.wait([question], timeout=self._ask_seconds)
         if not done:
-            raise Refused(f"nobody has answered yet whether {name} is allowed; try again later")
+            raise Refused(f"whether {name} is allowed has not been answered yet; try again later")
         if not question.cancelled() and (error := question.exception()) is not None:
             self._answers.pop(name, None)
             if not isinstance(error, AiSessionError):

@@ -81,7 +81,7 @@ def _message(data: bytes) -> bytes:
             raise NotHello("not a client hello")
         length = int.from_bytes(header[3:5], "big")
         if len(header) == 5 and not 0 < length <= 1 << 14:
-            raise NotHello("a record of a wrong size")
+            raise NotHello("a record of the wrong size")
         if len(data) < at + 5 + length or len(header) < 5:
             raise Incomplete
         message += data[at + 5 : at + 5 + length]

@@ -61,25 +61,25 @@ def _entries(data: bytes, digest_bytes: int) -> Iterator[tuple[int, bytearray]]:
         begin = at
         (mode,) = struct.unpack_from(">I", data, at + 24)
         if mode not in MODES:
-            raise ValueError(f"no entry of an index has mode {mode:o}")
+            raise ValueError(f"an index entry cannot have mode {mode:o}")
         (flags,) = struct.unpack_from(">H", data, at + _FIXED + digest_bytes)
         at += _FIXED + digest_bytes + 2
         if flags & EXTENDED:
             (more,) = struct.unpack_from(">H", data, at)
             if more & ~KNOWN_FLAGS:
-                raise ValueError("git takes no entry with such flags")
+                raise ValueError("git does not accept an entry with these flags")
             at += 2
         if version == 4:
             dropped, at = _number(data, at)
             if dropped > len(path):
-                raise ValueError("no path has so much to drop")
+                raise ValueError("a path drops more characters than there are")
             del path[len(path) - dropped :]
         else:
             path.clear()
         length = flags & LENGTH
         end = at + length - len(path) if length < LENGTH else data.index(0, at)
         if not at <= end < len(data):
-            raise ValueError("a path ends where the index does")
+            raise ValueError("the index ends within a path")
         path += data[at:end]
         at = end + 1 if version == 4 else begin + (end - begin + 8) // 8 * 8
         if len(path) > PATH_BYTES:

@@ -181,7 +181,7 @@ class _Fit:
         for git in found[1:] if found else ():
             if git != self._root and not self._mount(self._read_only, git):
                 raise SandboxRefused(
-                    f"{self._root!r} holds {len(found)} repositories, more than can be protected",
+                    f"{self._root!r} contains {len(found)} repositories, more than can be protected",
                     suggestion="choose the directory of one project as the workspace",
                 )
         if found and not self._open(found[0]):
@@ -271,10 +271,10 @@ def _used(home: str) -> Iterator[str]:
 
 
 REASONS: dict[Why, str] = {
-    "beyond": "not protected, for there are more settings and secrets than fit into a box",
-    "link": "not protected, for it is a symbolic link",
-    "special": "not protected, for it is neither a file nor a directory",
-    "linked": "not safe, for it has another name (a hard link) as well",
+    "beyond": "not protected, because there are more settings and secrets than fit into a box",
+    "link": "not protected, because it is a symbolic link",
+    "special": "not protected, because it is neither a file nor a directory",
+    "linked": "not safe, because it has another name (a hard link)",
 }
 
 
@@ -287,9 +287,9 @@ def describe(protection: Protection) -> tuple[str, ...]:
     if protection.closed:
         closed = protection.closed
         lines.append(
-            f"no commits can be made, for there are more repositories than fit: {len(closed)} ({some(closed)})"
+            f"no commits can be made, because there are more repositories than fit: {len(closed)} ({some(closed)})"
         )
-    return (*lines, *(f"not looked through: {words}" for words in protection.unseen))
+    return (*lines, *(f"not searched: {words}" for words in protection.unseen))
 
 
 def _refuse_link(path: str, root: str) -> None:
@@ -297,8 +297,8 @@ def _refuse_link(path: str, root: str) -> None:
     for part in (path, *between(root, path)):
         if os.path.islink(part):
             raise SandboxRefused(
-                f"{part!r} is a symbolic link, so that {path!r} cannot be protected",
-                suggestion="replace the link by what it leads to, or choose another workspace",
+                f"{part!r} is a symbolic link, so {path!r} cannot be protected",
+                suggestion="replace the link by its target, or choose another workspace",
             )
     if os.path.lexists(path) and stat.S_IFMT(os.lstat(path).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
         raise SandboxRefused(

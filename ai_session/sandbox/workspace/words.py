@@ -13,13 +13,13 @@ WORDS: Mapping[str, str] = {
     "gitlink": "index entry that leads git into another repository",
     "settings": "new settings",
     "changed": "changed settings",
-    "exposed": "replaced from outside, so for a moment not protected:",
-    "unseen": "not looked at:",
+    "exposed": "replaced from outside, so briefly not protected:",
+    "unseen": "not watched:",
 }
-WHOLE = "part of the workspace, which changes faster or is larger than can be looked at"
+WHOLE = "part of the workspace, which changes too fast or is too large to be watched"
 MOST_NAMED = 10
 """In one text."""
-RISK = "programs outside of the sandbox may run what these say; tell the person before git or an editor is used here"
+RISK = "programs outside the sandbox may run their contents; tell the person before git or an editor is used here"
 
 
 def sentence(rows: Sequence[Mapping[str, Any]]) -> str:

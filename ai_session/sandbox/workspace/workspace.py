@@ -210,12 +210,12 @@ class Workspace:
         if gaps.deep:
             found.append(f"more than {DEPTH} directories deep: {some(gaps.deep)}")
         if gaps.closed:
-            found.append(f"closed to you: {some(gaps.closed)}")
+            found.append(f"not readable: {some(gaps.closed)}")
         if crowded := [path for path, name in self.names() if name.kind == "crowded"]:
             named = some([path or "the workspace itself" for path in crowded])
             found.append(f"too many names in one directory, or in its index: {named}")
         if unread := self._git.unread:
-            found.append(f"what git's settings name, in all files that they include: {some(unread)}")
+            found.append(f"files that git's settings include: {some(unread)}")
         return tuple(found)
 
 

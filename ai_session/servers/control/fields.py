@@ -14,8 +14,8 @@ def text(params: Mapping[str, Any], name: str) -> str:
     """A text that is not empty."""
     value = params.get(name)
     if not isinstance(value, str) or not value:
-        fields = {name: "is empty" if value == "" else "must be a text"}
-        raise InvalidArguments(f"{name} must be a text", fields=fields)
+        fields = {name: "is empty" if value == "" else "must be a string"}
+        raise InvalidArguments(f"{name} must be a string", fields=fields)
     return value
 
 

@@ -176,7 +176,7 @@ class Conversation:
                         return
                     continue
                 if len(self._requests) >= MOST_REQUESTS:
-                    most = LimitReached(f"{MOST_REQUESTS} requests wait, the most of one connection")
+                    most = LimitReached(f"{MOST_REQUESTS} requests are waiting, the limit for one connection")
                     self._refuse(request.id, most)
                     continue
                 task = asyncio.create_task(self._answer(request))
@@ -205,7 +205,9 @@ class Conversation:
         except _Endless:
             raise
         except (ValueError, RecursionError) as error:
-            reason = error.message if isinstance(error, InvalidArguments) else "a request is one JSON object on a line"
+            reason = (
+                error.message if isinstance(error, InvalidArguments) else "a request must be one JSON object on a line"
+            )
             self._refuse(request_id, InvalidArguments(reason))
             return None
 
@@ -246,7 +248,10 @@ class Conversation:
         try:
             if self._requests:
                 name = request.method
-                raise InvalidArguments(f"{name} waits for nobody", suggestion=f"{name} on a connection of its own")
+                raise InvalidArguments(
+                    f"{name} cannot run while other requests are pending",
+                    suggestion=f"{name} on a connection of its own",
+                )
             return await HOLDING[request.method](self, request)
         except AiSessionError as error:
             self._refuse(request.id, error)
@@ -401,7 +406,7 @@ async def share(connection: Connection, params: Mapping[str, Any]) -> Mapping[st
     """With whom a session is shared."""
     names = params.get("names")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):  # pyright: ignore[reportUnknownVariableType]
-        raise InvalidArguments("names must be a list of texts")
+        raise InvalidArguments("names must be a list of strings")
     await (await person_of(connection)).share(connection.principal, text(params, "session"), names)  # pyright: ignore[reportUnknownArgumentType]
     return {}
 

@@ -41,7 +41,7 @@ async def answer(
     scope = params.get("scope", "once")
     reason = params.get("reason", "")
     if not isinstance(question_id, str) or not isinstance(reason, str) or scope not in SCOPES:
-        raise InvalidArguments(f"question_id and reason are texts, scope is one of {', '.join(SCOPES)}")
+        raise InvalidArguments(f"question_id and reason must be strings, scope one of {', '.join(SCOPES)}")
     word = Answer(allowed, scope=scope, reason=reason[:MAX_REASON_CHARS])
     signature = signature_of(params.get("signature"))
     return {"question_id": question_id, "about": await person.answer(principal, question_id, word, signature)}

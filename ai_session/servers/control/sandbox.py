@@ -35,7 +35,7 @@ def program(params: Mapping[str, Any]) -> Asked:
     argv = _texts(params, "argv")
     domains = None if params.get("domains") is None and "domains" in params else _texts(params, "domains")
     if profile not in ("", *PROFILES) or not isinstance(workspace, str) or not argv:
-        raise InvalidArguments("a program has an argv, a profile and a workspace")
+        raise InvalidArguments("a program needs argv, profile and workspace")
     return Asked(argv, profile, workspace, domains)
 
 
@@ -45,7 +45,7 @@ def note(program: Program, method: str, params: Mapping[str, Any]) -> bool:
     if method == "reached":
         event = params.get("event")
         if event not in EVENTS:
-            raise InvalidArguments(f"event is one of {', '.join(EVENTS)}")
+            raise InvalidArguments(f"event must be one of {', '.join(EVENTS)}")
         texts = {name: str(params[name])[:FACT_CHARS] for name in FACTS if name in params}
         numbers = {name: value for name in ("port", "count") if isinstance(value := params.get(name), int)}
         program.event(event, **texts, **numbers)
@@ -53,7 +53,7 @@ def note(program: Program, method: str, params: Mapping[str, Any]) -> bool:
     if method == "started":
         level = params.get("level")
         if level not in tuple(SandboxLevel):
-            raise InvalidArguments("level is that of a box")
+            raise InvalidArguments("level must be that of a box")
         trace.facts["level"] = level
         return False
     exit_code, failed = params.get("exit_code"), params.get("code")
@@ -62,12 +62,12 @@ def note(program: Program, method: str, params: Mapping[str, Any]) -> bool:
     elif method == "ended" and isinstance(exit_code, int) and 0 <= exit_code <= 255:
         trace.outcome, trace.facts["exit_code"] = "ok", exit_code
     else:
-        raise InvalidArguments("a program that runs is started, then ended, with an exit_code or with an error's code")
+        raise InvalidArguments("the event must be started, then ended with an exit_code or an error code")
     return True
 
 
 def _texts(params: Mapping[str, Any], name: str) -> tuple[str, ...]:
     value = params.get(name)
     if not isinstance(value, list) or not all(isinstance(item, str) for item in cast("list[Any]", value)):
-        raise InvalidArguments(f"{name} is a list of texts")
+        raise InvalidArguments(f"{name} must be a list of strings")
     return tuple(cast("list[str]", value))

@@ -49,7 +49,9 @@ class Streams:
         offset = None if params.get("offset") is None else number(params, "offset", 0, MOST_OFFSET)
         window = number(params, "window_bytes", LEAST_WINDOW_BYTES, MOST_WINDOW_BYTES, USUAL_WINDOW_BYTES)
         if len(self._cursors) >= MOST_STREAMS:
-            raise LimitReached(f"{MOST_STREAMS} streams are open, the most of one connection", suggestion="close some")
+            raise LimitReached(
+                f"{MOST_STREAMS} streams are open, the limit for one connection", suggestion="close some"
+            )
         person = await person_of(self._connection)
         cursor = await person.look(
             self._connection.principal,
@@ -141,8 +143,8 @@ class Streams:
         session_id = text(params, "session_id")
         if (lease := self._leases.get(session_id)) is None:
             raise InvalidArguments(
-                f"this connection has not taken over session {session_id[:80]!r}",
-                suggestion="take_over it first, and use the session_id of the answer",
+                f"this connection does not control session {session_id[:80]!r}",
+                suggestion="call take_over first, and use the session_id it returns",
             )
         return lease
 
@@ -197,7 +199,7 @@ class Streams:
         problem = None if task.cancelled() else task.exception()
         if problem is not None:
             if not isinstance(problem, ConnectionError):
-                log.error("what a connection is told has ended", exc_info=problem)
+                log.error("the notifications of a connection have ended", exc_info=problem)
             self._connection.writer.close()
 
 

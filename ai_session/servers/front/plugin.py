@@ -118,7 +118,7 @@ class GatewayConnection:
         try:
             message = table({"request": json.loads(line)}, "request")
         except (ValueError, RecursionError):
-            raise InvalidArguments("a request is one JSON object on a line") from None
+            raise InvalidArguments("a request must be one JSON object on a line") from None
         if "cancel" in message:
             given_up = self._requests.get(message["cancel"])
             if given_up and given_up.task:
@@ -131,7 +131,7 @@ class GatewayConnection:
             return
         number = message.get("id")
         if not isinstance(number, int) or number in self._requests:
-            raise InvalidArguments("a request has a number that no other has")
+            raise InvalidArguments("a request must have an id of its own")
         request = self._requests[number] = Request(number, text(message, "method"), message)
         request.task = asyncio.create_task(self._answer(request))
         request.task.add_done_callback(lambda _: self._requests.pop(number))
@@ -141,7 +141,7 @@ class GatewayConnection:
             method = self._methods.get(request.method)
             if method is None:
                 unknown = f"no method {request.method[:40]!r}"
-                raise InvalidArguments(unknown, suggestion="front and daemon may differ in version")
+                raise InvalidArguments(unknown, suggestion="the HTTP server and the daemon may differ in version")
             await method(request)
         except AiSessionError as error:
             await self._refuse(request.id, error)
@@ -188,11 +188,11 @@ class GatewayConnection:
         if not subject:
             if self._connection.hello.get("authentication") != "none":
                 raise Denied(
-                    "the request has no subject", suggestion="each request of the HTTP server names its subject"
+                    "the request has no subject", suggestion="each request of the HTTP server must name its subject"
                 )
             return replace(self._connection.principal, client=client)
         if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):  # pyright: ignore[reportUnknownVariableType]
-            raise InvalidArguments("scopes must be a list of texts")
+            raise InvalidArguments("scopes must be a list of strings")
         return replace(
             self._connection.principal,
             client=client,

@@ -120,7 +120,7 @@ def answer_of(facts: Any) -> Answer:
     word = table({"word": facts}, "word")
     allowed, scope = word.get("allowed"), word.get("scope", "once")
     if not isinstance(allowed, bool) or scope not in SCOPES:
-        raise InvalidArguments(f"an answer is allowed or not, for one of {', '.join(SCOPES)}")
+        raise InvalidArguments(f"an answer needs allowed, and a scope of {', '.join(SCOPES)}")
     return Answer(allowed, scope, text(word, "reason"), text(word, "by"))
 
 
@@ -128,7 +128,7 @@ def text(facts: Table, name: str) -> str:
     """A text, empty where there is none. Raises InvalidArguments."""
     value = facts.get(name, "")
     if not isinstance(value, str):
-        raise InvalidArguments(f"{name} must be a text")
+        raise InvalidArguments(f"{name} must be a string")
     return value
 
 

@@ -40,8 +40,8 @@ MEANINGS = {
     "once": "this call only",
     "session": "the same in this session",
     "always": "the same from now on",
-    "prefix": "from now on all that begins like it, as shown above",
-    "folder": "from now on in this folder and in all below it",
+    "prefix": "from now on everything that begins like it, as shown above",
+    "folder": "from now on in this folder and everything below it",
 }
 
 
@@ -174,7 +174,7 @@ def read(result: ElicitResult, client: str) -> Answer:
     decision = (result.content or {}).get(DECISION)
     if isinstance(decision, str) and decision in SCOPES:
         return Answer(True, scope=decision, by=by)
-    return Answer(False, reason="" if decision == "deny" else "the client's form came back without a choice", by=by)
+    return Answer(False, reason="" if decision == "deny" else "the client's form came back empty", by=by)
 
 
 def _error(given: Any) -> ErrorData:

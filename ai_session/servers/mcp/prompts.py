@@ -259,7 +259,7 @@ _ALL = (
     _template(
         review_session,
         "Review what was done in a session",
-        "Who called what, what was denied or agreed to, what the commands came to: from the audit log.",
+        "Who called what, what was denied or approved, and the commands' results, from the audit log.",
         SESSION,
     ),
 )

@@ -108,7 +108,7 @@ def _after(cursor: str) -> tuple[float, str]:
         if _cursor({"created_at": key[0], "session_id": key[1]}) != cursor:
             raise ValueError
     except (ValueError, TypeError, RecursionError):
-        raise MCPError(INVALID_PARAMS, "no cursor of this list; begin without one") from None
+        raise MCPError(INVALID_PARAMS, "not a cursor of this list; begin without one") from None
     return key
 
 

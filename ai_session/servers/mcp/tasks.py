@@ -132,7 +132,7 @@ def require(ctx: Context) -> None:
         raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, "Missing required client capability", needed)
 
 
-def unknown(task_id: str, why: str = "there is none with that id, or it is not yours") -> MCPError:
+def unknown(task_id: str, why: str = "there is no such task, or it is not yours") -> MCPError:
     """The error for a task that cannot be answered for."""
     return MCPError(INVALID_PARAMS, f"Unknown task: {why}", {"taskId": task_id[:MAX_ID_CHARS]})
 

@@ -31,7 +31,7 @@ from ai_session.servers.mcp.listing import described
 def no_cursor(params: PaginatedRequestParams | None) -> None:
     """Raises MCPError where a page is asked for of what has one only."""
     if params and params.cursor is not None:
-        raise MCPError(INVALID_PARAMS, "no cursor of this list, which is one page")
+        raise MCPError(INVALID_PARAMS, "not a cursor of this list, which has one page")
 
 
 async def list_tools(ctx: ServerRequestContext[Any, Any], params: PaginatedRequestParams | None) -> ListToolsResult:

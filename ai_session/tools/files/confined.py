@@ -76,7 +76,7 @@ def locate(root: str, given: str, alias: str = "") -> Location:
     except UnicodeEncodeError:
         raise FileUnusable("the path contains an unpaired surrogate") from None
     if not given or "\0" in given:
-        raise FileUnusable("the path is empty or holds a NUL character")
+        raise FileUnusable("the path is empty or contains a NUL character")
     todo = _below(root, given, alias)[::-1]
     ways = [os.path.normpath("/".join(todo[::-1]))]
     found: list[str] = []
@@ -124,7 +124,7 @@ def _link(path: str) -> str | None:
 
 def outside(root: str) -> Denied:
     """Why something is not touched."""
-    return Denied("the path leads out of the workspace", suggestion=f"name a path below {root}, or relative to it")
+    return Denied("the path leads out of the workspace", suggestion=f"use a path below {root}, or relative to it")
 
 
 def check_visible(at: Location, masked: Sequence[str]) -> None:
@@ -134,7 +134,9 @@ def check_visible(at: Location, masked: Sequence[str]) -> None:
         hidden = hidden_in(_workspaces.of(at.root, (), masked), most=MOST_HIDDEN).masked
         by_name = next((path for path in hidden if _within(at.path, path)), "")
     if by_name:
-        raise Denied("the file is protected: it may hold secrets", suggestion="ask the person for what you need of it")
+        raise Denied(
+            "the file is protected: it may contain secrets", suggestion="ask the person for what you need from it"
+        )
 
 
 def check_writable(at: Location, profile: SandboxProfile) -> None:
@@ -157,7 +159,7 @@ def check_writable(at: Location, profile: SandboxProfile) -> None:
             )
     if protected:
         raise Denied(
-            "the path is protected: programs outside of the sandbox take settings from it",
+            "the path is protected: programs outside the sandbox read settings from it",
             suggestion="ask the person to change it",
         )
 
@@ -176,7 +178,7 @@ def read(at: Location, most: int) -> bytes:
         fd = os.open(at.names[-1], os.O_RDONLY | PLAIN, dir_fd=parent)
         with open(fd, "rb") as file:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise FileUnusable("the path is not a regular file any more")
+                raise FileUnusable("the path is no longer a regular file")
             data = file.read(most + 1)
     _check_size(len(data), most)
     return data

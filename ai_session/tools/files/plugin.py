@@ -30,11 +30,11 @@ Path = Annotated[
     Field(
         min_length=1,
         max_length=4096,
-        description="Relative to the workspace, or absolute and below it; /data stands for the workspace.",
+        description="Path relative to the workspace, or absolute and below it; /data stands for the workspace.",
     ),
 ]
 Encoding = Annotated[
-    Literal["utf-8", "base64"], Field(description="base64: content is base64 of the bytes. Default: utf-8.")
+    Literal["utf-8", "base64"], Field(description="base64: content is the bytes in base64. Default: utf-8.")
 ]
 
 
@@ -103,7 +103,7 @@ def shown(data: bytes, spans: Spans | None) -> Steps[tuple[str, str]]:
 async def write_file(context: Context, arguments: WriteFile) -> ToolResult:
     at, profile = _at(context)
     if profile.name == "read-only":
-        raise Denied("the workspace is read-only", suggestion="ask the person, whose configuration says so")
+        raise Denied("the workspace is read-only", suggestion="ask the person, whose configuration sets this")
     data = _bytes_of(arguments)
 
     def work() -> bool:
@@ -146,8 +146,8 @@ PLUGIN = (
     Tool(
         name="read_file",
         title="Read file",
-        description="Read a file of the workspace as UTF-8 text, or as base64 where it is none. Secrets are masked; a "
-        f"file of more than {MAX_READ_BYTES >> 20} MiB is refused.",
+        description="Read a file of the workspace as UTF-8 text, or as base64 if it is not text. Secrets are masked;"
+        " a file of more than {MAX_READ_BYTES >> 20} MiB is refused.",
         effect=Effect.READ,
         arguments=ReadFile,
         subject=subject_of_path,
@@ -160,8 +160,8 @@ PLUGIN = (
     Tool(
         name="write_file",
         title="Write file",
-        description="Write a file of the workspace, whole or not at all, in place of the one that is there; missing "
-        "directories are made.",
+        description="Write a file of the workspace atomically, replacing an existing one; missing directories are"
+        " created.",
         effect=Effect.WRITE,
         arguments=WriteFile,
         subject=subject_of_path,

@@ -24,10 +24,10 @@ MAX_FINDINGS = 50
 MAX_TEXTS = 2 << 20
 CHECKS = (
     "shape: every edit has filepath, strategy, anchors and payload",
-    "path: below root, no link on the way, not git's, no file of secrets, no settings that a sandbox protects",
-    "strategy: create_file finds nothing there, insert and append find a text file",
+    "path: below root, without links, not a file of git or of secrets, not settings that a sandbox protects",
+    "strategy: create_file needs a free path, insert and append an existing text file",
     "anchor: occurs exactly once, character for character, after the edits before it",
-    "payload: not there already, and without secrets",
+    "payload: not present yet, and without secrets",
     "syntax: of the file after all edits; JSON, TOML and Python of up to 100,000 characters are parsed",
 )
 BRACKETS = "brackets: JavaScript and TypeScript are not parsed here, only their brackets are balanced"
@@ -51,10 +51,10 @@ def propose(tree: Tree, framework: Framework, now: Profile, sent: Profile, secre
     recipe = RECIPES.get(framework.name)
     made = recipe(tree, profile) if recipe else clients.propose(tree, framework.name)
     if made.present:
-        why = f"{PRESENT}: nothing is left to do for {framework.title}"
+        why = f"{PRESENT}: nothing left to do for {framework.title}"
         made = Proposal(f"No edits for {framework.title}.", warnings=(why,))
     if any(secret(edit.anchor) for edit in made.edits):
-        why = "the text around the place holds what looks like a secret, so it cannot be named: add the lines by hand"
+        why = "the text around the anchor contains what looks like a secret: add the lines by hand"
         made = Proposal(f"No edits for {framework.title}.", warnings=(why, *(_by_hand(edit) for edit in made.edits)))
     return replace(made, warnings=(*made.warnings, *now.warnings)).facts()
 
@@ -71,7 +71,7 @@ def validate(tree: Tree, plan: Mapping[str, Any], secret: Secret) -> dict[str, A
     if not isinstance(plan.get("summary"), str):
         judged.warnings.append("the plan has no summary")
     if not isinstance(edits, list):
-        judged.issues.append("edits is not a list")
+        judged.issues.append("edits must be a list")
     elif not edits:
         judged.warnings.append("the plan has no edits")
     elif len(cast("list[object]", edits)) > MAX_EDITS:
@@ -81,7 +81,7 @@ def validate(tree: Tree, plan: Mapping[str, Any], secret: Secret) -> dict[str, A
             judged.judge(number, row)
         judged.syntax()
         if not plan.get("postChecks"):
-            judged.warnings.append("postChecks is empty: nothing says how to find out whether it works")
+            judged.warnings.append("postChecks is empty: there is no way to check that it works")
     rollback = plan.get("rollback")
     if not (isinstance(rollback, dict) and cast("dict[str, object]", rollback).get("instruction")):
         judged.warnings.append("rollback.instruction is missing")
@@ -127,7 +127,7 @@ class _Judged:
             return
         named = f"edit {number} ({edit.filepath})"
         if self._secret(edit.text):
-            self.issues.append(f"{named}: the payload holds what looks like a secret; keep it out of files")
+            self.issues.append(f"{named}: the payload contains what looks like a secret; keep it out of files")
         elif edit.present(before):
             self.warnings.append(f"{named}: {PRESENT}; it would change nothing and is left out")
         elif problem := self._problem(edit, before):
@@ -136,7 +136,7 @@ class _Judged:
             after = edit.applied(before)
             size = len(after) + sum(len(self._texts[path] or "") for path in self._changed if path != edit.filepath)
             if len(after) > MAX_FILE_BYTES or size > MAX_TEXTS:
-                self.issues.append(f"{named}: the files would be larger than can be looked through")
+                self.issues.append(f"{named}: the files would be too large to be checked")
                 return
             self._texts[edit.filepath] = after
             self._changed[edit.filepath] = None
@@ -154,14 +154,12 @@ class _Judged:
             return self._texts[path]
         kind = self._tree.kind(path)
         if kind not in ("", "file"):
-            why = {"link": "is a link, or lies behind one", "folder": "is a directory"}.get(
-                kind, "is not a regular file"
-            )
+            why = {"link": "is a link, or below one", "folder": "is a directory"}.get(kind, "is not a regular file")
             raise InvalidArguments(f"{path!r} {why}")
         if self._tree.hidden(path):
-            raise InvalidArguments(f"{path!r} is a file of secrets, which is left alone")
+            raise InvalidArguments(f"{path!r} is a file of secrets, which is not changed")
         if self._tree.kept(path) and edit not in self._own:
-            raise InvalidArguments(f"{path!r} is protected: programs outside of the sandbox take settings from it")
+            raise InvalidArguments(f"{path!r} is protected: programs outside the sandbox read settings from it")
         text = self._tree.read(path) if kind else None
         if kind and text is None:
             raise InvalidArguments(f"{path!r} cannot be read as text")

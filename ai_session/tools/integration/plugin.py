@@ -32,7 +32,7 @@ LOOKING = ThreadPoolExecutor(2, "integration")
 
 class AnalyzeRepository(Arguments):
     root: Root = ""
-    globs: Annotated[list[Glob], Field(max_length=50, description="Files that count; default: all.")] = Field(
+    globs: Annotated[list[Glob], Field(max_length=50, description="Files to consider; default: all.")] = Field(
         default_factory=list[str]
     )
 
@@ -115,7 +115,7 @@ async def analyze_repository(context: Context, arguments: AnalyzeRepository) -> 
     from ai_session.tools.integration.project.profile import survey
 
     facts = await _in_tree(context, lambda tree: survey(tree, arguments.globs).facts())
-    frameworks = ", ".join(facts["frameworkCandidates"]) or "no framework known here"
+    frameworks = ", ".join(facts["frameworkCandidates"]) or "no known framework"
     return _result(f"{facts['root']}: {facts['stats']['files']} source files, {frameworks}", facts)
 
 
@@ -206,7 +206,7 @@ PLUGIN = (
         frameworks="array", recommended_patterns="array",
     ),
     _planning(
-        generate_integration_steps, "Say how to integrate", GenerateIntegrationSteps, subject_of_nothing,
+        generate_integration_steps, "Explain the integration", GenerateIntegrationSteps, subject_of_nothing,
         framework="string", runner_pattern="string", steps="array", package_manager="string",
         warnings="array",
     ),
@@ -215,11 +215,11 @@ PLUGIN = (
         summary="string", edits="array", postChecks="array", rollback="object", warnings="array",
     ),
     _planning(
-        validate_edit_plan, "Judge proposed edits", ValidateEditPlan, subject_of_plan,
+        validate_edit_plan, "Validate proposed edits", ValidateEditPlan, subject_of_plan,
         valid="boolean", issues="array", warnings="array", checks_performed="array",
     ),
     _planning(
-        run_integration_workflow, "Do all of it", RunIntegrationWorkflow, subject_of_root,
+        run_integration_workflow, "Analyze, plan and validate", RunIntegrationWorkflow, subject_of_root,
         profile="object", detection="object", integration_steps="object", edit_plan="object", validation="object",
     ),
 )  # fmt: skip

@@ -33,9 +33,9 @@ def steps(framework: Framework, profile: Profile) -> dict[str, Any]:
     manager, warnings = manager_of(framework, profile)
     rows = _client(framework) if framework.is_client else _app(framework, manager)
     if profile.entry_points == () and not framework.is_client and framework.name != "nextjs":
-        warnings.append(f"no entry points are known; where the app is made has to be found in {OTHERS[framework.name]}")
+        warnings.append(f"no entry points are known; find where the app is created in {OTHERS[framework.name]}")
     if len(profile.entry_points) > 1 and not framework.is_client:
-        warnings.append(f"several entry points; propose_edit_plan takes the first that fits: {profile.entry_points[0]}")
+        warnings.append(f"several entry points; propose_edit_plan uses the first that fits: {profile.entry_points[0]}")
     return {
         "framework": framework.name,
         "runner_pattern": framework.pattern,
@@ -67,7 +67,8 @@ def _app(framework: Framework, manager: str) -> list[tuple[str, str, str]]:
             "install_ai_session",
             "Install ai-session where the app runs",
             (
-                f"In a clone of ai-session: {INSTALL}; then ai-session doctor says if this machine can contain a shell."
+                f"In a clone of ai-session: {INSTALL}; then ai-session doctor reports whether this machine can"
+                " contain a shell."
                 " The app finds ai-session by PATH."
             ),
         ),
@@ -82,10 +83,10 @@ def _app(framework: Framework, manager: str) -> list[tuple[str, str, str]]:
         ),
         (
             "set_token",
-            "Open it to those who have the token",
+            "Open it to callers with the token",
             (
-                "Set AI_SESSION_TERMINAL_TOKEN to 16 characters or more where the app runs, never in the repository: "
-                "openssl rand -hex 32 makes one. Without it the terminal answers 503 and runs nothing."
+                "Set AI_SESSION_TERMINAL_TOKEN to 16 characters or more where the app runs, never in the repository;"
+                " openssl rand -hex 32 makes one. Without it the terminal answers 503 and runs nothing."
             ),
         ),
         (
@@ -126,7 +127,10 @@ def _client(framework: Framework) -> list[tuple[str, str, str]]:
         (
             "restart",
             "Restart the client in this folder",
-            "It shows the server ai-session and its tools; many clients ask first if the project's servers may start.",
+            (
+                "It shows the server ai-session and its tools; many clients first ask whether the project's servers may"
+                " start."
+            ),
         ),
         (
             "swarm",

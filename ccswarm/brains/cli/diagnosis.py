@@ -33,8 +33,8 @@ SIGNS = (  # in this order: who is told of a quota is told to log in otherwise, 
     _sign(
         r"quota|usage limit|rate.?limit|\b429\b|resource.?exhausted|credit balance|billing|overloaded"
         r"|out of credits|limit reached|high demand",
-        "has used up its quota, or has to wait",
-        "wait, or give it another key or model; retry in the task tries again later",
+        "has used up its quota or is rate-limited",
+        "wait, or use another key or model; retry in the task tries again later",
     ),
     _sign(
         r"not logged in|/login|no auth|set an auth method|auth method|please (log|sign) in|codex login|login required"
@@ -47,8 +47,8 @@ SIGNS = (  # in this order: who is told of a quota is told to log in otherwise, 
     _sign(
         r"invalid[^\n]{0,20}api[ _-]?key|api[ _-]?key[^\n]{0,20}(invalid|not valid|incorrect)|incorrect api key|\b401\b"
         r"|unauthorized|authentication_error|unauthenticated|\b403\b[^\n]*(permission|forbidden)|permission_denied",
-        "has a key that is not accepted",
-        "see that settings.environment gives it a key that is valid",
+        "has a key that was rejected",
+        "make sure that settings.environment gives it a valid key",
     ),
     _sign(
         r"enotfound|eai_again|econnrefused|enetunreach|ehostunreach|etimedout|could not resolve|name resolution"
@@ -60,7 +60,7 @@ SIGNS = (  # in this order: who is told of a quota is told to log in otherwise, 
     _sign(
         r"no conversation found|session[^\n]{0,40}not found|no rollout found|no previous sessions",
         FORGOTTEN,
-        "try the task again: it begins anew",
+        "try the task again: it starts from the beginning",
     ),
     _sign(
         r"started without its tools|mcp[^\n]{0,80}(fail|error|closed|timed? ?out)", "could not use its MCP server", BOX
@@ -73,7 +73,7 @@ def of_end(program: str, facts: Mapping[str, Any]) -> str:
     if facts.get("failed"):
         if facts["failed"] == "FileNotFoundError":
             todo = INSTALL.get(program, "install it")
-            return f"{program} is not there where its terminal runs; {todo}, or {BOX}"
+            return f"{program} is not installed where its terminal runs; {todo}, or {BOX}"
         return f"{program} cannot be started: {facts.get('message')}"
     code, error = facts.get("exit"), str(facts.get("error") or "")
     if code == 0 and not error and (facts.get("result") is not None or program not in KNOWN):
@@ -85,7 +85,7 @@ def of_end(program: str, facts: Mapping[str, Any]) -> str:
     found = next((sign for sign in SIGNS if sign.pattern.search(words)), None)
     shown = f": {error[:SHOWN_CHARS] or words[-SHOWN_CHARS:]}" if words else ""
     if found is None:
-        return f"{ended}{shown}" if words else f"{ended} and said nothing"
+        return f"{ended}{shown}" if words else f"{ended} and printed nothing"
     todo = found.todo.format(login=LOGIN.get(program, "log in where its terminal runs"))
     return f"{program} {found.what} ({ended}{shown}); {todo}"
 
@@ -94,7 +94,7 @@ def of_terminal(program: str, outcome: CallOutcome) -> str:
     """What is wrong when it gets no terminal."""
     message = f"no terminal for {program}: {outcome.code or outcome.status}: {outcome.message or outcome.text}"
     if outcome.code == "consent_needed":
-        todo = 'let programs have their directories: sandbox.workspaces = ["~/.local/state/ccswarm/guests"]'
+        todo = 'allow directories of the programs: sandbox.workspaces = ["~/.local/state/ccswarm/guests"]'
         return f"{message}; {todo} in the configuration of ai-session"
     return f"{message}; {outcome.suggestion}" if outcome.suggestion else message
 

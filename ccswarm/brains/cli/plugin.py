@@ -355,7 +355,7 @@ class CliBrain:
         if not shutil.which(program):
             found.append(f"{program} is not installed: {programs.INSTALL.get(settings.program, 'not on PATH')}")
         wanted = [value[1:] for value in settings.environment.values() if value[:1] == "$"]
-        found += [f"settings.environment: there is no variable or secret {name}" for name in wanted if not secret(name)]
+        found += [f"settings.environment: no variable or secret {name}" for name in wanted if not secret(name)]
         if priced and settings.program != "claude":
             found.append(f"{settings.program} does not report its cost: a budget in dollars cannot be enforced")
         return found
@@ -371,7 +371,7 @@ def _checked(settings: CliSettings, agent: str) -> CliSettings:
     if not settings.command and settings.program not in programs.KNOWN:
         raise PlanInvalid(
             f"agent {agent}: {settings.program} is not one of {', '.join(programs.KNOWN)}",
-            suggestion="write in settings.command how it is started",
+            suggestion="set settings.command to how it is started",
         )
     return settings
 

@@ -17,23 +17,23 @@ OURS = ("prompt", "visit", "attempt")
 class CliSettings(Section):
     """An agent that is driven by a program on the command line."""
 
-    program: str = Field(description="claude, codex, gemini, or the name of another one, which needs a command.")
+    program: str = Field(description="claude, codex, gemini, or the name of another program, which needs a command.")
     command: tuple[str, ...] = Field(
         default=(),
-        description="Words that start another program, or replace those of a known one. {prompt_file}, {mcp_config}, "
-        "{directory}, {model} and {session} stand for what their names say.",
+        description="Command line of another program, or one that replaces a known program's. {prompt_file},"
+        " {mcp_config}, {directory}, {model} and {session} are replaced.",
     )
     resume: tuple[str, ...] = Field(
-        default=(), description="Words that resume {session} instead; empty: another program starts over."
+        default=(), description="Command line that resumes {session}; empty: another program starts over."
     )
     model: str = Field(default="", description="Its model; empty: the program's own choice.")
-    base_url: str = Field(default="", description="Where its API is; empty: the vendor's.")
+    base_url: str = Field(default="", description="URL of its API; empty: the vendor's.")
     environment: dict[str, str] = Field(
-        default={}, description="Variables for the program; $NAME stands for a variable or a secret of that name."
+        default={}, description="Environment of the program; $NAME is replaced by the variable or secret of that name."
     )
-    args: tuple[str, ...] = Field(default=(), description="More words for a known program, before its own.")
-    shell: str = Field(default="", description="Server of terminals it runs in; empty: that of the swarm.")
-    restarts: int = Field(default=2, ge=0, le=20, description="How many times it is restarted after it was killed.")
+    args: tuple[str, ...] = Field(default=(), description="More arguments for a known program, before its own.")
+    shell: str = Field(default="", description="Terminal server it runs in; empty: the swarm's.")
+    restarts: int = Field(default=2, ge=0, le=20, description="How many times it is restarted after being killed.")
 
 
 def settings_of(given: Mapping[str, Any], agent: str) -> CliSettings:

@@ -92,7 +92,7 @@ async def ask(
     except Exception as error:
         return failed(_kind(error), _words(error), access.secrets, getattr(error, "retry_after", None))
     if response.finish_reason in (None, "error") or response.state != "complete":
-        return failed("cut", "the answer ended before it was complete", access.secrets)
+        return failed("cut", "the answer ended prematurely", access.secrets)
     if response.finish_reason == "content_filter":
         why = str((response.provider_details or {}).get("refusal") or response.text or "")
         return failed("refused", why, access.secrets)

@@ -75,7 +75,7 @@ async def ask(
                 if line.startswith("data:"):
                     _take(_mapping(json.loads(line[5:])), parts, facts)
     except (TimeoutError, httpx2.ReadTimeout) as error:
-        return failed("timed_out", str(error) or f"nothing came for {bounds.idle:g} s", access.secrets)
+        return failed("timed_out", str(error) or f"nothing was received for {bounds.idle:g} s", access.secrets)
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
         return failed("cannot_connect", str(error), access.secrets)
     except NotUnderstood as error:
@@ -229,9 +229,9 @@ def _answered(
     if facts.get("blocked") or FILTERED.fullmatch(reason):
         return failed("refused", str(facts.get("blocked") or reason), access.secrets)
     if not (parts or any(facts.values())):
-        return failed("not_understood", "an answer of which nothing is known", access.secrets)
+        return failed("not_understood", "an answer of an unknown kind", access.secrets)
     if reason not in FINISHED:
-        why = f"it ended by {reason}" if reason else "the answer ended before it was complete"
+        why = f"it ended by {reason}" if reason else "the answer ended prematurely"
         return failed("cut", why, access.secrets)
     number = len(conversation.turns) + 1
     kept = list(filter(None, (_kept(part, f"{PROVIDER}_{number}_{at}") for at, part in enumerate(parts, 1))))

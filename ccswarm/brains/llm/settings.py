@@ -68,9 +68,9 @@ class Recorded(Section):
 class RecordedReply(Section):
     """One answer of a model that only answers what is written down."""
 
-    text: str = Field(default="", description="What it says.")
-    notes: str = Field(default="", description="What it writes down where it has to sum up before it says so.")
-    calls: tuple[Recorded, ...] = Field(default=(), description="What it calls, side by side.")
+    text: str = Field(default="", description="Text of the reply.")
+    notes: str = Field(default="", description="Notes it writes when the conversation is summarized before this reply.")
+    calls: tuple[Recorded, ...] = Field(default=(), description="Calls made in parallel.")
     input_tokens: int = Field(default=0, ge=0, description="What it counts as.")
     output_tokens: int = Field(default=0, ge=0, description="What it counts as.")
 
@@ -100,21 +100,24 @@ class Model(Section):
         "variable for the address says, and to no base_url.",
     )
     price: Price | None = Field(
-        default=None, description="For a model whose price is not known; overrides a known one."
+        default=None, description="Price for a model whose price is unknown; overrides a known one."
     )
-    max_tokens: int = Field(default=16_384, ge=1, description="Most tokens of one answer, with what it thinks before.")
-    temperature: float | None = Field(default=None, ge=0, le=2, description="Not given: the model's own.")
-    effort: Effort = Field(default="", description="How hard it thinks before it answers; empty: its maker's default.")
+    max_tokens: int = Field(default=16_384, ge=1, description="Most tokens of one answer, including thinking.")
+    temperature: float | None = Field(
+        default=None, ge=0, le=2, description="Sampling temperature; not given: the model's default."
+    )
+    effort: Effort = Field(default="", description="Reasoning effort; empty: the vendor's default.")
     cache: Literal["5m", "1h", "off"] = Field(
-        default="5m", description="How long Anthropic keeps the conversation so far; an hour costs more to write."
+        default="5m", description="How long Anthropic caches the conversation; writing an hour's cache costs more."
     )
     images: bool | None = Field(
-        default=None, description="Whether it is shown the images of results; not given: where its maker answers."
+        default=None,
+        description="Whether it gets the images in results; not given: only if the vendor's own API is used.",
     )
-    headers: dict[str, str] = Field(default={}, description="HTTP headers; env:NAME stands for a variable's value.")
-    body: dict[str, Any] = Field(default={}, description="Fields added to each request, in the format of its server.")
+    headers: dict[str, str] = Field(default={}, description="HTTP headers; env:NAME is replaced by a variable.")
+    body: dict[str, Any] = Field(default={}, description="Fields added to each request, in the API's format.")
     replies: Replies = Field(
-        default={}, description="What a recorded model answers, in order; or a table of that by the ids of tasks."
+        default={}, description="Answers of a recorded model, in order; or a table of such lists by task ID."
     )
 
     _variable: str = PrivateAttr(default="")
@@ -168,8 +171,8 @@ class Model(Section):
         if parts.hostname in LOOPBACK:
             return ""
         return (
-            f"{self.endpoint}: a key is sent without encryption to this machine only: use https://, or set base_url "
-            "and key in the agent's settings to send it nevertheless"
+            f"{self.endpoint}: keys are sent unencrypted to this machine only: use https://, or set base_url and"
+            " key in the agent's settings to send it anyway"
         )
 
     def reached(self, variables: Mapping[str, str]) -> Self:
@@ -206,14 +209,14 @@ class Model(Section):
             meant = f" (did you mean {maker}:{kind}?)" if maker else f" (did you mean {near[0]}:?)" if near else ""
             raise ValueError(f"model is {self.model!r}: it should be {SHAPES}{meant}")
         if (self.model and not colon) or (self.kind in VENDORS and not name):
-            raise ValueError(f"model is {self.model!r}, and names none: it should be {SHAPES}")
+            raise ValueError(f"model is {self.model!r}, which names no model: it should be {SHAPES}")
         if self.kind == RECORDED and not name and not self.replies:
             raise ValueError("a recorded model needs a file, or replies")
         if self.base_url and urlsplit(self.base_url).scheme not in ("http", "https"):
             raise ValueError(f"base_url is {self.base_url!r}: it should begin with http:// or https://")
         for name, value in self.headers.items():
             if SECRET_HEADER.search(name) and not value.startswith(ENV):
-                raise ValueError(f"headers.{name} should not be written here: name a variable, env:NAME")
+                raise ValueError(f"headers.{name} should not be written here: refer to a variable, env:NAME")
         return self
 
 
@@ -226,46 +229,47 @@ class LlmSettings(Model):
     """Everything that ``settings`` of an agent may say."""
 
     fallback: tuple[Annotated[Model, BeforeValidator(_by_name)], ...] = Field(
-        default=(), description="Models that are asked, in this order, when the one before cannot answer."
+        default=(), description="Models to use, in this order, when the previous one cannot answer."
     )
     terminal: bool = Field(
         default=True,
-        description="Whether bash, read and edit are offered in a terminal of its own; false: the terminals' server's "
-        "tools as they are.",
+        description="Whether bash, read and edit are offered in a terminal of its own; false: the terminal server's"
+        " own tools.",
     )
-    max_turns: int = Field(
-        default=200, ge=1, description="How many times the model is asked before a task is given up."
-    )
+    max_turns: int = Field(default=200, ge=1, description="Most requests to the model before a task is given up.")
     same_failures: int = Field(
         default=5,
         ge=1,
-        description="How often in a row the same call may fail until a task is given up; twice as often where it is a "
-        "command that ends with the same exit code.",
+        description="How often in a row the same call may fail before a task is given up; twice as often for a"
+        " command that ends with the same exit code.",
     )
     context_chars: int = Field(
-        default=400_000, ge=4000, description="Of a conversation; when it is longer, what is old is shortened."
+        default=400_000, ge=4000, description="Longest conversation; beyond it, older parts are shortened."
     )
     sum_up_at: float = Field(
-        default=0.7, ge=0, le=1, description="Share of context_chars from which on the model sums up; 0: never."
+        default=0.7,
+        ge=0,
+        le=1,
+        description="Share of context_chars at which the model summarizes the conversation; 0: never.",
     )
     tools_chars: int = Field(
         default=200_000,
         ge=1000,
-        description="Of the names, descriptions and schemas of all tools it is offered, which each question has; with "
-        "more a task fails before the model is asked.",
+        description="Largest total of the names, descriptions and schemas of its tools, which every request contains;"
+        " beyond it, a task fails before the model is asked.",
     )
     answer_chars: int = Field(
-        default=16_000, ge=500, description="Of one tool's output that are shown: its beginning and its end."
+        default=16_000, ge=500, description="Characters shown of one tool's output: its beginning and end."
     )
     keep_outputs: int = Field(
         default=3,
         ge=0,
-        description="Of how many of the newest answers the outputs stay whole, at least; older ones become references, "
-        "those of several answers at once. 0: all stay.",
+        description="How many of the newest answers keep their outputs whole, at least; older ones become references,"
+        " several answers at a time. 0: all.",
     )
-    request_timeout_seconds: float = Field(default=900, gt=0, description="Longest time that one answer may take.")
+    request_timeout_seconds: float = Field(default=900, gt=0, description="Time limit for one answer.")
     idle_seconds: float = Field(default=240, gt=0, description="Longest silence within one answer.")
-    retries: int = Field(default=6, ge=0, le=100, description="How often each model is asked again when it failed.")
+    retries: int = Field(default=6, ge=0, le=100, description="How often a request is retried with each model.")
 
     def models(self, variables: Mapping[str, str]) -> tuple[Model, ...]:
         """The model, then the others, each where the variable of its maker says."""

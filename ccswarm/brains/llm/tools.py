@@ -37,7 +37,7 @@ OWN = (
     Offered(
         FINISH,
         FINISH,
-        "End the task: say how it went. Call it alone, when nothing is left to do.",
+        "End the task and report how it went. Call it alone, when nothing is left to do.",
         {
             "type": "object",
             "properties": {
@@ -46,8 +46,8 @@ OWN = (
                     "description": "succeeded: done, and you saw that it works; failed: it cannot be done; blocked: "
                     "a person has to do something first.",
                 },
-                "summary": {"type": "string", "description": "What was done and what came of it, or why not."},
-                "result": {"description": "Facts that those need who build on this task, as JSON.", "type": "object"},
+                "summary": {"type": "string", "description": "What was done with which result, or why not."},
+                "result": {"description": "Facts for tasks that build on this one, as JSON.", "type": "object"},
             },
             "required": ["status", "summary"],
         },
@@ -55,12 +55,12 @@ OWN = (
     Offered(
         RECALL,
         RECALL,
-        "Show an earlier output again, or what was left out of it. Calls nothing.",
+        "Show an earlier output again, or parts that were left out. Calls no other tool.",
         {
             "type": "object",
             "properties": {
                 "id": {"type": "integer", "description": "The number in brackets before the output."},
-                "offset": {"type": "integer", "description": "The character to begin with; left out: 0."},
+                "offset": {"type": "integer", "description": "First character to show; default: 0."},
             },
             "required": ["id"],
         },
@@ -87,7 +87,7 @@ IN_TERMINAL = (
     Offered(
         READ,
         READ,
-        f"Show a text file with line numbers ({READ_LINES} lines unless you say which), or list a directory.",
+        f"Show a text file with line numbers ({READ_LINES} lines by default), or list a directory.",
         {
             "type": "object",
             "properties": {"path": {"type": "string"}, "from": {"type": "integer"}, "to": {"type": "integer"}},
@@ -97,8 +97,8 @@ IN_TERMINAL = (
     Offered(
         EDIT,
         EDIT,
-        "Replace the text old, which must be in the file exactly once (without line numbers), with new. An empty old "
-        "makes a new file.",
+        "Replace the text old, which must occur exactly once in the file (without line numbers), with new. An empty"
+        " old creates a file.",
         {
             "type": "object",
             "properties": {"path": {"type": "string"}, "old": {"type": "string"}, "new": {"type": "string"}},
@@ -108,7 +108,7 @@ IN_TERMINAL = (
     Offered(
         TODO,
         TODO,
-        "Replace the list of your steps. Calls nothing.",
+        "Replace the list of your steps. Calls no other tool.",
         {
             "type": "object",
             "properties": {
@@ -136,7 +136,7 @@ def too_much(tools: Sequence[Offered], most: int) -> str:
     if chars.total() <= most:
         return ""
     server, largest = chars.most_common(1)[0]
-    what = f"the {len(tools)} tools it is granted come to {chars.total():,} characters, which each question would have"
+    what = f"the {len(tools)} tools it is granted take {chars.total():,} characters, which every request would contain"
     return f"{what} (those of {server}: {largest:,}); tools_chars allows {most:,}"
 
 

@@ -130,8 +130,8 @@ async def within(bounds: Bounds) -> AsyncGenerator[Callable[[], None]]:
             yield lambda: silence.reschedule(clock() + bounds.idle)
     except TimeoutError:
         if silence.expired():
-            raise TimeoutError(f"nothing came for {bounds.idle:g} s") from None
-        raise TimeoutError(f"the answer was not there after {bounds.whole:g} s") from None
+            raise TimeoutError(f"nothing was received for {bounds.idle:g} s") from None
+        raise TimeoutError(f"the answer was not complete after {bounds.whole:g} s") from None
 
 
 def result_text(message: Message, model: Model) -> str:

@@ -164,7 +164,7 @@ class Playbook:
         failed = [need for need in progress.needs if self._steps[need].state in ("failed", "skipped")]
         if failed and not plan.always:
             progress.state = "skipped"
-            progress.result = {"status": "skipped", "message": f"what it needs failed: {', '.join(failed)}"}
+            progress.result = {"status": "skipped", "message": f"it needs {', '.join(failed)}, which failed"}
             return
         progress.state = "going"
         known = {**self._known, "agent": {"name": plan.agent or self._agent}}
@@ -358,7 +358,7 @@ class PlaybookBrain:
             return Words(assignment, settings)
         if not task.steps:
             raise PlanInvalid(
-                f"task {task.id} has no steps, and a playbook does nothing else",
+                f"task {task.id} has no steps, and a playbook does only steps",
                 suggestion="write its steps, or give it to an agent with another brain",
             )
         if found := problems(task.steps, dict.fromkeys(assignment.inputs)):

@@ -49,7 +49,7 @@ def _unfinished(result: Mapping[str, Any], meta: Mapping[str, Any]) -> ServerAns
     kind = result.get("resultType")
     asked = [str(_mapping(request).get("method", "?")) for request in _mapping(result.get("inputRequests")).values()]
     wants = f" ({', '.join(asked)})" if asked else ""
-    text = f"the tool did not finish: it answered {kind!r}{wants}, which cannot be given here"
+    text = f"the tool did not finish: it answered {kind!r}{wants}, which cannot be supplied here"
     return ServerAnswer(text=text, is_error=True, meta={**meta, OWN_META: {"resultType": kind, "inputRequests": asked}})
 
 

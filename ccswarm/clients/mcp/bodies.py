@@ -23,7 +23,7 @@ class BoundedBody(httpx2.AsyncByteStream):
         async for chunk in self._body:
             taken += len(chunk)
             if taken > self._bound:
-                raise TooLarge(f"the answer has over {self._bound} bytes, which are not taken")
+                raise TooLarge(f"the answer exceeds the limit of {self._bound} bytes")
             yield chunk
 
     async def aclose(self) -> None:

@@ -303,7 +303,9 @@ class Connection:
             ended = process.ended.is_set()
             problem = await self.how_it_ended() if ended else process.with_last_words(problem)
         name = self._settings.name
-        return ServerUnavailable(f"server {name} {problem}", suggestion=f"try what is configured for {name} by hand")
+        return ServerUnavailable(
+            f"server {name} {problem}", suggestion=f"try the configured command or url of {name} by hand"
+        )
 
     async def _asked(self, context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
         del context

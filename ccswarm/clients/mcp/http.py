@@ -94,7 +94,7 @@ def pause_asked(response: httpx2.Response) -> float | None:
 
 def _when(response: httpx2.Response) -> str:
     pause = pause_asked(response)
-    return "" if pause is None else f", to be asked again in {pause:.0f} s"
+    return "" if pause is None else f", retry in {pause:.0f} s"
 
 
 def _is_json(response: httpx2.Response) -> bool:

@@ -51,13 +51,13 @@ async def log_in(
             async with logins.held():
                 await logins.write(login)
         except TimeoutError:
-            raise LoginNeeded(f"nobody logged in at {settings.name} within {seconds:g} s") from None
+            raise LoginNeeded(f"nobody logged in to {settings.name} within {seconds:g} s") from None
         except SwarmError:
             raise
         except Exception as error:  # what servers say of themselves may break any of it
             words = scrubber.text(str(error) or type(error).__name__)[:500]
             raise LoginNeeded(
-                f"the login at {settings.name} failed: {words}", suggestion="ai-session docs ccswarm-http: auth"
+                f"the login to {settings.name} failed: {words}", suggestion="ai-session docs ccswarm-http: auth"
             ) from error
     return facts(login)
 
@@ -94,7 +94,7 @@ def facts(login: Login) -> LoginFacts:
 def _at_a_url(settings: ServerSettings) -> None:
     if not settings.url:
         raise UsageInvalid(
-            f"server {settings.name} is started here and knows no login", suggestion="give it what it needs by env"
+            f"server {settings.name} is started here and has no login", suggestion="pass its credentials with env"
         )
 
 

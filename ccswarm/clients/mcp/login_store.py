@@ -128,8 +128,8 @@ class Logins:
             return import_module("keyring")
         except ImportError:
             raise ServerUnavailable(
-                f"the login at {self._name} is kept in the keyring, and there is no package keyring",
-                suggestion="pip install keyring, or auth.keep = file",
+                f"the login to {self._name} is kept in the keyring, but the package keyring is not installed",
+                suggestion='pip install keyring, or set auth.keep = "file"',
             ) from None
 
     def _from_keyring(self) -> str:
@@ -151,13 +151,13 @@ class Logins:
 
     def _unkept(self, error: OSError) -> ServerUnavailable:
         return ServerUnavailable(
-            f"the login at {self._name} cannot be kept: {error}", suggestion="fix the state directory"
+            f"the login to {self._name} cannot be stored: {error}", suggestion="fix the state directory"
         )
 
     def _closed(self, error: Exception) -> ServerUnavailable:
         return ServerUnavailable(
-            f"the keyring with the login at {self._name} cannot be used: {error}",
-            suggestion="unlock it, or auth.keep = file",
+            f"the keyring with the login to {self._name} cannot be used: {error}",
+            suggestion='unlock it, or set auth.keep = "file"',
         )
 
 

@@ -134,7 +134,7 @@ class Authority:
         async def checked(url: str) -> None:
             metadata = provider.context.oauth_metadata
             if metadata and "S256" not in (metadata.code_challenge_methods_supported or ()):
-                raise OAuthFlowError("the authorization server does not say that it knows PKCE with S256")
+                raise OAuthFlowError("the authorization server does not advertise PKCE with S256")
             self._refuse_in_clear(url)
             await redirect(url)
 

@@ -38,7 +38,7 @@ MAX_PAGES = 200
 TOO_LARGE_EVENT = "SSE stream failed"
 """How the SDK begins to say that an answer is larger than it may be."""
 
-UNKNOWN_EFFECT = "whether it had an effect is not known: look before it is called again"
+UNKNOWN_EFFECT = "whether it had an effect is unknown: check before calling it again"
 
 
 class McpToolClient:
@@ -236,7 +236,7 @@ class McpToolClient:
                     if not cursor:
                         break
                     if cursor in seen:
-                        notes.append("its list of tools repeats itself: only what was new is taken")
+                        notes.append("its list of tools repeats itself: only new entries are used")
                         break
                     seen.add(cursor)
                 else:
@@ -299,7 +299,7 @@ class McpToolClient:
         if error.code == NOT_SENT:
             self._changed()
             self._problem = f"server {self.name} cannot be reached: {error.message}"
-            raise ServerUnavailable(self._problem, suggestion=f"see whether {self._settings.url} is up")
+            raise ServerUnavailable(self._problem, suggestion=f"check that {self._settings.url} is up")
         if error.code in (NO_ANSWER, CONNECTION_CLOSED) and not error.message.startswith(TOO_LARGE_EVENT):
             self._changed()
             self._problem = f"server {self.name} did not answer: {error.message}"

@@ -133,7 +133,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
             asyncio.get_running_loop().call_soon(self._on_stderr, self._decoder.decode(data))
 
     def _stuck(self) -> None:
-        self._end("does not read what it is sent")
+        self._end("does not read its input")
 
     def _end(self, reason: str) -> None:
         self._reason = self._reason or reason
@@ -166,7 +166,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
     def with_last_words(self, message: str) -> str:
         """``message``, and what it wrote beside the protocol last."""
         words = self._words.decode(errors="replace").strip()
-        return f"{message}. Its last words:\n{words}" if words else message
+        return f"{message}. Its last output:\n{words}" if words else message
 
     async def leave(self) -> None:
         """Its input ends; it has ``grace_seconds`` to end by itself."""

@@ -58,7 +58,7 @@ class Redirect:
         if not self._state or not hmac.compare_digest(query.get("state", "").encode(), self._state.encode()):
             return "This is not the address of this login: paste the whole one the browser was sent to."
         if self._answer.done():
-            return "This login is over already."
+            return "This login has already ended."
         if "code" in query:
             result = AuthorizationCodeResult(code=query["code"], state=query["state"], iss=query.get("iss"))
             self._answer.set_result(result)

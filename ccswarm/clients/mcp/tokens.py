@@ -111,19 +111,21 @@ class TokenAuth(httpx2.Auth):
         name = self._settings.name
         words = self._scrubber.text(str(error) or type(error).__name__)[:500]
         return LoginNeeded(
-            f"server {name} wants a login, which failed: {words}", suggestion=f"ccswarm login {name} tries it again"
+            f"server {name} requires a login, which failed: {words}", suggestion=f"ccswarm login {name} tries again"
         )
 
     def _needed(self, used: str, wanted: str | None) -> LoginNeeded:
         name = self._settings.name
         command = f"ccswarm login {name}" + (f" --scope {shlex.quote(wanted)}" if wanted else "")
         if self._settings.auth.grant == "client_credentials":
-            why = "does not take the token it was given"
-            command = f"see what client {self._settings.auth.client_id} is allowed, and auth.scopes; {command} tries it"
+            why = "rejects the token it was given"
+            command = (
+                f"check the permissions of client {self._settings.auth.client_id} and auth.scopes; {command} tries it"
+            )
         elif wanted is not None:
-            why = f"wants a login with more scopes ({wanted})" if wanted else "wants a login that may do more"
+            why = f"requires a login with more scopes ({wanted})" if wanted else "requires a login with more rights"
         else:
-            why = "wants a login again" if used else "wants a login"
+            why = "requires a new login" if used else "requires a login"
         return LoginNeeded(f"server {name} {why}: {command}", suggestion=command)
 
 

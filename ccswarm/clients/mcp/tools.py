@@ -53,7 +53,7 @@ def _problem(tool: Any, version: str) -> str:
     if not tool["name"]:
         return "its name is empty"
     if not isinstance(schema.get("properties", {}), dict):
-        return "inputSchema.properties: no object"
+        return "inputSchema.properties: not an object"
     if version in MODERN_PROTOCOL_VERSIONS and (reason := find_invalid_x_mcp_header(schema)):
         return f"its x-mcp-header is not valid: {reason}"
     return foreign_reference(schema)

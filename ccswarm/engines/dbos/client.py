@@ -117,7 +117,7 @@ class Client:
         def mark() -> None:
             family = store.family(root)
             if not family:
-                raise RunNotFound(f"no execution is called {root!r}")
+                raise RunNotFound(f"no execution {root!r}")
             unmarked = [row for row in family if row.status not in ("SUCCESS", "ERROR") and row.why is None]
             again = [row for row in family if row.status == "CANCELLED" and row.why == "paused" and why == "cancelled"]
             store.mark([row.workflow_uuid for row in (*unmarked, *again)], root, why)
@@ -136,7 +136,7 @@ class Client:
         store = self._shared.store
         family = store.family(execution_id)
         if not family:
-            raise RunNotFound(f"no execution is called {execution_id!r}")
+            raise RunNotFound(f"no execution {execution_id!r}")
         top = family[0]
         again = [row for row in family if row.status == "CANCELLED" and (row is top or row.root == top.root)]
         for row in reversed(again):

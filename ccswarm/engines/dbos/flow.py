@@ -89,7 +89,7 @@ class DbosFlow:
         await asyncio.sleep(0)  # tasks that were just made get their numbers before this call gets its own
         for task in tasks:
             if task not in self._lanes and isinstance(tasks, AbstractSet):
-                raise UsageInvalid("a set of tasks has no order that is always the same", suggestion="give a list")
+                raise UsageInvalid("a set of tasks has no stable order", suggestion="pass a list")
             self._lane(task)
         ordered: list[Any] = sorted(tasks, key=self._lane)
         done, _ = await self._do(lambda: DBOS.asyncio_wait(ordered, return_when=asyncio.FIRST_COMPLETED))

@@ -143,7 +143,7 @@ def _execution(row: sqlite3.Row) -> Execution:
         facts[name] = json.loads(facts[name]) if facts[name] else None
     error = cast("dict[str, list[str]] | None", facts["error"])
     words, why, shown = (error or {}).get(ERROR, []), facts["why"] or "", facts["shown"]
-    error_text = ": ".join(map(str, words[:2])) or ("what was stored cannot be read" if error else "")
+    error_text = ": ".join(map(str, words[:2])) or ("stored data cannot be read" if error else "")
     return seen(cast("Row", SimpleNamespace(**facts)), error_text, why, shown)
 
 

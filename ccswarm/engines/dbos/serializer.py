@@ -75,7 +75,7 @@ def text_of(error: object) -> str:
     """One line about a stored error."""
     if isinstance(error, BaseException):
         return f"{type(error).__name__}: {error}"
-    return "what was stored cannot be read" if error else ""
+    return "stored data cannot be read" if error else ""
 
 
 def harden() -> None:
@@ -85,7 +85,7 @@ def harden() -> None:
     def refuse(_: object, serialized_data: str) -> Any:
         raise EngineUnavailable(
             f"the store holds pickled data ({len(serialized_data)} characters)",
-            suggestion="somebody else wrote to it: check who may",
+            suggestion="another program wrote to it: check who has access",
         )
 
     DefaultSerializer.deserialize = refuse  # pyright: ignore[reportAttributeAccessIssue]

@@ -123,13 +123,13 @@ class Shared:
             if "disk is full" in text or "No space left" in text:
                 raise StorageFull(f"the store of the runs is full: {text}", suggestion="free disk space") from error
             raise EngineUnavailable(
-                f"the store of the runs cannot be used: {text}", suggestion="look at engine.database_url and the disk"
+                f"the store of the runs cannot be used: {text}", suggestion="check engine.database_url and the disk"
             ) from error
 
     def queue(self, kind: str) -> str:
         """Where executions of that kind wait."""
         if kind not in self.kinds:
-            raise UsageInvalid(f"no kind of execution is called {kind!r}", suggestion=f"known: {', '.join(self.kinds)}")
+            raise UsageInvalid(f"no kind of execution {kind!r}", suggestion=f"known: {', '.join(self.kinds)}")
         return self.kinds[kind][1]
 
     def execution(self, execution_id: str) -> Execution:

@@ -75,7 +75,7 @@ def _address(text: str) -> sa.URL:
     if url is None or url.get_backend_name() != "postgresql":
         # Not repeated: there may be a password in it.
         raise ConfigInvalid(
-            "engine.database_url is not an address of a PostgreSQL database",
+            "engine.database_url is not the URL of a PostgreSQL database",
             suggestion="postgresql://USER@HOST/DATABASE, or leave it out for a SQLite file",
         )
     return url

@@ -77,7 +77,9 @@ class Worker:
         store, settings = self._shared.store, self._shared.settings
         host, pid, age = store.workers().get(self.id, ("", 0, 0.0))
         if host == self._host and pid != os.getpid() and age < settings.lost_after_seconds and alive(pid):
-            raise UsageInvalid(f"a worker {self.id!r} runs already: process {pid}", suggestion="give it another id")
+            raise UsageInvalid(
+                f"worker {self.id!r} is already running: process {pid}", suggestion="use another worker ID"
+            )
         store.beat(self.id, self._host, os.getpid())
 
     async def _launch(self) -> None:
@@ -149,9 +151,9 @@ class Worker:
                 last, failures = began, 0
             except (EngineUnavailable, TimeoutError) as error:
                 failures += 1
-                log.warning("no beat of worker %s: %s", self.id, error)
+                log.warning("no heartbeat of worker %s: %s", self.id, error)
                 if failures > 1 and loop.time() - last >= settings.lost_after_seconds:
-                    log.critical("worker %s lost the store for %g s: it ends", self.id, loop.time() - last)
+                    log.critical("worker %s had no access to the store for %g s and ends", self.id, loop.time() - last)
                     os._exit(FENCED)
             await self._pause(min(settings.heartbeat_seconds, 1.0) if failures else settings.heartbeat_seconds)
 
@@ -183,7 +185,7 @@ class Worker:
                     if not shared.store.remote:  # PostgreSQL announces them
                         await shared.call(self._wake)
             except EngineUnavailable as error:  # the beat decides when that is too long
-                log.debug("nothing was watched: %s", error)
+                log.debug("watching failed: %s", error)
             await shared.stirred.heard(WATCH_SECONDS, count)
 
     def _wake(self) -> None:
@@ -200,7 +202,7 @@ class Worker:
                 before = time.time() - self._shared.settings.retention_days * 86400
                 await self._shared.call(accounts.retain, self._shared.store, before)
             except EngineUnavailable as error:
-                log.warning("nothing old was removed: %s", error)
+                log.warning("removing old runs failed: %s", error)
             await self._pause(RETAIN_SECONDS)
 
     async def _pause(self, seconds: float) -> None:

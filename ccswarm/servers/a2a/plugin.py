@@ -99,8 +99,8 @@ def _listener(host: str, port: int) -> socket.socket:
         return bound(host, port)
     except OSError as error:
         raise OperatorError(
-            f"{host} port {port} cannot be listened at: {error.strerror or error}",
-            suggestion=f"give another port, or set {PORT_VARIABLE}",
+            f"cannot listen on {host} port {port}: {error.strerror or error}",
+            suggestion=f"use another port, or set {PORT_VARIABLE}",
         ) from None
 
 

@@ -31,7 +31,8 @@ OWN_TOOLS = (
     Tool(
         name=FINISH,
         title="Finish the task",
-        description="The task is over: say how it went. Call it once, when all is done or nothing more can be done.",
+        description="End the task and report how it went. Call it once, when everything is done or nothing more can"
+        " be done.",
         input_schema={
             "type": "object",
             "properties": {
@@ -39,8 +40,8 @@ OWN_TOOLS = (
                     "enum": ["succeeded", "failed", "blocked"],
                     "description": "blocked: a person has to fix something first.",
                 },
-                "summary": {"type": "string", "description": "What was done, or what is in the way."},
-                "result": {"description": "What others are to work with; any JSON."},
+                "summary": {"type": "string", "description": "What was done, or what prevents it."},
+                "result": {"description": "Result for other tasks; any JSON."},
             },
             "required": ["status", "summary"],
         },
@@ -49,10 +50,10 @@ OWN_TOOLS = (
     Tool(
         name=AWAIT_CALL,
         title="Wait for a call",
-        description="Waits on for a call that was answered with pending, and gives its answer.",
+        description="Wait for a call that was answered with pending, and get its answer.",
         input_schema={
             "type": "object",
-            "properties": {"call_id": {"type": "string", "description": "As the pending answer named it."}},
+            "properties": {"call_id": {"type": "string", "description": "The ID from the pending answer."}},
             "required": ["call_id"],
         },
         annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
@@ -119,7 +120,7 @@ def _server(guest: Guest) -> Server[Any]:
             number = str(arguments.get("call_id"))
             answer = guest.bridge.asked(number)
             if answer is None:
-                return _result(f"no call {number[:80]!r} is under way: its answer was given already", failed=True)
+                return _result(f"no call {number[:80]!r} is in progress: its answer was already given", failed=True)
         else:
             answer = await guest.bridge.ask(number, params.name, arguments)
         beats = asyncio.create_task(_beat(ctx, guest.bridge.beat_seconds))
@@ -128,7 +129,7 @@ def _server(guest: Guest) -> Server[Any]:
                 outcome = await asyncio.shield(answer)
         except TimeoutError:
             return _result(
-                f"pending, call id {number}: the call is still under way (a person may have to agree to it). Use "
+                f"pending, call id {number}: the call is still in progress (a person may have to approve it). Use "
                 f"{AWAIT_CALL} with this call id to wait for its answer; do not repeat the call."
             )
         finally:
@@ -158,7 +159,7 @@ async def _beat(ctx: ServerRequestContext[Any], seconds: float) -> None:
                 async with asyncio.timeout(seconds):
                     await never.wait()
             waited = loop.time() - began
-            await ctx.session.report_progress(round(waited, 3), None, f"still under way after {waited:.0f} s")
+            await ctx.session.report_progress(round(waited, 3), None, f"still in progress after {waited:.0f} s")
 
 
 def _described(name: str, tool: ToolInfo) -> Tool:

@@ -125,7 +125,7 @@ async def _relayed(guest: str) -> None:
     threading.Thread(target=relay, daemon=True).start()
     await gone.wait()
     if why:
-        raise ServerUnavailable(why[0], suggestion="ccswarm runs shows what came of it; start the server again")
+        raise ServerUnavailable(why[0], suggestion="ccswarm runs shows its result; start the server again")
 
 
 PLUGIN = GuestServer()

@@ -160,7 +160,7 @@ class McpServer:
                 await StdioConnection(options).run()
                 code = 0
             except Exception:
-                log.exception("the server ends")
+                log.exception("the server is ending")
             finally:
                 os._exit(code)
 

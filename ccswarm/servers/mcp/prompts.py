@@ -24,13 +24,13 @@ PROMPTS = (
     SwarmPrompt(
         "orchestrate",
         "Orchestrate a project",
-        "Analyse an idea, plan it, show the plan, and have the agents carry it out.",
+        "Analyze an idea, plan it, show the plan, and have the agents carry it out.",
         "idea",
         "What is to be built, in words.",
         "Orchestrate this: {argument}\n\n1. Call analyze_project with it as requirements.\n2. Call generate_plan with "
         "the same requirements and that analysis.\n3. Show the person the phases, what is unknown, and what check "
-        "says. Wait for a yes.\n4. Call start_run with ccswarmPlan as its plan, follow it with run_events, and tell "
-        "what came of it with read_result.",
+        "says. Wait for a yes.\n4. Call start_run with ccswarmPlan as its plan, follow it with run_events, and report"
+        " its result with read_result.",
     ),
     SwarmPrompt(
         "plan",
@@ -39,7 +39,7 @@ PROMPTS = (
         "idea",
         "What is to be built, in words.",
         "Make a plan for this: {argument}\n\nCall analyze_project, then generate_plan with the same requirements and "
-        "that analysis. Show phases, tasks, what they rest on and what is unknown. Start nothing.",
+        "that analysis. Show phases, tasks, their basis and what is unknown. Start nothing.",
     ),
     SwarmPrompt(
         "review",
@@ -47,17 +47,17 @@ PROMPTS = (
         "Have the models of the configured agents review files or code.",
         "what",
         "Paths in the workspace, or code.",
-        "Have this reviewed: {argument}\n\nCall multi_llm_review with it, as files or as code. Tell what the models "
-        "agree on and where they differ. Where it answers NO_MODEL, show its suggestion.",
+        "Have this reviewed: {argument}\n\nCall multi_llm_review with it, as files or as code. Report what the models"
+        " agree on and where they differ. If it answers NO_MODEL, show its suggestion.",
     ),
     SwarmPrompt(
         "survey",
         "Survey the workspace",
-        "Say what the workspace holds about a topic.",
+        "Report what the workspace contains about a topic.",
         "topic",
         "What to find out.",
-        "Find out about this: {argument}\n\nCall research with it as the topic. Tell what was found, each with its "
-        "source, and what is not answered.",
+        "Research this: {argument}\n\nCall research with it as the topic. Report the findings, each with its source,"
+        " and what remains unanswered.",
     ),
 )
 BY_NAME = {prompt.name: prompt for prompt in PROMPTS}

@@ -26,9 +26,9 @@ from ccswarm.servers.mcp.toolsets.workbench import Workbench
 ADDRESS = re.compile(r"run://([A-Za-z0-9_-]{1,200})/(result|events|journal)\Z")
 LIST = "run://list"
 PARTS = {
-    "result": ("What came of a run: its tasks with their results", "application/json"),
-    "events": ("What happened in a run, one JSON document a line", "application/x-ndjson"),
-    "journal": ("The calls of a run as this machine's workers recorded them, one a line", "application/x-ndjson"),
+    "result": ("Result of a run: its tasks with their results", "application/json"),
+    "events": ("Events of a run, one JSON document per line", "application/x-ndjson"),
+    "journal": ("The calls of a run as recorded by this machine's workers, one per line", "application/x-ndjson"),
 }
 RUNS_ON_A_PAGE = 20
 MOST_LISTED = 1000
@@ -58,7 +58,7 @@ async def page(workbench: Workbench, cursor: str) -> tuple[list[Resource], str]:
         raise InvalidArguments("no such cursor", suggestion="begin without one")
     start = ids.index(cursor) + 1 if cursor else 0
     shown = ids[start : start + RUNS_ON_A_PAGE]
-    resources = [] if cursor else [Resource(LIST, "runs", "The runs there are, the newest first", "application/json")]
+    resources = [] if cursor else [Resource(LIST, "runs", "The runs, newest first", "application/json")]
     resources += [
         Resource(f"run://{run}/{part}", f"{run[:12]} {part}", *about) for run in shown for part, about in PARTS.items()
     ]

@@ -74,7 +74,7 @@ async def close_sessions(
     try:
         send = await app.task_worker.call(scope_for_ending(shell, directory, files))
     except SwarmError as error:
-        log.warning("what %s left open was not looked for: %s", handle, error.message)
+        log.warning("terminals left open by %s could not be looked for: %s", handle, error.message)
         return
     for run in run_ids:
         if problem := await Terminals(send, shell, run, run_id=run, agent=handle).end():

@@ -24,7 +24,7 @@ from ccswarm.servers.visionflow.views import (
 
 Given = Mapping[str, Any]
 SWARM = Param("string", "Swarm identifier", required=True, most=100)
-NEWEST = Param("string", "Swarm identifier; left out: the swarm that was made last", most=100)
+NEWEST = Param("string", "Swarm identifier; default: the newest swarm", most=100)
 AGENT = Param("string", "Agent identifier", required=True, most=100)
 MOST_LISTED = 1000
 
@@ -49,7 +49,7 @@ async def agent_spawn(swarms: Swarms, given: Given) -> Facts:
     member = await swarms.spawn(kept, given["type"], given["capabilities"] or (), (given["name"] or "").strip())
     facts = {"agentId": member.id, "type": member.type, "status": "active"}
     if lost := [one for one in given["capabilities"] or () if one not in member.capabilities]:
-        why = f"{member.template} is configured without them: an agent has no capabilities that a person did not give"
+        why = f"{member.template} is configured without them: only a person can give an agent capabilities"
         return {**facts, "capabilities": member.capabilities, "notGiven": lost, "note": why}
     return facts
 
@@ -152,27 +152,29 @@ INIT: Params = {
     "topology": Param("string", "Who works with whom", True, choices=("hierarchical", "mesh", "ring", "star")),
     "maxAgents": Param("integer", "Maximum agents (default: 10)"),
     "strategy": Param(
-        "string", "How agents are picked", default="adaptive", choices=("adaptive", "balanced", "specialized")
+        "string", "How agents are selected", default="adaptive", choices=("adaptive", "balanced", "specialized")
     ),
 }
 SPAWN: Params = {
     "swarmId": SWARM,
     "type": Param("string", "Agent type", True, choices=TYPES),
-    "capabilities": Param("array", "Agent capabilities: of those that are configured only these"),
+    "capabilities": Param("array", "Agent capabilities: only these of the configured ones"),
     "name": Param("string", "Custom agent name", most=100),
 }
 ORCHESTRATE: Params = {
     "swarmId": SWARM,
     "task": Param("string", "Task description", True),
     "strategy": Param(
-        "string", "How many agents at once", default="adaptive", choices=("parallel", "sequential", "adaptive")
+        "string", "How many agents work at once", default="adaptive", choices=("parallel", "sequential", "adaptive")
     ),
-    "priority": Param("string", "Before which others", default="medium", choices=("low", "medium", "high", "critical")),
+    "priority": Param(
+        "string", "Priority of the task", default="medium", choices=("low", "medium", "high", "critical")
+    ),
     "maxAgents": Param("integer", "Maximum agents for task"),
 }
 MORE = {
-    "include_topology": Param("boolean", "Tell its shape too", default=False),
-    "include_performance": Param("boolean", "Tell how its tasks went too", default=False),
+    "include_topology": Param("boolean", "Include its structure", default=False),
+    "include_performance": Param("boolean", "Include the state of its tasks", default=False),
 }
 STATUS: Params = {"swarmId": SWARM, **MORE}
 LIST: Params = {
@@ -181,10 +183,10 @@ LIST: Params = {
         "string", "Which agents", default="all",
         choices=("all", "active", "idle", "busy", "starting", "stopped", "terminated"),
     ),
-    "include_metadata": Param("boolean", "Tell what else there is", default=False),
+    "include_metadata": Param("boolean", "Include further facts", default=False),
 }  # fmt: skip
 TASK: Params = {
-    "taskId": Param("string", "Task identifier; left out: all tasks", most=100),
+    "taskId": Param("string", "Task identifier; default: all tasks", most=100),
     "swarmId": Param("string", "Only of this swarm", most=100),
 }
 TOOLS: dict[str, Method] = {
@@ -196,15 +198,15 @@ TOOLS: dict[str, Method] = {
     "swarm_status": Method("Get swarm status.", STATUS, swarm_status, {**MORE, "swarmId": NEWEST}),
     "agent_terminate": Method("Terminate an agent.", {"agentId": AGENT}, agent_terminate),
     "agent_list": Method("List the agents of all swarms, or of one.", LIST, agent_list),
-    "task_status": Method("How a task is, or all of them.", TASK, task_status),
+    "task_status": Method("State of a task, or of all tasks.", TASK, task_status),
     "swarm_destroy": Method("End a swarm, its tasks and its agents.", {"swarmId": SWARM}, swarm_destroy),
-    "server_info": Method("What this server is.", {}, server_info),
+    "server_info": Method("Facts about this server.", {}, server_info),
 }
 METHODS: dict[str, Method] = {
     **TOOLS,
     "agents/list": TOOLS["agent_list"],
     "swarm.initialize": TOOLS["swarm_init"],
-    "visualization.snapshot": Method("Everything there is.", {}, snapshot),
+    "visualization.snapshot": Method("All facts.", {}, snapshot),
     "metrics.get": Method("Counts of everything.", {}, metrics),
 }
 

@@ -17,12 +17,12 @@ COLLECT = "collect"
 RESERVED = {COLLECT, "orchestrator", service.CHECKER}
 HANDLE_CHARS = 48
 
-ROLE = "{text}\n\n(You are {name}, one of {count} agents at this: {names}. {part})"
+ROLE = "{text}\n\n(You are {name}, one of {count} agents on this task: {names}. {part})"
 PARTS = {
     "": "Do the part of it that suits you best.",
-    "first": "You coordinate: say what each of the others is to do. They begin when you are done, and are given your "
-    "result.",
-    COLLECT: "The others are done, and you are given their results: bring them together.",
+    "first": "You coordinate: say what each of the others has to do. They start when you are done, and get your"
+    " result.",
+    COLLECT: "The others are done, and you get their results: combine them.",
 }
 
 
@@ -106,7 +106,7 @@ def agent_of(base: Settings, member: Member) -> AgentSettings:
             kept = tuple(one for one in agent.capabilities if one in member.capabilities)
             return agent.model_copy(update={"name": member.handle, "capabilities": kept})
     raise PlanInvalid(
-        f"{member.name} is the configured agent {member.template}, which there is no more",
+        f"{member.name} is the configured agent {member.template}, which no longer exists",
         suggestion="configure it again, or terminate it",
     )
 

@@ -50,7 +50,7 @@ UNKNOWN_SECONDS = 30.0
 UNKNOWN_SHARE = 2
 """Strangers have at most one of so many connections, so that they keep nobody out."""
 
-UNKNOWN_ADVICE = "call authenticate with the token first; the user who started this server sees it with: ccswarm token"
+UNKNOWN_ADVICE = "call authenticate with the token first; the user who started this server gets it with: ccswarm token"
 
 log = logging.getLogger(__name__)
 
@@ -266,8 +266,8 @@ class Visionflow:
                 server = await asyncio.start_server(converse, host, port, limit=1 << 16)
             except OSError as error:
                 raise OperatorError(
-                    f"{host} port {port} cannot be listened at: {error.strerror or error}",
-                    suggestion=f"give another --port, or set {PORT_VARIABLE}",
+                    f"cannot listen on {host} port {port}: {error.strerror or error}",
+                    suggestion=f"use another --port, or set {PORT_VARIABLE}",
                 ) from None
             async with server:
                 where = server.sockets[0].getsockname()

@@ -97,7 +97,7 @@ class Files:
             try:
                 kept = StoredSwarm.model_validate_json(file.read_bytes())
             except (OSError, ValidationError) as error:
-                log.warning("%s is not a swarm and is left alone: %s", file, error)
+                log.warning("%s is not a swarm and is ignored: %s", file, error)
                 continue
             newest = max([kept.created, *(member.ended for member in kept.members.values())])
             if not kept.living() and newest < time.time() - self._days * 86400:

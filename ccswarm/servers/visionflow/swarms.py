@@ -87,7 +87,9 @@ class Swarms:
         if not swarm_id and self._kept:
             return next(reversed(self._kept.values()))
         if swarm_id not in self._kept:
-            problem = f"There is no swarm {swarm_id[:80]!r}" if swarm_id else "There is no swarm: swarm_init makes one"
+            problem = (
+                f"There is no swarm {swarm_id[:80]!r}" if swarm_id else "There is no swarm: swarm_init creates one"
+            )
             raise Fault(SWARM_NOT_FOUND, "swarmId", problem)
         return self._kept[swarm_id]
 
@@ -137,7 +139,7 @@ class Swarms:
         """A configured agent of that type joins. Raises Fault."""
         async with self._changing(kept):
             if len(kept.living()) >= kept.most:
-                raise Fault(CAPACITY_EXCEEDED, "maxAgents", f"The swarm has {kept.most} agents, which is its most")
+                raise Fault(CAPACITY_EXCEEDED, "maxAgents", f"The swarm has {kept.most} agents, which is its limit")
             try:
                 template = await self._template(kept, kind, capabilities)
             except SwarmError as error:
@@ -186,7 +188,7 @@ class Swarms:
             agent = agent_of(loaded.settings, member)
             if not agent.takes_words:
                 raise PlanInvalid(
-                    f"agent {agent.name} follows a playbook, and has no steps for what is said in words",
+                    f"agent {agent.name} follows a playbook, and has no steps for tasks in words",
                     suggestion='give it settings = { words = "playbooks" }, its own steps, or another brain',
                 )
             plan = plan_of(loaded.settings, kept, [agent], "…", "parallel", "medium")
@@ -206,7 +208,7 @@ class Swarms:
             loaded = await self._loaded()
             able = self.active(kept)
             if not able:
-                raise Fault(AGENT_NOT_FOUND, "swarmId", "The swarm has no agent that can be given work: agent_spawn")
+                raise Fault(AGENT_NOT_FOUND, "swarmId", "The swarm has no agent that can take the task: agent_spawn")
             await self.look(kept)
             going = [task.members for task in kept.tasks.values() if not task.over]
             busy = {member.id: sum(member.id in members for members in going) for member in able}

@@ -60,7 +60,7 @@ def machines(directory: Path) -> dict[str, Machine]:
         "old bubblewrap": Machine(
             ("--ro-bind", "/usr/bin/bwrap", str(real), "--ro-bind", str(old), "/usr/bin/bwrap"),
             SandboxLevel.BWRAP,
-            (by_path, "the size of /tmp inside is not bounded: use bubblewrap 0.8 or newer"),
+            (by_path, "the size of /tmp inside is not limited: use bubblewrap 0.8 or newer"),
         ),
         "no bubblewrap": Machine(
             ("--ro-bind", "/dev/null", "/usr/bin/bwrap"), SandboxLevel.LANDLOCK, ("bubblewrap not installed: ",)

@@ -80,7 +80,7 @@ def test_it_binds_clients_and_people(house: Path) -> None:
         said = person(house, "new", "free", "--profile", "trusted", "--cwd", str(house / "ws"), code=None)
         assert "administrator:default:profile" in said
         said = person(house, "policy", "mode", "trusted", code=None)
-        assert "looser than workspace, which the administrator has laid down" in said
+        assert "looser than workspace, which the administrator has set" in said
         assert person(house, "policy", "mode") == "workspace\nConfigured is trusted.\n"
         shown = person(house, "policy", "show")
         assert f"The administrator's policy, {house}/laid-down.toml, has mode workspace" in shown

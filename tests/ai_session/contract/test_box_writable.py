@@ -204,7 +204,7 @@ def test_the_question_and_the_verbs_say_why(planted: Path, peer: Client) -> None
     assert judged(planted, peer, session, "make test") == BOX
     question = asking.approvals(planted)["questions"][-1]
     assert question["rule"] == "default:box-writable"
-    said = f"everyday would allow it, which does not hold here: it would run in {planted}/shop, where a box may write"
+    said = f"everyday would allow it, but does not apply here: it would run in {planted}/shop, where a box may write"
     assert said in question["message"]
     shown = person(planted, "policy", "show")
     assert f"does not hold in: {planted}/shop" in shown

@@ -93,7 +93,7 @@ def test_usage_errors_name_what_was_typed(main: CommandLine) -> None:
 
     assert told("new", "x", "--rows", "0") == "error: invalid value for '--rows': 0 is not in the range x>=2."
     assert told("new", "x", "--rows", "5000") == "error: --rows: must be less than or equal to 1000"
-    assert told("new", "x", "-e", "1=2") == "error: --env: has '1', which is not a variable's name"
+    assert told("new", "x", "-e", "1=2") == "error: --env: has '1', which is not the name of a variable"
     assert told("info", "") == "error: SESSION: is empty"
     assert main.json("info", "", code=2)["error"]["message"] == "SESSION: is empty"
     assert main.run("exec", "main", "", code=125).stderr.startswith("error: COMMAND: is empty")
@@ -278,13 +278,13 @@ def test_where_nobody_can_type_a_command_that_asks_is_left_running(main: Command
     left = main.run("exec", "main", "read -p 'Name? ' name; echo \"hello $name\"", code=124)
     assert left.stdout == "Name? "
     hint, way = left.stderr.splitlines()
-    assert hint == "hint: it waits for input, which nobody can type here: pipe it in, or attach"
+    assert hint == "hint: it waits for input, which cannot be typed here: pipe it in, or attach"
     assert way == "left running: ai-session attach main, ai-session interrupt main"
     assert main.json("info", "main")["state"] == "waiting_input"
     main.run("send", "main", "ada")
     assert "hello ada" in main.out("logs", "main", "-c", "last", "-f")
     begun = main.run("exec", "main", "-t", "1", "read -p 'Name? ' name", code=124)
-    assert "nobody can type" not in begun.stderr
+    assert "cannot be typed" not in begun.stderr
 
 
 def test_what_comes_before_a_command_begins_is_no_output_of_it(cli: CommandLine) -> None:

@@ -79,7 +79,7 @@ def test_machines(cli: CommandLine) -> None:
     row = listed(cli, "clients")[0]
     assert (row["client_id"], row["name"], row["kind"]) == (made["client_id"], "ci", "machine")
     assert made["client_secret"] not in json.dumps(row)
-    assert "there is a client ci" in cli.run("http", "client", "add", "ci", code=2).stderr
+    assert "client ci exists already" in cli.run("http", "client", "add", "ci", code=2).stderr
     cli.run("http", "clients", "revoke", "ci")
     assert listed(cli, "clients") == []
     cli.run("http", "clients", "revoke", "ci", code=3)

@@ -220,7 +220,7 @@ def test_a_link_is_shown_as_what_it_leads_to_and_an_answer_is_for_that(house: Pa
         asked = turned("private")
         assert f"    {link}\n    leads to: {house}/harmless\n" in asked["params"]["message"]
         fill(peer, asked, decide("once"))
-        assert "what its path leads to was changed" in error_of(peer.answered())["message"]
+        assert "the target of its path was changed" in error_of(peer.answered())["message"]
         question = turned("harmless")
         (waits,) = [q for q in waiting(house) if f"    leads to: {house}/private\n" in q["message"]]
         fill(peer, question, {"action": "cancel"})

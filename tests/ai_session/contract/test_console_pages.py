@@ -451,7 +451,7 @@ def test_a_link_signs_in_once_and_a_tab_can_be_signed_out(browser: Browser, here
     first.evaluate("window.before = 1")
     first.ask("Page.reload")
     first.wait("window.before === undefined && window.wire?.live")
-    second.goto(link).shows("This link does not sign you in: this link was used already, or is older than a minute.")
+    second.goto(link).shows("This link does not sign you in: this link has been used already, or has expired.")
     second.goto(here.link()).shows("Terminals")
     second.click(".nav footer .btn")
     second.shows("this tab")

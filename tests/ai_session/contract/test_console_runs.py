@@ -71,7 +71,7 @@ def test_runs_are_asked_of_the_program_and_shown_with_nothing_hidden(house: Path
         gone = one.ask("runs.diff", run="run_1", task="")["error"]
         assert gone["code"] == "runs_unavailable"
         assert gone["message"].endswith(r"has ended: no more \x1b[2Jtoday")
-        assert one.ask("runs.list")["result"], "the next question starts it again"
+        assert one.ask("runs.list")["result"], "the next request starts it again"
         for method in ("runs.nothing", "runs.", "runs"):
             with tab(here) as curious:
                 curious.say(json.dumps({"id": 1, "method": method}))
@@ -131,7 +131,7 @@ def test_a_console_that_only_looks_decides_nothing(house: Path) -> None:
 def test_without_a_program_that_speaks_this_protocol_the_console_says_so(house: Path) -> None:
     wrong = {
         "speaks version 7 of the protocol, not 1": provider(house, 7),
-        "no program is set": [],
+        "no program that reports runs is configured": [],
         "no-such-program is not installed here": ["no-such-program"],
         "/no/such cannot be started": ["/no/such"],
         "that reports runs ended": ["true"],

@@ -92,7 +92,7 @@ def test_it_signs_people_in_unless_told_otherwise(house: Path) -> None:
 def test_what_cannot_be_is_said_in_words(house: Path) -> None:
     line = CommandLine(house)
     open_to_all = line.run("mcp-server", "--http", "--no-auth", "--host", "0.0.0.0", code=1)
-    assert "would let everybody" in open_to_all.stderr
+    assert "would let anybody" in open_to_all.stderr
     line.run("mcp-server", "--http", "--stdio", code=2)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

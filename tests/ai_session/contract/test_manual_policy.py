@@ -56,7 +56,7 @@ def test_policy(house: Path) -> None:
     assert said["ai-session policy mode"] == "workspace\n"
     assert said["ai-session policy mode read-only"] == "read-only\nConfigured is workspace.\n"
     assert "no-force\tdeny\tcommands git push --force, git push -f" in said["ai-session policy show"]
-    assert "is right" in said["ai-session policy check"] or not said["ai-session policy check"]
+    assert "is valid" in said["ai-session policy check"] or not said["ai-session policy check"]
     assert "deny\tno-force" in said["ai-session policy explain -- git push --force"]
     assert "ask\tdefault:ask-all" in said["ai-session policy explain --mode ask-all -- 'ls > x'"]
 

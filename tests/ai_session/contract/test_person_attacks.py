@@ -103,7 +103,7 @@ def question_id(place: Path) -> Iterator[str]:
 @pytest.mark.parametrize("way", WAYS)
 def test_an_agents_approval_is_refused(place: Path, host: SshHost, question_id: str, way: str) -> None:
     said = attacked(place, host, way, question_id)
-    assert "answer was not taken" in said, said
+    assert "answer was not accepted" in said, said
     assert [question["question_id"] for question in asking.approvals(place)["questions"]] == [question_id]
 
 

@@ -61,7 +61,7 @@ def ran(peer: Client, command: str = "echo done") -> str:
 def enrol(host: SshHost, passphrase: str = PASSPHRASE) -> str:
     """What it says in the end."""
     window = host.typed("person", "enrol")
-    for prompt in ("New passphrase", "The same again"):
+    for prompt in ("New passphrase", "Repeat it"):
         window.expect_exact(prompt)
         window.expect_exact(": ")
         window.sendline(passphrase)
@@ -77,13 +77,13 @@ def test_a_newcomer_over_ssh_is_told_what_to_do_and_it_works(home: Path, host: S
         assert (code, "has no terminal" in said) == (1, True), said
         code, said = host.told("approve", question_id)
         assert code == 1
-        assert "came in by sshd" in said.replace("\r\n", "")
+        assert "came in through sshd" in said.replace("\r\n", "")
         assert (
             f"choose a passphrase, once, with: ai-session person enrol; then: ai-session approve {question_id}" in said
         )
         assert "end the agents that use ai-session here, then run: ai-session person enrol" in enrol(host)
         assert "signature_needed" in str(asking.control(home, "approve", question_id=question_id))
-    assert "what you sign with this passphrase counts as your word" in enrol(host)
+    assert "what you sign with this passphrase counts as your answer" in enrol(host)
     with client(home) as peer:
         greet(peer, {}, name="wire")
         question_id = asked(peer, home, "echo signed")
@@ -92,7 +92,7 @@ def test_a_newcomer_over_ssh_is_told_what_to_do_and_it_works(home: Path, host: S
         window.expect_exact("Your answer: yes (once).")
         window.expect_exact("Passphrase: ")
         window.sendline("wrong horse battery")
-        window.expect_exact("That is not it.")
+        window.expect_exact("That is not the passphrase.")
         window.expect_exact("Passphrase: ")
         window.sendline(PASSPHRASE)
         window.expect_exact("Allowed (once):")
@@ -131,7 +131,7 @@ def test_another_passphrase_takes_the_old_one(home: Path, host: SshHost) -> None
     window.expect_exact("Passphrase: ")
     for _ in range(3):
         window.sendline("another passphrase")
-        window.expect_exact("That is not it.")
+        window.expect_exact("That is not the passphrase.")
     window.expect_exact("nothing was signed")
     window.expect(pexpect.EOF)
     window = host.typed("policy", "mode", "trusted")
@@ -143,7 +143,7 @@ def test_another_passphrase_takes_the_old_one(home: Path, host: SshHost) -> None
     window = host.typed("person", "remove")
     window.expect_exact("Passphrase: ")
     window.sendline(PASSPHRASE)
-    window.expect_exact("does not count any more")
+    window.expect_exact("is no longer accepted")
     window.expect(pexpect.EOF)
 
 

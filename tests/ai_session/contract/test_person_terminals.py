@@ -62,10 +62,10 @@ def test_a_passphrase_is_chosen_and_changed_in_a_window_as_it_is(place: Path) ->
         window = pexpect.spawn(
             "/bin/sh", ["-c", verb("person", "enrol")], env=env, timeout=BOUND_SECONDS, encoding="utf-8"
         )  # pyright: ignore[reportArgumentType]
-        for prompt in ("New passphrase, 10 characters or more: ", "The same again: "):
+        for prompt in ("New passphrase, 10 characters or more: ", "Repeat it: "):
             window.expect_exact(prompt)
             window.sendline("correct horse")
-        window.expect_exact("counts as your word")
+        window.expect_exact("counts as your answer")
         window.expect(pexpect.EOF)
         window.close()
 

@@ -295,7 +295,7 @@ async def test_a_box_in_a_cgroup(either: tuple[str, ...], home: Path, delegated:
         (folder / "memory.events").write_text("low 0\noom 1\noom_kill 1\n")
         assert await told.next() == f"memory: all of {100 * MEGABYTE} in use; the kernel ended its biggest process"
         (folder / "pids.events").write_text("max 3\n")
-        assert await told.next() == "processes: all of 40 in use; no more were started"
+        assert await told.next() == "processes: all of 40 in use; no more could be started"
         watch.remove("box")
         assert (folder / "cgroup.kill").read_text() == "1"
         for file in folder.iterdir():

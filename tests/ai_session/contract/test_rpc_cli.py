@@ -111,7 +111,7 @@ def test_what_cannot_be_served(house: House) -> None:
     line, ws = CommandLine(house.home), str(house.workspace)
     for words, code, said in (
         ((), 2, "ai-session serve --rpc"),
-        (("--rpc", "--no-auth", "--host", "0.0.0.0", "--port", "0"), 1, "would let everybody"),
+        (("--rpc", "--no-auth", "--host", "0.0.0.0", "--port", "0"), 1, "would let anybody"),
         (("--rpc", "--host", "0.0.0.0", "--port", "0"), 1, "in the clear"),
         (("--rpc", "--no-auth", "--port", "0", "-w", f"{ws}/missing"), 2, "cannot be used"),
         (("--rpc", "--no-auth", "--port", "0", "-w", "/"), 1, "cannot be a workspace"),

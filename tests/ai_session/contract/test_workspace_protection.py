@@ -98,7 +98,7 @@ def test_a_plant_is_in_the_result_the_lists_and_the_record(project: Project, bac
         wanted = [("settings", ".mcp.json"), ("repository", "lib/.git"), ("settings", "packages/web/.vscode")]
         assert sorted(noticed(reply)) == sorted(wanted)
         assert reply.text.startswith("[new ")
-        assert "programs outside of the sandbox may run what these say" in reply.text
+        assert "programs outside the sandbox may run their contents" in reply.text
         for reference in ("get_session_info", "list_sessions"):
             asked = {"session_id": "s"} if reference == "get_session_info" else {}
             found = client.call(reference, **asked).structured
@@ -232,7 +232,7 @@ def test_what_is_not_protected_is_said(project: Project) -> None:
     with project.line.client() as client:
         made = project.session(client)
         said = made["unprotected"]
-        assert [("symbolic link: 1" in line, "hard link) as well: 1" in line) for line in said] == [
+        assert [("symbolic link: 1" in line, "hard link): 1" in line) for line in said] == [
             (True, False),
             (False, True),
         ]
@@ -470,7 +470,7 @@ def test_more_than_the_machine_has_may_be_demanded(project: Project, least: str)
     with project.line.client() as client, pytest.raises(AiSessionError) as refused:
         project.session(client)
     assert refused.value.code == "sandbox_unavailable"
-    assert f"this machine makes landlock boxes, and {least} is asked for" in refused.value.message
+    assert f"this machine can make landlock boxes, but {least} is required" in refused.value.message
     suggestion = refused.value.suggestion
     assert "ai-session doctor" in suggestion
     assert "no session starts" in weak_doctor(project, 1)
@@ -495,5 +495,5 @@ def test_a_session_in_a_large_tree_starts_and_says_what_it_did_not_look_at(proje
     project.root.joinpath(*"d" * 40).mkdir(parents=True)
     with project.line.client() as client:
         (line,) = project.session(client)["unprotected"]
-        assert line.startswith("not looked through: more than 32 directories deep: d/d/")
+        assert line.startswith("not searched: more than 32 directories deep: d/d/")
         assert json.dumps(line).isascii()

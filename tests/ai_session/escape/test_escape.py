@@ -54,6 +54,6 @@ def test_where_no_box_can_be_made_or_only_a_weaker_one_no_session_starts(setting
         world.begin()
         for backend in ("pty", "tmux"):
             with pytest.raises(
-                Refused, match=r"sandbox_unavailable.*this machine makes \w+ boxes, and .*\n.*ai-session doctor"
+                Refused, match=r"sandbox_unavailable.*this machine can make \w+ boxes, but .*\n.*ai-session doctor"
             ):
                 Session(world, world.project(), backend, setting.wrapper)

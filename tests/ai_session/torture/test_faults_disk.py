@@ -51,7 +51,7 @@ def while_full(client: Caller, backend: str, command_id: str) -> None:
         assert facts["output"].endswith(f"{LINES}\n")
     else:
         assert (facts["status"], facts["waited"]) == ("running", "timeout"), facts
-        assert "no output can be stored now" in facts["note"]
+        assert "output cannot be stored now" in facts["note"]
 
 
 def until_refused(client: Caller, session: str) -> None:

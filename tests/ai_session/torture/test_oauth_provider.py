@@ -79,6 +79,4 @@ async def test_tokens_it_made_for_somebody_else_are_refused(tmp_path: Path) -> N
                     made = await http.post(f"{url}/token/", data=form, auth=("front", SECRET))
                     assert made.status_code == 200, made.text
                     assert (await front.whoami(made.json()["access_token"])).status_code == 401
-            assert [facts["reason"] for facts in front.noted("token_refused")] == [
-                "it was made for another audience"
-            ] * 2
+            assert [facts["reason"] for facts in front.noted("token_refused")] == ["it is for another audience"] * 2

@@ -55,7 +55,7 @@ class Windows(Terminals):
 
     def find(self, pid: int | None, identity: str = "") -> Finding:
         if pid is None:
-            return Finding(Origin.NONE, "nothing is known of the process that answers")
+            return Finding(Origin.NONE, "nothing is known about the process that answers")
         above = {12: {"12:0", "11:0"}}.get(pid, {f"{pid}:0", "1:0"})
         origin, why = ORIGINS.get(pid, (Origin.LOCAL, "/dev/pts/1 is a window of xterm (pid 3)"))
         return Finding(origin, why, ancestors=frozenset(above))
@@ -63,7 +63,7 @@ class Windows(Terminals):
 
 ORIGINS = {
     13: (Origin.AGENT, "sh (pid 13) runs inside a session"),
-    20: (Origin.REMOTE, "/dev/pts/1 came in by sshd (pid 4)"),
+    20: (Origin.REMOTE, "/dev/pts/1 came in through sshd (pid 4)"),
     21: (Origin.DETACHED, "its parents are gone"),
 }
 

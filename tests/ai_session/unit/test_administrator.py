@@ -55,8 +55,8 @@ class Disk:
     ("mode", "uid", "said"),
     [
         (0o755, 1000, "belongs to uid 1000"),
-        (0o775, 0, "may be written by others (mode 0775)"),
-        (0o757, 0, "may be written by others (mode 0757)"),
+        (0o775, 0, "is writable by others (mode 0775)"),
+        (0o757, 0, "is writable by others (mode 0757)"),
         (0o777, 65534, "belongs to uid 65534"),
     ],
 )
@@ -80,7 +80,7 @@ def test_one_of_the_user_is_no_better_for_being_missing_further_down() -> None:
 
 def test_in_a_sticky_directory_nobody_replaces_what_is_anothers() -> None:
     assert read(ETC, look=Disk(etc=facts(DIRECTORY, 0o1777), file=None).look) == Administrator()
-    with pytest.raises(ConfigInvalid, match="may be written by others"):
+    with pytest.raises(ConfigInvalid, match="is writable by others"):
         read(ETC, look=Disk(file=facts(FILE, 0o1666)).look)
 
 
@@ -102,7 +102,7 @@ def test_a_real_file_is_read(home: Path) -> None:
 def test_a_real_file_that_others_may_write_is_refused(home: Path, writable: str) -> None:
     path = written(home, "")
     (home / writable).chmod(0o775)
-    with pytest.raises(ConfigInvalid, match="may be written by others"):
+    with pytest.raises(ConfigInvalid, match="is writable by others"):
         read(path, UID)
 
 
@@ -122,7 +122,7 @@ def test_links_are_followed_and_all_they_lead_through_counts(home: Path) -> None
     (home / "link").symlink_to("open/link")
     assert read(home / "link", UID).bounds.policy.mode == "read-only"
     (home / "open").chmod(0o777)
-    with pytest.raises(ConfigInvalid, match=r"open may be written by others"):
+    with pytest.raises(ConfigInvalid, match=r"open is writable by others"):
         read(home / "link", UID)
 
 
@@ -218,7 +218,7 @@ def test_the_stricter_decides_whatever_the_user_configures_or_sets(
     own, above = Policy(UID, own_mode, own_rules), Policy(UID, mode, rules, loosest=profile)
     held = PolicyInForce(own, Path("/nowhere/mode.json"), above, "/etc/x")
     if MODES.index(wanted) > MODES.index(mode):
-        with pytest.raises(Denied, match="the administrator has laid down"):
+        with pytest.raises(Denied, match="the administrator has set"):
             held.set_mode(wanted, by_person=True)
     decision = held.decide(action)
     both = own.decide(action).verdict, above.decide(action).verdict

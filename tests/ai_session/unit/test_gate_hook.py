@@ -133,7 +133,7 @@ async def test_what_fails_is_denied_and_says_whose_fault_it_is(home: Path, text:
         await asked(hook)
     assert failed.value.message.startswith(f"the policy's hook {hook.argv[0]} failed, so nothing was run: {why}")
     assert failed.value.suggestion == (
-        "nothing is wrong with the call; the person looks after policy.hook in the configuration"
+        "the call itself is fine; the person must check policy.hook in the configuration"
     )
 
 
@@ -221,7 +221,7 @@ async def test_no_more_than_a_few_run_at_once(home: Path) -> None:
     async with asyncio.timeout(BOUND_SECONDS):
         results = await asyncio.gather(*calls, return_exceptions=True)
     assert all(isinstance(result, HookFailed) for result in results)
-    assert any(f"{AT_ONCE} of them run already" in str(result) for result in results)
+    assert any(f"{AT_ONCE} hooks are running already" in str(result) for result in results)
     assert len((home / "ran").read_text()) < 3 * AT_ONCE
 
 

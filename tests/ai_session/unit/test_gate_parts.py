@@ -60,10 +60,14 @@ def test_policy_denies_other_users_and_tools_without_effect() -> None:
 @pytest.mark.parametrize(
     ("tool", "arguments", "problem"),
     [
-        ("execute_command", {"session_id": "s", "command": "a\0b"}, "command: holds a NUL"),
+        ("execute_command", {"session_id": "s", "command": "a\0b"}, "command: contains a NUL"),
         ("execute_command", {"session_id": "s", "command": "\ud83d"}, "command: contains an unpaired surrogate"),
-        ("create_session", {"name": "s", "env": {"A=B": "s3cret"}}, "env: has 'A=B', which is not a variable's name"),
-        ("create_session", {"name": "s", "env": {"A": "\0"}}, "env: A: holds a NUL"),
+        (
+            "create_session",
+            {"name": "s", "env": {"A=B": "s3cret"}},
+            "env: has 'A=B', which is not the name of a variable",
+        ),
+        ("create_session", {"name": "s", "env": {"A": "\0"}}, "env: A: contains a NUL"),
         ("create_session", {"name": "../s"}, "name: "),
     ],
 )

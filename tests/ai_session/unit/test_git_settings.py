@@ -160,7 +160,7 @@ def test_what_git_cannot_read_in_time_is_said(here: Path, make: str) -> None:
     (here / "more.x").touch()
     workspace = Workspace(str(here), (), ())
     workspace.look(str(here.parent / "home"))
-    assert workspace.unseen() == (f"what git's settings name, in all files that they include: {here}/.git",)
+    assert workspace.unseen() == (f"files that git's settings include: {here}/.git",)
     assert workspace.reader.kind("more", directory=False) == "settings"
 
 

@@ -50,7 +50,9 @@ async def test_a_shell_that_was_asked_for_is_refused_with_what_to_do(home: Path)
     own_shell, profile = str(own / "bash"), boxed(home)
     asked = NewSession("a", str(home), {"SHELL": "/bin/sh"}, {}, shell=own_shell, profile=profile)
     try:
-        with pytest.raises(ShellUnavailable, match=re.escape("is in the home, which the sandbox hides")) as refused:
+        with pytest.raises(
+            ShellUnavailable, match=re.escape("is in the home directory, which the sandbox hides")
+        ) as refused:
             await manager.create(asked)
         assert f'add "{own}" to sandbox.readable' in refused.value.suggestion
         assert manager.all() == []

@@ -98,7 +98,7 @@ def test_the_persons_own_keys_in_our_entry_stay(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("{// comment\n}", "not valid"),
-        ("[]", "does not hold an object"),
+        ("[]", "is not a JSON object"),
         ('{"mcpServers": []}', "'mcpServers' is not an object"),
         ('{"mcpServers": {"ai-session": 3}}', "entry 'ai-session' is not an object"),
         ('{"a": 1, "a": 2}', "duplicate key"),

@@ -47,7 +47,7 @@ async def enrolled(asking: Asking) -> None:
 
 async def test_from_afar_a_yes_needs_a_signature_and_a_no_does_not(asking: Asking) -> None:
     question_id = await asking.open()
-    with pytest.raises(SignatureNeeded, match="came in by sshd") as caught:
+    with pytest.raises(SignatureNeeded, match="came in through sshd") as caught:
         await asking.consent.answer(question_id, YES, FAR)
     assert caught.value.suggestion == (
         f"choose a passphrase, once, with: ai-session person enrol; then: ai-session approve {question_id}"
@@ -87,10 +87,10 @@ async def test_a_signature_is_for_one_question_one_answer_one_time(asking: Askin
         with pytest.raises(SignatureRefused, match=why):
             await asking.consent.answer(question_id, word, FAR, signature)
 
-    await refused("for this very act", other, YES, await answer(asking, one))
-    await refused("for this very act", one, Answer(True, scope="always"), await answer(asking, one))
-    await refused("for this very act", one, Answer(True, reason="x"), await answer(asking, one))
-    await refused("for this very act", one, YES, await answer(asking, one, key=OTHER))
+    await refused("for this action", other, YES, await answer(asking, one))
+    await refused("for this action", one, Answer(True, scope="always"), await answer(asking, one))
+    await refused("for this action", one, Answer(True, reason="x"), await answer(asking, one))
+    await refused("for this action", one, YES, await answer(asking, one, key=OTHER))
     spent = await answer(asking, other)
     await asking.consent.answer(other, YES, FAR, spent)
     await refused("used before", one, YES, spent)
@@ -117,7 +117,7 @@ async def test_a_refused_signature_cannot_be_tried_again(asking: Asking) -> None
     await enrolled(asking)
     question_id = await asking.open()
     right = await answer(asking, question_id)
-    with pytest.raises(SignatureRefused, match="for this very act"):
+    with pytest.raises(SignatureRefused, match="for this action"):
         await asking.consent.answer(question_id, YES, FAR, Signature(right.nonce, "AAAA"))
     with pytest.raises(SignatureRefused, match="used before"):
         await asking.consent.answer(question_id, YES, FAR, right)

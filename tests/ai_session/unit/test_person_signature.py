@@ -56,5 +56,5 @@ def test_what_is_no_signature_signs_nothing(value: str) -> None:
     "line", ["", "scrypt-ed25519", "ed25519 00 00", f"scrypt-ed25519 {'0' * 32} {'0' * 62}", "x y z"]
 )
 def test_what_is_no_key_is_refused(line: str) -> None:
-    with pytest.raises(InvalidArguments, match="no public key"):
+    with pytest.raises(InvalidArguments, match="not a public key"):
         public_key(line)

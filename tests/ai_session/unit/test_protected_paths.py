@@ -214,7 +214,7 @@ def test_many_repositories_lose_commits_before_they_lose_protection(tmp_path: Pa
     assert open_to_commits
     assert len(whole) + len(open_to_commits) == MOST_ALONE // 4
     assert found.mounts <= MOST_ALONE
-    assert any(line.startswith(f"no commits can be made, for there are more repositories than fit: {len(whole)} (")
+    assert any(line.startswith(f"no commits can be made, because there are more repositories than fit: {len(whole)} (")
                for line in describe(found))  # fmt: skip
 
 
@@ -255,7 +255,7 @@ def test_settings_that_do_not_fit_are_named(tmp_path: Path) -> None:
 
 def test_what_was_not_looked_at_is_said(tmp_path: Path) -> None:
     tmp_path.joinpath(*"d" * 40).mkdir(parents=True)
-    assert "not looked through: more than 32 directories deep: d/d/" in describe(look(tmp_path))[0]
+    assert "not searched: more than 32 directories deep: d/d/" in describe(look(tmp_path))[0]
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\x1b[2Jb", "\udcff", "a\u202eb"])
@@ -379,5 +379,5 @@ def test_the_tools_that_write_judge_each_way_to_a_file(here: Path, path: str) ->
     if path == "c/sub/x":
         confined.check_writable(at, profile)
         return
-    with pytest.raises(Denied, match="take settings from it"):
+    with pytest.raises(Denied, match="read settings from it"):
         confined.check_writable(at, profile)

@@ -18,8 +18,8 @@ def test_a_variable_may_be_as_long_as_the_system_takes() -> None:
         ({f"V{n}": "x" * 100_000 for n in range(11)}, "too long together"),
         ({"AI_SESSION_ID": "mine"}, "AI_SESSION_ID is set by ai-session"),
         ({"AI_SESSION_CWD": "/"}, "AI_SESSION_CWD is set by ai-session"),
-        ({"NUL": "a\0b"}, "NUL: holds a NUL"),
-        ({"a-b": "x"}, "has 'a-b', which is not a variable's name"),
+        ({"NUL": "a\0b"}, "NUL: contains a NUL"),
+        ({"a-b": "x"}, "has 'a-b', which is not the name of a variable"),
     ],
 )
 def test_what_cannot_be_given_is_refused_by_name(env: dict[str, str], said: str) -> None:

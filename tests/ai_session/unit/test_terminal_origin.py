@@ -171,9 +171,9 @@ def test_a_number_used_again_is_not_the_process_that_connected(table: Table) -> 
     table.add(VERB, "python", 51, 51, WINDOW)
     assert table.find(identity=f"{VERB}:{VERB * 10}").origin is Origin.LOCAL
     for pid, identity in ((VERB, f"{VERB}:1"), (None, ""), (999, "")):
-        assert table.find(pid, identity) == Finding(Origin.NONE, "nothing is known of the process that answers")
+        assert table.find(pid, identity) == Finding(Origin.NONE, "nothing is known about the process that answers")
 
 
 def test_a_name_cannot_write_into_a_message(table: Table) -> None:
     table.add(VERB, "a\x1b[2J", 2, VERB)
-    assert table.find().why == f"a?[2J (pid {VERB}) has no terminal, so no person can have typed it"
+    assert table.find().why == f"a?[2J (pid {VERB}) has no terminal, so no person can have typed in it"

@@ -107,7 +107,7 @@ class RunDesk(Desk):
 
     @contextmanager
     def terminal(self, *words: str, ahead: bytes = b"") -> Iterator[tuple[fdspawn, Forked]]:
-        """A verb on a terminal of its own, at which ``ahead`` was typed before it began."""
+        """A verb on a terminal of its own, at which ``ahead`` was typed before it started."""
         ours, theirs = pty.openpty()
         os.write(ours, ahead)
         fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("4H", 30, 110, 0, 0))

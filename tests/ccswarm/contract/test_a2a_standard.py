@@ -158,12 +158,20 @@ def test_what_is_wrong_with_a_plan_is_told_with_its_places(wire: Wire) -> None:
     for plan, field, what in (
         ({"tasks": []}, "plan", "there are no tasks"),
         ({"tasks": [{"id": "one", "steps": 5}]}, "plan: [tasks.one] steps", "should be a list"),
-        ({**PLAN, "agents": [{"name": "eve", "approval": "auto"}]}, "plan", "[agents] is for the person's configur"),
-        ({**PLAN, "swarm": {"max_agents": 900}}, "plan: [swarm] max_agents", "is for the person's configuration to s"),
-        ({**PLAN, "mcp": {"servers": [{"name": "x", "command": "id"}]}}, "plan", "[mcp] is for the person's config"),
-        (step(needs=["nix"]), "plan: task one", "step say needs nix, which there is not"),
-        (step(tool="small.nothing"), "plan: task one: step say", "tool small.nothing, which there is not"),
-        (step(args={"text": "${steps.nix.text}"}), "plan: task one: step say", "${steps.nix.text} speaks of"),
+        (
+            {**PLAN, "agents": [{"name": "eve", "approval": "auto"}]},
+            "plan",
+            "[agents] can only be set in the person's configur",
+        ),
+        ({**PLAN, "swarm": {"max_agents": 900}}, "plan: [swarm] max_agents", "can only be set in the person's confi"),
+        (
+            {**PLAN, "mcp": {"servers": [{"name": "x", "command": "id"}]}},
+            "plan",
+            "[mcp] can only be set in the person's config",
+        ),
+        (step(needs=["nix"]), "plan: task one", "step say needs nix, which does not exist"),
+        (step(tool="small.nothing"), "plan: task one: step say", "tool small.nothing, which does not exist"),
+        (step(args={"text": "${steps.nix.text}"}), "plan: task one: step say", "${steps.nix.text} refers to"),
         ("[[tasks]", "plan", "Expected"),
         ("{", "plan", "Expecting property name"),
         (PLAN_TOML.replace("bob", "nobody"), "plan: task one", ""),
@@ -178,9 +186,9 @@ def test_what_is_wrong_with_a_plan_is_told_with_its_places(wire: Wire) -> None:
     both = {**plan_message(PLAN), "parts": [{"data": {"plan": PLAN}}, {"data": {"plan": PLAN}}]}
     for message, told in (
         (both, "message.parts: has more than one plan"),
-        (plan_message(5), "message.parts[0].data.plan: must be an object, or a text in TOML"),
+        (plan_message(5), "message.parts[0].data.plan: must be an object or a TOML string"),
         (plan_message(" "), "message.parts: has an empty plan"),
-        (plan_message(PLAN, metadata={"agent": "ada"}), "metadata.agent: a plan says itself which agents do what"),
+        (plan_message(PLAN, metadata={"agent": "ada"}), "metadata.agent: a plan itself assigns its agents"),
     ):
         assert told in wire.fault("SendMessage", message=message)["message"]
     assert wire.ask("ListTasks", contextId="none of these began")["totalSize"] == 0

@@ -112,13 +112,13 @@ def test_what_does_not_fit_is_named(wire: Wire) -> None:
         ("SendMessage", sent(parts=[{}]), -32602, "message.parts[0]: must have exactly one of: text, raw, url, data"),
         ("SendMessage", sent(parts=[{"text": "a", "data": 1}]), -32602, "message.parts[0]: must have exactly one"),
         ("SendMessage", sent(parts=[{"text": 5}]), -32602, "message.parts[0].text: should be a valid string"),
-        ("SendMessage", sent(parts=[{"text": " "}]), -32602, "message.parts: say what is to be done"),
+        ("SendMessage", sent(parts=[{"text": " "}]), -32602, "message.parts: give the text of the task"),
         ("SendMessage", sent(parts=[{"text": "x" * 100_001}]), -32602, "message.parts: must have at most 100000"),
         ("message/send", sent(role="user", parts=[{"kind": "video"}]), -32602, "message.parts[0]: must have exactly"),
         ("SendMessage", sent(parts=[{"raw": "!", "filename": "a.toml"}]), -32602, "message.parts[0]: must be UTF-8 in"),
-        ("SendMessage", sent(parts=[link]), -32005, "nothing is fetched that a message only names"),
-        ("SendMessage", sent(parts=[{"raw": "AAAA", "mediaType": "image/png"}]), -32005, "image/png is not understood"),
-        ("SendMessage", {**sent(), "configuration": {"acceptedOutputModes": ["image/png"]}}, -32005, "what is given"),
+        ("SendMessage", sent(parts=[link]), -32005, "URLs are not fetched"),
+        ("SendMessage", sent(parts=[{"raw": "AAAA", "mediaType": "image/png"}]), -32005, "image/png is not supported"),
+        ("SendMessage", {**sent(), "configuration": {"acceptedOutputModes": ["image/png"]}}, -32005, "is available"),
         (
             "SendMessage",
             {**sent(), "configuration": {"taskPushNotificationConfig": {"url": "http://x"}}},
@@ -131,8 +131,8 @@ def test_what_does_not_fit_is_named(wire: Wire) -> None:
         ("CreateTaskPushNotificationConfig", {"taskId": "x", "url": "http://x"}, -32003, ""),
         ("tasks/pushNotificationConfig/set", {"taskId": "x"}, -32003, ""),
         ("tasks/pushNotificationConfig/get", {"id": "x"}, -32003, ""),
-        ("GetExtendedAgentCard", {}, -32004, "the card is all there is"),
-        ("agent/getAuthenticatedExtendedCard", {}, -32007, "the card is all there is"),
+        ("GetExtendedAgentCard", {}, -32004, "there is only this card"),
+        ("agent/getAuthenticatedExtendedCard", {}, -32007, "there is only this card"),
     ):
         fault = wire.fault(method, **params)
         assert fault["code"] == code, (method, params, fault)

@@ -185,7 +185,7 @@ def test_a_task_is_one_call_and_cannot_be_continued(vault: Vault) -> None:
     again = {**wanted("small", "echo", text="twice"), "id": number}
     fault = vault.fault("tasks/send", **again)
     assert fault["code"] == -32000
-    assert fault["message"] == f"Agent error: a task is one call: {number} cannot be continued, begin another one"
+    assert fault["message"] == f"Agent error: a task is one call: {number} cannot be continued, start another one"
     assert vault.fault("tasks/send", **{**again, "id": "mcp-proxy-x"})["code"] == -32001
 
 

@@ -54,7 +54,7 @@ def test_a_person_agrees_or_refuses_in_a_terminal(home: Path, files: RpcServer) 
         assert (asked["agent"], asked["tool"]) == ("proxy", "filesystem.echo")
         assert asked["arguments"] == {"z": "1", "a": "x"}
         number = asked["id"]
-        words = f"a person has to agree: ccswarm approve {number}, or ccswarm reject {number}"
+        words = f"a person must approve it: ccswarm approve {number}, or ccswarm reject {number}"
         assert waits["message"] == words
         assert {one["method"] for one in files.asked} <= {"tools/list", "list_sessions"}, "the tool was not called"
         desk.run("approve", number)
@@ -121,7 +121,7 @@ def test_it_has_to_be_said_who_calls_where_there_is_more_than_one(home: Path) ->
     with served(desk) as server, client(server.port) as vault:
         fault = vault.fault("tasks/send", **_echo())
         assert fault["code"] == -32000
-        assert "it is not said which agent calls tools" in fault["message"]
+        assert "no agent is set for calling tools" in fault["message"]
 
 
 def _echo() -> dict[str, Any]:
@@ -150,9 +150,9 @@ def test_two_dialects_are_served_by_one_process_and_end_with_it(home: Path) -> N
     [
         (("--agent", "nobody"), {}, "there is no agent 'nobody'"),
         ((), {"MCP_SERVER_MAP": "[]"}, "MCP_SERVER_MAP is not an object"),
-        ((), {"MCP_SERVER_MAP": '{"small": "http://127.0.0.1:1"}'}, "which the configuration has as well"),
+        ((), {"MCP_SERVER_MAP": '{"small": "http://127.0.0.1:1"}'}, "which the configuration names as well"),
         ((), {"MCP_SERVER_MAP": '{"x": "http://127.0.0.1:1"}', "MCP_CALL_TIMEOUT": "soon"}, "which is not a duration"),
-        (("--host", "0.0.0.0"), {}, "can be reached by other machines"),
+        (("--host", "0.0.0.0"), {}, "other machines can reach"),
     ],
 )
 def test_what_cannot_be_served_is_refused_at_once(
@@ -169,7 +169,7 @@ def test_an_address_that_is_taken_and_a_second_process_are_told(home: Path) -> N
     with served(desk) as server:
         assert "another process serves A2A" in desk.run("serve", "--a2a", "--port", "0", code=1).err
         taken = desk.run("serve", "--a2a", "--port", str(server.port), code=1).err
-        assert f"port {server.port} cannot be listened at" in taken
+        assert f"port {server.port}:" in taken
     said = desk.run("serve", "--a2a", "--tcp", "--port", "1", code=2).err
-    assert "--port could be that of either" in said
-    assert "nothing to serve was named" in desk.run("serve", code=2).err
+    assert "--port is ambiguous with both servers enabled" in said
+    assert "no protocol to serve was given" in desk.run("serve", code=2).err

@@ -270,7 +270,7 @@ async def test_what_is_not_merged_in_the_time_of_its_task_waits_for_more(house: 
     async with house.working(), asyncio.timeout(BOUND_SECONDS):
         await house.swarm.submit(settings(plan), "run_1", house.place)
         found = (await house.engine.wait("run_1")).result["tasks"]["t"]
-        assert (found["status"], "in the time that was left for it" in found["summary"]) == ("blocked", True)
+        assert (found["status"], "in the remaining time" in found["summary"]) == ("blocked", True)
         assert (house.head, hurried.given) == ({"a.txt": "one"}, sorted(hurried.given, reverse=True))
         assert 0 < hurried.given[-1] < 1000
         hurried.never = ""

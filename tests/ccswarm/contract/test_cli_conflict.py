@@ -78,7 +78,7 @@ def test_what_a_person_merged_is_not_done_again(project: Project) -> None:
     assert first["usage"]["calls"] == 4
 
     said = project.desk.run("resume", first["run"], code=3)
-    assert said.err.splitlines()[0].endswith("does again what did not succeed in it")
+    assert said.err.splitlines()[0].endswith("repeats what did not succeed in it")
     assert said.err.splitlines()[-1].startswith("next: fix what blocks it, then ccswarm resume run_")
     assert f"{name}: merge of {command.split()[-1]}: it cannot be merged" in said.out
     assert project.text == f"{winner}'s\n"
@@ -118,6 +118,6 @@ def test_what_a_run_was_started_with_is_not_merged(project: Project) -> None:
     project.git("add", "plan.toml")
     project.git("commit", "-qm", "plan")
     result = project.desk.result("run", "project/plan.toml", code=3)
-    assert "changes what ccswarm is configured by: plan.toml" in result["tasks"]["t"]["summary"]
+    assert "changes ccswarm's configuration: plan.toml" in result["tasks"]["t"]["summary"]
     assert project.git("status", "--porcelain") == ""
     assert "files.write" in plan.read_text()

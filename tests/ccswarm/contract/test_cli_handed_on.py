@@ -42,7 +42,7 @@ GOOD = hand(
 BAD = hand("other", part("bad", "ada", "small.fail"), part("after", "bob", needs='["bad"]')).replace(
     'agent = "cleo"', 'agent = "cleo"\nneeds = ["main"]'
 )
-LEFT = "expected an answer, the call ended as tool_error (work_not_done: bad is failed, after is skipped)"
+LEFT = "expected an answer, but the call ended as tool_error (work_not_done: bad is failed, after is skipped)"
 WAITS = part("held", "cy", "pipe.read", path="$${workspace}/pipe")
 ROWS = ["main", "main.hand.count", "main.hand.tell", "main.review1.bob", "other", "other.hand.bad", "other.hand.after"]
 
@@ -67,27 +67,27 @@ def test_runs_are_listed_without_what_was_handed_on_in_them(desk: RunDesk) -> No
     [row] = desk.json("runs", "list")
     assert (row["status"], row["tasks"]) == ("failed", "1 succeeded, 1 failed")
     assert desk.json("status", row["run"][:12])["run"] == row["run"]
-    assert "no run is called" in desk.run("status", f"{row['run']}.main", code=2).err
+    assert "no run" in desk.run("status", f"{row['run']}.main", code=2).err
 
 
 def test_the_lines_of_a_run_have_those_of_its_parts(over: tuple[RunDesk, list[str]]) -> None:
     assert over[1][1:-8] == [
         "run started: 2 tasks, 3 agents",
         "main: started by cleo",
-        "main: cleo hands 2 tasks on: count, tell",
+        "main: cleo delegates 2 tasks: count, tell",
         "main.hand.count: started by ada",
         "main.hand.count: succeeded: 1 step done",
         "main.hand.tell: started by bob",
         "main.hand.tell: succeeded: 1 step done",
-        "main: what was handed on is succeeded",
+        "main: the delegated work is succeeded",
         "main: to be reviewed by bob",
         "main: bob accepts it: 1 step done",
         "main: succeeded: 1 step done",
         "other: started by cleo",
-        "other: cleo hands 2 tasks on: bad, after",
+        "other: cleo delegates 2 tasks: bad, after",
         "other.hand.bad: started by ada",
-        "other.hand.bad: failed: s: expected an answer, the call ended as tool_error (it did not work)",
-        "other: what was handed on is failed",
+        "other.hand.bad: failed: s: expected an answer, but the call ended as tool_error (it did not work)",
+        "other: the delegated work is failed",
         f"other: failed: hand: {LEFT}",
         "run failed: 1 succeeded, 1 failed",
     ]

@@ -93,13 +93,13 @@ def test_work_is_seen_and_accepted(asked: Project) -> None:
 def test_work_is_given_back_and_kept_apart_where_it_is_refused(asked: Project) -> None:
     assert "Gave back swarm.merge for ada" in asked.run("return", "last.t", "once more").err
     for verb in ("approvals", "status"):
-        assert "gave it back; it waits for a worker: ccswarm resume run_" in asked.run(verb).out
+        assert "returned it; it waits for a worker: ccswarm resume run_" in asked.run(verb).out
     said = asked.run("resume", "last", "--no-wait", code=3)
     assert "given back for more work by" in said.out
     asked.run("reject", "ap_", "--reason", "no")
     result = asked.result("resume", "last", code=1)
     assert result["tasks"]["t"]["attempts"] == 1
-    assert "did not agree to merging it: no; its work is kept" in result["tasks"]["t"]["summary"]
+    assert "rejected merging it: no; its work is kept" in result["tasks"]["t"]["summary"]
     (one,) = asked.json("diff", "last")["tasks"]
     assert (one["status"], one["state"]) == ("failed", "kept, not merged")
     error = asked.json("accept", "last.t", code=2)["error"]
@@ -131,7 +131,7 @@ def test_work_under_way_and_on_a_branch_is_seen(home: Path) -> None:
     steps = (step("write", "files.write", file="a.txt", text="two\n"), step("wait", "pipe.read", path=f"{home}/pipe"))
     desk = Project(home, CONFIG.replace('"ask"', '"branch"') + SERVERS + task("t", *steps, more='agent = "ada"'))
     with desk.worker() as worker:
-        worker.until("executes what is queued")
+        worker.until("carries out queued runs")
         desk.run("run", "--detach")
         with desk.held() as pipe:
             (one,) = desk.json("diff", "last")["tasks"]

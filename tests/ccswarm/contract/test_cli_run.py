@@ -101,10 +101,10 @@ def test_every_problem_of_a_plan_is_told_before_anything_starts(desk: RunDesk) -
     said = desk.run("run", code=2)
     assert said.out == ""
     assert said.err.splitlines() == [
-        "error plan_invalid: task a: needs z, which there is not",
-        "  task a: step x: server nobody, which there is not",
-        "  task b: is for agent c, which there is not",
-        "next: fix these places",
+        "error plan_invalid: task a: needs z, which does not exist",
+        "  task a: step x: server nobody, which does not exist",
+        "  task b: is for agent c, which does not exist",
+        "next: fix the problems listed above",
     ]
     assert [one.name for one in desk.state.iterdir()] == ["trust"], "where it is recorded what was read"
 
@@ -112,7 +112,7 @@ def test_every_problem_of_a_plan_is_told_before_anything_starts(desk: RunDesk) -
 def test_a_tool_that_the_server_does_not_have_is_told_before_anything_starts(desk: RunDesk) -> None:
     desk.rewrite(BASE + task("a", step("x", "small.ecko")))
     said = desk.run("run", code=2)
-    assert "step x: tool small.ecko, which there is not (did you mean echo?)" in said.err
+    assert "step x: tool small.ecko, which does not exist (did you mean echo?)" in said.err
     assert desk.json("runs", "list") == []
 
 
@@ -174,7 +174,7 @@ def test_without_waiting_for_people_it_leaves_and_can_be_gone_on_with(desk: RunD
     desk.run("reject", again["approvals"][0]["id"], "--reason", "no")
     end = desk.result("resume", result["run"], code=1)
     assert [task["status"] for task in end["tasks"].values()] == ["succeeded", "failed"]
-    assert "a person did not agree to small.echo: no" in end["tasks"]["two"]["summary"]
+    assert "a person rejected small.echo: no" in end["tasks"]["two"]["summary"]
 
 
 def test_ctrl_c_pauses_and_resume_goes_on(desk: RunDesk) -> None:

@@ -62,7 +62,7 @@ def test_a_run_is_named_by_its_beginning_or_as_the_last(desk: RunDesk, runs: lis
     assert desk.json("status", first[:14])["run"] == desk.json("status", first[4:14])["run"] == first
     said = desk.run("status", "run_", code=2)
     assert "error run_not_found: 'run_' is the beginning of more than one run" in said.err
-    assert "error run_not_found: no run is called 'nobody'" in desk.run("status", "nobody", code=2).err
+    assert "error run_not_found: no run 'nobody'" in desk.run("status", "nobody", code=2).err
 
 
 @pytest.mark.parametrize("verb", ["logs", "diff", "runs show", "runs replay", "journal show", "resume"])
@@ -152,13 +152,13 @@ def test_verifying_finds_what_was_changed_and_what_a_server_does_not_have(desk: 
         (copy / file.name).write_bytes(file.read_bytes().replace(b"small.echo", b"small.ecko", 1))
     said = desk.run("journal", "verify", "--directory", str(copy), code=1)
     assert ["verdict", "changed"] in said.rows
-    assert "error journal_broken: not everything holds" in said.err
+    assert "error journal_broken: verification failed" in said.err
     audit = tmp_path / "audit.jsonl"
     asked = {"event": "tool.start", "call": "call_1", "request": "ccall_1", "actor": {"client": "ccswarm/1"}}
     audit.write_text(json.dumps(asked) + "\n")
     found = desk.json("journal", "verify", "--audit", str(audit), code=1)
     assert (found["sound"], found["journal"]["broken"], found["audit"]["joined"]) == (False, 0, 0)
-    assert "the journal knows nothing of it" in found["audit"]["problems"][0]["what"]
+    assert "the journal has no record of it" in found["audit"]["problems"][0]["what"]
     assert "there is no audit log" in desk.run("journal", "verify", "--audit", str(tmp_path / "no"), code=2).err
     assert "there is no journal" in desk.run("journal", "verify", "--directory", str(tmp_path / "none"), code=2).err
 

@@ -40,7 +40,7 @@ def test_a_person_speaks_to_an_agent_that_works_and_all_of_it_can_be_read(desk: 
             said = desk.json("say", "last.look", "Look\nagain.")
             assert (said["task"], said["agent"], said["text"]) == ("look", "kim", "Look\nagain.")
             assert (
-                desk.run("say", "last", "And hurry.").err == "Said to kim in look; it receives it with its next step\n"
+                desk.run("say", "last", "And hurry.").err == "Said to kim in look, to be received with its next step\n"
             )
             assert process.process.stdout
             while b"And hurry." not in process.process.stdout.readline():

@@ -93,7 +93,7 @@ def refused(desk: Desk, number: str, run: str) -> None:
     said = desk.run("reject", number, "--reason", "not on my machine")
     assert said.err.splitlines() == [
         f"Refused small.echo for ada in {run}.ask",
-        f"next: nothing executes it now: ccswarm resume {run}, or ccswarm worker",
+        f"next: no worker is carrying it out: ccswarm resume {run}, or ccswarm worker",
     ]
     [question] = desk.json("approvals")["approvals"]
     assert question["answer"] == {"approved": False, "by": person(), "reason": "not on my machine"}
@@ -102,7 +102,7 @@ def refused(desk: Desk, number: str, run: str) -> None:
     assert said.out.splitlines()[-1] == waits
     said = desk.run("approve", number, code=1)
     assert said.err.splitlines() == [
-        f"error answered_already: {number} was answered already: {person()} refused: not on my machine",
+        f"error answered_already: {number} has already been answered: {person()} refused: not on my machine",
         "next: ccswarm approvals",
     ]
     assert desk.json("approve", number, code=1)["error"]["code"] == "answered_already"
@@ -113,14 +113,16 @@ def agrees_in_a_session(desk: Desk, number: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AI_SESSION_ID", "s1")
         said = desk.run("approve", number, code=3)
-        assert said.err.startswith("error approval_needed: in a session of ai-session nobody agrees for a person")
+        assert said.err.startswith(
+            "error approval_needed: inside a session of ai-session a person's agreement is not accepted"
+        )
         [question] = desk.json("approvals")["approvals"]
         assert "answer" not in question
 
 
 def test_approvals_are_answered_while_another_process_executes_and_while_none_does(desk: Desk) -> None:
     with desk.worker("--id", "one") as worker:
-        assert worker.until("executes what is queued").startswith("worker one executes what is queued in sqlite ")
+        assert worker.until("carries out queued runs").startswith("worker one carries out queued runs in sqlite ")
         assert "another process writes the journal of worker one" in desk.run("worker", "--id", "one", code=1).err
         first, second = submitted(desk, 2)
         for run in (first, second):
@@ -147,7 +149,7 @@ def test_approvals_are_answered_while_another_process_executes_and_while_none_do
         assert (code, out) == (0, "")
         assert f"{first}: succeeded" in worker.lines
         assert f"{second}.ask: running" in worker.lines
-        assert worker.lines[-2:] == ["worker one ends: what is unfinished is handed back", "worker one has ended"]
+        assert worker.lines[-2:] == ["worker one is ending: unfinished work is handed back", "worker one has ended"]
 
     assert [one["task_id"] for one in asked(desk, 1)] == [f"{second}.ask"]
     agrees_in_a_session(desk, by_run[second]["id"])
@@ -176,11 +178,11 @@ def test_approvals_are_answered_while_another_process_executes_and_while_none_do
 def test_nothing_waits(desk: Desk) -> None:
     assert desk.json("approvals") == {"approvals": []}
     empty = desk.run("approvals")
-    assert (empty.out, empty.err) == ("", "Nothing waits for an answer. How far runs are: ccswarm status\n")
+    assert (empty.out, empty.err) == ("", "Nothing waits for an answer. Progress of runs: ccswarm status\n")
     error = desk.json("approve", "ap_1", code=2)["error"]
     assert (error["code"], error["message"]) == (
         "run_not_found",
-        "nothing waits for approval 'ap_1', or not any longer",
+        "no open question 'ap_1'",
     )
     assert "--reason" in desk.run("reject", "ap_1", code=2).err
     said = desk.run("approve", "ap_1", "--tool", "--run", code=2)
@@ -202,14 +204,14 @@ def test_a_worker_whose_name_another_one_has_ends_and_says_so(desk: Desk) -> Non
         store.execute("INSERT INTO ccswarm_worker VALUES (?, ?, ?, ?)", alive)
     store.close()
     *_, last = desk.run("worker", "--id", "one", "--json", code=2).out.splitlines()
-    assert json.loads(last)["error"]["message"] == f"a worker 'one' runs already: process {os.getppid()}"
+    assert json.loads(last)["error"]["message"] == f"a worker 'one' is already running: process {os.getppid()}"
 
 
 def test_a_worker_keeps_no_server_for_a_workspace_in_which_nothing_goes_on(desk: Desk) -> None:
     facts = STEPS.replace("small.echo", "small.facts").replace('{ text = "rm -rf /\\necho done\\u3164" }', "{}")
     desk.rewrite(QUICK + server("small", "plain") + agent("ada", "small.*") + facts)
     with desk.worker("--id", "one") as worker:
-        worker.until("executes what is queued")
+        worker.until("carries out queued runs")
         found: list[tuple[str, int]] = []
         for name in ("a", "b", "a"):
             (desk.home / name).mkdir(exist_ok=True)

@@ -90,7 +90,7 @@ def test_without_agents_it_looks_at_what_a_run_would_take(
 def test_a_configuration_that_is_wrong(desk: Desk) -> None:
     desk.rewrite("[swarm]\nname = 5\n")
     found = wrong(checked(desk, 1))
-    assert found["configuration"].endswith("[swarm] name should be a text")
+    assert found["configuration"].endswith("[swarm] name should be a string")
     assert list(found) == ["configuration"], "it is told once"
 
 
@@ -153,4 +153,4 @@ def test_workers_that_are_lost_and_work_that_nobody_does(desk: Desk) -> None:
     store.close()
     lost, idle = checked(desk)["workers"]
     assert lost["detail"].startswith("gone was last heard of ")
-    assert (idle["state"], idle["detail"]) == ("warn", "nobody executes: 0 executions in progress, 1 wait")
+    assert (idle["state"], idle["detail"]) == ("warn", "no worker runs: 0 executions in progress, 1 queued")

@@ -90,7 +90,7 @@ def test_who_thinks_is_added_beside_who_goes_by_words_and_is_who_takes_a_task(de
     installed(desk, "claude")
     said = desk.run("init", "--with", "claude", terminal=True)
     assert "added: agent coder (claude; " in said.out + said.err
-    assert "note: a whole run is held to [swarm] budget, too: seconds = 300, calls = 100" in said.err
+    assert "note: [swarm] budget limits a whole run, too: seconds = 300, calls = 100" in said.err
     settings = config.peek(desk.file).settings
     (task,) = service.in_words("make the tests pass", settings).tasks
     assert (task.agent, settings.swarm.merge) == ("coder", "ask")

@@ -61,7 +61,7 @@ def test_tools_of_all_servers_and_why_one_has_none(desk: Desk) -> None:
     rows = {row[0]: row[1:] for row in said.rows}
     assert rows["small.echo"] == ["read-only, keyed", "Does echo."]
     assert rows["small.die"] == ["may destroy", "Does die."]
-    assert said.err.startswith("warning: server broken ended with exit code 3. Its last words:")
+    assert said.err.startswith("warning: server broken ended with exit code 3. Its last output:")
     told = desk.json("tools")
     broken, small = told["servers"]
     assert (broken["server"], broken["tools"]) == ("broken", 0)
@@ -177,7 +177,7 @@ def test_ctrl_c_cancels_a_call_and_that_is_on_record(desk: Desk) -> None:
         (["small.echo", "{"], "the arguments are not JSON"),
         (["small.echo", "text"], "'text' is not NAME=VALUE"),
         (["small.echo", "a=1", "a=2"], "a is given twice"),
-        (["small.echo", '{"text": 5}'], "do not fit the schema of small.echo"),
+        (["small.echo", '{"text": 5}'], "do not match the schema of small.echo"),
         (["small.echo", "--agent", "eve"], "there is no agent 'eve'"),
         (["small.echo", "--timeout", "0"], "0"),
     ],
@@ -191,14 +191,14 @@ def test_a_call_that_makes_no_sense(desk: Desk, words: list[str], problem: str) 
 def test_a_call_as_an_agent_is_judged_as_its_calls_are(desk: Desk) -> None:
     assert desk.json("call", "small.echo", "--agent", "bob", code=1)["code"] == "not_granted"
     said = desk.run("call", "small.elicit", "--agent", "ada", code=1)
-    assert said.err.startswith("error approval_needed: a person has to agree to small.elicit")
+    assert said.err.startswith("error approval_needed: a person must approve small.elicit")
     assert "--yes" in said.err
     refused = [record.facts["code"] for record in records(desk, "call.refused")]
     assert refused == ["not_granted", "approval_needed"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AI_SESSION_ID", "s1")
         said = desk.run("call", "small.elicit", "--agent", "ada", "--yes", code=3)
-        assert "in a session of ai-session nobody agrees for a person" in said.err
+        assert "inside a session of ai-session a person's agreement is not accepted" in said.err
     assert desk.json("call", "small.elicit", "--agent", "ada", "--yes")["status"] == "ok"
     assert next(records(desk, "call.begin")).facts["approval"].startswith("by ")
 
@@ -282,8 +282,8 @@ def test_a_plan_is_asked_for_brains_grants_and_clones_before_anything_costs(desk
     desk.rewrite(SMALL + thinking)
     message = desk.json("plan", "check", code=2)["error"]["message"]
     for problem in (
-        "agent kim: grant smal.*: server smal, which there is not (did you mean small?)",
-        "agent kim: grant small.ecko, which there is not (did you mean small.echo?)",
+        "agent kim: grant smal.*: server smal, which does not exist (did you mean small?)",
+        "agent kim: grant small.ecko, which does not exist (did you mean small.echo?)",
         "brain",
         "agent lee: settings: ",
         "agent max: no-such-program is not installed",

@@ -247,7 +247,7 @@ def test_trust_of_what_has_not_changed_asks_nobody(desk: RunDesk) -> None:
     assert desk.json("trust", "ccswarm.toml")["files"] == [
         {"path": str(desk.file), "was": "unchanged", "diff": "", "state": "trusted"}
     ]
-    assert "there is no file gone.toml" in desk.run("trust", "gone.toml", code=2).err
+    assert "no file gone.toml" in desk.run("trust", "gone.toml", code=2).err
 
 
 def test_a_file_that_is_gone_is_agreed_to_as_well(desk: RunDesk) -> None:
@@ -257,7 +257,7 @@ def test_a_file_that_is_gone_is_agreed_to_as_well(desk: RunDesk) -> None:
     desk.run("trust", "--yes")
     assert "no server is configured" in desk.run("tools", code=2).err
     desk.file.write_text(BASE)
-    assert "is there now, and was not" in desk.run("tools", code=5).err
+    assert "exists now, and did not" in desk.run("tools", code=5).err
     desk.run("trust", "--yes", "ccswarm.toml")
     assert "small" in desk.run("tools").out
 
@@ -311,7 +311,7 @@ def test_an_agent_does_not_make_a_configuration_appear(home: Path) -> None:
     desk.run("run")
     (project / "ccswarm.toml").write_text(EVIL)
     for words in ("run", "tools", "worker"):
-        assert "ccswarm.toml is there now, and was not" in desk.run(words, code=5).err
+        assert "ccswarm.toml exists now, and did not" in desk.run(words, code=5).err
     assert not (project / "PWNED").exists()
 
 
@@ -335,7 +335,7 @@ def planted(home: Path) -> RunDesk:
 def test_what_was_planted_before_the_first_use_displaces_nothing(planted: RunDesk, words: tuple[str, ...]) -> None:
     said = planted.run(*words, code=1 if words == ("doctor",) else 5)
     own = planted.home.parent / ".config/ccswarm/config.toml"
-    assert f"{planted.file} is new here, and would be used instead of {own}" in said.out + said.err
+    assert f"{planted.file} is new here and would be used instead of {own}" in said.out + said.err
     assert f"ccswarm trust {planted.file}" in said.out + said.err
     assert not said.first_use
     unharmed(planted)
@@ -343,7 +343,7 @@ def test_what_was_planted_before_the_first_use_displaces_nothing(planted: RunDes
 
 def test_a_person_sees_what_was_planted_and_decides(planted: RunDesk) -> None:
     with planted.terminal("tools") as (terminal, verb):
-        terminal.expect_exact("is new here, and would be used instead of")
+        terminal.expect_exact("is new here and would be used instead of")
         terminal.expect_exact("touch PWNED")
         terminal.expect_exact("use it? [y/N] ")
         terminal.send("n")
@@ -351,7 +351,7 @@ def test_a_person_sees_what_was_planted_and_decides(planted: RunDesk) -> None:
     unharmed(planted)
     assert "[mcp]" in planted.run("trust", code=5).err
     assert planted.json("trust", code=5)["files"][0]["was"] == "first"
-    assert "nobody agreed to" in planted.run("trust", "ccswarm.toml", code=5).err
+    assert "was not approved" in planted.run("trust", "ccswarm.toml", code=5).err
     assert "is new here" in planted.run("config", "check").err
     error = json.loads(planted.run("tools", "--json", code=5).out)["error"]
     with planted.terminal(*shlex.split(error["suggestion"])[1:]) as (terminal, verb):
@@ -394,7 +394,7 @@ def test_a_file_that_is_called_like_a_task_is_no_plan_before_a_person_says_so(de
     for words in ("test", "fix the tests"):
         (desk.home / words).write_text(plan)
         said = desk.run("run", words, code=5)
-        assert f"{desk.home}/{words} is a file that nobody has used before" in said.err
+        assert f"{desk.home}/{words} is a file that has not been used before" in said.err
         unharmed(desk)
         with desk.terminal("run", words) as (terminal, verb):
             terminal.expect_exact("touch PWNED")

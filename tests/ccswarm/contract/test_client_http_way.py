@@ -87,9 +87,9 @@ async def test_a_busy_server_is_asked_again_when_it_says() -> None:
 
 @pytest.mark.parametrize("status", ["429 Too Many Requests", "503 Service Unavailable"])
 async def test_a_server_that_wants_too_long_a_pause_is_not_waited_for(status: str) -> None:
-    with pytest.raises(ServerUnavailable, match=f"HTTP {status}, to be asked again in 3600 s"):
+    with pytest.raises(ServerUnavailable, match=f"HTTP {status}, retry in 3600 s"):
         await nap([refusal(status, "3600")])
-    with pytest.raises(ServerUnavailable, match="to be asked again in 1 s"):
+    with pytest.raises(ServerUnavailable, match="retry in 1 s"):
         await nap([refusal(status, "1")], retry_after_seconds=0.5)
 
 

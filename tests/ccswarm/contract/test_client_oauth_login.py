@@ -25,7 +25,7 @@ async def here(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def test_a_login_serves_every_process_of_the_user(here: World) -> None:
-    with pytest.raises(LoginNeeded, match="server web wants a login: ccswarm login web") as caught:
+    with pytest.raises(LoginNeeded, match="server web requires a login: ccswarm login web") as caught:
         await here.client().list_tools()
     assert caught.value.suggestion == "ccswarm login web"
     found = await here.log_in()
@@ -107,7 +107,7 @@ async def test_a_secret_goes_to_no_other_authorization_server(here: World) -> No
 
 async def test_more_scopes_are_added_to_those_there_were(here: World) -> None:
     await here.log_in()
-    with pytest.raises(LoginNeeded, match=r"wants a login with more scopes \(tools:write\)") as caught:
+    with pytest.raises(LoginNeeded, match=r"requires a login with more scopes \(tools:write\)") as caught:
         await here.client().call("write", {}, meta={})
     assert caught.value.suggestion == "ccswarm login web --scope tools:write"
     assert here.guarded.calls == []
@@ -167,7 +167,7 @@ async def test_a_server_that_claims_to_be_another(here: World) -> None:
 )
 async def test_an_address_that_is_none(here: World, where: str) -> None:
     here.guarded.where = where
-    with pytest.raises(LoginNeeded, match="the login at web failed"):
+    with pytest.raises(LoginNeeded, match="the login to web failed"):
         await here.log_in()
     here.auth = {"grant": "client_credentials", "client_id": "a", "client_secret": "env:A", "issuer": "https://b"}
     here.env = {"A": "a-secret-of-ours"}
@@ -181,14 +181,14 @@ async def test_an_address_that_is_none(here: World, where: str) -> None:
 )
 async def test_a_token_that_is_none(here: World, said: bytes) -> None:
     here.authorities.instead = said
-    with pytest.raises(LoginNeeded, match="the login at web failed"):
+    with pytest.raises(LoginNeeded, match="the login to web failed"):
         await here.log_in()
     assert await McpClients().login(here.settings, here.state) is None
 
 
 async def test_a_state_directory_that_cannot_be_written(here: World) -> None:
     (here.state / "logins").write_text("a file")
-    with pytest.raises(ServerUnavailable, match="the login at web cannot be kept"):
+    with pytest.raises(ServerUnavailable, match="the login to web cannot be stored"):
         await here.log_in()
 
 
@@ -203,7 +203,7 @@ async def test_nobody_comes(here: World) -> None:
         async def pasted(self) -> str:
             return await asyncio.get_running_loop().create_future()
 
-    with pytest.raises(LoginNeeded, match=r"nobody logged in at web within 0\.2 s"):
+    with pytest.raises(LoginNeeded, match=r"nobody logged in to web within 0\.2 s"):
         await McpClients().log_in(here.settings, {}, here.state, Asleep(), seconds=0.2)
 
 

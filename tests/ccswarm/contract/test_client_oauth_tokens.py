@@ -98,7 +98,7 @@ async def test_a_login_that_was_taken_back(here: World) -> None:
     await client.list_tools()
     await ended(here)
     here.authorities.refreshing.clear()
-    with pytest.raises(LoginNeeded, match="server web wants a login again: ccswarm login web"):
+    with pytest.raises(LoginNeeded, match="server web requires a new login: ccswarm login web"):
         await client.call("echo", {}, meta={})
     assert here.guarded.calls == []
     await here.log_in()
@@ -186,7 +186,7 @@ async def test_ccswarm_itself_logs_in_with_a_key(here: World, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("env", "issuer", "problem"),
     [
-        ({}, "", "auth.client_secret names what is not there: env:ROBOT"),
+        ({}, "", "auth.client_secret refers to something missing: env:ROBOT"),
         ({"ROBOT": "wrong-secret"}, "", "which failed: Token exchange failed"),
         ({"ROBOT": "s3cret-of-robot"}, "https://elsewhere.example", "which failed: .*elsewhere.example"),
     ],

@@ -89,7 +89,7 @@ async def log_in(place: Place) -> dict[str, Any]:
 async def test_what_needs_a_login_does_not_begin(place: Place) -> None:
     settings = config.load(place.home / "ccswarm.toml").settings
     async with app.working(settings, config.state_directory(), config.server_environment()) as opened:
-        with pytest.raises(LoginNeeded, match="server web wants a login: ccswarm login web") as caught:
+        with pytest.raises(LoginNeeded, match="server web requires a login: ccswarm login web") as caught:
             await service.check(opened, settings, str(place.home))
         assert caught.value.suggestion == "ccswarm login web"
         ada = settings.agents[0].model_copy(update={"grants": ("a.*",)})
@@ -101,7 +101,7 @@ async def test_what_needs_a_login_does_not_begin(place: Place) -> None:
 async def test_a_run_that_needs_a_login_does_not_begin(place: Place) -> None:
     code, _, err = await place.run("run")
     assert code == 1
-    assert "error login_needed: server web wants a login: ccswarm login web" in err
+    assert "error login_needed: server web requires a login: ccswarm login web" in err
     assert "next: ccswarm login web" in err
     assert await place.say("runs", "list") == []
 

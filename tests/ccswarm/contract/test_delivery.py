@@ -70,7 +70,7 @@ async def test_gates_that_never_catch_up_leave_the_work_to_a_later_run(house: At
     seen = moving(house, 11)
     tasks = await ran(house, swarm(task("t", "echo 1 >x.txt", gates=[{"command": "true"}])))
     assert (tasks["t"]["status"], len(seen)) == ("blocked", 11)
-    assert "was committed 10 times while its gates looked at the merge" in tasks["t"]["summary"]
+    assert "was committed 10 times while its gates checked the merge" in tasks["t"]["summary"]
     async with house.working(), asyncio.timeout(BOUND_SECONDS):
         await house.swarm.again("run_1", "run_2")
         assert (await house.engine.wait("run_2")).result["status"] == "succeeded"
@@ -133,7 +133,7 @@ async def test_a_person_is_asked_before_work_is_merged(house: Attempts) -> None:
         (one,) = await house.swarm.approvals()
         await house.swarm.answer(one["id"], approved=False, by="eve", reason="no")
         done = (await house.engine.wait("run_1")).result
-    assert done["tasks"]["next"]["summary"].startswith("eve did not agree to merging it: no; its work is kept")
+    assert done["tasks"]["next"]["summary"].startswith("eve rejected merging it: no; its work is kept")
     assert done["tasks"]["next"]["status"] == "failed"
     assert house.repository.git("show", "refs/ccswarm/run_1/next.1:y.txt") == "2"
     assert set(house.head) == {"a.txt", "x.txt"}
@@ -188,7 +188,7 @@ async def test_hooks_and_signing_are_not_run_and_that_is_said_once(house: Attemp
     (house.repository.repository / ".git/hooks/commit-msg").chmod(0o644)
     two = (task("t", "echo 1 >x.txt"), task("u", "echo 2 >y.txt"))
     done = (await house.run(swarm(*two), workspace=house.place)).result
-    own = "not run when work was merged, as always here: hook pre-commit, hook pre-merge-commit, hook post-merge"
+    own = "not run when work was merged: hook pre-commit, hook pre-merge-commit, hook post-merge"
     assert done["notes"] == [own]
     assert [one["notes"] for one in await house.events() if one["event"] == "run.ended"] == [[own]]
     house.repository.write(house.repository.directory / ".gitconfig", "[core]\nhooksPath = ~/mine\n[commit]\ngpgSign\n")
@@ -217,5 +217,5 @@ async def test_hooks_are_not_run_for_what_was_handed_on_and_that_is_said(house: 
     done = (await house.run(plan, workspace=house.place)).result
     assert done["status"] == "succeeded", done
     assert set(house.head) == {"a.txt", "x.txt"}
-    assert done["notes"] == ["not run when work was merged, as always here: hook post-merge"]
+    assert done["notes"] == ["not run when work was merged: hook post-merge"]
     assert not ran_hook.exists()

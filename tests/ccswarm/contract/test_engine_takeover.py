@@ -197,7 +197,7 @@ async def test_a_worker_says_nothing_and_its_name_is_its_own(home: Path) -> None
         await engine.submit("play", "e1", {"door": referee.door, "do": [["step", "s"]]})
         async with started(QUICK, state, "w1") as first:
             await referee.arrival("s")
-            with pytest.raises(UsageInvalid, match="runs already"):
+            with pytest.raises(UsageInvalid, match="is already running"):
                 await engine.run_worker("w1", asyncio.Event())
             first.terminate()
             assert await asyncio.wait_for(first.communicate(), BOUND_SECONDS) == (b"", b"")
@@ -259,7 +259,7 @@ async def test_pickles_in_the_store_are_not_opened(home: Path) -> None:
         store.close()
         async with working(engine):
             ended = await asyncio.wait_for(engine.wait("e1"), BOUND_SECONDS)
-        assert (ended.status, ended.error) == (RunStatus.FAILED, "what was stored cannot be read")
+        assert (ended.status, ended.error) == (RunStatus.FAILED, "stored data cannot be read")
         assert not (home / "opened").exists()
         pickle.loads(base64.b64decode(evil))
         assert (home / "opened").exists()

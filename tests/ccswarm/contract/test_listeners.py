@@ -376,10 +376,10 @@ def test_at_a_terminal_the_token_is_shown_when_it_is_made_and_not_again(home: Pa
     desk.rewrite(TEXT)
     said = started(desk, "--tcp")
     token = (desk.state / FILE).read_text().strip()
-    assert f"programs of yours need no token, all others one: {first_line(token)}\r\n" in said
+    assert f"your own programs need no token, all others do: {first_line(token)}\r\n" in said
     said = started(desk, "--a2a")
     assert token not in said
-    assert "all others one: ccswarm token shows it" in said
+    assert "all others do: ccswarm token shows it" in said
 
 
 def test_whoever_asks_for_no_token_is_told_what_that_means(home: Path) -> None:
@@ -389,17 +389,15 @@ def test_whoever_asks_for_no_token_is_told_what_that_means(home: Path) -> None:
             found = of(user)(("127.0.0.1", server.port), lines(INIT))
             assert json.loads(found)["result"]["topology"] == "mesh"
         assert server.end() == 0
-    assert server.said[1].startswith(
-        "no token is asked for (--no-auth): every user of this machine can give the agents"
-    )
+    assert server.said[1].startswith("no token is required (--no-auth): every user of this machine can give the agents")
     assert not (desk.state / FILE).exists()
     with environment({**client_environment(home), "TCP_AUTH_TOKEN": "x"}):
         said = desk.run("serve", "--tcp", "--no-auth", "-w", str(home), code=2)
-        assert "--no-auth and TCP_AUTH_TOKEN contradict each other" in said.err
+        assert "--no-auth and TCP_AUTH_TOKEN exclude each other" in said.err
     with environment(client_environment(home)):
         for flag in ("--tcp", "--a2a"):
             said = desk.run("serve", flag, "--no-auth", "--host", "0.0.0.0", "-w", str(home), code=2)
-            assert "everybody who reaches 0.0.0.0 could give the agents work" in said.err
+            assert "anybody who can reach 0.0.0.0 could give the agents work" in said.err
 
 
 def test_tokens_of_the_environment_are_everybodys(home: Path) -> None:
@@ -411,8 +409,8 @@ def test_tokens_of_the_environment_are_everybodys(home: Path) -> None:
         )
         assert not (desk.state / FILE).exists()
         assert server.end() == 0
-    assert server.said[1] == "everybody needs a token of A2A_AUTH_TOKEN"
-    assert "pass over the network in the clear" in server.said[2]
+    assert server.said[1] == "every client needs a token of A2A_AUTH_TOKEN"
+    assert "cross the network unencrypted" in server.said[2]
 
 
 if IS_ROOT:  # nobody else can be somebody else

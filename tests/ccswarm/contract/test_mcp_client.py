@@ -129,7 +129,8 @@ async def test_a_server_that_wants_input_gets_none() -> None:
         assert answer.is_error
         assert (
             answer.text
-            == "the tool did not finish: it answered 'input_required' (elicitation/create), which cannot be given here"
+            == "the tool did not finish: it answered 'input_required' (elicitation/create), which cannot be supplied"
+            " here"
         )
 
 

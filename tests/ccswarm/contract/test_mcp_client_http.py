@@ -103,7 +103,7 @@ async def test_answers_in_one_piece() -> None:
         async with client_at(port) as client:
             answer = await use(client, "big", size=68_000_000)
             assert answer.is_error
-            assert answer.text == "the answer has over 67108864 bytes, which are not taken"
+            assert answer.text == "the answer exceeds the limit of 67108864 bytes"
 
 
 async def test_a_server_that_dies_and_comes_back() -> None:

@@ -90,7 +90,7 @@ async def test_a_banner_does_not_disturb(kind: str) -> None:
 
 async def test_a_mute_server_is_given_up_in_time() -> None:
     async with client_of("no_server", "mute", connect_seconds=1.5) as client:
-        with pytest.raises(ServerUnavailable, match=r"small did not answer within 1.5 s. Its last words:\nthinking"):
+        with pytest.raises(ServerUnavailable, match=r"small did not answer within 1.5 s. Its last output:\nthinking"):
             await use(client, "hello")
         assert client.problem.startswith("server small did not answer within 1.5 s")
 
@@ -99,11 +99,11 @@ async def test_a_server_that_fails_to_start_is_reported_with_its_words() -> None
     async with client_of("no_server", "crash") as client:
         with pytest.raises(ServerUnavailable) as caught:
             await client.list_tools()
-        assert "server small ended with exit code 3. Its last words:" in caught.value.message
+        assert "server small ended with exit code 3. Its last output:" in caught.value.message
         assert caught.value.message.endswith("no licence found")
         assert len(caught.value.message) < 4200
     async with client_of("no_server", "chatty_crash") as client:
-        with pytest.raises(ServerUnavailable, match=r"exit code 1\. Its last words:\nError: cannot find module"):
+        with pytest.raises(ServerUnavailable, match=r"exit code 1\. Its last output:\nError: cannot find module"):
             await client.list_tools()
 
 
@@ -123,7 +123,7 @@ async def test_a_server_that_reads_no_more_is_lost() -> None:
         await use(client, "hello")
         calls = (use(client, "hello", text="x" * 8_000_000) for _ in range(9))
         ends = await asyncio.gather(*calls, return_exceptions=True)
-        assert {str(end).partition(", ")[2] for end in ends} == {"server small does not read what it is sent"}
+        assert {str(end).partition(", ")[2] for end in ends} == {"server small does not read its input"}
         assert (await use(client, "hello")).text == "full"
 
 

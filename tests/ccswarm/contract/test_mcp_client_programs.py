@@ -80,7 +80,7 @@ async def test_a_copy_is_used_as_it_was_copied(workspace: Path) -> None:
     await client.close()
     spoil(clone)
     client = opened(clone)
-    with pytest.raises(ServerUnavailable, match="is new, and nobody has used it before"):
+    with pytest.raises(ServerUnavailable, match="is new and has not been used before"):
         await client.list_tools()
     await client.close()
     assert not (clone / "PWNED").exists()

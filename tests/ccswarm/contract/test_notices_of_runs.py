@@ -61,7 +61,7 @@ def test_a_run_that_waits_and_its_end_are_told(home: Path, told: Told) -> None:
     sent = desk.json("notify", "test")
     assert (sent, told.next()["event"]) == ({"sent": [{"way": "command", "problem": ""}]}, "test")
     with desk.worker("--id", "one") as worker:
-        worker.until("executes what is queued")
+        worker.until("carries out queued runs")
         (run,) = submitted(desk)
         asked = told.next()
         (question,) = desk.json("approvals")["approvals"]
@@ -76,11 +76,14 @@ def test_a_run_that_waits_and_its_end_are_told(home: Path, told: Told) -> None:
 def test_no_project_and_no_plan_says_where_a_person_is_told(home: Path) -> None:
     notify = '[notify]\nwebhook = "http://127.0.0.1:1/"\n'
     desk = Desk(home, QUICK + notify + agent("ada") + STEPS)
-    assert "[notify] says how to notify you, which no project's file does" in desk.run("config", "check", code=2).err
-    assert "which no project's file does" in desk.run("worker", code=2).err
+    assert (
+        "[notify] is allowed in your own configuration only, not in a project's file"
+        in desk.run("config", "check", code=2).err
+    )
+    assert "not in a project's file" in desk.run("worker", code=2).err
     desk.rewrite(QUICK + agent("ada"))
     (home / "plan.toml").write_text(notify + STEPS)
-    assert "which no plan does" in desk.run("run", "plan.toml", code=2).err
+    assert "not in a plan" in desk.run("run", "plan.toml", code=2).err
     said = desk.run("notify", "test", code=2)
     assert "no way to notify you is configured" in said.err
 
@@ -104,4 +107,4 @@ def test_no_program_of_an_agents_is_run(home: Path) -> None:
     with told_in(project) as told:
         (own / "config.toml").write_text(f'[notify]\ncommand = ["{told.program}"]\n')
         (sent,) = Desk(project).json("notify", "test", code=1)["sent"]
-        assert sent["problem"].endswith("lies where agents may write: put it beside your configuration")
+        assert sent["problem"].endswith("is where agents may write: put it next to your configuration")

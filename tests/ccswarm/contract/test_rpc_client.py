@@ -74,7 +74,7 @@ async def test_a_server_that_lists_nothing_is_called_by_name(server: RpcServer, 
     client = client_of(server, tools=ToolFilter(allow=("filesystem.*", "echo"), deny=("filesystem.writeFile",)))
     assert isinstance(client, Unlisted)
     assert [tool.name for tool in await client.list_tools()] == ["echo"]
-    assert list(client.notes) == ["it does not list its tools, which may be called by name"]
+    assert list(client.notes) == ["it does not list its tools; they can be called by name"]
     journal = Journal(tmp_path / "journal", "test")
     agents = {"ada": AgentSettings(name="ada", grants=("files.filesystem.*",))}
     box = Toolbox({"files": client}, agents, journal)
@@ -198,7 +198,7 @@ async def test_nobody_there_is_told_apart_from_nobody_answering(tmp_path: Path) 
 def test_it_is_spoken_at_an_address_only() -> None:
     from ccswarm.config import parsing
 
-    with pytest.raises(ConfigInvalid, match="protocol rpc is spoken at a url"):
+    with pytest.raises(ConfigInvalid, match="protocol rpc needs a url"):
         parsing.parse('[[mcp.servers]]\nname = "a"\ncommand = "x"\nprotocol = "rpc"')
     text = '[[mcp.servers]]\nname = "a"\nurl = "http://127.0.0.1:1/rpc"\nprotocol = "rpc"'
     assert parsing.parse(text).mcp.servers[0].protocol == "rpc"

@@ -145,9 +145,9 @@ def test_a_plan_is_checked_and_every_problem_has_its_place(client: ServerClient)
     bad = client.tool("check_plan", plan=BAD_PLAN)
     assert not bad["valid"]
     assert {(one["place"], one["problem"].split(" (")[0]) for one in bad["problems"]} == {
-        ("task a", "needs zed, which there is not"),
-        ("task a: step x", "server smal, which there is not"),
-        ("task b", "is for agent carl, which there is not"),
+        ("task a", "needs zed, which does not exist"),
+        ("task a: step x", "server smal, which does not exist"),
+        ("task b", "is for agent carl, which does not exist"),
     }
     toml = client.tool("check_plan", plan="[[tasks]]\nid = 'a'\ncolour = 'red'\n[[tasks.steps]]\nid = 7")
     assert {one["place"] for one in toml["problems"]} == {
@@ -158,7 +158,7 @@ def test_a_plan_is_checked_and_every_problem_has_its_place(client: ServerClient)
     assert client.tool("check_plan", plan="[[tasks]\n")["problems"][0]["problem"].startswith("Expected ']]'")
     unknown = client.tool("check_plan", plan=task("a", step("x", "small.ecko")))
     assert unknown["problems"][0] == {
-        "place": "task a: step x", "problem": "tool small.ecko, which there is not (did you mean echo?)",
+        "place": "task a: step x", "problem": "tool small.ecko, which does not exist (did you mean echo?)",
     }  # fmt: skip
     assert client.tool("check_plan", plan=task("a", step("x", "small.ecko")), offline=True)["valid"]
     error = client.refused("start_run", plan=task("a", step("x", "small.ecko")))
@@ -183,11 +183,15 @@ WIDER = '[[agents]]\nname = "ada"\ngrants = ["*"]\n'
         ({"workspace": "nowhere"}, "usage_invalid", "is not a directory"),
         ({"plan": ONE, "task": "both"}, "usage_invalid", "both a task and a plan"),
         ({"task": "make it so"}, "usage_invalid", "needs an agent that takes words"),
-        ({"plan": ONE + WIDER}, "plan_invalid", "[agents] is for the person's configuration"),
-        ({"plan": ONE + "[swarm]\nmax_agents = 99\n"}, "plan_invalid", "[swarm] max_agents is for the person's"),
-        ({"plan": ONE + '[[mcp.servers]]\nname = "x"\ncommand = "touch x"\n'}, "plan_invalid", "[mcp] is for"),
+        ({"plan": ONE + WIDER}, "plan_invalid", "[agents] can only be set in the person's configuration"),
+        (
+            {"plan": ONE + "[swarm]\nmax_agents = 99\n"},
+            "plan_invalid",
+            "[swarm] max_agents can only be set in the person's",
+        ),
+        ({"plan": ONE + '[[mcp.servers]]\nname = "x"\ncommand = "touch x"\n'}, "plan_invalid", "[mcp] can only"),
         ({"plan": "[swarm]\nname = 'x'"}, "plan_invalid", "there are no tasks"),
-        ({"plan": ONE, "name": "not a name"}, "invalid_arguments", "$.name: must fit pattern"),
+        ({"plan": ONE, "name": "not a name"}, "invalid_arguments", "$.name: must match pattern"),
         ({"paln": ONE}, "invalid_arguments", "has no 'paln'"),
         ({"plan": 7, "workspace": []}, "invalid_arguments", "$.plan: must be string; $.workspace: must be string"),
     ],

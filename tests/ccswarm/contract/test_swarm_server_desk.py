@@ -75,7 +75,7 @@ def test_a_link_that_takes_the_place_of_the_workspace_is_not_followed(tmp_path: 
     for moved, target in ((tmp_path / "box/work", "../private"), (tmp_path / "box", "gone")):
         moved.rename(tmp_path / "gone")
         moved.symlink_to(target)
-        with pytest.raises(UsageInvalid, match="has taken the place of the workspace"):
+        with pytest.raises(UsageInvalid, match="has been replaced by another directory"):
             options.root(loaded)
         moved.unlink()
         (tmp_path / "gone").rename(moved)

@@ -178,7 +178,7 @@ def test_where_a_worker_is_the_run_goes_on_there(desk: RunDesk) -> None:
     with serving(*words(desk)) as client:
         run = client.tool("start_run")["run"]
         with desk.held(), desk.started("worker", "--id", "steady") as worker:
-            worker.until("executes what is queued")
+            worker.until("carries out queued runs")
             assert client.tool("run_status", run=run)["worker"] == "this server"
             assert client.leave()[0] == 0
             with desk.answering("at the worker"):

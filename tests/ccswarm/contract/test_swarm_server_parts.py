@@ -56,10 +56,10 @@ def test_no_cursor_breaks_anything(text: str) -> None:
 @pytest.mark.parametrize(
     ("problem", "place"),
     [
-        ("task a: step x: tool small.ecko, which there is not", "task a: step x"),
-        ("task a: needs zed, which there is not", "task a"),
+        ("task a: step x: tool small.ecko, which does not exist", "task a: step x"),
+        ("task a: needs zed, which does not exist", "task a"),
         ("task a: gate 2: needs either a command or a tool", "task a: gate 2"),
-        ("task a: review: by bob, which there is not", "task a: review"),
+        ("task a: review: by bob, which does not exist", "task a: review"),
         ("agent eve: no key", "agent eve"),
         ("[tasks.a.steps.#1] id should be a text", "[tasks.a.steps.#1] id"),
         ("there are tasks but no agents: add an [[agents]]", ""),

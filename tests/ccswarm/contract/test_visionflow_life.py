@@ -91,7 +91,7 @@ def test_an_agent_that_cannot_be_started_again_is_not_active(desk: RunDesk) -> N
         while not (stopped := wire.ask("agent_list", swarmId=swarm, filter="stopped", include_metadata=True)["agents"]):
             pass
         assert [one["id"] for one in stopped] == [bob]
-        assert "is the configured agent bob, which there is no more" in stopped[0]["metadata"]["problem"]
+        assert "is the configured agent bob, which no longer exists" in stopped[0]["metadata"]["problem"]
         asked = wire.ask("task_orchestrate", swarmId=swarm, task="go")
         assert asked["assignedAgents"] == 1
         assert wire.over(asked["taskId"])["status"] == "completed"
@@ -128,7 +128,7 @@ def test_a_file_that_is_no_swarm_is_left_alone(desk: RunDesk) -> None:
     with served(desk) as second, connected(second.port) as wire:
         assert wire.ask("swarm_status", swarmId=swarm)["activeAgents"] == 0
     assert broken.read_text() == "{"
-    assert any("is not a swarm and is left alone" in line for line in second.said)
+    assert any("is not a swarm and is ignored" in line for line in second.said)
 
 
 def test_it_ends_when_told_and_answers_what_it_was_asked(desk: RunDesk) -> None:
@@ -171,7 +171,7 @@ def test_without_a_token_a_client_may_authenticate_all_the_same(desk: RunDesk) -
 def test_other_machines_need_a_token(desk: RunDesk, host: str) -> None:
     with environment(client_environment(desk.home)):
         said = desk.run("serve", "--tcp", "--host", host, "--workspace", str(desk.home), code=2)
-    assert f"error usage_invalid: {host} can be reached by other machines" in said.err
+    assert f"error usage_invalid: other machines can reach {host}" in said.err
     assert "TCP_AUTH_TOKEN" in said.err
 
 
@@ -184,12 +184,15 @@ def test_the_port_is_the_options_or_that_of_the_environment(desk: RunDesk) -> No
     with socket.create_server(("127.0.0.1", 0)) as taken, environment(client_environment(desk.home)):
         port = taken.getsockname()[1]
         said = desk.run("serve", "--tcp", "--port", str(port), "-w", str(desk.home), code=1)
-        assert f"127.0.0.1 port {port} cannot be listened at" in said.err
+        assert f"cannot listen on 127.0.0.1 port {port}" in said.err
         with environment({**client_environment(desk.home), "MCP_TCP_PORT": str(port)}):
-            assert f"port {port} cannot be" in desk.run("serve", "--tcp", "-w", str(desk.home), code=1).err
+            assert (
+                f"cannot listen on 127.0.0.1 port {port}"
+                in desk.run("serve", "--tcp", "-w", str(desk.home), code=1).err
+            )
         with environment({**client_environment(desk.home), "MCP_TCP_PORT": "many"}):
             assert "MCP_TCP_PORT is 'many'" in desk.run("serve", "--tcp", "-w", str(desk.home), code=2).err
-        assert "nothing to serve was named" in desk.run("serve", code=2).err
+        assert "no protocol to serve was given" in desk.run("serve", code=2).err
         assert "is not a directory" in desk.run("serve", "--tcp", "-w", str(desk.home / "none"), code=2).err
 
 
@@ -226,7 +229,7 @@ def test_the_program_says_what_it_serves(desk: RunDesk) -> None:
         assert server.end() == 0
     team = "ada (researcher), bob (coder), eve (coordinator), ann (analyst), mia (writer)"
     assert server.said[1:] == [
-        "programs of yours need no token, all others one: ccswarm token shows it",
+        "your own programs need no token, all others do: ccswarm token shows it",
         f"agents that take tasks in words: {team}",
         "missing: an agent of type optimizer; add it: ccswarm init --for visionflow",
     ]

@@ -255,7 +255,7 @@ def test_an_agent_that_could_do_nothing_does_not_join(wire: Wire) -> None:
     for kind, words in (
         ("optimizer", "agent idle follows a playbook, and has no steps"),
         ("thinker", "agent model: "),
-        ("loser", "tool small.none, which there is not"),
+        ("loser", "tool small.none, which does not exist"),
         ("baddy", "agent bad: settings.steps.0.id"),
     ):
         fault = wire.fault("agent_spawn", swarmId=swarm, type=kind)

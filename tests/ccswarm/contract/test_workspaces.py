@@ -84,7 +84,7 @@ async def test_a_dirty_repository_is_not_merged_into(place: World) -> None:
     place.write(place.repository / "a.txt", "mine\n")
     with pytest.raises(Conflict, match=r"uncommitted changes: a\.txt") as refused:
         await place.workspaces.merge(clone, "ada's work")
-    assert refused.value.suggestion == "commit or stash them; its work lies at refs/ccswarm/run_1/ada"
+    assert refused.value.suggestion == "commit or stash them; its work is at refs/ccswarm/run_1/ada"
     assert (place.repository / "a.txt").read_text() == "mine\n"
     assert place.git("rev-parse", "refs/ccswarm/run_1/ada") == place.git("rev-parse", "HEAD", at=clone.path)
 
@@ -438,7 +438,7 @@ async def test_what_git_says_of_a_full_disk_is_a_persons_to_see_to(place: World)
     for done in (within.commit(clone, "more"), within.copy(clone, commit, "gates")):
         with pytest.raises(Conflict, match="No space left on device") as caught:
             await done
-        assert "whether the disk is full" in caught.value.suggestion
+        assert "check free disk space" in caught.value.suggestion
 
 
 async def test_a_sparse_checkout_is_merged_into_by_hand(place: World) -> None:

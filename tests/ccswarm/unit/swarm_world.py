@@ -28,7 +28,7 @@ Act = Callable[[CallRequest], Awaitable[Mapping[str, Any] | CallOutcome]]
 
 class MemoryHands:
     """Tools are coroutines by their full name; a call of one that is not there is denied. ``calls`` are all that were
-    made, ``asks`` the tools that a person has to agree to, ``own`` those of the swarm's own server that are granted,
+    made, ``asks`` the tools that a person must approve, ``own`` those of the swarm's own server that are granted,
     whose messages lie in ``mail``."""
 
     def __init__(self, process: str = "one") -> None:

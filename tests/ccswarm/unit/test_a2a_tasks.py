@@ -76,7 +76,7 @@ def test_only_so_many_are_kept_and_those_that_are_over_go_first(tmp_path: Path) 
     tasks = opened(tmp_path, most=3)
     for name in ("a", "b", "c"):
         tasks.begin("vault", name)
-    with pytest.raises(BudgetExhausted, match="3 tasks are not over yet"):
+    with pytest.raises(BudgetExhausted, match="3 tasks are still in progress"):
         tasks.begin("vault", "d")
     gone = tasks.find("vault", "b")
     assert gone
@@ -150,7 +150,7 @@ def test_a_full_disk_refuses_new_tasks_and_ends_old_ones(tmp_path: Path) -> None
     (tmp_path / "one.new").mkdir()  # as good as no room: nothing can be written there
     (tmp_path / "two.new").mkdir()
     assert tasks.turn(task, State.FAILED, "why")
-    with pytest.raises(OperatorError, match="cannot be kept"):
+    with pytest.raises(OperatorError, match="cannot be stored"):
         tasks.begin("vault", "two")
     assert tasks.find("vault", "two") is None
     tasks.close()

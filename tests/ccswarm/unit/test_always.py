@@ -183,6 +183,6 @@ def test_what_was_not_needed_is_told_so_and_leaves_what_speaks_of_it_out() -> No
     tell = step("tell", always=True, args={"text": "${steps.close.id}"})
     nothing = run(task(step("open"), close, tell), {"open": BROKEN})
     assert nothing.ids == ["open"]
-    assert nothing.finish.summary == "open: expected an answer, the call ended as tool_error (no such thing)"
+    assert nothing.finish.summary == "open: expected an answer, but the call ended as tool_error (no such thing)"
     unopened = run(task(step("a"), step("open", when="${steps.a.id} == b"), close, tell))
     assert (unopened.ids, unopened.finish.summary) == (["a"], "1 step done, not needed: open, close, tell")

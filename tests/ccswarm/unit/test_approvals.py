@@ -90,7 +90,7 @@ async def test_what_waits_already_is_answered_with_it_and_a_merge_is_agreed_to_o
     async with world.working(), asyncio.timeout(BOUND_SECONDS):
         await world.swarm.submit(settings({"tasks": [{"id": "a", "steps": beside}]}), "run_1", "/project")
         first, second, third = await waiting(world, 3)
-        with pytest.raises(UsageInvalid, match="can be agreed to once only"):
+        with pytest.raises(UsageInvalid, match="can be approved once only"):
             await world.swarm.agree({name: first[name] for name in first if name != "digest"}, by="me", scope="tool")
         await world.swarm.agree(first, by="me", scope="tool")
         assert (await world.engine.wait("run_1")).result["status"] == "succeeded"
@@ -125,7 +125,7 @@ async def test_what_a_server_asks_a_person_is_on_the_same_list_and_the_call_is_m
             (question,) = await waiting(world)
         assert (question["agent"], question["tool"]) == ("ada", "srv.do")
         assert command_for(question) == "ai-session approve ap_Xy-1_"
-        with pytest.raises(UsageInvalid, match="a question of srv, which takes the answer itself") as told:
+        with pytest.raises(UsageInvalid, match="a question of srv, which must be answered there") as told:
             await world.swarm.answer(question["id"], approved=True, by="me", task_id="run_1.a")
         assert told.value.suggestion.startswith("ai-session approve ap_Xy-1_; ")
         door.open = True
@@ -148,6 +148,6 @@ async def test_a_call_whose_server_asks_can_be_refused_here_and_no_other_words_o
         (question,) = await waiting(world)
         await world.swarm.answer(question["id"], approved=False, by="me", reason="not today", task_id="run_1.do")
         done = await world.engine.wait("run_1")
-    assert "a person did not agree to srv.do: not today" in done.result["tasks"]["do"]["summary"]
+    assert "a person rejected srv.do: not today" in done.result["tasks"]["do"]["summary"]
     assert "consent_needed" in done.result["tasks"]["lie"]["summary"]
     assert liar.calls == 1

@@ -94,7 +94,7 @@ async def test_the_seconds_of_an_agent_are_those_of_all_its_tasks() -> None:
     given = {"tasks": [first, second], "agents": [{"name": "ada", "grants": ["*"], "budget": {"seconds": 0.2}}]}
     tasks = (await made.run(given)).result["tasks"]
     assert tasks["a"]["summary"] == "the agent's seconds are used up, while it went on"
-    assert tasks["b"]["summary"] == "the agent's seconds are used up, before it began"
+    assert tasks["b"]["summary"] == "the agent's seconds are used up, before it started"
     assert made.ran == ["one"]
 
 

@@ -109,7 +109,7 @@ def test_a_verb_that_is_called_otherwise_here_is_named() -> None:
         (["init", "a2a"], "ccswarm init --for a2a"),
         (
             ["run", "absent.toml"],
-            'ccswarm run "list the files" takes words, ccswarm init writes a configuration with tasks',
+            'ccswarm run "list the files" takes a task in words; ccswarm init writes a configuration with tasks',
         ),
     ],
 )

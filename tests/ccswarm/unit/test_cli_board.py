@@ -70,7 +70,7 @@ def test_parts_stand_under_the_task_that_handed_them_on() -> None:
     board = RunTable(RUN, ["a", "b"])
     board.take(started(at=1.0))
     board.take(event("work.handed_on", "run_1.a", run="run_1.a.hand", agent="ada", step="hand", tasks=["x", "y"]))
-    assert board.rows["a"].said == "hands 2 tasks on: x, y"
+    assert board.rows["a"].said == "delegates 2 tasks: x, y"
     begun = {"agent": "bob", "attempt": 1}
     board.take(event("task.started", "run_1.a.hand", 2.0, task="x", **begun))
     assert board.nested() == {"a": 0, "a.hand.x": 1, "a.hand.y": 1, "b": 0}
@@ -141,7 +141,7 @@ def test_lines_are_one_line_whatever_is_in_them() -> None:
         format_event(event("agent.said", "run_1.a", text="I\nsee", turn=2, tokens=12)) == "a: says: I see (12 tokens)"
     )
     assert format_event(event("work.came_back", "run_1.a~2.h.x~3", run="run_1.a~2.h.x~3.g", status="failed")) == (
-        "a.h.x: what was handed on is failed"
+        "a.h.x: the delegated work is failed"
     )
     assert format_event(call("call.refused", status="denied", code="not_granted", message="no\nway")) == (
         "a: ada x.do → denied not_granted: no way (0.0 s)"

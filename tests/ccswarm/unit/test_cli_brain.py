@@ -124,11 +124,11 @@ async def test_what_is_not_granted_is_denied(cli: CliWorld, home: Path) -> None:
 
 ENDS = {
     "crash": (["say:hm", "complain:segfault in liboops", "exit:3"], "scripted exited 3: segfault in liboops"),
-    "silent": (["exit:9"], "scripted exited 9 and said nothing"),
+    "silent": (["exit:9"], "scripted exited 9 and printed nothing"),
     "login": (["complain:Not logged in · Please run /login", "exit:1"], "not logged in (scripted exited 1: Not"),
     "key": (
         ['result:{"is_error":true,"result":"API Error: 401 invalid x-api-key"}', "exit:1"],
-        "scripted has a key that is not accepted",
+        "scripted has a key that was rejected",
     ),
     "daily quota": (
         ['result:{"is_error":true,"result":"daily quota exhausted, or switch to another /auth method"}', "exit:1"],
@@ -176,7 +176,7 @@ async def test_a_program_that_is_not_there(cli: CliWorld) -> None:
     cli.terminals.environ["PATH"] = "/nowhere"
     task = await cli.run(plan(more={"command": ["python3"]}))
     assert task["status"] == "failed"
-    assert "scripted is not there where its terminal runs; install it" in task["summary"]
+    assert "scripted is not installed where its terminal runs; install it" in task["summary"]
 
 
 async def test_a_terminal_that_cannot_run_it(cli: CliWorld) -> None:

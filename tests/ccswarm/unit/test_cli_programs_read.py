@@ -137,10 +137,10 @@ def test_who_watches_reads_words_and_no_orders_to_the_terminal(event: Any, words
 
 ENDS: list[tuple[str, dict[str, Any], str]] = [
     ("claude", {"exit": 0, "result": "fine"}, ""),
-    ("gemini", {"exit": 0, "result": None}, "gemini exited 0 without a result and said nothing"),
+    ("gemini", {"exit": 0, "result": None}, "gemini exited 0 without a result and printed nothing"),
     ("mine", {"exit": 0, "result": None}, ""),
     ("codex", {"exit": 1, "error": "Missing environment variable: `MY_KEY`."}, "codex is not logged in"),
-    ("codex", {"exit": 1, "error": "unexpected status 401 Unauthorized: no"}, "has a key that is not accepted"),
+    ("codex", {"exit": 1, "error": "unexpected status 401 Unauthorized: no"}, "has a key that was rejected"),
     ("gemini", {"exit": 41, "errors": "you must specify the GEMINI_API_KEY environment variable."}, "not logged in"),
     ("gemini", {"exit": 173, "error": "You have exhausted your daily quota on this model."}, "used up its quota"),
     ("claude", {"exit": 1, "error": "Credit balance is too low"}, "used up its quota"),

@@ -25,7 +25,7 @@ def parsed(server: str) -> ServerSettings:
         ('url = "ftp://tools.example"', "url should begin with https://"),
         ('url = "http://tools.example/mcp"', "url is plain http to another machine"),
         ('url = "http://127.0.0.1.example/mcp"', "url is plain http to another machine"),
-        ('url = "https://me:pw@tools.example/mcp"', "url should have no name or password in it"),
+        ('url = "https://me:pw@tools.example/mcp"', "url should not contain a user name or password"),
         ('url = "https://x", headers = { Authorization = "Bearer abc" }', "headers.Authorization should not be"),
         ('url = "https://x", headers = { X-Api-Key = "abc" }', "headers.X-Api-Key should not be written"),
         ('url = "https://x", headers = { Cookie = "a$$b" }', "headers.Cookie should not be written"),

@@ -42,10 +42,10 @@ def test_what_is_not_quoted_is_refused_with_the_command_that_is_right(command: s
 @pytest.mark.parametrize(
     ("command", "why"),
     [
-        ("cat <<EOF\n${item}\nEOF", "${item} comes after a here-document, where shells differ"),
-        ("echo `cat ${q:item}`", "${q:item} comes after a backtick (write $(…)), where shells differ"),
+        ("cat <<EOF\n${item}\nEOF", "${item} comes after a here-document, where shells quote differently"),
+        ("echo `cat ${q:item}`", "${q:item} comes after a backtick (write $(…)), where shells quote differently"),
         ("echo \\${q:item}", "comes after a backslash"),
-        ("make # ${item}", "stands in a comment"),
+        ("make # ${item}", "is in a comment"),
     ],
 )  # fmt: skip
 def test_where_nothing_can_be_quoted_it_is_said(command: str, why: str) -> None:
@@ -94,11 +94,11 @@ def test_what_the_plan_spells_out_is_its_own_text() -> None:
     assert told(for_each=("a", "${steps.p.output}"), command="echo ${item}") != []
     assert told(for_each="${steps.p.files}", command="echo ${item}") != []
     (found,) = told(for_each=("it's", "b"), command="echo ${item} ${q:steps.p.output}")
-    assert "comes after what is put in before it" in found
+    assert "comes after a value inserted before it" in found
 
 
 def test_what_is_quoted_for_a_shell_stands_in_no_condition() -> None:
     assert told(when="${q:steps.a.output} == 1") == [
-        "when: ${q:steps.a.output} is quoted for a shell, which does not read it: write ${steps.a.output}"
+        "when: ${q:steps.a.output} is quoted for a shell, but no shell reads it: write ${steps.a.output}"
     ]
     assert len(told(for_each="${q:steps.a.files}")) == 1

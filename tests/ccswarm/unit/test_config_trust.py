@@ -129,7 +129,7 @@ def test_a_file_that_was_looked_for_in_vain_has_changed_when_it_appears(project:
     for file in (project / "ccswarm.toml", project / "config/ccswarm.toml"):
         assert config.load(remember_absent=True).settings.swarm.name == "good"
         write(file, EVIL)
-        with pytest.raises(ConfigChanged, match="is there now, and was not when it was last looked for"):
+        with pytest.raises(ConfigChanged, match="exists now, and did not when it was last looked for"):
             name()
         assert config.load_last().settings.swarm.name == "good"
         file.unlink()
@@ -168,7 +168,7 @@ def test_a_directory_that_is_changed_for_another_is_noticed(project: Path) -> No
     write(project / "evil/ccswarm.toml", EVIL)
     (project / "config").rename(project / "old")
     (project / "config").symlink_to("evil")
-    with pytest.raises(ConfigChanged, match="is another file than the one last used"):
+    with pytest.raises(ConfigChanged, match="is not the file last used"):
         name()
 
 
@@ -216,7 +216,7 @@ def test_a_server_uses_what_it_found_when_it_began(project: Path) -> None:
             name()
     remember_now(project / "named.toml")
     write(project / "named.toml", EVIL)
-    with pytest.raises(ConfigChanged, match="is there now"):
+    with pytest.raises(ConfigChanged, match="exists now"):
         name(project / "named.toml")
 
 
@@ -370,7 +370,7 @@ def test_what_is_come_upon_does_not_displace_the_persons_own(project: Path, plan
     file = own(project)
     planted_file = write(project / planted, EVIL)
     for _ in range(2):
-        with pytest.raises(ConfigChanged, match="is new here, and would be used instead of") as refused:
+        with pytest.raises(ConfigChanged, match="is new here and would be used instead of") as refused:
             config.load()
     assert str(file) in refused.value.message
     assert refused.value.suggestion == f"ccswarm trust {planted_file}"
@@ -396,7 +396,7 @@ def test_a_link_to_a_file_that_is_trusted_elsewhere_displaces_nothing(project: P
 def test_whoever_has_used_another_file_is_asked_about_a_new_one(project: Path) -> None:
     assert name(write(project / "other.toml", GOOD)) == "good"
     write(project / "ccswarm.toml", EVIL)
-    with pytest.raises(ConfigChanged, match="is new here, and nobody has used it before"):
+    with pytest.raises(ConfigChanged, match="is new here and has not been used before"):
         name()
 
 
@@ -516,7 +516,7 @@ def test_a_link_that_leads_out_counts_as_it_is(project: Path) -> None:
     config.load()
     link.unlink()
     link.symlink_to(write(project.parent / "other.py", "good"))
-    with pytest.raises(ConfigChanged, match="is another file than the one last used"):
+    with pytest.raises(ConfigChanged, match="is not the file last used"):
         config.load()
     link.unlink()
     link.write_text("good")
@@ -531,7 +531,7 @@ def test_a_program_that_appears_is_new(project: Path, new: str) -> None:
     write(project / "ccswarm.toml", f'[[mcp.servers]]\nname = "srv"\ncommand = "{program}"\n')
     config.load()
     write(project / new, "evil")
-    with pytest.raises(ConfigChanged, match="is new, and nobody has used it before"):
+    with pytest.raises(ConfigChanged, match="is new and has not been used before"):
         config.load()
     config.load(confirm=yes)
     config.load()

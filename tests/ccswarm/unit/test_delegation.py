@@ -83,7 +83,7 @@ def test_nothing_else_can_be_set_by_a_delegation(place: str, task: Mapping[str, 
     with pytest.raises(PlanInvalid) as refused:
         delegated([task])
     assert f"tasks.0.{place} may not be set by a delegation" in refused.value.message
-    assert "nothing else" in refused.value.suggestion
+    assert "may only have" in refused.value.suggestion
     tool = next(one for one in TOOLS if one.name == "delegate")
     said = Schema(tool.input_schema).problem({"tasks": [task]})
     assert place.rpartition(".")[2] in said
@@ -168,7 +168,7 @@ def test_gates_need_an_agent_that_may_run_commands(grants: tuple[str, ...], miss
     with pytest.raises(PlanInvalid) as refused:
         team.delegated("cleo", [{**TASK, "gates": [{"command": "id"}]}])
     assert refused.value.message == (
-        "task x: gates: agent cleo may not run commands, and gates are commands that act for it: it has no grant for "
+        "task x: gates: they are commands run on behalf of agent cleo, which may not run commands: it has no grant for "
         + ", ".join(missing)
     )
     assert "leave the gates out" in refused.value.suggestion

@@ -57,8 +57,8 @@ def test_a_suite_needs_a_name_and_cases_with_text_and_gates(tmp_path: Path) -> N
     )
     message = refused(tmp_path, '[[cases]]\nid = "one"\n')
     assert "suite is missing; [cases.one] text is missing; [cases.one] gates is missing" in message
-    assert "[cases] there is none" in refused(tmp_path, "cases = []\n" + HEAD)
-    assert "[cases.one] gates: without one" in refused(tmp_path, HEAD + CASE.replace('["true"]', "[]"))
+    assert "[cases] there are none" in refused(tmp_path, "cases = []\n" + HEAD)
+    assert "[cases.one] gates: at least one" in refused(tmp_path, HEAD + CASE.replace('["true"]', "[]"))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_suite_needs_a_name_and_cases_with_text_and_gates(tmp_path: Path) -> N
         (CASE + 'steps = ["ls", { id = "a" }]\n', "[cases.one.steps.a] tool is missing"),
         (CASE + "steps = [1]\n", "[cases.one.steps] #1 should be a table"),
         (CASE + 'replies = [{ calls = [{ tol = "x" }] }]\n', "tool is missing"),
-        (CASE + CASE, "[cases] id one is there 2 times"),
+        (CASE + CASE, "[cases] id one occurs 2 times"),
         (CASE + "[cases.files]\n'/etc/passwd' = ''\n", "'/etc/passwd' is not a path within the repository"),
         (CASE + "[cases.files]\n'a/../../b' = ''\n", "[cases.one.files] 'a/../../b' is not a path"),
         (CASE + "[cases.gate_files]\n'.git/config' = ''\n", "[cases.one.gate_files] '.git/config' is not a path"),
@@ -272,7 +272,7 @@ def test_what_is_no_report_is_refused(tmp_path: Path, text: str) -> None:
 def test_what_is_to_be_refused_is_good_when_it_is() -> None:
     refused_one, held = result("a", False, expected=False), result("b", True, expected=False)
     assert (refused_one.good, held.good) == (True, False)
-    assert evaluation_report.rows([held])[0]["why"] == "the gates held, and should not have"
+    assert evaluation_report.rows([held])[0]["why"] == "the gates passed, but should not have"
 
 
 def test_two_reports_are_compared_case_by_case() -> None:

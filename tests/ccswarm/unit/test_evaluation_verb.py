@@ -62,9 +62,9 @@ def test_who_cannot_be_tried_is_told(desk: Desk) -> None:
     assert error(desk, "mine", "--agent", "bob")["message"].startswith("bob would ask a person")
     assert error(desk, "mine", "--agent", "cyd")["message"].startswith("bob would ask a person")
     assert error(desk, "mine", "--brain", "no/brain")["message"] == "'no/brain' is not a brain"
-    assert "there is nothing to try: the case has no steps" in error(desk, "mine", "--only", "two")["message"]
+    assert "nothing to evaluate: the case has no steps" in error(desk, "mine", "--only", "two")["message"]
     wrong = error(desk, "mine", "--brain", "llm")
-    assert wrong["message"] == "there is nothing to try: the case has no replies"
+    assert wrong["message"] == "nothing to evaluate: the case has no replies"
     desk.rewrite(agent("ada", "x.*", more='brain = "llm"\nsettings = { model = "openay:x" }'))
     wrong = error(desk, "mine", "--agent", "ada")
     assert wrong["code"] == "config_invalid"

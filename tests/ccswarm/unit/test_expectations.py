@@ -15,7 +15,7 @@ from tests.ccswarm.playbook_drive import exited, ok
 EXPECTED = [
     ({}, exited(0), ""),
     ({}, exited(3, "boom"), "expected exit code 0, got 3; its answer: boom"),
-    ({}, ok("x", status="running"), "expected that it ends, but it is still running; its answer: x"),
+    ({}, ok("x", status="running"), "expected it to end, but it is still running; its answer: x"),
     ({}, ok("x", status="interrupted", exit_code=None), ""),
     ({"exit_code": 3}, exited(3), ""),
     ({"exit_code": 0}, exited(1), "expected exit code 0, got 1 (status finished)"),
@@ -45,9 +45,9 @@ def test_what_is_expected(expect: Mapping[str, Any], answer: CallOutcome, said: 
 def test_a_failed_call_meets_no_expectation() -> None:
     failed = CallOutcome(CallStatus.TOOL_ERROR, "why", {"exit_code": 0})
     for expect in (Expect(), Expect(exit_code=0), Expect(contains="why"), Expect(status="tool_error")):
-        assert unmet(expect, failed) == "expected an answer, the call ended as tool_error (why)"
+        assert unmet(expect, failed) == "expected an answer, but the call ended as tool_error (why)"
     denied = CallOutcome(CallStatus.DENIED, code="not_granted", message="no grant")
-    assert unmet(Expect(), denied) == "expected an answer, the call ended as denied (not_granted: no grant)"
+    assert unmet(Expect(), denied) == "expected an answer, but the call ended as denied (not_granted: no grant)"
 
 
 def test_a_long_answer_is_told_by_its_end() -> None:

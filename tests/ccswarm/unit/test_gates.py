@@ -140,7 +140,7 @@ async def test_no_gate_names_a_tool_but_the_persons(tmp_path: Path, gate: Mappin
     own = {"agents": everything, "tasks": [{**part(gate), "id": "main"}]}
     for number, origin in enumerate((Origin.CLIENT, Origin.SERVER)):
         asked = await world.run(own, f"run_{number + 2}", origin=origin)
-        assert "only the person's configuration and plan files may name a tool" in summary(asked)
+        assert "only the person's configuration and plan files may use a tool" in summary(asked)
     assert world.vault.received == []
     persons = await world.run(own, "run_4", origin=Origin.PERSON)
     assert persons.result["status"] == "succeeded"
@@ -213,7 +213,7 @@ async def test_a_gate_that_a_person_refuses_does_not_hold_and_nothing_of_it_runs
             await world.swarm.answer(asked[0]["id"], approved=agreed, by="me", reason="not that")
         await world.engine.wait("run_1")
     inner = await world.engine.status("run_1.main.hand.x")
-    told = "gate `make test`: rejected: a person did not agree to ai-session.execute_command: not that"
+    told = "gate `make test`: rejected: a person rejected ai-session.execute_command: not that"
     assert (inner.result["status"], inner.result["summary"]) == ("failed", told)
     assert world.shell.received == []
 
@@ -231,7 +231,7 @@ async def test_who_hands_on_what_was_handed_on_gains_nothing(tmp_path: Path) -> 
         inner = await world.engine.status(f"run_{number}.main.hand.mid")
         if number < 2:
             assert run.result["status"] == "failed"
-            assert "agent ada may not run commands" in inner.result["summary"]
+            assert "on behalf of agent ada, which may not run commands" in inner.result["summary"]
         else:
             assert run.result["status"] == "succeeded", run.result
     assert world.shell.received == []

@@ -178,7 +178,7 @@ async def test_a_person_is_asked_and_the_call_waits(home: Path) -> None:
                 if asked == 2:
                     await world.swarm.answer(str(event["id"]), approved=False, by="grace", reason="too late")
                     break
-            assert "rejected: a person did not agree to srv.do: too late" in words((await call)["result"])
+            assert "rejected: a person rejected srv.do: too late" in words((await call)["result"])
 
 
 async def test_a_worker_is_killed_and_the_program_goes_on(home: Path) -> None:
@@ -230,7 +230,7 @@ async def test_a_token_is_of_one_task(home: Path) -> None:
             async with guest(f"{token}@{mine.socket}") as stranger:
                 assert await stranger.leave() == 1
                 assert stranger.process.stderr
-                assert b"not of a task that is under way" in await stranger.process.stderr.read()
+                assert b"does not belong to a task in progress" in await stranger.process.stderr.read()
         assert mine.socket.stat().st_mode & 0o777 == 0o600
         assert mine.directory.stat().st_mode & 0o777 == 0o700
     assert not world.task_worker.calls

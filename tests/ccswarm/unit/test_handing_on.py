@@ -78,7 +78,7 @@ async def test_work_goes_only_to_whom_the_agent_may_write() -> None:
     done = await world.run(plan(down))
     step = done.result["tasks"]["main"]["result"]["steps"]["hand"]
     assert step["tasks"]["down"]["status"] == "failed"
-    assert "is for agent bob, which there is not" in step["tasks"]["down"]["summary"]
+    assert "is for agent bob, which does not exist" in step["tasks"]["down"]["summary"]
     assert [call.agent for call in world.task_worker.calls] == ["cleo", "ada"]
 
 
@@ -97,11 +97,11 @@ async def test_how_deep_work_is_handed_on_is_bounded() -> None:
     ("tasks", "said"),
     [
         ([], "0 tasks"),
-        ([{"id": "a", "text": "x", "needs": ["b"], "steps": steps("s")}], "needs b, which there is not"),
+        ([{"id": "a", "text": "x", "needs": ["b"], "steps": steps("s")}], "needs b, which does not exist"),
         ([{"id": "a", "text": "x"}], "has no steps"),
         ([{"id": "a b", "text": "x", "steps": steps("s")}], "id"),
         ([{"id": "a", "text": "x", "colour": 1, "steps": steps("s")}], "colour"),
-        ([{"id": "a", "agent": "cleo", "steps": steps("s")}], "is for agent cleo, which there is not"),
+        ([{"id": "a", "agent": "cleo", "steps": steps("s")}], "is for agent cleo, which does not exist"),
         (
             [{"id": name, "needs": [need], "steps": steps("s")} for name, need in ("ab", "ba")],
             "a → b → a wait for each other",

@@ -119,7 +119,7 @@ def test_torn_bytes_cannot_be_taken_away(tmp_path: Path) -> None:
     for other in changed:
         file.write_bytes(b"".join([*lines[:7], other, *lines[8:]]))
         assert not verify(tmp_path).sound
-    assert [problem.what for problem in verify(tmp_path).problems] == ["it reports torn bytes that are not there"]
+    assert [problem.what for problem in verify(tmp_path).problems] == ["it reports torn bytes that do not exist"]
 
 
 def test_who_did_not_close_is_named(tmp_path: Path) -> None:
@@ -214,13 +214,13 @@ def test_a_call_the_journal_does_not_know_is_found(pair: World) -> None:
     pair.audit.append({"event": "tool.start", "call": "call_4", "actor": {"agent": "ccswarm"}})
     pair.audited("call_5", "", client="ccswarmer")
     pair.audit.append({"event": "tool.start", "call": "call_6", "actor": "ccswarm"})
-    unknown = "the server had this call from ccswarm, and the journal knows nothing of it"
+    unknown = "the server received this call from ccswarm, but the journal has no record of it"
     assert found(pair) == [f"call_{number}: {unknown}" for number in (1, 2, 3, 4)]
 
 
 def test_a_call_sent_twice_is_found(pair: World) -> None:
     pair.audited("call_again", "ccall_b")
-    assert found(pair) == ["ccall_b: the server had it 2 times: call_b, call_again"]
+    assert found(pair) == ["ccall_b: the server received it 2 times: call_b, call_again"]
 
 
 def test_a_call_that_was_lost_with_its_server_may_be_asked_again(pair: World) -> None:
@@ -231,7 +231,7 @@ def test_a_call_that_was_lost_with_its_server_may_be_asked_again(pair: World) ->
     pair.journal.append("call.end", call="ccall_lost", status="ok", server_call="call_2")
     assert found(pair) == []
     pair.audit[-3]["outcome"] = "ok"
-    assert found(pair) == ["ccall_lost: the server had it 2 times: call_1, call_2"]
+    assert found(pair) == ["ccall_lost: the server received it 2 times: call_1, call_2"]
 
 
 def test_missing_and_doubled_records_are_found(pair: World) -> None:

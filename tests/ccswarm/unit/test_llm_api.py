@@ -87,9 +87,9 @@ async def test_what_passes_by_itself_is_waited_for_and_asked_again(kind: str) ->
 async def test_a_server_that_stays_silent_and_one_that_never_ends(kind: str) -> None:
     task, _, _ = await ran(answers([Stall(0)] * 3), kind=kind, idle_seconds=0.1, retries=1)
     assert task["status"] == "failed"
-    assert "does not answer in time, asked 2 times (nothing came for 0.1 s)" in task["summary"]
+    assert "does not answer in time, asked 2 times (nothing was received for 0.1 s)" in task["summary"]
     task, _, _ = await ran(answers([Stall(3)] * 3), kind=kind, request_timeout_seconds=0.2, retries=0)
-    assert "the answer was not there after 0.2 s" in task["summary"]
+    assert "the answer was not complete after 0.2 s" in task["summary"]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ async def test_a_server_that_stays_silent_and_one_that_never_ends(kind: str) -> 
         (Fail(401), f"refused the key in {KEY}"),
         (Fail(404), "is not known at http://127.0.0.1"),
         (Fail(400, "This is odd."), "rejected the request (This is odd.)"),
-        (Fail(402, no_credit=True), "has nothing left on the account"),
+        (Fail(402, no_credit=True), "has no credit left on the account"),
     ],
 )
 @pytest.mark.parametrize("kind", KINDS)
@@ -120,7 +120,7 @@ async def test_what_else_answers_at_an_address_is_said_and_waited_for_where_a_mo
     task, made, model = await ran(answers([PAGE] * 4), kind=kind)
     assert f"{kind}:big does not answer at http://127.0.0.1:" in task["summary"]
     assert "something else does, asked 3 times (text/html: a page with the title 'Welcome')" in task["summary"]
-    assert "see that base_url is the address of such an API" in task["summary"]
+    assert "make sure that base_url is the URL of such an API" in task["summary"]
     assert (len(model.asked), len(made.engine.store.slept)) == (3, 2)
     others = [
         PAGE, Raw(b'{"error": {"message": "no credit"}}', headers=NONE), Raw(headers=NONE), Raw(headers=EVENTS),
@@ -415,5 +415,5 @@ async def test_what_gemini_blocks_is_a_refusal_and_quotas_of_a_day_are_not_waite
     task, _, _ = await ran(answers([Reply("I will not.", stop="refusal")]), kind="gemini")
     assert "gemini:big refused to answer (SAFETY)" in task["summary"]
     task, made, _ = await ran(answers([Fail(429, no_credit=True)]), kind="gemini")
-    assert "has nothing left on the account" in task["summary"]
+    assert "has no credit left on the account" in task["summary"]
     assert made.engine.store.slept == []

@@ -105,7 +105,7 @@ async def test_it_answers_no_question_to_a_person(tmp_path: Path) -> None:
             done = await den.engine.wait("run_1")
     assert done.result["status"] == "succeeded"
     assert den.reached == ["read"]
-    assert "denied (rejected): a person did not agree to files.wipe: it was told to" in server.asked[2].results[1].text
+    assert "denied (rejected): a person rejected files.wipe: it was told to" in server.asked[2].results[1].text
 
 
 async def test_it_makes_nobody_else_of_the_agent(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def problems(
         ({"modle": "openai:big"}, "modle is not known (did you mean model?)"),
         ({"model": "openai:big", "temprature": 1}, "temprature is not known (did you mean temperature?)"),
         ({"model": "antropic:big"}, "(did you mean anthropic:?)"),
-        ({"model": "openai"}, "names none"),
+        ({"model": "openai"}, "names no model"),
         ({"model": "recorded:"}, "a recorded model needs a file, or replies"),
         ({"model": "openai:big", "base_url": "localhost:11434"}, "should begin with http:// or https://"),
         ({"model": "openai:big", "max_turns": 0}, "max_turns should be greater than or equal to 1"),
@@ -115,8 +115,8 @@ def test_the_price_of_a_model_that_is_reached_elsewhere_is_its_makers(monkeypatc
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("http://ann:hunter2@proxy.example/v1", "http://proxy.example/v1 (OPENAI_BASE_URL): a key is sent without"),
-        ("http://127.0.0.1.example/v1", "a key is sent without encryption to this machine only"),
+        ("http://ann:hunter2@proxy.example/v1", "http://proxy.example/v1 (OPENAI_BASE_URL): keys are sent unencrypted"),
+        ("http://127.0.0.1.example/v1", "keys are sent unencrypted to this machine only"),
         ("ftp://proxy.example", "OPENAI_BASE_URL should begin with https://"),
         ("proxy.example/v1", "OPENAI_BASE_URL should begin with https://"),
     ],
@@ -142,7 +142,7 @@ def test_a_model_without_its_maker_is_given_one_in_the_advice(model: str, meant:
 
 def test_a_key_that_is_not_there_is_named() -> None:
     (said,) = problems({"model": "openai:big"})
-    assert "OPENAI_API_KEY is neither a variable nor in the keyring" in said
+    assert "OPENAI_API_KEY is neither set nor in the keyring" in said
     assert "export OPENAI_API_KEY=" in said
     assert ("keyring set" in said) == bool(find_spec("keyring")), "advice that can be followed"
     for key in (KEY, f"${KEY}", f"${{{KEY}}}", f"env:{KEY}"):

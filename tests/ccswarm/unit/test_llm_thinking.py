@@ -159,9 +159,7 @@ async def test_tools_too_many_to_be_sent_with_each_question_are_said_before_the_
         made.tool(f"big.tool_{number:0>50}", found=1)
     task = await ran(made, reply(finish()), tools_chars=20_000)
     assert (task["status"], await told(made, "agent.said")) == ("failed", [])
-    assert re.match(
-        r"the 302 tools it is granted come to [\d,]+ characters, .*\(those of big: [\d,]+\)", task["summary"]
-    )
+    assert re.match(r"the 302 tools it is granted take [\d,]+ characters, .*\(those of big: [\d,]+\)", task["summary"])
     again = await made.run(plan(recorded(reply(finish()))), "run_2")
     assert again.result["tasks"]["t"]["status"] == "succeeded"
 

@@ -76,17 +76,17 @@ def test_a_configuration_without_tasks_is_no_bad_plan() -> None:
 ONE = step("a")
 TASKS = {
     "there are tasks but no agents: add an [[agents]]": task("t", ONE),
-    "task t: needs tt, which there is not (did you mean t?)": AGENT + task("t", ONE, needs=["tt"]),
-    "task t: is for agent adda, which there is not (did you mean ada?)": AGENT + task("t", ONE, agent="adda"),
-    "task t: no agent is able to do it: none is of type poet": AGENT + task("t", ONE, type="poet"),
-    "task t: no agent is able to do it: none is called ada and capable of fly, sing": AGENT
+    "task t: needs tt, which does not exist (did you mean t?)": AGENT + task("t", ONE, needs=["tt"]),
+    "task t: is for agent adda, which does not exist (did you mean ada?)": AGENT + task("t", ONE, agent="adda"),
+    "task t: no agent can do it: none is of type poet": AGENT + task("t", ONE, type="poet"),
+    "task t: no agent can do it: none is called ada and capable of fly, sing": AGENT
     + task("t", ONE, agent="ada", capabilities=["fly", "sing"]),
-    "task t: has no steps, and the brain of ada is a playbook, which does nothing else": AGENT + task("t"),
+    "task t: has no steps, and the brain of ada is a playbook, which does only steps": AGENT + task("t"),
     "task t: gate 1: needs either a command or a tool": AGENT + task("t", ONE) + "gates = [{}]\n",
-    "task t: gate 2: tool sh.anny, which there is not (did you mean any?)": AGENT
+    "task t: gate 2: tool sh.anny, which does not exist (did you mean any?)": AGENT
     + task("t", ONE)
     + '[[tasks.gates]]\ncommand = "x"\n[[tasks.gates]]\ntool = "sh.anny"\n',
-    "task t: gate 1: swarm.shell is sh, which there is not": AGENT.replace("sh.*", "other.*")
+    "task t: gate 1: swarm.shell is sh, which does not exist": AGENT.replace("sh.*", "other.*")
     + task("t", step("a", tool="other.any"))
     + '[[tasks.gates]]\ncommand = "x"\n',
 }
@@ -102,43 +102,43 @@ def test_problems_of_tasks(said: str) -> None:
 
 
 STEPS = {
-    "a: is for agent bob, which there is not": step("a", agent="bob"),
+    "a: is for agent bob, which does not exist": step("a", agent="bob"),
     "a: agent eve has no grant for sh.any": step("a", agent="eve"),
     "a: 'any' is not SERVER.TOOL": step("a", tool="any"),
-    "a: server s, which there is not (did you mean sh?)": step("a", tool="s.any"),
-    "a: tool sh.runn, which there is not (did you mean run?)": step("a", tool="sh.runn"),
+    "a: server s, which does not exist (did you mean sh?)": step("a", tool="s.any"),
+    "a: tool sh.runn, which does not exist (did you mean run?)": step("a", tool="sh.runn"),
     "a: sh.run needs session, command": step("a", tool="sh.run"),
     "a: sh.run needs command": step("a", tool="sh.run", args={"session": "x"}),
     "a: sh.open takes no nam (did you mean name?)": step("a", tool="sh.open", args={"nam": 3}),
-    "b needs c, which there is not": ONE + step("b", needs=["c"]),
+    "b needs c, which does not exist": ONE + step("b", needs=["c"]),
     "a needs itself": step("a", needs=["a"]),
-    "a: ${steps.b.y} speaks of b, which there is not": step("a", args={"x": "${steps.b.y}"}),
-    "a: ${steps.a.y} speaks of a step that does not come before: add a to its needs": step(
+    "a: ${steps.b.y} refers to b, which does not exist": step("a", args={"x": "${steps.b.y}"}),
+    "a: ${steps.a.y} refers to a step that does not run before it: add a to its needs": step(
         "a", args={"x": "${steps.a.y}"}
     ),
-    "a: ${steps.b.y} speaks of a step that does not come before: add b to its needs": step(
+    "a: ${steps.b.y} refers to a step that does not run before it: add b to its needs": step(
         "a", args={"x": ["in ${steps.b.y}"]}
     )
     + step("b"),
-    "b: ${steps.a} speaks of a step that does not come before: add a to its needs": ONE
+    "b: ${steps.a} refers to a step that does not run before it: add a to its needs": ONE
     + step("b", needs=[], when="${steps.a} == 1"),
-    "b: ${steps.a} speaks of a step that does not come before: add a to its needs ": ONE
+    "b: ${steps.a} refers to a step that does not run before it: add a to its needs ": ONE
     + step("b", needs=[], for_each="${steps.a}"),
-    "a: ${needs.u.steps.a} speaks of a task that its own does not need: add u to the task's needs": step(
+    "a: ${needs.u.steps.a} refers to a task that its own task does not need: add u to the task's needs": step(
         "a", args={"x": "${needs.u.steps.a}"}
     ),
-    "a: ${needs.v.steps.b} speaks of b, which there is not": step("a", args={"x": "${needs.v.steps.b}"}),
-    "a: ${needs.v.z} is not what a playbook returns: write ${needs.v.steps.ID…}": step("a", args={"x": "${needs.v.z}"}),
-    "a: ${item} stands outside of a for_each": step("a", args={"x": "${item}"}),
-    "a: ${item} stands outside of a for_each ": step("a", for_each="${item}"),
-    "a: ${HOME} is not a reference (there are ${steps.ID…}, ${needs.TASK…}, ${item}, ${run.id}, ${task.id}, "
-    "${task.attempt} or ${task.text}, ${agent.name}, ${workspace}; write $${ for a ${ that is left as it is)": step(
+    "a: ${needs.v.steps.b} refers to b, which does not exist": step("a", args={"x": "${needs.v.steps.b}"}),
+    "a: ${needs.v.z} is not a result of a playbook: write ${needs.v.steps.ID…}": step("a", args={"x": "${needs.v.z}"}),
+    "a: ${item} is outside a for_each": step("a", args={"x": "${item}"}),
+    "a: ${item} is outside a for_each ": step("a", for_each="${item}"),
+    "a: ${HOME} is not a reference (valid: ${steps.ID…}, ${needs.TASK…}, ${item}, ${run.id}, ${task.id}, "
+    "${task.attempt} or ${task.text}, ${agent.name}, ${workspace}; write $${ for a literal ${)": step(
         "a", args={"x": "${HOME}"}
     ),
     "a: '1 == 1' is not a condition": step("a", when="1 == 1"),
     "a: expect.matches is not a valid regular expression: missing ), unterminated subpattern at position 0": ONE
     + '[tasks.steps.expect]\nmatches = "("\n',
-    "a: a gate ends the task at once, and what is always carried out comes at its end: leave one of them out": step(
+    "a: gate ends the task at once, but always runs the step at its end: use only one of them": step(
         "a", gate=True, always=True
     ),
     "b → c → b wait for each other": step("b", needs=["c"]) + step("c", always=True),
@@ -157,14 +157,14 @@ def test_problems_of_steps(said: str) -> None:
 
 
 REVIEWS = {
-    "review: by dan, which there is not": 'by = ["dan"]\n',
+    "review: by dan, which does not exist": 'by = ["dan"]\n',
     "review: a quorum of 2 of 1 cannot be reached": 'by = ["bob"]\nquorum = 2\n',
     "review: ada would judge its own work": 'by = ["ada"]\n',
     "review: has no steps, and the brain of bob is a playbook": 'by = ["bob"]\n',
     "review: step look: agent bob has no grant for sh.any": (
         'by = ["bob"]\n[[tasks.review.steps]]\nid = "look"\ntool = "sh.any"\n'
     ),
-    "review: step look: ${steps.s.x} speaks of": (
+    "review: step look: ${steps.s.x} refers to": (
         'by = ["bob"]\n[[tasks.review.steps]]\nid = "look"\ntool = "sh.any"\nargs = { a = "${steps.s.x}" }\n'
     ),
 }
@@ -210,8 +210,8 @@ def test_who_reviews_in_a_shared_workspace_has_no_tools_that_are_known_to_write(
 def test_attempts_side_by_side_need_a_judge_and_a_tree_each() -> None:
     found = problems(AGENT + task("t", "attempts = 3\n" + step("s"), agent="ada"))
     assert found == [
-        "task t: has 3 attempts, and no gate or review that decides between them",
-        'task t: has 3 attempts, and agent ada has no tree for each: workspace = "clone"',
+        "task t: has 3 attempts, but no gate or review to decide between them",
+        'task t: has 3 attempts, which need clones: set workspace = "clone" for agent ada',
     ]
 
 
@@ -219,8 +219,8 @@ def test_all_problems_are_told() -> None:
     text = AGENT + task("a", ONE, needs=["b"]) + task("b", step("x", tool="sh.x"), step("y", tool="no.no"), needs=["a"])
     assert problems(text) == [
         "a → b → a wait for each other",
-        "task b: step x: tool sh.x, which there is not",
-        "task b: step y: server no, which there is not",
+        "task b: step x: tool sh.x, which does not exist",
+        "task b: step y: server no, which does not exist",
     ]
 
 
@@ -234,7 +234,7 @@ def test_every_agent_that_may_get_the_task_needs_the_grants() -> None:
 
 def test_agents_beyond_the_number_that_may_exist_do_nothing() -> None:
     text = "max_agents = 1\n" + AGENT + '[[agents]]\nname = "bob"\n' + task("t", ONE) + task("u", ONE, agent="bob")
-    assert problems(text) == ["task u: is for agent bob, who is one more than swarm.max_agents (1)"]
+    assert problems(text) == ["task u: is for agent bob, who is beyond swarm.max_agents (1)"]
 
 
 def test_a_server_without_tools_is_named_and_not_each_tool() -> None:
@@ -292,7 +292,9 @@ def test_what_would_run_is_told_in_order() -> None:
     assert told["tasks"][1]["text"] == "Look."
 
 
-@pytest.mark.parametrize(("needs", "said"), [(["t"], "t needs itself"), (["x"], "task t needs x, which there is not")])
+@pytest.mark.parametrize(
+    ("needs", "said"), [(["t"], "t needs itself"), (["x"], "task t needs x, which does not exist")]
+)
 def test_an_order_that_there_is_not_is_refused(needs: list[str], said: str) -> None:
     settings = Settings(tasks=(TaskSettings(id="t", needs=tuple(needs)),))
     with pytest.raises(PlanInvalid, match=said):

@@ -97,7 +97,7 @@ def test_a_value_that_is_missing_fails_the_step_and_says_so() -> None:
     assert ended.finish.summary == (
         "b: ${steps.a.output} has no value: there is no output in a (there is id, status); skipped: c"
     )
-    assert ended.steps["c"] == {"status": "skipped", "message": "what it needs failed: b"}
+    assert ended.steps["c"] == {"status": "skipped", "message": "it needs b, which failed"}
 
 
 @pytest.mark.parametrize(("when", "runs"), [("${steps.a.n} == 1", True), ("${steps.a.n} != 1", False)])
@@ -169,7 +169,7 @@ def test_a_failed_item_fails_the_step_after_all_were_tried() -> None:
     ended = run(plan, {"each[0]": BROKEN, "each[2]": exited(4)})
     assert ended.ids == ["each[0]", "each[1]", "each[2]"]
     assert ended.finish.summary == (
-        "each[0]: expected an answer, the call ended as tool_error (no such thing); "
+        "each[0]: expected an answer, but the call ended as tool_error (no such thing); "
         "each[2]: expected exit code 0, got 4; skipped: after"
     )
 
@@ -215,7 +215,7 @@ def test_only_what_another_try_may_mend_is_tried_again(status: CallStatus) -> No
     failed = CallOutcome(status, code="some_code", message="why")
     ended = run(task(step("a", retry={"times": 1, "seconds": 0})), {"a": failed})
     assert ended.ids == (["a", "a#2"] if worth else ["a"])
-    assert f"expected an answer, the call ended as {status} (some_code: why)" in ended.finish.summary
+    assert f"expected an answer, but the call ended as {status} (some_code: why)" in ended.finish.summary
     assert ended.steps["a"]["status"] == status
 
 
@@ -236,10 +236,10 @@ def test_after_a_failure_what_does_not_need_it_goes_on() -> None:
     ended = run(plan, {"a": BROKEN, "d": exited(2)}, together)
     assert ended.ids == ["a", "c", "d"]
     assert ended.finish.summary == (
-        "a: expected an answer, the call ended as tool_error (no such thing); d: expected exit code 0, got 2; "
+        "a: expected an answer, but the call ended as tool_error (no such thing); d: expected exit code 0, got 2; "
         "skipped: b, e"
     )
-    assert ended.steps["e"]["message"] == "what it needs failed: b, d"
+    assert ended.steps["e"]["message"] == "it needs b, d, which failed"
 
 
 def test_a_failed_gate_ends_the_task_at_once() -> None:
@@ -332,8 +332,11 @@ WRONG = [
     (task(), "task t has no steps"),
     (task(step("a"), step("a")), "task t: a is the name of 2 results"),
     (task(step("a", needs=["b"]), step("b", needs=["a"])), "task t: a → b → a wait for each other"),
-    (task(step("a", args={"x": "${steps.b.y}"}), step("b")), "${steps.b.y} speaks of a step that does not come before"),
-    (task(step("a", args={"x": "${needs.u}"})), "${needs.u} speaks of a task that its own does not need"),
+    (
+        task(step("a", args={"x": "${steps.b.y}"}), step("b")),
+        "${steps.b.y} refers to a step that does not run before it",
+    ),
+    (task(step("a", args={"x": "${needs.u}"})), "${needs.u} refers to a task that its own task does not need"),
     (task({"id": "a"}), "task t: 1 validation error"),
 ]
 

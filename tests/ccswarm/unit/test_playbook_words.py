@@ -129,8 +129,7 @@ def test_who_takes_words_needs_the_grants_for_a_terminal() -> None:
     able = few.model_copy(update={"grants": ("ai-session.*",)})
     assert check.plan_problems(service.in_words("files", Settings(agents=(able,), mcp=server)), None) == []
     assert (
-        "needs a server of terminals"
-        in check.plan_problems(service.in_words("files", Settings(agents=(able,))), None)[0]
+        "needs a terminal server" in check.plan_problems(service.in_words("files", Settings(agents=(able,))), None)[0]
     )
 
 

@@ -180,11 +180,11 @@ async def test_a_person_agrees_to_one_of_two_that_wait() -> None:
         done = await world.engine.wait("run_1")
         with pytest.raises(RunNotFound):
             await world.swarm.answer(by_agent["bob"]["id"], approved=True, by="me")
-        with pytest.raises(AnsweredAlready, match="answered already: me refused: too late"):
+        with pytest.raises(AnsweredAlready, match="already been answered: me refused: too late"):
             await world.swarm.answer(by_agent["bob"]["id"], approved=True, by="you", task_id="run_1.bob")
     tasks = done.result["tasks"]
     assert (tasks["ada"]["status"], tasks["bob"]["status"]) == ("succeeded", "failed")
-    assert "a person did not agree to srv.do: too late" in tasks["bob"]["summary"]
+    assert "a person rejected srv.do: too late" in tasks["bob"]["summary"]
     (call,) = world.task_worker.calls
     assert call.approval == by_agent["ada"]["id"]
 
@@ -200,7 +200,7 @@ async def test_of_people_who_answer_at_the_same_moment_one_is_told_that_it_count
                 await world.engine.store.change()
         words = [world.swarm.answer(asked[0]["id"], approved=one > 1, by=f"p{one}") for one in range(4)]
         told = await asyncio.gather(*words, return_exceptions=True)
-        assert [str(one) for one in told if one] == [f"{asked[0]['id']} was answered already: p0 refused"] * 3
+        assert [str(one) for one in told if one] == [f"{asked[0]['id']} has already been answered: p0 refused"] * 3
         async with world.working():
             assert (await world.engine.wait("run_1")).result["status"] == "failed"
     answers = [one async for one in world.engine.events("run_1.a") if one["event"] == "approval.answered"]

@@ -176,13 +176,14 @@ def test_what_is_not_toml_is_named_with_its_line(tmp_path: Path) -> None:
         ('[mcp]\nservers = [{ name = "s", command = "a \'b" }]', "[mcp.servers.s] command cannot be split: No closing"),
         ('[mcp]\nservers = [{ name = "s" }]', "[mcp.servers.s] needs either a command or a url"),
         ('[mcp]\nservers = [{ name = "s", command = "a", url = "b" }]', "[mcp.servers.s] needs either a command or"),
-        ('[mcp]\nservers = [{ name = "swarm", url = "b" }]', "[mcp.servers.swarm] name is that of every swarm's own"),
-        ('[[agents]]\nname = "orchestrator"', "[agents] orchestrator is the name of who runs the gates"),
-        ('[[agents]]\nname = "a"\n[[agents]]\nname = "a"', "[agents] name a is there 2 times"),
-        ('[[tasks]]\nid = "t"\n[[tasks]]\nid = "t"', "[tasks] id t is there 2 times"),
-        (STEP + '[[tasks]]\nid = "main"', "[tasks] id main is there 2 times"),
-        (STEP + STEP, "[steps] id one is there 2 times"),
-        (STEP + 'save_as = "one"', "[steps] id one is there 2 times"),
+        ('[mcp]\nservers = [{ name = "swarm", url = "b" }]', ("[mcp.servers.swarm] this name is reserved for the"
+                                                             " swarm's own")),
+        ('[[agents]]\nname = "orchestrator"', "[agents] the name orchestrator is reserved for running gates"),
+        ('[[agents]]\nname = "a"\n[[agents]]\nname = "a"', "[agents] name a occurs 2 times"),
+        ('[[tasks]]\nid = "t"\n[[tasks]]\nid = "t"', "[tasks] id t occurs 2 times"),
+        (STEP + '[[tasks]]\nid = "main"', "[tasks] id main occurs 2 times"),
+        (STEP + STEP, "[steps] id one occurs 2 times"),
+        (STEP + 'save_as = "one"', "[steps] id one occurs 2 times"),
     ],
 )  # fmt: skip
 def test_mistakes_are_named_with_their_place(text: str, said: str) -> None:
@@ -201,8 +202,8 @@ def test_every_mistake_is_named_at_once() -> None:
         "[swarm] strategy should be 'parallel', 'sequential' or 'adaptive'",
         "[agents.a] brian is not known (did you mean brain?)",
         "[tasks.t.steps.x] tool is missing",
-        "[mcp.servers] name s is there 2 times",
-        "[tasks.t.steps] id x is there 2 times",
+        "[mcp.servers] name s occurs 2 times",
+        "[tasks.t.steps] id x occurs 2 times",
         "[mcp.servers.s] needs either a command or a url",
     ]
 
@@ -264,7 +265,7 @@ def test_mistakes_of_a_plan_are_named_with_its_file(tmp_path: Path) -> None:
         ("[swarm]\nnam = 1", "[swarm] nam is not known (did you mean name?)"),
         ('[mcp]\nservers = [{ name = "new" }]', "[mcp.servers.new] needs either a command or a url"),
         ('[mcp]\nservers = [{ name = "ai-session", url = "u" }]', "[mcp.servers.ai-session] needs either"),
-        (STEP + STEP, "[steps] id one is there 2 times"),
+        (STEP + STEP, "[steps] id one occurs 2 times"),
     ]:
         with pytest.raises(ConfigInvalid) as caught:
             planned(tmp_path, text)
@@ -289,7 +290,7 @@ def test_a_state_directory_that_is_not_private_is_refused(tmp_path: Path) -> Non
     (tmp_path / "ccswarm").rmdir()
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / "ccswarm").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ConfigInvalid, match="is not a directory of yours"):
+    with pytest.raises(ConfigInvalid, match="is not a directory that belongs to you"):
         config.state_directory(environ)
     (tmp_path / "file").touch()
     with pytest.raises(ConfigInvalid, match="/file/ccswarm: "):

@@ -61,7 +61,7 @@ async def test_a_brain_is_found_by_the_name_that_an_agent_gives() -> None:
 
 
 def test_a_dialect_is_served_by_its_name(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(UsageInvalid, match="guest listens nowhere"):
+    with pytest.raises(UsageInvalid, match="guest does not listen on a port"):
         serve(["guest"])
     (home / "swarm.toml").write_text('agents = [{ name = "ada", brain = "own" }]\nmcp.servers = []\n')
     serve(["speech"], port=7, config=home / "swarm.toml")

@@ -87,7 +87,7 @@ async def test_a_name_is_one_tool(tmp_path: Path) -> None:
     assert [(info.full_name, info.description) for info in found] == [("two.a", "the first"), ("two.b", "the first")]
     assert list(tools.toolbox.problems()) == ["two.a"]
     assert (await tools.toolbox.find("one.a.b")).name == "a.b"
-    with pytest.raises(ConfigInvalid, match=r"a server cannot be called 'one\.a'"):
+    with pytest.raises(ConfigInvalid, match=r"a server cannot be named 'one\.a'"):
         Toolbox({"one.a": tools.one}, {}, tools.journal)
 
 
@@ -192,7 +192,7 @@ async def test_a_key_is_added_where_it_is_taken(tools: ToolWorld) -> None:
     await tools.call()
     assert [received.arguments for received in tools.one.received] == [{"call_key": "mine"}, {}, {}]
     too_long = await tools.call(key="k" * 300)
-    assert (too_long.code, "call_key: must fit maxLength 200" in too_long.message) == ("invalid_arguments", True)
+    assert (too_long.code, "call_key: must match maxLength 200" in too_long.message) == ("invalid_arguments", True)
 
 
 async def test_what_another_process_may_have_done_is_done_again_only_where_that_is_the_same(tmp_path: Path) -> None:
@@ -367,7 +367,7 @@ async def test_what_is_too_much_to_keep_is_left_out_and_said(tmp_path: Path) -> 
     outcome = await ToolWorld(tmp_path, [tool("much", much)]).call(name="one.much")
     assert (len(outcome.text), outcome.structured) == (MOST_TEXT_CHARS, None)
     assert outcome.message == (
-        f"the answer had {3 * MOST_TEXT_CHARS} characters, of which the first are kept; "
+        f"the answer had {3 * MOST_TEXT_CHARS} characters; only the first are kept; "
         "the structured answer is too long, and is not kept; not kept: audio, image"
     )
 
@@ -378,7 +378,7 @@ async def test_a_number_that_json_readers_do_not_take_is_not_handed_on(tmp_path:
 
     outcome = await ToolWorld(tmp_path, [tool("much", much)]).call(name="one.much")
     assert (outcome.ok, outcome.text, outcome.structured) == (True, "1e999", None)
-    assert outcome.message == "the structured answer has a number that is too large, or none, and is not kept"
+    assert outcome.message == "the structured answer has a number that is too large or not finite, and is not kept"
 
 
 async def test_the_simple_form(tools: ToolWorld) -> None:

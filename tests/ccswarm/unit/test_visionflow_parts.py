@@ -76,9 +76,9 @@ def test_the_order_of_the_work_is_that_of_the_topology() -> None:
 def test_who_thinks_is_told_who_else_is_at_it_and_a_playbook_gets_the_words_alone() -> None:
     plan = plan_of(Settings(), kept("star"), agents("hub", "a", brain="llm"), "count ${HOME}", "parallel", "low")
     first, second, last = (task.text for task in plan.tasks)
-    assert first.startswith("count ${HOME}\n\n(You are hub, one of 2 agents at this: hub, a. You coordinate")
+    assert first.startswith("count ${HOME}\n\n(You are hub, one of 2 agents on this task: hub, a. You coordinate")
     assert "You are a, one of 2" in second
-    assert "bring them together" in last
+    assert "combine them" in last
     plan = plan_of(Settings(), kept("star"), agents("hub", "a"), "count ${HOME}", "parallel", "low")
     assert {task.text for task in plan.tasks} == {"count ${HOME}"}
 
@@ -87,7 +87,7 @@ def test_an_agent_is_the_configured_one_with_no_more_than_it_has() -> None:
     base = Settings(agents=(AgentSettings(name="ada", capabilities=("x", "y"), grants=("a.*",), approval="all"),))
     found = agent_of(base, member("ada", "coder", "y", "z"))
     assert (found.name, found.capabilities, found.grants, found.approval) == ("ada", ("y",), ("a.*",), "all")
-    with pytest.raises(PlanInvalid, match="the configured agent bob, which there is no more"):
+    with pytest.raises(PlanInvalid, match="the configured agent bob, which no longer exists"):
         agent_of(base, member("bob"))
 
 
@@ -102,7 +102,7 @@ def test_a_task_in_words_goes_to_who_has_steps_of_its_own_for_it() -> None:
     plan = service.in_words("go", Settings(agents=(plain, able)))
     (only,) = plan.tasks
     assert (only.agent, only.text, [step.id for step in only.steps]) == ("ada", "go", ["say"])
-    with pytest.raises(UsageInvalid, match="every agent here only follows the steps"):
+    with pytest.raises(UsageInvalid, match="all agents here only follow the steps"):
         service.in_words("go", Settings(agents=(plain,)))
 
 

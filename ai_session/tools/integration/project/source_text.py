@@ -137,7 +137,7 @@ def unbalanced(text: str) -> str:
         if plain in "([{":
             open_.append((plain, line))
         elif plain in _OPENING and (not open_ or open_.pop()[0] != _OPENING[plain]):
-            return f"line {line}: {plain!r} closes nothing"
+            return f"line {line}: {plain!r} has no opening bracket"
     return f"line {open_[-1][1]}: {open_[-1][0]!r} is not closed" if open_ else ""
 
 

@@ -48,21 +48,21 @@ class Entry:
 def checked_path(path: object) -> str:
     """A path that names a file below the root, plainly. Raises InvalidArguments saying what is wrong with it."""
     if not isinstance(path, str) or not path:
-        raise InvalidArguments("filepath is missing", suggestion="name a file, counted from root")
+        raise InvalidArguments("filepath is missing", suggestion="use a file path relative to root")
     parts = path.split("/")
     if "\0" in path or len(path) > 1000 or not path.isprintable():
         why = "is not a plain path"
     elif path.startswith(("/", "~")) or "\\" in path or ":" in parts[0]:
-        why = "is not counted from root"
+        why = "is not relative to root"
     elif ".." in parts:
         why = "leads out of root"
     elif "" in parts or "." in parts:
-        why = "is not written plainly"
+        why = "is not in its simplest form"
     elif ".git" in (part.lower() for part in parts):
         why = "belongs to git"
     else:
         return path
-    raise InvalidArguments(f"{path[:80]!r} {why}", suggestion="name a file below root: src/app.py")
+    raise InvalidArguments(f"{path[:80]!r} {why}", suggestion="use a file path below root: src/app.py")
 
 
 @dataclass(frozen=True, slots=True)

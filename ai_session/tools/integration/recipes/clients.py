@@ -36,7 +36,7 @@ name = "builder"
 type = "coder"
 grants = ["ai-session.*"]
 
-# What there is to do, step by step; ai-session docs playbooks says how.
+# The work, step by step: ai-session docs playbooks.
 [[tasks]]
 id = "look"
 text = "Say which commit this is."
@@ -87,7 +87,7 @@ def propose(tree: Tree, client: str) -> Proposal:
         return Proposal(f"No edits for {client}.", warnings=(by_hand,))
     data = _data(path, text or "")
     if data is None or (table := _table(data, location.keys)) is None:
-        return Proposal(f"No edits for {client}.", warnings=(f"{path} is not valid or holds comments. {by_hand}",))
+        return Proposal(f"No edits for {client}.", warnings=(f"{path} is not valid or contains comments. {by_hand}",))
     if NAME in table:
         return Proposal(f"No edits for {client}.", present=True)
     edit = _edit(location, path, text)
@@ -97,7 +97,7 @@ def propose(tree: Tree, client: str) -> Proposal:
         f"Add ai-session to the tool servers of {client} in {path}.",
         (edit,),
         (f"restart {client} in this folder; it shows the server {NAME} with its tools", "ai-session doctor"),
-        (f"{path} names {COMMAND!r} as PATH finds it; a client that is started from a desktop may need the full path",),
+        (f"{path} uses {COMMAND!r} from PATH; a client that is started from a desktop may need the full path",),
     )
 
 
@@ -118,7 +118,7 @@ def propose_swarm(tree: Tree) -> Proposal:
     edit = _appended(SWARM, text, SERVER)
     if edit is None:
         return Proposal("No edits for ccswarm.", warnings=(f"add to mcp.servers of {SWARM} by hand: {SERVER}",))
-    grant = 'agents see tools they are granted: grants = ["ai-session.*"]'
+    grant = 'agents see only granted tools: grants = ["ai-session.*"]'
     return Proposal(f"Add ai-session to the tool servers of {SWARM}.", (edit,), checks, (grant,))
 
 

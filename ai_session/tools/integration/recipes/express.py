@@ -20,7 +20,7 @@ from ai_session.tools.integration.recipes.node import (
 )
 
 ROUTER = """
-/** POST / of it runs a command; mount it where no other handler has answered before. */
+/** POST / runs a command; mount it before handlers that would answer the request. */
 ⟪export ⟫function terminalRouter()⟨: Router⟩ {
   const router = express.Router();
   router.post(
@@ -79,7 +79,9 @@ def _proposal(tree: Tree, profile: Profile, path: str, text: str, code: str, mad
     use = f"{made[1]}{made[2]}.use('/terminal', terminalRouter());"
     present = tree.read(new)
     if tree.kind(new) and (present is None or "ai-session" not in present):
-        return Proposal("No edits for Express.", warnings=(f"{new} is there and is not ours: rename it first",))
+        return Proposal(
+            "No edits for Express.", warnings=(f"{new} exists and was not made by ai-session: rename it first",)
+        )
     edits: list[Edit | None] = [] if present else [Edit(new, "create_file", _source(style))]
     imported = MODULE in text
     import_line = _import_line(text, code, style, made)
@@ -91,7 +93,7 @@ def _proposal(tree: Tree, profile: Profile, path: str, text: str, code: str, mad
         if use.strip() not in text:
             edits.append(insert_line(path, text, made.start(), made.end(), use))
     if None in edits:
-        why = f"{path}: no text occurs only once where the lines belong; add by hand: {line} {use.strip()}"
+        why = f"{path}: there is no unique text at the right position; add by hand: {line} {use.strip()}"
         return Proposal("No edits for Express.", warnings=(why,))
     typed = ["npx tsc --noEmit"] if style.typed else [f"node --check {new}", f"node --check {path}"]
     return Proposal(

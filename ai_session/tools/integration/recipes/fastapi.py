@@ -17,8 +17,8 @@ MAX_PARSED_CHARS = 100_000
 SOURCE = '''\
 """A real terminal of this app: POST /terminal {"command": "..."} runs a command in a session of ai-session.
 
-It is closed until the variable AI_SESSION_TERMINAL_TOKEN is set, to 16 characters at least. Callers send it in the
-header Authorization, as a bearer token. Whoever has it has a shell here, in the box that ai-session makes.
+It is closed until the variable AI_SESSION_TERMINAL_TOKEN is set to at least 16 characters. Callers send it in the
+header Authorization, as a bearer token. Anyone who has it has a shell here, in the box that ai-session makes.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ def expected() -> str:
 
 
 async def guard(authorization: Annotated[str, Header()] = "") -> None:
-    """Lets in who sends the token."""
+    """Lets only callers with the token in."""
     if not (wanted := expected()):
         raise HTTPException(503, f"the terminal is closed: set {VARIABLE} to 16 characters or more")
     if not hmac.compare_digest(authorization.encode(), f"Bearer {wanted}".encode()):
@@ -80,7 +80,7 @@ async def call(client: ClientSession, tool: str, arguments: dict[str, Any]) -> d
 
 
 def problem_of(result: dict[str, Any]) -> str:
-    """What was refused and why, beginning with a code: "error session_busy: ..."; empty where nothing was."""
+    """Why the call was refused, beginning with a code: "error session_busy: ..."; empty if it was not."""
     texts = [str(block.get("text", "")) for block in result["content"]]
     return "; ".join(texts) if result.get("isError") else ""
 
@@ -140,13 +140,15 @@ def _proposal(
     use = f"{app.indent}{app.name}.include_router(ai_session_terminal)"
     warnings = [] if sure else [f"{path}: how the app is started is not known; the import {line!r} may have to change"]
     if count > 1:
-        warnings.append(f"{path} makes {count} apps; the terminal goes to {app.name!r}")
+        warnings.append(f"{path} makes {count} apps; the terminal is added to {app.name!r}")
     edits: list[Edit | None] = []
     present = tree.read(new)
     if present is None and tree.kind(new):
-        return Proposal("No edits for FastAPI.", warnings=(f"{new} is there and cannot be read",))
+        return Proposal("No edits for FastAPI.", warnings=(f"{new} exists but cannot be read",))
     if present is not None and "ai-session" not in present:
-        return Proposal("No edits for FastAPI.", warnings=(f"{new} is there and is not ours: rename it first",))
+        return Proposal(
+            "No edits for FastAPI.", warnings=(f"{new} exists and was not made by ai-session: rename it first",)
+        )
     if present is None:
         edits.append(Edit(new, "create_file", SOURCE))
     import_line = _import_line(module, text, app)
@@ -161,7 +163,7 @@ def _proposal(
         if use.strip() not in text:
             edits.append(insert_line(path, text, app.start, app.end, use))
     if None in edits:
-        where = f"{path}: no text occurs only once where the lines belong; add by hand: {line}; {use.strip()}"
+        where = f"{path}: there is no unique text at the right position; add by hand: {line}; {use.strip()}"
         return Proposal("No edits for FastAPI.", warnings=(where,))
     return Proposal(
         f"Add a terminal to the FastAPI app {app.name!r} of {path}: POST /terminal, guarded by a token.",

@@ -49,7 +49,7 @@ function expected(): string {
   return value.length < 16 ? '' : value;
 }
 
-/** What was refused and why, beginning with a code: "error session_busy: …"; undefined where nothing was. */
+/** Why the call was refused, beginning with a code: "error session_busy: …"; undefined if it was not. */
 function problemOf(result: Facts): string | undefined {
   if (!result.isError) return undefined;
   return (result.content as Array<{ text?: string }>).map((block) => block.text ?? '').join('; ');
@@ -94,7 +94,7 @@ export class AiSessionTerminal implements OnApplicationBootstrap, OnModuleDestro
   }
 }
 
-/** Lets in who sends the token. */
+/** Lets only callers with the token in. */
 @Injectable()
 export class AiSessionTerminalGuard implements CanActivate {
   canActivate(context: ExecutionContext): boolean {
@@ -170,7 +170,9 @@ def _proposal(tree: Tree, profile: Profile, path: str, text: str, name: str) -> 
     line = f"import {{ {NAME} }} from './{MODULE}.module{style.ending}';"
     present = tree.read(new)
     if tree.kind(new) and (present is None or "ai-session" not in present):
-        return Proposal("No edits for NestJS.", warnings=(f"{new} is there and is not ours: rename it first",))
+        return Proposal(
+            "No edits for NestJS.", warnings=(f"{new} exists and was not made by ai-session: rename it first",)
+        )
     edits: list[Edit | None] = [] if present else [Edit(new, "create_file", SOURCE)]
     code = code_of(text)
     if f"{MODULE}.module" not in text:

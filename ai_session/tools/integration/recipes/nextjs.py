@@ -80,7 +80,7 @@ def _proposal(tree: Tree, router: str, path: str, *, typed: bool) -> Proposal:
         there = f"{path.rpartition('.')[0]}.{ending}"
         if tree.kind(there):
             ours = "ai-session" in (tree.read(there) or "")
-            why = () if ours else (f"{there} is there and is not ours: rename it first",)
+            why = () if ours else (f"{there} exists and was not made by ai-session: rename it first",)
             return Proposal("No edits for Next.js.", warnings=why, present=ours)
     return Proposal(
         f"Add a terminal to the Next.js app: POST /api/terminal in {path}, guarded by a token.",

@@ -50,18 +50,18 @@ async function connect()⟨: Promise<Client>⟩ {
   return client;
 }
 
-/** What was refused and why, beginning with a code: "error session_busy: …"; undefined where nothing was. */
+/** Why the call was refused, beginning with a code: "error session_busy: …"; undefined if it was not. */
 function problemOf(result⟨: Facts⟩)⟨: string | undefined⟩ {
   if (!result.isError) return undefined;
   return (result.content⟨ as Array<{ text?: string }>⟩).map((block) => block.text ?? '').join('; ');
 }
 
-/** Ends the server, which a process that continues without it may want to do. */
+/** Ends the server, for a process that continues without it. */
 ⟪export ⟫async function closeTerminal()⟨: Promise<void>⟩ {
   await (await connecting)?.close();
 }
 
-/** Why a caller may not come in, as a status and a message; undefined for one who sends the token. */
+/** Why a caller is refused, as a status and a message; undefined for one who sends the token. */
 function refusal(authorization⟨: string | null | undefined⟩)⟨: [number, string] | undefined⟩ {
   const wanted = process.env[VARIABLE] ?? '';
   if (wanted.length < 16) return [503, `the terminal is closed: set ${VARIABLE} to 16 characters or more`];
@@ -70,7 +70,7 @@ function refusal(authorization⟨: string | null | undefined⟩)⟨: [number, st
   return same ? undefined : [401, 'not authorized'];
 }
 
-/** Runs the command a body names: a status, and output, exit_code and status of the command or what was refused. */
+/** Runs the command in a body: an HTTP status, and the command's output, exit_code and status, or a message. */
 async function execute(body⟨: unknown⟩)⟨: Promise<[number, unknown]>⟩ {
   const { command, timeout_seconds = 30 } = ⟨(⟩body ?? {}⟨) as Facts⟩;
   if (typeof command !== 'string' || !command) return [400, { message: 'command is missing' }];
@@ -91,8 +91,8 @@ HEAD = """\
 /**
  * A real terminal of this app: POST {"command": "..."} runs a command in a session of ai-session.
  *
- * It is closed until the variable AI_SESSION_TERMINAL_TOKEN is set, to 16 characters at least. Callers send it in the
- * header Authorization, as a bearer token. Whoever has it has a shell here, in the box that ai-session makes.
+ * It is closed until the variable AI_SESSION_TERMINAL_TOKEN is set to at least 16 characters. Callers send it in the
+ * header Authorization, as a bearer token. Anyone who has it has a shell here, in the box that ai-session makes.
  */
 """
 

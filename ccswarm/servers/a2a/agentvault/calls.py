@@ -49,7 +49,7 @@ class Calls:
         nobody knows whether it had its effect."""
         for task in self._context.tasks.listed(PROFILE, lambda one: not one.state.over):
             if task.state is State.WORKING:
-                message = "the server ended while the call was under way"
+                message = "the server ended during the call"
                 self._tell(task, failure(PROXY, STOPPED, message, UNKNOWN_EFFECT))
             else:
                 self._context.carry(task.id, self.carry(task))
@@ -69,7 +69,7 @@ class Calls:
         except asyncio.CancelledError:
             if not task.state.over:
                 begun = task.state is State.WORKING
-                why = "the server ended while the call was under way" if begun else "the server ended before the call"
+                why = "the server ended during the call" if begun else "the server ended before the call"
                 self._tell(task, failure(PROXY, STOPPED, why, UNKNOWN_EFFECT if begun else None))
             raise
         except SwarmError as error:
@@ -110,7 +110,7 @@ class Calls:
                 return tool_answer(outcome, wanted.tool, whole=server.protocol == "rpc")
         answer = await self._answer(task, request)
         if not answer.get("approved"):
-            return failure(PROXY, "REJECTED", str(answer.get("reason") or "nobody agreed to it"))
+            return failure(PROXY, "REJECTED", str(answer.get("reason") or "it was not approved"))
         outcome = await self._sent(task, replace(request, approval=str(answer["id"])))
         return tool_answer(outcome, wanted.tool, whole=server.protocol == "rpc")
 
@@ -144,7 +144,7 @@ class Calls:
 
     async def _answered(self, task: Task, question: str) -> Execution:
         """When a person has answered, or nobody will any more."""
-        words = f"a person has to agree: ccswarm approve {question}, or ccswarm reject {question}"
+        words = f"a person must approve it: ccswarm approve {question}, or ccswarm reject {question}"
         async for event in self._app.engine.events(task.id):
             if event["event"] == "approval.asked":
                 self._context.tasks.turn(task, State.INPUT_REQUIRED, words)
@@ -183,4 +183,7 @@ class Calls:
             return agents[name or next(iter(agents))], ""
         if not agents:
             return None, f"no agent is configured: ccswarm init --for a2a adds one, or set {MAP}"
-        return None, f"it is not said which agent calls tools ({', '.join(agents)}): ccswarm serve --a2a --agent NAME"
+        return (
+            None,
+            f"no agent is set for calling tools ({', '.join(agents)}): ccswarm serve --a2a --agent NAME",
+        )

@@ -20,15 +20,15 @@ INPUT: dict[str, Any] = {
     "properties": {
         "target_mcp_server_id": {"type": "string", "description": "The tool server."},
         "tool_name": {"type": "string", "description": "The tool, as that server calls it."},
-        "arguments": {"type": "object", "description": "What the tool is given."},
+        "arguments": {"type": "object", "description": "Arguments of the tool."},
     },
     "required": ["target_mcp_server_id", "tool_name", "arguments"],
 }
 OUTPUT: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "success": {"type": "boolean", "description": "Whether the tool did what it was asked."},
-        "mcp_result": {"type": "object", "description": "What the tool answered, where it did."},
+        "success": {"type": "boolean", "description": "Whether the tool succeeded."},
+        "mcp_result": {"type": "object", "description": "Answer of the tool, if any."},
         "error": {
             "type": "object",
             "properties": {
@@ -52,7 +52,7 @@ def card_of(settings: Settings | None, url: str, *, secured: bool) -> dict[str, 
         "humanReadableId": f"ccswarm/{settings.swarm.name if settings else 'swarm'}",
         "agentVersion": __version__ if settings else UNKNOWN,
         "name": "ccswarm tool proxy",
-        "description": "Calls tools of configured servers: one call a task, as far as its agent is granted it.",
+        "description": "Calls tools of configured servers: one call per task, within the grants of its agent.",
         "url": _named(url),
         "provider": {"name": "ccswarm"},
         "capabilities": {"a2aVersion": "1.0", "supportedMessageParts": ["data"], "supportsPushNotifications": False},
@@ -80,6 +80,6 @@ def _named(url: str) -> str:
 
 def _schemes(secured: bool) -> list[dict[str, Any]]:
     if not secured:
-        return [{"scheme": "none", "description": "Whoever reaches this address may ask."}]
+        return [{"scheme": "none", "description": "Open to anyone who can reach this address."}]
     key = {"scheme": "apiKey", "description": "The token of this server, as X-Api-Key.", "service_identifier": SERVICE}
     return [key, {"scheme": "bearer", "description": "The same token, as Authorization: Bearer."}]

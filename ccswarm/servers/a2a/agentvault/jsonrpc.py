@@ -106,12 +106,12 @@ class Proxy:
         if params.get("id") is not None:
             task = self._found(request, params)
             raise Fault(
-                AGENT_ERROR, f"Agent error: a task is one call: {task.id} cannot be continued, begin another one"
+                AGENT_ERROR, f"Agent error: a task is one call: {task.id} cannot be continued, start another one"
             )
         wanted_of(message)
         self._calls.check()
         if self._context.closing.is_set():
-            raise Fault(AGENT_ERROR, "Agent error: the server ends")
+            raise Fault(AGENT_ERROR, "Agent error: the server is ending")
         number = f"mcp-proxy-{secrets.token_hex(16)}"
         task = self._context.tasks.begin(PROFILE, number, context=caller_of(request), messages=[message])
         self._context.carry(number, self._calls.carry(task))
@@ -146,7 +146,7 @@ class Proxy:
                 over = run_event.state.over
                 yield event_of(task, run_event)
             if not over:
-                yield "error", {"error": "stream_ended", "message": "the server ends: ask with tasks/get afterwards"}
+                yield "error", {"error": "stream_ended", "message": "the server is ending: use tasks/get later"}
 
 
 async def _once(name: str, facts: Facts) -> AsyncGenerator[tuple[str, Any]]:

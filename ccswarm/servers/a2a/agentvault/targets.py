@@ -26,8 +26,8 @@ def with_mapped(settings: Settings, variables: Mapping[str, str]) -> Settings:
     known = {server.name for server in settings.mcp.servers}
     if twice := [server.name for server in servers if server.name in known]:
         raise ConfigInvalid(
-            f"{MAP} names {', '.join(twice)}, which the configuration has as well",
-            suggestion="call it otherwise in one of them",
+            f"{MAP} names {', '.join(twice)}, which the configuration names as well",
+            suggestion="rename it in one of them",
         )
     if not servers:
         return settings
@@ -47,8 +47,13 @@ def caller_of_tools(settings: Settings, named: str = "") -> str:
     agents = {agent.name: agent for agent in settings.agents}
     name = named or settings.a2a.agent or (next(iter(agents)) if len(agents) == 1 else "")
     if name not in agents:
-        return "missing: whose tools AgentVault's clients call; say it: ccswarm serve --a2a --agent NAME, or a2a.agent"
-    return f"AgentVault's clients at /a2a call tools as {name}, who may use {', '.join(agents[name].grants) or 'none'}"
+        return (
+            "missing: the agent whose tools AgentVault's clients call; set it: ccswarm serve --a2a --agent NAME,"
+            " or a2a.agent"
+        )
+    return (
+        f"AgentVault's clients at /a2a call tools as {name}, which may use {', '.join(agents[name].grants) or 'none'}"
+    )
 
 
 def mapped(variables: Mapping[str, str]) -> list[ServerSettings]:
@@ -74,7 +79,7 @@ def _server(name: str, url: Any, seconds: float) -> ServerSettings:
         # As the one who set the variable has it: with its own network, where nothing is encrypted.
         return ServerSettings(name=name, url=where, protocol="rpc", insecure=True, timeout_seconds=seconds)
     except ValidationError:
-        raise _wrong(f"names {name[:80]!r}: letters, digits, - and _ can be used") from None
+        raise _wrong(f"names {name[:80]!r}: use letters, digits, - and _") from None
 
 
 def _seconds(text: str) -> float:

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 def caller_of(request: Request) -> str:
     """Who asks: whose token was shown, empty for this user."""
     caller: str | None = request.scope["caller"]
-    assert caller is not None, "the guard lets nobody unknown through to what asks this"
+    assert caller is not None, "requests without a known user do not get here"
     return caller
 
 

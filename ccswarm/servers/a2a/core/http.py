@@ -44,10 +44,10 @@ UNKNOWN_SHARE = 2
 """Strangers have at most one of so many connections."""
 
 UNKNOWN_ADVICE = (
-    "send the token of this server as Authorization: Bearer or as X-Api-Key; the user who started it sees it with: "
-    "ccswarm token"
+    "send the token of this server as Authorization: Bearer or as X-Api-Key; the user who started it"
+    " gets it with: ccswarm token"
 )
-HOST_ADVICE = "a2a.allowed_hosts in the server's configuration names what else it is called"
+HOST_ADVICE = "add its other names to a2a.allowed_hosts in the server's configuration"
 FULL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
 
 Scope = MutableMapping[str, Any]
@@ -76,7 +76,7 @@ async def read_json(request: Request) -> Any:
                 if len(body) > MOST_BODY_BYTES:
                     raise Unreadable(413, f"more than {MOST_BODY_BYTES} bytes")
     except TimeoutError:
-        raise Unreadable(408, f"not there within {BODY_SECONDS:g} s") from None
+        raise Unreadable(408, f"not received within {BODY_SECONDS:g} s") from None
     except ClientDisconnect:
         raise Unreadable(400, "the client is gone") from None
     try:

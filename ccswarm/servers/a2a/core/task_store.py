@@ -129,7 +129,7 @@ class Tasks:
                 kept["state"] = State(kept["state"])
                 task = Task(**kept)
             except (OSError, ValueError, TypeError, KeyError) as error:
-                log.warning("%s is not a task and is left alone: %s", file, error)
+                log.warning("%s is not a task and is ignored: %s", file, error)
                 continue
             self._tasks[task.id], self._chars[task.id] = task, len(text)
         self._tasks = dict(sorted(self._tasks.items(), key=lambda one: one[1].created))
@@ -154,7 +154,7 @@ class Tasks:
         self._forget(room=1)
         if len(self._tasks) >= self._most:
             raise BudgetExhausted(
-                f"{len(self._tasks)} tasks are not over yet", suggestion="wait until some are, or cancel them"
+                f"{len(self._tasks)} tasks are still in progress", suggestion="wait until some are done, or cancel some"
             )
         task = Task(task_id, profile, context, messages=list(messages), metadata=metadata)
         self._tasks[task_id] = task
@@ -163,7 +163,7 @@ class Tasks:
         except OSError as error:
             del self._tasks[task_id]
             raise OperatorError(
-                f"the task cannot be kept: {error.strerror}", suggestion=f"make room in {self._directory}"
+                f"the task cannot be stored: {error.strerror}", suggestion=f"free disk space in {self._directory}"
             ) from None
         return task
 
@@ -226,7 +226,7 @@ class Tasks:
         try:
             self.keep(task)
         except OSError as error:  # what happens to a task does not wait for room on the disk
-            log.error("task %s is not on record: %s", task.id, error)
+            log.error("task %s was not recorded: %s", task.id, error)
         run_event = TaskEvent(kind, content, task.state, task.updated)
         for queue in self._queues.get(task.id, ()):
             queue.put_nowait(run_event if queue.qsize() < self._most_unheard else None)

@@ -92,13 +92,13 @@ def tag_of(card: dict[str, Any]) -> str:
 
 def _described(agents: Sequence[AgentSettings]) -> str:
     names = ", ".join(f"{agent.name} ({agent.type})" for agent in agents) or "none yet"
-    return f"A swarm of agents that work in real terminals and report what really came of it. Agents: {names}."
+    return f"A swarm of agents that work in real terminals and report actual results. Agents: {names}."
 
 
 def _skill(agent: AgentSettings) -> dict[str, Any]:
     words = agent.takes_words
     able = f", capable of {', '.join(agent.capabilities)}" if agent.capabilities else ""
-    how = "takes tasks in words" if words else "does what a plan says, and nothing that is only said"
+    how = "takes tasks in words" if words else "takes plans, but no tasks in words"
     asks = "" if agent.approval == "auto" else f"; a person is asked before {agent.approval} calls"
     return {
         "id": agent.name,
@@ -114,8 +114,8 @@ def _plans() -> dict[str, Any]:
     return {
         "id": PLAN,
         "name": "carry out a plan",
-        "description": "Does the tasks of a plan in the order their needs allow: a data part with the key plan, whose "
-        "value is a plan as JSON or the text of one in TOML, or a TOML file",
+        "description": "Carries out the tasks of a plan in the order of their needs: a data part with the key plan,"
+        " whose value is a plan as JSON or as TOML text, or a TOML file",
         "tags": ["plan"],
         "examples": [json.dumps(EXAMPLE)],
         "inputModes": [JSON, TOML],

@@ -49,7 +49,7 @@ def _card(context: DialectContext, request: Request) -> Response:
     try:
         card = full_card(context, request) if is_known(request) else public_card(context.url(request))
     except SwarmError as error:
-        log.error("there is no card: %s", error.message)
+        log.error("no card can be made: %s", error.message)
         return answered({"error": "the configuration cannot be used"}, 500)
     headers = {**PRIVATE, "ETag": tag_of(card), "Cache-Control": f"private, max-age={CARD_SECONDS}"}
     if headers["ETag"] in request.headers.get("if-none-match", ""):

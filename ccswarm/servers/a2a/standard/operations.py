@@ -89,7 +89,7 @@ class Asked:
             case "card" if self._card:
                 return self._card()
             case "card":
-                raise Fault(NO_EXTENDED_CARD if self._version == "0.3" else UNSUPPORTED, "the card is all there is")
+                raise Fault(NO_EXTENDED_CARD if self._version == "0.3" else UNSUPPORTED, "there is only this card")
             case "list":
                 return self._listed(params)
             case "get":
@@ -117,7 +117,7 @@ class Asked:
         task = self._work.find(named(params, self._version).id)
         await self._work.look(task)
         if task.state.over and self._version == "1.0":
-            raise Fault(UNSUPPORTED, f"it is {task.state.value}: GetTask has all of it", taskId=task.id)
+            raise Fault(UNSUPPORTED, f"it is {task.state.value}: GetTask returns all of it", taskId=task.id)
         return task, None
 
     def _listed(self, params: Any) -> Object:

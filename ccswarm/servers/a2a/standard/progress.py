@@ -84,7 +84,7 @@ class Follower:
             case State.INPUT_REQUIRED if facts["approvals"]:
                 self._ask([(one["id"], one) for one in facts["approvals"]], f"{task.id}-asks")
             case State.INPUT_REQUIRED:
-                words = f"a person has paused it, and continues with it by: ccswarm resume {self._run}"
+                words = f"a person has paused it, and can continue it with: ccswarm resume {self._run}"
                 self._turn(state, words, f"{task.id}-paused")
             case State.FAILED:
                 self._turn(state, _why(facts), f"{task.id}-failed")

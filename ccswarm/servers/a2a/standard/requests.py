@@ -33,16 +33,16 @@ def plan_in(sent: Sent) -> str:
     found: list[str] = []
     for index, part in enumerate(sent.message.parts):
         if part.url is not None:
-            problem = "nothing is fetched that a message only names: send its contents"
+            problem = "URLs are not fetched: send the contents"
             raise Fault(CONTENT_TYPE, problem, [(f"message.parts[{index}]", problem)])
         if part.raw is not None:
             found.append(_file(part, index))
         elif "plan" in (data := _object(part.data)):
             plan = data["plan"]
             if unknown := next((key for key in data if key != "plan"), None):
-                raise _wrong(f"message.parts[{index}].data.{unknown}", "is not known, only plan is")
+                raise _wrong(f"message.parts[{index}].data.{unknown}", "is unknown: only plan is known")
             if not isinstance(plan, (dict, str)):
-                raise _wrong(f"message.parts[{index}].data.plan", "must be an object, or a text in TOML")
+                raise _wrong(f"message.parts[{index}].data.plan", "must be an object or a TOML string")
             found.append(plan if isinstance(plan, str) else json.dumps(plan, ensure_ascii=False))
     if len(found) > 1:
         raise _wrong("message.parts", "has more than one plan")
@@ -54,7 +54,7 @@ def plan_in(sent: Sent) -> str:
 def _file(part: Part, index: int) -> str:
     kind = part.media_type.partition(";")[0].strip().lower()
     if kind not in PLAN_TYPES and not FILE.search(part.filename):
-        problem = f"{kind or part.filename or 'the file'} is not understood; there are {', '.join(INPUTS)}"
+        problem = f"{kind or part.filename or 'the file'} is not supported, only {', '.join(INPUTS)}"
         raise Fault(CONTENT_TYPE, problem, [(f"message.parts[{index}]", "a file has to be a plan: TOML or JSON")])
     try:
         # Both alphabets, with or without padding, as the protocol's JSON has it.
@@ -72,7 +72,7 @@ def accepted(sent: Sent) -> None:
     """Whether the client takes what is given here. Raises Fault."""
     modes = [mode.partition(";")[0].strip().lower() for mode in sent.configuration.accepted_output_modes]
     if modes and not any(mode in ("*/*", "application/*", *OUTPUTS) or mode.startswith("text") for mode in modes):
-        raise Fault(CONTENT_TYPE, f"what is given here is {' or '.join(OUTPUTS)}")
+        raise Fault(CONTENT_TYPE, f"only {' or '.join(OUTPUTS)} is available")
 
 
 def chosen(sent: Sent) -> str:
@@ -89,7 +89,7 @@ def chosen(sent: Sent) -> str:
 def planned(plan: str, named: str, settings: Settings) -> Settings:
     """The configuration with the tasks of a client's plan. Raises Fault, with every problem and its place."""
     if named not in ("", PLAN):
-        raise _wrong("metadata.agent", "a plan says itself which agents do what")
+        raise _wrong("metadata.agent", "a plan itself assigns its agents")
     try:
         found = service.planned(plan, settings, WHERE)
     except (ConfigInvalid, PlanInvalid) as error:
@@ -144,7 +144,7 @@ def _words(sent: Sent) -> str:
     ]
     text = "\n\n".join(said)
     if not text.strip():
-        raise _wrong("message.parts", "say what is to be done")
+        raise _wrong("message.parts", "give the text of the task")
     if len(text) > MOST_WORDS:
         raise _wrong("message.parts", f"must have at most {MOST_WORDS} characters")
     return text

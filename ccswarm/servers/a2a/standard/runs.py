@@ -91,14 +91,14 @@ class Work:
         """The tasks a message refers to. Raises Fault where a message of that kind is not taken."""
         message = sent.message
         if sent.pushes:
-            raise Fault(PUSH_NOT_SUPPORTED, "follow the task with a stream, or ask how it is")
+            raise Fault(PUSH_NOT_SUPPORTED, "follow the task with a stream, or get its state")
         accepted(sent)
         if message.task_id:
             task = self.find(message.task_id)
             if message.context_id not in ("", task.context):
-                raise Fault(INVALID_PARAMS, violations=[("message.contextId", "is not that of the task")])
-            words = "the task is over" if task.state.over else "a task that is under way takes no further messages"
-            problem = f"{words}: begin another one with its contextId, and name it in referenceTaskIds"
+                raise Fault(INVALID_PARAMS, violations=[("message.contextId", "is not the task's")])
+            words = "the task is over" if task.state.over else "a task in progress does not accept messages"
+            problem = f"{words}: start another one with its contextId, and put it in referenceTaskIds"
             raise Fault(UNSUPPORTED, problem, taskId=task.id)
         return [self.find(number) for number in message.reference_task_ids]
 

@@ -162,7 +162,7 @@ AnySection = TypeVar("AnySection", bound=Section)
 def check_version(named: str, spoken: Sequence[Version] = ("0.3", "1.0")) -> None:
     """Whether what a client says it speaks is spoken here; nothing is said by clients of 0.3. Raises Fault."""
     if named and ".".join(named.strip().split(".")[:2]) not in spoken:
-        problem = f"{named[:40]!r} is not spoken here, but {' and '.join(spoken)}"
+        problem = f"{named[:40]!r} is not supported, only {' and '.join(spoken)}"
         raise Fault(VERSION_NOT_SUPPORTED, problem, requested=named[:40], supported=", ".join(spoken))
 
 

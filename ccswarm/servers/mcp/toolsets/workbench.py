@@ -143,7 +143,7 @@ class Workbench:
         except (OSError, ValueError, RuntimeError):
             found = None
         if found is None or not found.is_relative_to(root):
-            raise UsageInvalid(f"{path[:200]!r} is not in the workspace {root}", suggestion="give a path inside of it")
+            raise UsageInvalid(f"{path[:200]!r} is not in the workspace {root}", suggestion="give a path inside it")
         return found
 
     def directory(self, path: str, loaded: Loaded) -> str:
@@ -151,7 +151,7 @@ class Workbench:
         found = self.within(path, loaded)
         if not found.is_dir():
             raise UsageInvalid(
-                f"the workspace {found} is not a directory", suggestion="leave it out, or name another one"
+                f"the workspace {found} is not a directory", suggestion="leave it out, or use another one"
             )
         return str(found)
 

@@ -41,8 +41,8 @@ EVENT_CHARS = 24_000
 """Of the events in one answer, about 8,000 tokens."""
 
 INSTEAD = {
-    "ccswarm runs list": "list_runs shows the runs there are",
-    "ccswarm runs show": "read_result reads what came of it, start_run begins another one",
+    "ccswarm runs list": "list_runs shows the runs",
+    "ccswarm runs show": "read_result reads its result, start_run starts another one",
     "write the steps": "give a plan: TOML with [[steps]] (id, tool = SERVER.TOOL, args); list_agents shows who may use "
     "what",
     "ccswarm config reference": "check_plan names every problem of a plan; a configuration is corrected by the person",
@@ -80,7 +80,7 @@ async def resume_run(workbench: Workbench, given: Given) -> Answer:
     app = await workbench.looking()
     meant = await run_id_of(app.engine, given["run"])
     run = await workbench.go_on(meant)
-    notes = [] if run == meant else [f"{meant} is over; {run} does again what did not succeed in it"]
+    notes = [] if run == meant else [f"{meant} is over; {run} repeats what did not succeed in it"]
     return await _changed(workbench, run, "continues", notes)
 
 
@@ -154,7 +154,7 @@ async def run_events(workbench: Workbench, given: Given) -> Answer:
     more = len(events) < len(found)
     # What was recorded since the events were read belongs to the next answer, also where it is the end.
     over = last and not more
-    again = f"call again with cursor {position}: there is more"
+    again = f"there is more: call again with cursor {position}"
     facts: Facts = {
         "run": run_id,
         "status": status,
@@ -196,7 +196,7 @@ async def list_approvals(workbench: Workbench, given: Given) -> Answer:
     run = await run_id_of(app.engine, given["run"]) if "run" in given else ""
     asked = [one for one in await app.swarm.approvals() if one["task_id"].startswith(f"{run}." if run else "")]
     approvals = approvals_in(asked)
-    then = "show the person what is asked and the command that answers it; you cannot answer" if approvals else ""
+    then = "show the person the question and the command that answers it; you cannot answer" if approvals else ""
     lines = [f"{line} -- {one['answer']}" for line, one in zip(lines_of_approvals(approvals), approvals, strict=True)]
     return answered(lines or ["Nothing waits for a person."], {"approvals": approvals, "next": then})
 
@@ -255,7 +255,7 @@ async def check_plan(workbench: Workbench, given: Given) -> Answer:
         }
         for task in described["tasks"]
     ]
-    then = "fix these places" if problems else "start_run with the same arguments"
+    then = "fix the problems listed above" if problems else "start_run with the same arguments"
     facts: Facts = {
         "valid": not problems,
         "problems": placed,
@@ -263,7 +263,7 @@ async def check_plan(workbench: Workbench, given: Given) -> Answer:
         "tasks": tasks,
         "next": then,
     }
-    lines = problems or ["It can be carried out."]
+    lines = problems or ["The plan can be carried out."]
     order = [f"{one['task']}: {', '.join(one['agents'])}; {'; '.join(one['steps'])}" for one in tasks]
     return answered((*lines, *([] if problems else order)), facts)
 
