@@ -77,7 +77,7 @@ class McpClient:
         return self.available_tools
 
     async def invoke_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> CallOutcome:
-        """One call. The outcome tells how it went: ``ok``, ``text``, ``structured``, else ``code`` and ``message``."""
+        """One call. The outcome has: ``ok``, ``text``, ``structured``, else ``code`` and ``message``."""
         toolbox, tool = self._toolbox(), f"{self._server.name}.{name}"
         request = CallRequest("", "", "", PROGRAM, tool, arguments or {}, for_user=True)
         return await toolbox.call(request, budget=None, approved=lambda _: False)

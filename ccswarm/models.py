@@ -88,9 +88,9 @@ class CallRequest:
     approval: str = ""
     """Id of the question a person answered with yes, where the agent needs one."""
     for_user: bool = False
-    """Made for the user whose swarm it is, who sees what every agent has open; servers are told of no agent."""
+    """Made for the swarm's user, who sees what every agent has open; no agent is passed to servers."""
     principal: str = ""
-    """What servers are told as the run, so that what is opened belongs to it alone; empty: ``run_id``."""
+    """The run that is passed to servers, so that what is opened belongs to it alone; empty: ``run_id``."""
     claim: str = ""
     """The process that was about to make the call the first time; empty: this one."""
     repeatable: bool = False
@@ -177,7 +177,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class LoginFacts:
-    """What may be told of a login. ``expires_at`` is a Unix time, None where it is not known."""
+    """What may be shown of a login. ``expires_at`` is a Unix time, None if unknown."""
 
     issuer: str
     scopes: tuple[str, ...]

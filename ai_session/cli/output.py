@@ -82,7 +82,7 @@ def _harmless(text: str) -> str:
 
 
 def report(error: AiSessionError, *, as_json: bool, exit_code: int | None = None) -> int:
-    """Tell what went wrong and what to do; the exit code for it."""
+    """Prints the error and its suggestion; returns the exit code."""
     suggestion = _HINTS.get(error.code, error.suggestion)
     message = error.message
     if isinstance(error, InvalidArguments) and error.fields:

@@ -173,7 +173,7 @@ class McpClient:
         return self._call(self._client.discover_tools)
 
     def invoke_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> CallOutcome:
-        """One call. The outcome tells how it went: ``ok``, ``text``, ``structured``, else ``code`` and ``message``."""
+        """One call. The outcome has: ``ok``, ``text``, ``structured``, else ``code`` and ``message``."""
         return self._call(partial(self._client.invoke_tool, name, arguments))
 
     def _call(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:

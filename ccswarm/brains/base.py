@@ -70,8 +70,8 @@ Step = CallTool | Think | Wait | Finish
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a brain is told at the beginning. ``task`` is the task as the plan has it; ``inputs`` results of the tasks
-    it needs, by their id; ``tools`` what its agent may use."""
+    """What a brain is given at the start. ``task`` is the task of the plan; ``inputs`` the results of the tasks it
+    needs, by ID; ``tools`` those its agent may use."""
 
     run_id: str
     task_id: str
@@ -93,7 +93,7 @@ class Assignment:
 
     @property
     def checks(self) -> list[str]:
-        """The gates of the task, as one would type them: every brain that reads words is told them."""
+        """The gates of the task as command lines; every brain that reads text is given them."""
         gates: Sequence[Mapping[str, Any]] = self.task.get("gates") or ()
         return [str(gate.get("command") or _written(gate)) for gate in gates]
 

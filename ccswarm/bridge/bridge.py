@@ -1,9 +1,9 @@
-"""Where the program of one task asks for tools: a private socket, at which each request waits for what comes of it.
+"""A private socket at which the program of one task requests tools; each request waits for its result.
 
 The bridge lives in the worker that executes the task. The program starts ``ccswarm mcp-server --agent NAME``, which
-relays its MCP here; the token it shows belongs to one start of one task's program and to nobody else. What is asked is
-handed out once, to the task's brain, and whoever opens the bridge again after a crash is told by the brain what was
-handed out before: a request that is sent again then gets its answer, and is not made twice.
+relays its MCP here; its token is valid for one start of one task's program. A request is handed out once, to the task's
+brain. When the bridge is reopened after a crash, the brain passes the requests that were handed out before: a request
+that is resent then gets its answer, and is not made twice.
 """
 
 from __future__ import annotations
@@ -164,11 +164,10 @@ class ToolBridge:
         made.chmod(0o600)
         keep: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
         self._server = await asyncio.start_unix_server(self._accept, sock=listener, limit=LINE_BYTES, **keep)
-        made.replace(self._directory.socket)  # at no moment is there none, which would tell that the task is over
+        made.replace(self._directory.socket)  # there is always one: a missing socket means that the task is over
 
     async def close(self, *, over: bool) -> None:
-        """Nobody is served any more. Only when the task is ``over`` are its programs told, and the socket taken
-        away."""
+        """Stops serving. Only if the task is ``over`` are its programs notified and the socket removed."""
         if over:
             self._directory.socket.unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # it is not empty
@@ -253,8 +252,8 @@ class ToolBridge:
     def launch(
         self, start: str, facts: Mapping[str, Any], heard: Callable[[str], None], ready: Callable[[], None]
     ) -> None:
-        """From now on the program of that start is the only one. ``facts`` (command, environment, directory, input,
-        prepare) is what its keeper is told when it begins, after ``ready`` was run, in a thread; ``heard`` is given
+        """From now on only the program of that start is served. ``facts`` (command, environment, directory, input,
+        prepare) are passed to its keeper at its start, after ``ready`` has run in a thread; ``heard`` is called with
         each line that it prints."""
         over: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         if start != self._start:
@@ -288,7 +287,7 @@ class ToolBridge:
             self._program.over.set_result({"gone": "never came"})
 
     def dismiss(self) -> None:
-        """The program is told to end, and its keeper with it."""
+        """Asks the program to end, and its keeper with it."""
         if self._program and self._program.writer:
             self._program.writer.write(b'{"over": true}\n')
 

@@ -21,8 +21,8 @@ VARIABLE = "CCSWARM_GUEST"
 """``START.DIGEST@SOCKET``: how a program of a task finds its bridge, and shows that it is of that task."""
 
 PATIENCE_SECONDS = 180.0
-"""How long nobody may be at the bridge: a worker that is lost is replaced within half a minute, but a run that is
-cancelled or paused never tells."""
+"""How long the bridge may be unserved: a lost worker is replaced within half a minute, but a cancelled or paused run
+does not announce itself."""
 
 LOOK_SECONDS = 0.2
 READ_BYTES = 1 << 16

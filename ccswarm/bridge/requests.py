@@ -44,7 +44,7 @@ class Requests:
         self._said.append(words)
 
     def unheard(self) -> list[str]:
-        """What no answer had with it; it is told otherwise from now on."""
+        """Messages that were not attached to an answer; from now on they are delivered otherwise."""
         said, self._said = self._said, []
         return said
 

@@ -40,7 +40,7 @@ class Row:
 
 
 class RunTable:
-    """Told what happened, in order. ``rows`` are by the paths of tasks."""
+    """The state of a run, built from its events in order. ``rows`` are by the paths of tasks."""
 
     def __init__(self, run: str, tasks: Sequence[str], name: str = "") -> None:
         self.run, self.name = run, name

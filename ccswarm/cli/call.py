@@ -131,7 +131,7 @@ async def _call(
 async def _schema(toolbox: Toolbox, tool: str) -> Mapping[str, Any]:
     try:
         return (await toolbox.find(tool)).input_schema
-    except SwarmError:  # the call itself tells, and records it
+    except SwarmError:  # the call itself reports and records it
         return {}
 
 

@@ -60,7 +60,7 @@ def doctor(config: Config = None, as_json: Json = False) -> None:
     """
     findings: list[Finding] = []
     begun = time.monotonic()
-    with suppress(SwarmError):  # the checks tell it
+    with suppress(SwarmError):  # reported by the checks
         load(config)  # a person is asked once about a configuration that has changed
     for look in CHECKS:
         try:
@@ -278,7 +278,7 @@ def clones(config: Path | None) -> Iterator[Finding]:
 
 
 def notices(_: Path | None) -> Iterator[Finding]:
-    """The ways in which the person is told of runs; nothing is sent."""
+    """The ways in which the person is notified of runs; nothing is sent."""
     from agentwire.notices.settings import missing_programs, ways
     from ccswarm.config import config as files
 

@@ -56,7 +56,7 @@ class View:
         yield
 
     def tell(self, event: str, facts: Mapping[str, Any]) -> None:
-        """What Evaluation tells."""
+        """Shows the events of an Evaluation."""
         if event == "case.ended":
             self.ended.append(facts["result"])
             self.over(facts["result"])

@@ -33,7 +33,7 @@ OTHERS_SECONDS = 2.0
 """Between two words that a store may have changed which is no file."""
 
 CALM_SECONDS = 0.15
-"""Between two words of changes: what is written together is told once."""
+"""Least seconds between two notifications of changes, so that changes written together are announced once."""
 
 AT_ONCE = 4
 MOST_LINE_BYTES = 1 << 20
@@ -47,7 +47,7 @@ Answer = Callable[[Params, Path | None], dict[str, Any]]
 
 
 def feed(config: Config = None) -> None:
-    """Tell a program of runs: answer its requests, a line of JSON each, and say when something has changed.
+    """Report runs to a program: answer its requests, one line of JSON each, and announce changes.
 
     Ends when its standard input does.
     """

@@ -1,4 +1,4 @@
-"""Verbs that tell MCP clients of the swarm: mcp install, uninstall, status."""
+"""Verbs that register the swarm with MCP clients: mcp install, uninstall, status."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def login(
 ) -> None:
     """Log in at a server, for all runs of this user. Opens the browser; of grant client_credentials nobody is asked.
 
-    Exit codes: 0 logged in, 1 not, 2 no such server, or one that knows no login.
+    Exit codes: 0 logged in, 1 not, 2 no such server, or one without logins.
     """
     from agentwire import plugins
     from ccswarm.config import config as files
@@ -58,9 +58,9 @@ def login(
 
 
 def logout(server: ServerName, config: Config = None, as_json: Json = False) -> None:
-    """Forget the login at a server, and tell its issuer.
+    """Forget the login to a server, and revoke its tokens at the issuer.
 
-    Exit codes: 0 it is forgotten, or there was none, 2 no such server, or one that knows no login.
+    Exit codes: 0 it is forgotten, or there was none, 2 no such server, or one without logins.
     """
     from agentwire import plugins
     from ccswarm.config import config as files

@@ -1,4 +1,4 @@
-"""The command line: every verb, loaded when it is used; the shells' completion; how a failure is told."""
+"""The command line: every verb, loaded when used; shell completion; the reporting of failures."""
 
 from __future__ import annotations
 

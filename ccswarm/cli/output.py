@@ -47,12 +47,12 @@ BY_STATUS = {
 
 
 def show_json_line(value: Any) -> None:
-    """One line of a stream of documents, told at once."""
+    """Prints one line of a stream of JSON documents and flushes it."""
     print(json.dumps(value), flush=True)
 
 
 def show_line(text: str) -> None:
-    """One line of data, without control characters, told at once."""
+    """Prints one line of data, without control characters, and flushes it."""
     print(printable(text), flush=True)
 
 
@@ -69,7 +69,7 @@ def show_text(text: str) -> None:
 
 
 def report(error: SwarmError, *, as_json: bool, exit_code: int | None = None) -> int:
-    """Tell what went wrong and what to do; the exit code for it."""
+    """Prints the error and its suggestion; returns the exit code."""
     if as_json:
         show_json({"error": {"code": error.code, "message": error.message, "suggestion": error.suggestion}})
     else:

@@ -36,9 +36,9 @@ LastRun = Annotated[str, Argument(metavar="[RUN]", help="Id of a run, or its beg
 
 
 def load(config: Path | None, *, executes: bool = False, workspace: Path | None = None) -> Loaded:
-    """The configuration a verb works with; where it has changed since a person used it, the one at this terminal is
-    asked. The first use of one that nobody named is told. ``executes``: agents work meanwhile, who may make one appear.
-    Raises ConfigInvalid, ConfigChanged."""
+    """The configuration a verb works with; if it has changed since a person used it, the person at this terminal is
+    asked. The first use of one that was not named explicitly is reported. ``executes``: agents work meanwhile and may
+    create one. Raises ConfigInvalid, ConfigChanged."""
     from ccswarm.cli.trust import asker
     from ccswarm.config import config as files
 
@@ -49,7 +49,7 @@ def load(config: Path | None, *, executes: bool = False, workspace: Path | None 
 
 
 def with_agents(loaded: Loaded, types: Sequence[str] = ()) -> Loaded:
-    """The same with agents to begin with where it names none, which is told. Raises ConfigInvalid."""
+    """The same, with starter agents if it names none, which is reported. Raises ConfigInvalid."""
     from ccswarm.config import config, starters
 
     found = config.supplied(loaded.settings, types or starters.TYPES[:1], config.server_environment())

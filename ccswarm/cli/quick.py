@@ -44,7 +44,7 @@ def end(verb: Callable[[], object], words: Sequence[str]) -> NoReturn:
             verb()
         except (Leave, SwarmError, OSError):
             raise
-        except Exception as error:  # a mistake of ours: where it was made is told too, and programs get their document
+        except Exception as error:  # a defect: its location is printed too, and programs get their document
             import traceback
 
             traceback.print_exc()

@@ -147,7 +147,7 @@ def asker() -> Confirm | None:
 
 
 def _show(change: Change, most_lines: int | None = None) -> int:
-    """Tells what has changed, on standard error; how many lines that has."""
+    """Prints the changes on standard error; returns how many lines there are."""
     lines = list(difference(change))
     remark(f"{visible(change.what())}:" if lines else visible(change.what()))
     for line in lines[:most_lines]:

@@ -194,7 +194,7 @@ class Watch:
         from ccswarm.runs.work import compared, works_of
 
         task = str(question["task_id"]).removeprefix(f"{self._run}.")
-        with suppress(SwarmError):  # which diff tells, and the question has its size
+        with suppress(SwarmError):  # diff shows it, and the question includes its size
             repository, works = await works_of(self._engine, self._run, task)
             found = await asyncio.to_thread(compared, self._run, repository, works)
             return drawn(found, f"ccswarm diff {short(self._run)} {task}", MOST_CHANGED_LINES)
@@ -232,7 +232,7 @@ class Watch:
     async def _standstill(self) -> str:
         try:
             return await self._stands_still()
-        except EngineUnavailable:  # the feed tells when it cannot be reached for long
+        except EngineUnavailable:  # the feed reports when it is unreachable for long
             return ""
 
     async def _stands_still(self) -> str:

@@ -1,4 +1,4 @@
-"""The verb worker: executes what is queued until it is told to end, and says what it does."""
+"""The verb worker: carries out queued runs until it is stopped, and reports what it does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ccswarm.config.settings import Settings
 
 EXECUTED = "ccswarm.swarm.swarm"
-"""The logger that is told what begins and ends in this process: id, status, summary."""
+"""The logger of what starts and ends in this process: ID, status, summary."""
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

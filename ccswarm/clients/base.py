@@ -49,9 +49,9 @@ class ToolClient(Protocol):
         timeout_seconds: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> ServerAnswer:
-        """One ``tools/call``; progress restarts nothing: the time-out is for the whole call. Cancelling the wait tells
-        the server. Raises ServerUnavailable (nothing was sent), ServerLost, CallTimedOut, InvalidArguments and
-        UnknownTool where the server refuses the request itself."""
+        """One ``tools/call``; progress does not restart the time-out, which covers the whole call. Cancelling the wait
+        also cancels the call at the server. Raises ServerUnavailable (nothing was sent), ServerLost, CallTimedOut,
+        InvalidArguments and UnknownTool where the server refuses the request itself."""
         ...
 
     async def close(self) -> None:

@@ -26,7 +26,7 @@ def not_run(git: Git, directory: Path) -> tuple[str, ...]:
         top, common = git.person(directory, "rev-parse", "--show-toplevel", "--git-common-dir").split("\n")
     except (WorkspaceUnusable, ValueError):
         return ()
-    # git itself is always told of another directory of hooks here, in the scope of its command line.
+    # git itself is always given another hooks directory here, on its command line.
     fields = said.split("\0")
     pairs = zip(fields[::2], fields[1::2], strict=False)
     settings = [setting.partition("\n") for scope, setting in pairs if scope != "command"]

@@ -137,7 +137,8 @@ def remove(one: KeptClones, environ: Mapping[str, str]) -> None:
 
 
 def _at_work(directory: Path) -> tuple[int, str] | None:
-    """A process whose working directory lies there, and its name; None where the system does not tell."""
+    """A process whose working directory is there, and its name; None if there is none or the system does not report
+    it."""
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if Path(os.readlink(process / "cwd")).is_relative_to(directory):

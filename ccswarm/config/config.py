@@ -109,8 +109,8 @@ def load(
 
 
 def notify_settings(environ: Mapping[str, str] | None = None) -> NotifySettings:
-    """How the person is told of runs: what the own configuration says, whichever is in use. Where that is wrong, or has
-    changed since the person used it, nobody is told, and why is logged. Records nothing."""
+    """How the person is notified of runs: from the person's own configuration, whichever is in use. If that is invalid,
+    or has changed since the person used it, there are no notices, and the reason is logged. Records nothing."""
     file = own(environ)
     if not file.is_file():
         return NotifySettings()

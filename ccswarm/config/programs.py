@@ -84,7 +84,7 @@ def read_text(text: str) -> Any:
 
 
 def tables_in(data: bytes | None) -> dict[str, Any]:
-    """What a TOML or JSON text says; nothing where it is neither: that is told when it is read."""
+    """The data of a TOML or JSON text; empty if it is neither, which is reported when the text is parsed."""
     try:
         found = read_text((data or b"").decode())
     except (ValueError, RecursionError):

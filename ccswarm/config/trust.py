@@ -475,9 +475,9 @@ def is_discovered(content: Content, path: Path | None, environ: Mapping[str, str
 
 
 def remember_now(path: Path | None, workspace: Path | None = None) -> Content | None:
-    """A server begins: what it finds as its configuration now, or does not find, and the files that its commands name
-    are from now on what was used, unless a person used something else before. What is wrong with it is told when it is
-    read. Gives a configuration that nobody named and that is used for the first time."""
+    """Called when a server starts: the configuration it finds, or its absence, and the files its commands name are
+    recorded as used, unless a person used something else before. An invalid configuration is reported when it is read.
+    Returns a configuration that was not named explicitly and is used for the first time."""
     changed: set[Path] = set()
 
     def as_before(change: Change) -> Content:

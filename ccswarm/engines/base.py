@@ -67,7 +67,7 @@ class Flow(Protocol):
         ...
 
     async def emit(self, event: Mapping[str, Any]) -> None:
-        """Tell whoever follows this execution; kept with it, once each."""
+        """Publish an event to followers of this execution; stored with it exactly once."""
         ...
 
     async def publish(self, status: Mapping[str, Any]) -> None:

@@ -95,9 +95,9 @@ def _own(server: ServerSettings) -> ServerSettings:
 
 
 class Evaluation:
-    """``root``: an empty directory for workdirs, state and what is kept. ``suite_directory`` holds the fixtures.
+    """``root``: an empty directory for work directories, state and results. ``suite_directory`` holds the fixtures.
 
-    ``tell`` hears case.started and case.ended, with facts; ``results`` grow as tries end.
+    ``tell`` is called with case.started and case.ended and their facts; ``results`` grows as tries end.
     """
 
     def __init__(

@@ -108,7 +108,7 @@ def opened(line: bytes) -> Link | None:
 
 def is_torn(left: bytes) -> bool:
     """Whether writes that were cut off may have left these bytes between two records: the beginning of a line, perhaps
-    with beginnings of the records that were to tell of it. A whole line is never that, whatever it says."""
+    with beginnings of the records that were to report it. A whole line never counts as that, whatever its content."""
     _, *others = pieces = left.split(b"\n")
     begun = all(piece and piece.startswith(_RECOVERING[: len(piece)]) for piece in others)
     return bool(left) and begun and not any(piece[1 - chain.TAIL :].startswith(chain.HASH) for piece in pieces)

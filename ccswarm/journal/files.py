@@ -31,7 +31,7 @@ def files(directory: Path) -> dict[str, Path]:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a file ends: its last record, and what follows it, of which ``terminated`` tells whether it ends a line."""
+    """How a file ends: its last record and any bytes after it; ``terminated``: whether these end a line."""
 
     last: Link | None
     left: bytes

@@ -36,7 +36,7 @@ _sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 class Journal:
     """The one writer of ``<directory>/<worker_id>.jsonl`` (modes 0700 and 0600); any thread may use it.
 
-    What an earlier process left unfinished there stays where it is, and a record ``journal.recover`` tells of it.
+    Unfinished bytes of an earlier process stay where they are, and a record ``journal.recover`` reports them.
     Raises ConfigInvalid for an id that is no file name, JournalBroken where another process writes as this worker or
     the file cannot be used, StorageFull.
     """
@@ -124,7 +124,7 @@ class Journal:
             raise self._problem(error) from error
 
     def _resume(self) -> None:
-        """Find where the chain goes on, and what is to be told of what lies behind it."""
+        """Find where the chain continues, and what to report about bytes after that."""
         end = end_of(self._path)
         self._seq, self._head = (end.last.record.seq, end.last.digest) if end.last else (0, GENESIS)
         self._at = end.last.record.at if end.last else 0.0

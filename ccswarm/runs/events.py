@@ -109,7 +109,7 @@ def begun(execution: str, facts: Mapping[str, Any]) -> list[str]:
 
 
 def ended(execution: str, facts: Mapping[str, Any]) -> str:
-    """The execution that was over when ``execution`` told this; empty for none."""
+    """The execution that had ended when ``execution`` reported this; empty for none."""
     match facts.get("event"):
         case "task.ended":
             return execution_of(execution, str(facts["task"]), int(facts["attempt"]))
@@ -122,13 +122,13 @@ def ended(execution: str, facts: Mapping[str, Any]) -> str:
 
 
 def reviewing(execution: str, facts: Mapping[str, Any], agent: str) -> str:
-    """The execution in which an agent judges what that one did, of which an event tells."""
+    """The execution of the review that an event reports."""
     return f"{execution}.review{facts['visit']}.{agent}"
 
 
 async def past(store: Store, run: str) -> list[RunEvent]:
-    """What is recorded of a run, its tasks and their parts by now; what each told comes before its end. Beginning and
-    end of what was handed on are told by who did so."""
+    """The events recorded so far of a run, its tasks and their parts; each execution's events come before its end.
+    Start and end of delegated work are reported by the delegating agent."""
     found: list[RunEvent] = []
     read: set[str] = set()
 
@@ -166,7 +166,7 @@ async def happened_in(store: Store, run: str, journal: Path) -> list[RunEvent]:
 
 
 async def by_time(store: Store, events: Sequence[RunEvent], calls: Calls) -> list[RunEvent]:
-    """What was told in a run and the calls that the journal has of it, with their times and in the order of these."""
+    """The events of a run and its calls in the journal, with their times, in chronological order."""
     run = calls.run
     executions = await store.list(prefix=f"{run}.", limit=MOST_EXECUTIONS)
     known = {execution.id: execution for execution in (*executions, await store.status(run))}

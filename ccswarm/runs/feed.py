@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class EventStream:
-    """The events of a run, its tasks and their parts in order: what each told comes before its end. Each event comes
-    once. Beginning and end of what was handed on are told by who did so."""
+    """The events of a run, its tasks and their parts, in order and each once: an execution's events come before its
+    end. Start and end of delegated work are reported by the delegating agent."""
 
     def __init__(self, engine: Engine, run: str, offsets: Mapping[str, int] | None = None) -> None:
         """``offsets`` say how many events were given before, of the run and of each execution that goes on in it."""
@@ -95,7 +95,7 @@ class _Reader:
             if over := ended(execution, facts):
                 if over in self._tasks:
                     await self._tasks[over]
-                    if not self._follow:  # it may have been read before it told its last
+                    if not self._follow:  # it may have been read before its last event
                         await self._read_task(over)
                 self._over.add(over)
             if execution == self._run or facts.get("event") not in ("run.started", "run.ended"):

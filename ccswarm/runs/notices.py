@@ -1,4 +1,4 @@
-"""The person is told what telemetry is: that a run is over, and that one waits for an answer."""
+"""Notices for the person: that a run is over, and that one waits for an answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from ccswarm.telemetry.base import Function, Sent, Status, Telemetry
 
 PROGRAM = "ccswarm"
 ANSWERED_SOON_SECONDS = 1.0
-"""What is answered before, by a person who looks or from the record of a run that is continued, is not told."""
+"""Delay before a notice: what is answered earlier, by a person who is watching or from a continued run's record, is not
+reported."""
 SENT_SECONDS = 5.0
 """For notices that are under way when this process ends."""
 
@@ -36,7 +37,7 @@ def with_notices(telemetry: Telemetry, notifier: Notifier) -> Telemetry:
 
 
 class NotifyingTelemetry(Telemetry):
-    """Tells the person beside ``inner``."""
+    """Sends notices to the person, and passes everything on to ``inner``."""
 
     def __init__(self, inner: Telemetry, notifier: Notifier) -> None:
         self._inner, self._notifier = inner, notifier

@@ -18,7 +18,7 @@ THOUGHT, CALL = "think ", "call "
 """How the names of steps begin in which a brain did something, and those of calls."""
 
 SHOWN_ANYWAY = ("agent.said", "task.started", "task.ended")
-"""Events that say again what is told of otherwise."""
+"""Events that repeat what a transcript shows otherwise."""
 
 USED = ("tokens", "cached_tokens", "dollars")
 

@@ -25,7 +25,7 @@ STATES: Mapping[str, State] = {
     "work.kept": "kept, not merged",
     "merge.judged": "under way",
 }
-"""By the event that tells where work is."""
+"""The state of work, by the event that reports it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ async def _work(store: Store, path: str, execution: Execution) -> Work:
 
 
 async def _last(store: Store, execution: str) -> Mapping[str, Any]:
-    """What was told last of where the work is."""
+    """The latest report about where the work is."""
     last: Mapping[str, Any] = {}
     try:
         async for event in store.events(execution, follow=False):

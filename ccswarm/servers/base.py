@@ -33,9 +33,9 @@ WORKSPACE = "ccswarm-workspace"
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """What the program was started with. ``config`` is as it was given, ``workspace`` with links followed, None where
-    they were not; ``agent`` is empty where nobody's tools are meant, but the swarm itself. ``trace``: messages are told
-    on standard error."""
+    """What the program was started with. ``config`` is as it was given, ``workspace`` with links followed, None if not
+    given; ``agent`` is empty for the swarm itself rather than one agent's tools. ``trace``: messages are logged to
+    standard error."""
 
     config: Path | None = None
     workspace: Path | None = None
@@ -149,9 +149,9 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class ServeContext:
-    """What all dialects of one process share: ``app`` executes runs as long as they serve. ``variables`` have their
-    secrets; ``tell`` says something to the person who started them, at a terminal where ``is_terminal``. ``token`` is
-    what strangers show."""
+    """What all dialects of one process share: ``app`` executes runs as long as they serve. ``variables`` hold their
+    secrets; ``tell`` prints a message for the person who started them, on a terminal if ``is_terminal``. ``token`` is
+    for other users' programs."""
 
     options: ServerOptions
     app: App
@@ -210,7 +210,7 @@ class ServeContext:
 
 
 def who_takes_words(settings: Settings, types: Sequence[str], purpose: str) -> list[str]:
-    """What a server tells at its start: the agents that take tasks in words, and for which of ``types`` there is none,
+    """The lines a server prints at its start: the agents that take tasks in words, and which of ``types`` are missing,
     with the command that adds them."""
     agents = settings.agents[: settings.swarm.max_agents]
     able = [agent for agent in agents if agent.takes_words]
@@ -246,6 +246,6 @@ class Dialect(Protocol):
         ...
 
     async def serve(self, serve_context: ServeContext, listening: Listening, stop: asyncio.Event) -> None:
-        """Serves until ``stop`` is set, then answers what it was asked and lets its clients go. Tells where it listens
-        once it does. Raises SwarmError where it cannot begin."""
+        """Serves until ``stop`` is set, then answers pending requests and disconnects its clients. Reports its address
+        once it listens. Raises SwarmError if it cannot start."""
         ...

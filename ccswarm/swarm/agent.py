@@ -46,7 +46,7 @@ TASK, PART = "task", "part"
 leave: the one it is a part of has its own, and keeps it until its parts are over."""
 
 STOPPED = "stopped: "
-"""What the summary of work that was told to end has before the reason."""
+"""Text before the reason in the summary of work that was stopped."""
 
 NOT_SENT = (CallStatus.DENIED, CallStatus.INVALID, CallStatus.BUDGET)
 
@@ -64,7 +64,7 @@ CONSENT = "consent_needed"
 """The code with which a server says that it waits for a person's word itself."""
 
 TYPED = re.compile(r"\bai-session approve ap_[\w-]{1,64}")
-"""What it says the person types; nothing else that a server says is told to be typed."""
+"""The command in a server's message that a person has to type; no other text of a server is shown as a command."""
 
 MOST_PAUSE_SECONDS = 60.0
 """Between two times that a call is made whose server waits for a person."""
@@ -295,7 +295,7 @@ class Agent:
                 return done
 
     async def _call_back(self, why: str) -> None:
-        """Those who do what was handed on are told to stop, and are waited for: their work is kept."""
+        """Stops delegated work and waits for it to end; what was done is kept."""
         handed_on = [task for task, going in self._going.items() if going.run]
         for task in handed_on:
             await self._flow.send(self._going[task].run, STOP, why)

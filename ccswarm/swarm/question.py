@@ -10,7 +10,7 @@ from ccswarm.swarm.agent import APPROVAL_SECONDS, approval_id, asked_about, tell
 
 QUESTION = "question"
 ASKED = "approval.asked"
-"""The event that tells that the question can be answered now."""
+"""The event after which the question can be answered."""
 
 
 def question_of(request: CallRequest) -> dict[str, Any]:

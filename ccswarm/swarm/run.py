@@ -155,7 +155,7 @@ class RunFlow:
         return await self._flow.outcome(number)
 
     async def _stop(self, why: str) -> None:
-        """Nothing starts any more, and what goes on is told to end; what was done by then is kept."""
+        """Starts nothing more and stops what is in progress; what was done by then is kept."""
         self._stopping = why
         for attempt in self._going.values():
             await self._flow.send(attempt.number, STOP, why)

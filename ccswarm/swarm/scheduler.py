@@ -23,10 +23,10 @@ class Placed:
 
 
 class Scheduler:
-    """Told what ended, says what starts. ``adaptive`` begins with one task for each agent, does half as many at once
-    after a failure, and one more after each success; ``sequential`` does one at a time.
+    """Given which tasks ended, decides which start. ``adaptive`` starts with one task per agent, halves the number at
+    once after a failure, and adds one after each success; ``sequential`` runs one at a time.
 
-    Needs are known and without cycles (``plan.check``); a task that no agent is able to do is skipped, with the reason.
+    Needs are known and without cycles (``plan.check``); a task that no agent can do is skipped, with the reason.
     """
 
     def __init__(

@@ -86,20 +86,20 @@ class Swarm:
         await self.engine.submit(RUN, run_id, payload_of(plan, run_id, workspace, files, origin, by), priority=priority)
 
     async def ask(self, execution_id: str, request: CallRequest) -> str:
-        """Has a person asked whether a call beside any run may be made, and returns the question's id; a second time
-        with that execution's id does nothing. It tells ``approval.asked`` when it can be answered, and is over, with
-        the answer as its result, when it was."""
+        """Asks a person about a call outside any run, and returns the question's ID; repeating it with the same
+        execution ID does nothing. The execution reports ``approval.asked`` when it can be answered, and ends with the
+        answer as its result."""
         question = question_of(request)
         await self.engine.submit(QUESTION, execution_id, question, agent=request.agent)
         return str(question["id"])
 
     async def call_off(self, run_id: str, why: str) -> None:
-        """Tell a run to end: its tasks are told to stop, and what they have done is kept. Raises RunNotFound."""
+        """End a run: its tasks are stopped, and what they have done is kept. Raises RunNotFound."""
         await self.engine.send(run_id, STOP, why)
 
     async def withdraw(self, run_id: str, task: str, why: str, seconds: float) -> None:
-        """A task of a run ends, or never begins, and the run goes on without it. Where it is under way it is told to
-        stop, and cancelled when that takes longer than ``seconds``. Returns when it is over."""
+        """End a task of a run, or keep it from starting; the run continues without it. A task in progress is asked to
+        stop, and cancelled if that takes longer than ``seconds``. Returns when it is over."""
         number = f"{run_id}.{task}"
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -172,10 +172,10 @@ class Swarm:
         again: bool = False,
         scope: str = "",
     ) -> None:
-        """A person's word on what ``approvals`` shows; ``task_id`` is the task that asks, where that is known. Work
-        that is to be merged is done ``again``, with the reason as what is wrong of it. Raises RunNotFound where nothing
-        waits, AnsweredAlready where somebody was quicker: only the first answer counts; UsageInvalid for a yes that a
-        server has to be told itself."""
+        """A person's answer to a question in ``approvals``; ``task_id`` is the task that asks, if known. With
+        ``again``, work to be merged is returned with the reason as comment. Raises RunNotFound if nothing waits,
+        AnsweredAlready if somebody was quicker (only the first answer counts), UsageInvalid for a yes that must be
+        given at a server."""
         if not task_id:
             found = [question["task_id"] for question in await self.approvals() if question["id"] == number]
             if not found:
@@ -317,7 +317,7 @@ def _of_another_version(payload: Json) -> dict[str, Any]:
 
 
 async def _logged(execution_id: str, work: Coroutine[Any, Any, Json]) -> Json:
-    """Tells, at level INFO, what this process executes: id, status, summary."""
+    """Logs at level INFO what this process executes: ID, status, summary."""
     log.info("%s: %s %s", execution_id, RunStatus.RUNNING.value, "")
     result = await work
     log.info("%s: %s %s", execution_id, str(result["status"]), result.get("summary", ""))

@@ -132,7 +132,7 @@ class TaskFlow:
                 ending = await self._ended(tree, done)  # which has ended its terminals, unless they are kept
                 ending = await self._closed(ending) if self._keeps(ending) else ending
         except asyncio.CancelledError:
-            raise  # who is told to leave still needs the tools
+            raise  # a program that is asked to end still needs the tools
         except BaseException:
             await self._task_worker.release(tree.directory)
             raise

@@ -132,7 +132,7 @@ class Tree:
         return Merge(head=facts["head"], not_run=tuple(not_run))
 
     async def size(self, commit: str, visit: int) -> Mapping[str, Json]:
-        """How much ``commit`` changes: ``files`` is their number, ``told`` a summary."""
+        """How much ``commit`` changes: ``files`` is the number of files, ``told`` a summary."""
 
         async def counted(_: str) -> Json:
             difference = await self._workspaces.difference(self.clone.base, commit)

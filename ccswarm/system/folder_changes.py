@@ -15,9 +15,9 @@ LIBC = ctypes.CDLL(None)
 
 
 class FolderChanges:
-    """``fd`` can be read once something was written in one of the ``folders``, which may be made later; -1 where the
-    kernel does not tell, or nobody could ask it. What is written to files whose names end with one of ``ignored`` does
-    not count, nor that files come and go: whoever looks makes and removes some."""
+    """``fd`` becomes readable once something is written in one of the ``folders``, which may be created later; -1 if
+    the kernel does not report it or cannot be asked. Writes to files whose names end with one of ``ignored`` do not
+    count, nor does creating or removing files, which readers do themselves."""
 
     def __init__(self, folders: Collection[Path], ignored: tuple[str, ...] = ()) -> None:
         self._folders, self._ignored = folders, ignored

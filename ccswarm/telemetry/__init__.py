@@ -1,1 +1,1 @@
-"""What a collector is told of runs, where one is set."""
+"""Spans and metrics of runs for a collector, if one is configured."""

@@ -1,4 +1,4 @@
-"""What a collector is told of runs: nothing, where none is configured."""
+"""The interface of telemetry for runs, and its empty implementation for when no collector is configured."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Sent(Protocol):
 
 
 class Telemetry:
-    """Tells nobody anything. ``spans`` has the one that does.
+    """Exports nothing; ``spans`` has the implementation that does.
 
-    A run has the same ids whoever executes it, and is told when it is over; what is answered from its record is not
-    told again.
+    A run has the same IDs whichever process executes it, and is exported when it is over; steps answered from its
+    record are not exported again.
     """
 
     def call(self, request: CallRequest, sent: Sent) -> AbstractContextManager[Mapping[str, str]]:

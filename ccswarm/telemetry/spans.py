@@ -1,6 +1,6 @@
 """Spans and metrics of runs, tasks, thoughts and calls, by the conventions of OpenTelemetry for MCP and generative AI.
 
-Names, numbers and outcomes are told; never what a call was given or what came of it.
+Names, numbers and outcomes are exported, never the arguments or results of a call.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def span_id_of(execution_id: str) -> int:
 
 
 class LiveTelemetry(Telemetry):
-    """Tells ``providers``, whose ids are made by ``Ids``."""
+    """Exports to ``providers``, whose IDs are made by ``Ids``."""
 
     def __init__(self, providers: Providers, masked: Callable[[str], str]) -> None:
         self._providers = providers
@@ -161,7 +161,8 @@ class LiveTelemetry(Telemetry):
         await self._providers.close()
 
     def _parent(self, root: str, execution_id: str) -> Context:
-        """Within a run or task, which may be told later or by another process; outside of all, an empty context."""
+        """The context of a run or task, which may be exported later or by another process; outside all of them, an
+        empty context."""
         if not root:
             return Context()
         trace = trace_id_of(root)

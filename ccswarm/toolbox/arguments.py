@@ -1,4 +1,4 @@
-"""What a call is given, told without its contents."""
+"""A description of a call's arguments without their contents."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Mask = Callable[[str], str]
 """Takes a text and returns it without its secrets."""
 
 TEXT_CHARS = 4096
-"""So much of a command is told."""
+"""Most characters of a command that are recorded."""
 
 GUESSABLE_CHARS = 32
-"""A digest of so short a value would tell it to whoever tries them all."""
+"""Values up to this length get no digest, which would let them be found by brute force."""
 
 MOST_NAMES = 64
 
 MOST_MASKED_CHARS = 64 * TEXT_CHARS
-"""Longer texts are not told at all: masks take time, and the end of a piece may be half a secret."""
+"""Longer texts are omitted: masking takes time, and a piece could end within a secret."""
 
 
 def not_json(arguments: object) -> str:

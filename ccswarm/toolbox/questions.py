@@ -19,7 +19,7 @@ MERGE = "swarm.merge"
 """What is asked for where a person is asked whether work is merged; no agent can call it."""
 
 REMEMBERED = "remembered"
-"""On which topic a run is told of a yes that counts for more than one call; the key says for which."""
+"""The topic on which a run receives approvals for more than one call; the key says for which."""
 
 
 def topic(number: str) -> str:
@@ -43,7 +43,7 @@ async def remembered(store: Store, request: CallRequest) -> str:
 
 
 def command_for(question: Mapping[str, Any]) -> str:
-    """What a person types to agree; where the server asks, the server is told."""
+    """The command with which a person approves; if the server asks, the server's own command."""
     return str(question.get("answer_with") or f"ccswarm approve {question['id']}")
 
 

@@ -115,7 +115,7 @@ def _compiled(pattern: str) -> Any:
 
 
 def _found(pattern: str, text: str) -> bool | None:
-    """None: RE2 cannot tell."""
+    """None if RE2 cannot decide."""
     compiled = _compiled(pattern)
     return None if compiled is None else compiled.search(text) is not None
 

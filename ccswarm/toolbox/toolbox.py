@@ -45,7 +45,7 @@ PROBLEM = "ccswarm/problem"
 """Of messages between the agents of a run."""
 
 AGENT, CLIENT_CALL_ID, RUN = "ai-session/agent", "ai-session/client_call_id", "ai-session/run"
-"""What it is told of one."""
+"""Keys of ``_meta`` in which a server gets facts about a call."""
 
 MOST_TEXT_CHARS = 1 << 20
 """Of an answer; outcomes are kept with the run, step by step."""

@@ -29,7 +29,7 @@ def _sign(words: str, what: str, todo: str) -> _Sign:
     return _Sign(re.compile(words, re.IGNORECASE), what, todo)
 
 
-SIGNS = (  # in this order: who is told of a quota is told to log in otherwise, too
+SIGNS = (  # in this order: messages about a quota also suggest another login
     _sign(
         r"quota|usage limit|rate.?limit|\b429\b|resource.?exhausted|credit balance|billing|overloaded"
         r"|out of credits|limit reached|high demand",

@@ -83,7 +83,7 @@ class Reading:
         return {name: value for name, value in facts.items() if value}
 
     def known(self, said: int, tokens: int) -> None:
-        """So much was told of before, perhaps by another worker, who heard the same."""
+        """Skips events that were reported before, perhaps by another worker."""
         self._reported, self._counted = max(self._reported, said), max(self._counted, tokens)
 
     def facts(self) -> dict[str, Json]:

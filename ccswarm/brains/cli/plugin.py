@@ -38,10 +38,11 @@ COME_SECONDS = 60.0
 """How long a program may take to be started, or its keeper to come back to a new worker."""
 
 PATIENT_SECONDS = 1500.0
-"""The known programs are told to wait that long for an answer, and more: asking again costs an answer of a model."""
+"""The known programs are configured to wait at least that long for an answer, since asking again costs a model
+request."""
 
 LINGER_SECONDS = 30.0
-"""A program that has called ``finish`` ends by itself, and tells what it has used; longer it is not waited for."""
+"""How long to wait for a program that has called ``finish`` to end by itself and report its usage."""
 
 RUN_SECONDS = 45.0
 FORGOTTEN_SECONDS = 30 * 86400.0
@@ -91,7 +92,7 @@ class Program:
             self._requests.hear(words)
 
     def _mark(self) -> str:
-        """What is before the words of people. Nobody but the program is told it."""
+        """The mark before people's messages, which only the program knows."""
         assert self._bridge_directory
         return f"[person {self._bridge_directory.token('person').rpartition('.')[2][:MARK_CHARS]}]"
 
@@ -122,7 +123,7 @@ class Program:
         return [finish] if finish else steps
 
     async def over(self) -> Sequence[CallTool]:
-        """The program is told, and its terminal closed."""
+        """Ends the program and closes its terminal."""
         if self._bridge and self._bridge_directory:
             await self._bridge.close(over=True)
             await asyncio.to_thread(_tidy, self._bridge_directory.directory, self._last_visit)
@@ -157,7 +158,7 @@ class Program:
         assert self._bridge_directory
         assert self._bridge
         self._started += 1
-        if self._requests and self._started > 1:  # who was killed may have been told nothing of it
+        if self._requests and self._started > 1:  # a killed program may not have received any of it
             self._requests.unheard()
             prompt = "\n\n".join((prompt, *self._words))
         self._resumed = bool(self.session)
@@ -317,7 +318,7 @@ class Program:
 
 
 def _killed(facts: Mapping[str, Any]) -> bool:
-    """Whether it ended with its keeper, or by a signal and not for a reason that it told."""
+    """Whether it ended with its keeper, or by a signal without giving a reason."""
     code = facts.get("exit") or 0
     return bool(facts.get("gone")) or ((code < 0 or code in SIGNALLED) and not facts.get("error"))
 

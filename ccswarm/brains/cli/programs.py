@@ -200,9 +200,9 @@ def other(given: Given) -> Launch:
 
 
 def repair_gemini(directory: Path, session: str) -> None:
-    """What gemini keeps of a session is told twice when it resumes, which its API refuses: each tool's result stands
-    with its call and again as a line of its own. The latter are taken out, of the files in its private home. Raises
-    WorkRefused, ValueError, OSError where these are no such files."""
+    """Removes duplicate tool results from gemini's stored sessions in its private home: each result is kept with its
+    call and again as a line of its own, and its API refuses both on resuming. Raises WorkRefused, ValueError or OSError
+    if the files are not such sessions."""
     with UntrustedTree(directory) as tree:
         folders = tree.list("gemini/.gemini/tmp").directories
         for path in (entry.path for folder in folders for entry in tree.list(f"{folder}/chats").entries):

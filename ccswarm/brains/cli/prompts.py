@@ -1,4 +1,4 @@
-"""What a program is told: at its beginning, when it is started again, and when its work is given back."""
+"""Prompts for a program: at its start, when it is restarted, and when its work is returned."""
 
 from __future__ import annotations
 

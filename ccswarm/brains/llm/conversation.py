@@ -237,7 +237,7 @@ class Conversation:
 
 
 def answer_of(outcome: CallOutcome) -> str:
-    """What a model is told of how its call ended."""
+    """The model's text about how its call ended."""
     body = outcome.text or (json.dumps(dict(outcome.structured), ensure_ascii=False) if outcome.structured else "")
     if outcome.ok:
         note = f"({outcome.message})\n" if outcome.message else ""

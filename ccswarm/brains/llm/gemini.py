@@ -38,7 +38,8 @@ NO_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode()
 """Gemini 3 refuses a call without a signature; this one stands for a call of another model's."""
 
 FINISHED = {"STOP": "tool_call", "MAX_TOKENS": "length", "MALFORMED_FUNCTION_CALL": "stop"}
-"""How an answer ends that can be gone on from; a malformed call is an empty answer, of which the model is told."""
+"""Finish reasons after which the conversation can continue; a malformed call counts as an empty answer, which the model
+is asked to correct."""
 FILTERED = re.compile(r"(IMAGE_)?(SAFETY|PROHIBITED_CONTENT)|RECITATION|BLOCKLIST|SPII|MODEL_ARMOR")
 BUDGETS = {"minimal": 512, "low": 2048, "medium": 8192}
 MOST_BUDGET = 24_576

@@ -1,7 +1,7 @@
-"""One task being thought about by a model: asked, its calls made, told what came of them, asked again.
+"""The loop of a model at one task: request an answer, make its calls, add their results, and repeat.
 
-Everything it knows comes from what is recorded, so that it is the same again after a crash: only a question that was
-not answered by then is asked again.
+All of its state is derived from records, so it is the same after a crash: only a request without a recorded answer is
+repeated.
 """
 
 from __future__ import annotations
@@ -242,7 +242,8 @@ class LlmThinking:
         return {"todo": self.todo} if self.todo else {}
 
     def _turned(self) -> Sequence[Step]:
-        """All calls of the last answer are over: the end, or what the model is told beside their outputs."""
+        """Called when all calls of the last answer are over: the end of the task, or notes for the model besides their
+        outputs."""
         turn = self.conversation.turns[-1]
         if over := self._over(turn):
             return [over]
@@ -256,8 +257,8 @@ class LlmThinking:
         return self._think()
 
     def _failed_again(self, turn: Turn) -> Finish | None:
-        """The end, where the same call has failed too often in a row; before that the model is told. Of a command that
-        was run, and ended with the same exit code, twice as often: it may wait for something."""
+        """The end of the task if the same call has failed too often in a row; before that the model is warned. A
+        command that ran and ended with the same exit code may fail twice as often: it may wait for something."""
         useless = all(call.failed or call.exit_code for call in turn.calls)
         failed = {_digest(call): call for call in turn.calls if call.failed or (call.exit_code and useless)}
         self._failing = {digest: self._failing.get(digest, 0) + 1 for digest in failed}
@@ -273,7 +274,7 @@ class LlmThinking:
         return None
 
     def _over(self, turn: Turn) -> Finish | None:
-        """What ends the task; where the model wants to end it and cannot, it is told why."""
+        """The end of the task, if the model has asked for it; if it cannot end, the reason is added for the model."""
         if finish := next((call for call in turn.calls if call.tool == FINISH and not call.ended), None):
             for other in turn.calls:
                 if other.tool == FINISH and other is not finish:

@@ -1,4 +1,4 @@
-"""What a model is told at the beginning, and when its work is given back to it."""
+"""Prompts for a model: at the start, and when its work is returned."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a model is told of the directory it works in, so that it need not find out: data, bounded, read once.
+"""Facts about the working directory for a model, so that it need not explore: untrusted, bounded, read once.
 
-The files may be anybody's: no link is followed, nothing is run, and no more is read than is shown. Functions block.
+The files may come from anybody: no link is followed, nothing is run, and only what is shown is read. Functions block.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why a model did not answer: what is tried again and when, and what people are told otherwise."""
+"""Why a model did not answer: what is retried and when, and the message for people otherwise."""
 
 from __future__ import annotations
 

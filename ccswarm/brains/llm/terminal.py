@@ -83,7 +83,7 @@ Call = tuple[str, Mapping[str, Json]]
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What the model is told; ``exit_code`` of its command, and ``failed`` where there was none."""
+    """The text for the model; ``exit_code`` is its command's, and ``failed`` is set if there was none."""
 
     text: str
     failed: bool = False

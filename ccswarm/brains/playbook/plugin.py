@@ -25,7 +25,7 @@ from ccswarm.plan.references import as_text, holds, parse, resolve, tokens
 from ccswarm.plan.steps import needs_of, problems
 
 NAMED = 5
-"""Items of one step whose failure is told in full."""
+"""Most items of one step whose failure is reported in full."""
 
 WORTH_ANOTHER_TRY = {
     CallStatus.OK,

@@ -11,7 +11,7 @@ from ccswarm.plan.references import as_text
 TEXT_BYTES = 4096
 """Of each text in a task's result: its beginning and its end. Within the task texts are whole."""
 STEP_BYTES = 65536
-"""Of one step in a task's result; what is larger even so is told as its JSON, cut like a text."""
+"""Largest result of one step in a task's result; what is still larger becomes its JSON, cut like a text."""
 
 
 def bounded(value: Json) -> Json:

@@ -87,8 +87,9 @@ class Session(ClientSession):
 
 
 class Connection:
-    """Opened once, then used by many tasks, then closed. ``on_change`` is called when the server's tools may have
-    changed, ``ask`` when it asks something; without it the server is told that nobody is here."""
+    """A connection that is opened once, used by many tasks, then closed. ``on_change`` is called when the server's
+    tools may have changed, ``ask`` when the server asks a question; without it, elicitation is not offered to the
+    server."""
 
     def __init__(
         self,
@@ -187,14 +188,14 @@ class Connection:
                     self._connecting = False
                 except (MCPError, RuntimeError, ValidationError, TimeoutError) as error:
                     self._connecting = False
-                    # Told from here: what leaves the SDK's task groups comes out wrapped.
+                    # Raised from here: exceptions that leave the SDK's task groups are wrapped.
                     ready.set_exception(await self._unavailable(error))
                 else:
                     self._open = True
                     ready.set_result(agreed)
                     await self._until_over()
         except Exception as error:
-            # Whatever goes wrong under way ends this connection; who waits for an answer is told by the SDK.
+            # Any later failure ends this connection; the SDK notifies those who wait for an answer.
             if not ready.done():
                 ready.set_exception(error if isinstance(error, SwarmError) else await self._unavailable(error))
         finally:
@@ -282,7 +283,7 @@ class Connection:
         try:
             await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
             if self._process is not None and not self._over.is_set():
-                await self.how_it_ended()  # before it is told to end
+                await self.how_it_ended()  # before it is asked to end
                 await self._process.incoming.over.wait()  # what it answered before counts
         finally:
             for task in [*over, *([self._listener] if self._listener else [])]:
@@ -318,7 +319,7 @@ class Connection:
             self._on_change()
 
     async def watch_tools(self) -> None:
-        """From now on changes of the tools are heard of, where the server tells them only to who asks."""
+        """Subscribes to changes of the tools, if the server announces them only to subscribers."""
         capabilities = self.session.server_capabilities
         if not (self._modern and capabilities and capabilities.tools and capabilities.tools.list_changed):
             return

@@ -63,7 +63,7 @@ async def log_in(
 
 
 async def log_out(settings: ServerSettings, env: Mapping[str, str], state_directory: Path) -> tuple[bool, bool]:
-    """Whether there was a login, which is forgotten now, and whether the authorization server was told so. Raises
+    """Forgets a login. Returns whether there was one, and whether the authorization server was informed. Raises
     UsageInvalid for a server that is not at a url."""
     _at_a_url(settings)
     logins = Logins(settings, state_directory)
@@ -73,7 +73,7 @@ async def log_out(settings: ServerSettings, env: Mapping[str, str], state_direct
     revoked = False
     if login:
         async with plain_client(settings) as http:
-            with suppress(Exception):  # whatever keeps it from being told: it is forgotten here
+            with suppress(Exception):  # whatever prevents informing it: the login is forgotten here
                 revoked = await Authority(settings, env, http, SecretScrubber()).revoke(login)
     return login is not None, revoked
 
@@ -85,7 +85,7 @@ async def kept(settings: ServerSettings, state_directory: Path) -> LoginFacts | 
 
 
 def facts(login: Login) -> LoginFacts:
-    """What may be told of it."""
+    """What may be shown of the login."""
     issuer = str(login.metadata.issuer) if login.metadata else ""
     scopes = tuple((login.tokens.scope or "").split())
     return LoginFacts(issuer, scopes, login.expires_at, bool(login.tokens.refresh_token))

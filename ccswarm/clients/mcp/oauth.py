@@ -145,7 +145,7 @@ class Authority:
         return self._login(provider, held)
 
     async def revoke(self, login: Login) -> bool:
-        """Tells the authorization server that the login is over, where it can be told; whether it was."""
+        """Revokes the login's tokens at the authorization server, if it supports that; returns whether it did."""
         endpoint = login.metadata and login.metadata.revocation_endpoint
         if not endpoint or not login.client:
             return False

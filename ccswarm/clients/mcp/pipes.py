@@ -29,7 +29,8 @@ class PipeTransport(Protocol):
 
 
 class Incoming:
-    """Messages that wait for the SDK to read them. ``hold`` is told when no more should come, and when they may."""
+    """Messages that wait for the SDK to read them. ``hold`` is called when no more should come, and when they may
+    again."""
 
     def __init__(self, hold: Callable[[bool], None]) -> None:
         self._messages: deque[SessionMessage | Exception] = deque()
@@ -104,7 +105,7 @@ class Incoming:
 
 class Outgoing:
     """Writes the SDK's messages to a server. Never waits: what a slow server has not read yet is kept, up to a bound,
-    and then ``stuck`` is told."""
+    at which ``stuck`` is called."""
 
     def __init__(self, pipe: PipeTransport, stuck: Callable[[], None]) -> None:
         self._pipe = pipe

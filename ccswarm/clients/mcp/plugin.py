@@ -42,10 +42,10 @@ UNKNOWN_EFFECT = "whether it had an effect is unknown: check before calling it a
 
 
 class McpToolClient:
-    """One configured server; see ``ToolClient``. ``env`` is the environment of which a server is given what it needs
-    and headers take their variables; ``era_cache`` remembers the revision a server speaks; ``on_stderr`` is given what
-    the server writes beside the protocol, as it comes; ``state_directory`` has the logins at servers, without it nobody
-    is logged in; ``ask`` answers what a server asks in a call, without it the server is told that nobody is here."""
+    """One configured server; see ``ToolClient``. ``env`` is the environment from which the server and its headers get
+    their variables; ``era_cache`` remembers the revision a server speaks; ``on_stderr`` is called with the server's
+    standard error as it arrives; ``state_directory`` holds the logins to servers, without it there are none; ``ask``
+    answers a server's questions during a call, without it elicitation is not offered."""
 
     def __init__(
         self,

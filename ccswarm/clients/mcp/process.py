@@ -49,8 +49,8 @@ turns=40
 while [ $turns -gt 0 ] && left; do sleep 0.05; turns=$((turns - 1)); done
 kill -KILL "-$group" 2>/dev/null
 """
-"""Ends the group it was told when its own input ends: at close, and also when this process was killed with -9. The
-dead whom nobody buries, as in containers without an init, do not count as left."""
+"""A script that ends the process group it was given when its own input ends: at close, and also if this process is
+killed with -9. Zombies that are never reaped, as in containers without an init, are ignored."""
 
 
 def child_environment(env: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
@@ -301,7 +301,7 @@ def _input(guardian: asyncio.subprocess.Process) -> asyncio.StreamWriter:
 
 
 async def _let_go(guardian: asyncio.subprocess.Process) -> None:
-    """It ends the group it was told, then itself."""
+    """Makes it end its process group, then itself."""
     _input(guardian).close()
     with suppress(TimeoutError):
         async with asyncio.timeout(KILL_SECONDS):

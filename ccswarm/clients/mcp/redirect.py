@@ -53,7 +53,7 @@ class Redirect:
                 self._person.show(said)
 
     def _take(self, address: str) -> str:
-        """What the browser, or the person, is told of an address."""
+        """The message for the browser, or the person, about a redirect address."""
         query = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
         if not self._state or not hmac.compare_digest(query.get("state", "").encode(), self._state.encode()):
             return "This is not the address of this login: paste the whole one the browser was sent to."

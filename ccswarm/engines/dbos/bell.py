@@ -1,4 +1,4 @@
-"""Tells the threads that look for queued work when there may be some, so that none looks in vain."""
+"""Wakes the threads that look for queued work only when there may be some."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Changes(Protocol):
         ...
 
     def queued(self) -> bool:
-        """Whether anything is queued now; True where that cannot be told."""
+        """Whether anything is queued now; True if that is unknown."""
         ...
 
     def wake(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 MODIFY, CLOSED_ON_EXEC = 0x2, os.O_NONBLOCK | os.O_CLOEXEC
 POLL_SECONDS = 0.2
-"""Between two looks whether the file changed, where the kernel does not tell (macOS), or nobody could ask it."""
+"""Seconds between two checks whether the file changed, if the kernel does not report it (macOS) or cannot be asked."""
 
 QUEUED = "SELECT 1 FROM workflow_status WHERE status IN ('ENQUEUED', 'DELAYED') LIMIT 1"
 

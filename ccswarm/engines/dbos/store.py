@@ -263,7 +263,8 @@ class Store:
         return found
 
     def send(self, execution: str, topic: str, message: Json, key: str) -> bool:
-        """Whether it is the first of that key, which dbos does not tell. Raises DBOSNonExistentWorkflowError."""
+        """Whether it is the first one with that key, which dbos does not report. Raises
+        DBOSNonExistentWorkflowError."""
         name = f"{execution}/{topic}/{key}" if key else None
         with self.begin() as c:
             if name and self.remote:  # of those who come at once, too

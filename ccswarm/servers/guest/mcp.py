@@ -150,7 +150,7 @@ def _server(guest: Guest) -> Server[Any]:
 
 
 async def _beat(ctx: ServerRequestContext[Any], seconds: float) -> None:
-    """Tells a client that wants to know that its call goes on."""
+    """Sends progress to a client that asked for it while its call continues."""
     loop, never = asyncio.get_running_loop(), asyncio.Event()
     began = loop.time()
     with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):

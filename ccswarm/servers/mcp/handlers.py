@@ -62,7 +62,7 @@ LISTEN = ListenHandler(BUS)
 @dataclass(frozen=True, slots=True)
 class Client:
     """Whose requests these are; what the SDK hands its handlers as ``lifespan_context``. ``subscribed`` are addresses
-    by `resources/subscribe`; ``listed`` is told when the list of runs has changed, with its address."""
+    by `resources/subscribe`; ``listed`` is called with its address when the list of runs has changed."""
 
     workbench: Workbench
     watchers: resources.Watchers

@@ -1,6 +1,5 @@
-"""Runs as resources: ``run://list`` and, of each run, its result, its events and its journal; and who is told when
-one of them changes.
-"""
+"""Runs as resources: ``run://list`` and, of each run, its result, its events and its journal; and notifications of
+their changes."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ PARTS = {
 RUNS_ON_A_PAGE = 20
 MOST_LISTED = 1000
 MOST_CHARS = 1_000_000
-"""Of one resource; what is left out is told in its last line."""
+"""Largest size of one resource; its last line reports what was left out."""
 
 Tell = Callable[[str], Awaitable[None]]
 """Says that the resource of that address has changed."""
@@ -110,7 +109,7 @@ def _lines(documents: Iterable[dict[str, Any]]) -> str:
 
 
 class Watchers:
-    """Follows those runs that somebody subscribed to, and tells of each change once."""
+    """Follows the runs with subscribers, and reports each change once."""
 
     def __init__(self, workbench: Workbench, tell: Tell) -> None:
         self._workbench, self._tell = workbench, tell
@@ -151,7 +150,7 @@ class Watchers:
                 task.cancel()
 
     def close(self) -> None:
-        """Nobody is told any more."""
+        """Stops all notifications."""
         for task in self._following.values():
             task.cancel()
 

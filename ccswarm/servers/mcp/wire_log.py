@@ -13,7 +13,7 @@ from ccswarm.config import config
 from ccswarm.servers.mcp.toolsets.orchestre.redaction import Redaction
 
 MOST_WAITING = 1000
-"""Lines that nobody reads from standard error; what comes after them is not told."""
+"""Most lines that may wait to be read from standard error; further ones are dropped."""
 
 
 def _print(line: str) -> None:

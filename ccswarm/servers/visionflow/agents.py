@@ -60,7 +60,7 @@ class AgentLoop:
                 log.exception("the loop of an agent ended")
                 return
             self._ready.set_exception(error)
-            self._ready.exception()  # whoever waits is told; nobody may
+            self._ready.exception()  # those who wait get the error; there may be none
         finally:
             if not self._ready.done():
                 self._ready.cancel()

@@ -1,4 +1,4 @@
-"""The parameters of methods: checked one by one, and told as a schema."""
+"""The parameters of methods: checked one by one, and described as a schema."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def plan_of(
 
 
 def _said(agent: AgentSettings, names: Sequence[str], text: str, part: str) -> str:
-    """A playbook gets the client's own words; who thinks is told who else is at it."""
+    """A playbook gets the client's own text; an agent with a model is also told which others work on the task."""
     if agent.brain == service.PLAYBOOK or len(names) < 2:
         return text
     return ROLE.format(text=text, name=agent.name, count=len(names), names=", ".join(names), part=PARTS[part])

@@ -201,7 +201,7 @@ class VisionFlowConnection:
 
 
 def _initialized(params: Mapping[str, Any], version: str) -> Any:
-    """Whatever a client calls its version, it is told one that there is."""
+    """The protocol version in the answer: whichever the client names, a supported one."""
     asked = params.get("protocolVersion")
     return {
         "protocolVersion": asked if asked in VERSIONS else VERSIONS[0],

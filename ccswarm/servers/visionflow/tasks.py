@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ccswarm.runs.app import App
 
 STOP_SECONDS = 10.0
-"""Longest that work which is told to stop may take until it is cancelled."""
+"""Seconds that work may take to stop before it is cancelled."""
 
 log = logging.getLogger(__name__)
 

@@ -102,7 +102,7 @@ def agent_facts(swarms: Swarms, kept: StoredSwarm, member: Member, statuses: Sta
 
 
 def _performance(member: Member, own: list[Assigned], active: int) -> Facts:
-    """Of tasks that are over; there is no process of its own whose processor time could be told."""
+    """Counts of finished tasks; an agent has no process of its own whose processor time could be reported."""
     shares = [task.shares[member.handle] for task in own if member.handle in task.shares]
     completed = sum(share.status == RunStatus.SUCCEEDED for share in shares)
     calls = sum(share.calls for share in shares)

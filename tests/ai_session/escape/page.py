@@ -20,29 +20,29 @@ PAGE = Path(__file__).parents[3] / "docs/explanation/escape-battery.md"
 INTRODUCTION = f"""# The escape battery
 
 {len(ATTACKS)} attacks and {len(WORKS)} pieces of ordinary work, typed into real sessions of a real daemon by
-somebody who is not root. Whether an attack got out is judged from outside: by files that came to be or changed, secrets
-that were printed, listeners that heard something, processes that ended, descriptors, namespaces and memory that the
-kernel says are held.
+a user who is not root. Whether an attack got out is judged from outside: by files that were created or changed, secrets
+that were printed, listeners that received something, processes that ended, and by the descriptors, namespaces and
+memory that the kernel reports as held.
 
 The settings: `none` is the profile `trusted` and shows that an escape is noticed; `read-only` is that profile, the
-others are `workspace`; `bwrap-noproc` runs where a part of /proc is masked and `landlock` where namespaces are refused,
-as in containers. Where Landlock is refused as well, no session starts.
+others are `workspace`. `bwrap-noproc` runs where part of /proc is masked, and `landlock` where namespaces are refused,
+as in containers. If Landlock is refused as well, no session starts.
 
 What gets out at level `bwrap`:
 
-- `git-new-repository`: the config of a repository that is made inside cannot be protected before it is there.
-- `git-log-through-a-link`: commits must be possible, so a log of git's can be replaced by a link, and git follows it
+- `git-new-repository`: the config of a repository that is created inside cannot be protected before it exists.
+- `git-log-through-a-link`: commits must be possible, so one of git's logs can be replaced by a link, which git follows
   when it is used outside. A program outside should fetch from a repository that an agent wrote to, not work in it.
-- `many-large-files`: each file is bounded, their sum is not, for want of a quota.
+- `many-large-files`: the size of each file is limited, but not their sum, because there is no quota.
 
-The cases are tables in `tests/ai_session/escape/`; `pytest -m torture tests/ai_session/escape` measures them again and
-compares, `python -m tests.ai_session.escape.page` writes this page.
+The cases are tables in `tests/ai_session/escape/`. `pytest -m torture tests/ai_session/escape` repeats the measurement
+and compares; `python -m tests.ai_session.escape.page` writes this page.
 """
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Of one setting: attacks that got out, and work that failed."""
+    """The attacks that got out and the work that failed in one setting."""
 
     escaped: frozenset[str]
     failed: frozenset[str]
@@ -56,7 +56,7 @@ class Measured:
 
 
 def render(measured: Mapping[str, Measured]) -> str:
-    """The page."""
+    """The page as Markdown."""
     columns = list(measured.values())
     rows = [["stopped", *measured], ["---"] * (len(columns) + 1)]
     groups: tuple[Group, ...] = get_args(Group)
@@ -80,14 +80,14 @@ def render(measured: Mapping[str, Measured]) -> str:
 
 
 def read(text: str) -> dict[str, Measured]:
-    """What a page says was measured. Inverse of ``render``."""
-    told: dict[str, set[str]] = {setting.name: set() for setting in SETTINGS}
+    """The results written on a page; the inverse of ``render``."""
+    found: dict[str, set[str]] = {setting.name: set() for setting in SETTINGS}
     for line in text.splitlines():
         if row := re.fullmatch(r"\| `([^`]+)` \|(?:.*\|)? ([^|]*) \|", line):
             for name in filter(None, row[2].split(", ")):
-                told[name].add(row[1])
+                found[name].add(row[1])
     attacks, work = {case.name for case in ATTACKS}, {case.name for case in WORKS}
-    return {name: Measured(frozenset(cases & attacks), frozenset(cases & work)) for name, cases in told.items()}
+    return {name: Measured(frozenset(cases & attacks), frozenset(cases & work)) for name, cases in found.items()}
 
 
 def _names(measured: Mapping[str, Measured], case: str) -> str:
@@ -99,7 +99,7 @@ def _table(rows: Collection[Collection[str]]) -> list[str]:
 
 
 def main() -> None:
-    """Settings named as arguments are measured again, or all."""
+    """Measures the settings named as arguments, or all, and writes the page."""
     measured = read(PAGE.read_text()) if PAGE.exists() else {}
     for setting in SETTINGS:
         if setting.name not in (sys.argv[1:] or [setting.name]):

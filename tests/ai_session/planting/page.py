@@ -21,42 +21,42 @@ PAGE = Path(__file__).parents[3] / "docs/explanation/planting-battery.md"
 Outcomes = Mapping[str, Outcome]
 INTRODUCTION = f"""# The planting battery
 
-{len(CASES)} ways to leave something in a workspace that a program outside of the box takes commands from: git, an
-editor, another agent, a package manager, a shell that enters the directory. Each is typed into a session of a real
-daemon by somebody who is not root, in a project of its own, and judged from outside: by git that runs what was planted,
-by what the file says that a program would read, by secrets that were printed.
+{len(CASES)} ways to leave something in a workspace from which a program outside the box takes commands: git, an editor,
+another agent, a package manager, a shell that enters the directory. Each is typed into a session of a real daemon by a
+user who is not root, in a project of its own, and judged from outside: by git, which runs what was planted, by the
+contents of the file that a program would read, or by secrets that were printed.
 
-- **stopped**: it is not there, or nothing runs it.
-- **noticed**: it cannot be forbidden inside, and it was said within a second of the command's end: in the result of the
-  command, in `ai-session ls` and `info`, and in the audit log.
+- - **stopped**: it does not exist, or nothing runs it.
+- - **noticed**: it cannot be prevented inside, and was reported within a second of the command's end: in the command's
+  result, in `ai-session ls` and `info`, and in the audit log.
 - **missed**: neither.
 
 The settings: `none` is the profile `trusted`, which shows that the case works; `landlock` is a machine where namespaces
-are refused, so that nothing in the workspace is protected. `by-a-mount` works nowhere without root, and before
-`program-of-a-server-of-ccswarm` ccswarm asks whatever the box is. What is tried on `denied commands` runs under a rule
-that denies `touch`, but for the setting `none`.
+are refused, so nothing in the workspace is protected. `by-a-mount` never works without root, and for
+`program-of-a-server-of-ccswarm` ccswarm asks first, whatever the box. The cases of `denied commands` run under a rule
+that denies `touch`, except with the setting `none`.
 
 What is missed at level `bwrap`:
 
-- `objects-from-elsewhere`: git then reads objects of another repository, which holds data and names no program.
-- `repository-far-below-node-modules`: of `node_modules`, `.venv`, `target` and `__pycache__` two levels are looked at,
-  three below a scope of packages, because programs fill these with tens of thousands of directories. git uses a
-  repository there once somebody enters its directory.
+- `objects-from-elsewhere`: git then reads objects of another repository, which contains data but names no programs.
+- `repository-far-below-node-modules`: in `node_modules`, `.venv`, `target` and `__pycache__` only two levels are
+  searched, three below a package scope, because programs fill these with tens of thousands of directories. git uses a
+  repository there only if somebody enters its directory.
 
-At level `landlock` nothing hides secrets, and reading them is not noticed; nor is what is written under another name of
-a file (`by-a-hard-link`), or into a directory of hooks inside of `.git` that was absent (`hooks-path-inside-of-git`).
+At level `landlock` nothing hides secrets, and reading them is not noticed; nor are writes through another name of a
+file (`by-a-hard-link`), or into a directory of hooks inside `.git` that did not exist (`hooks-path-inside-of-git`).
 
-The program of `policy.hook` has no case: it runs in `/` with a PATH of its own, and where a box may write what its
-words or its first line name, no call is let through at all (`tests/ai_session/unit/test_gate_hook.py`).
+The program of `policy.hook` has no case: it runs in `/` with a PATH of its own, and if a box may write what its words
+or its first line name, every call is denied (`tests/ai_session/unit/test_gate_hook.py`).
 
-[The sandbox](sandbox.md) says what is protected, and what to do about a notice. The cases are tables in
-`tests/ai_session/planting/`; `pytest -m torture tests/ai_session/planting` measures them again and compares,
+[The sandbox](sandbox.md) explains what is protected, and what to do about a notice. The cases are tables in
+`tests/ai_session/planting/`. `pytest -m torture tests/ai_session/planting` repeats the measurement and compares;
 `python -m tests.ai_session.planting.page` writes this page.
 """
 
 
 def render(measured: Mapping[str, Outcomes]) -> str:
-    """The page."""
+    """The page as Markdown."""
     severities: tuple[Severity, ...] = get_args(Severity)
     rows = [["stopped, noticed, missed", *measured], ["---"] * (len(measured) + 1)]
     for group in GROUPS:
@@ -80,7 +80,7 @@ def _counts(outcomes: Outcomes, names: Collection[str]) -> str:
 
 
 def read(text: str) -> dict[str, dict[str, Outcome]]:
-    """What a page says was measured. Inverse of ``render``."""
+    """The results written on a page; the inverse of ``render``."""
     said: dict[str, dict[str, Outcome]] = {setting.name: {} for setting in SETTINGS}
     kinds: tuple[Outcome, ...] = get_args(Outcome)
     for line in text.splitlines():
@@ -96,7 +96,7 @@ def _table(rows: Collection[Collection[str]]) -> list[str]:
 
 
 def main() -> None:
-    """Settings named as arguments are measured again, or all."""
+    """Measures the settings named as arguments, or all, and writes the page."""
     measured = read(PAGE.read_text()) if PAGE.exists() else {}
     for setting in SETTINGS:
         if setting.name in (sys.argv[1:] or [setting.name]):

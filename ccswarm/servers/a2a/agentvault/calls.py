@@ -23,7 +23,7 @@ from ccswarm.toolbox.scope import ToolScope
 
 PROFILE = "vault"
 RUN = "a2a"
-"""What servers are told instead of a run: what one call opens, such as a session, the next one finds."""
+"""Passed to servers instead of a run, so that what one call opens, such as a session, is found by the next."""
 
 STOPPED = "PROXY_STOPPED"
 
@@ -80,7 +80,8 @@ class Calls:
         self._tell(task, content)
 
     async def cancel(self, task: Task) -> bool:
-        """Whether it was not over; then the call under way is cancelled, its server told, and nobody asked any more."""
+        """Whether it was not over; if so, the call in progress is cancelled, also at its server, and its question
+        withdrawn."""
         if not self._context.tasks.turn(task, State.CANCELED, "Cancelled by request."):
             return False
         await self._context.drop(task.id)

@@ -45,8 +45,8 @@ OUTPUT: dict[str, Any] = {
 
 
 def card_of(settings: Settings | None, url: str, *, secured: bool) -> dict[str, Any]:
-    """The card of the proxy that is asked at ``url``; ``secured``: whoever reads it needs a token. Without settings it
-    tells nothing about this swarm."""
+    """The card of the proxy that is asked at ``url``; ``secured``: clients need a token. Without settings it reveals
+    nothing about this swarm."""
     return {
         "schemaVersion": "1.0",
         "humanReadableId": f"ccswarm/{settings.swarm.name if settings else 'swarm'}",

@@ -1,5 +1,5 @@
-"""What became of a call, as AgentVault's clients are told of it: a tool's result, or whose fault it is that there is
-none. Pure."""
+"""The outcome of a call as reported to AgentVault's clients: a tool's result, or whose fault it is that there is none.
+Pure."""
 
 from __future__ import annotations
 

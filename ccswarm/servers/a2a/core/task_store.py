@@ -74,8 +74,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskEvent:
-    """``kind`` is status, message or artifact; ``content`` what is said of the state, the message, or the artifact, or
-    what was given to be told instead of it. ``state`` is the task's when it happened."""
+    """``kind`` is status, message or artifact; ``content`` the text about the state, the message, or the artifact or
+    its replacement. ``state`` is the task's at that moment."""
 
     kind: str
     content: Json

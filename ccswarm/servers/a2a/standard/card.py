@@ -1,6 +1,6 @@
 """The card that says who is here: one document, which clients of A2A 0.3 and of 1.0 both understand.
 
-The protocol makes it public. Whoever is not known is told how to ask and how to show a token, and no more.
+The protocol makes it public. Unknown clients learn how to send requests and how to authenticate, and no more.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def card_of(settings: Settings, address: str, *, secured: bool) -> dict[str, Any
 
 
 def public_card(address: str) -> dict[str, Any]:
-    """What strangers are told: nothing about this swarm."""
+    """The description for unknown clients, which says nothing about this swarm."""
     skill = {
         "id": "ccswarm",
         "name": "ccswarm",

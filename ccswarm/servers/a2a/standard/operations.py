@@ -39,7 +39,7 @@ from ccswarm.servers.a2a.standard.wire import (
 )
 
 WAIT_SECONDS = 50.0
-"""Longest wait for a task before the client is told how it is; it goes on."""
+"""Longest wait for a task before the client gets its current state; the task continues."""
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def extended_card(context: DialectContext, request: Request) -> Callable[[], Obj
 
 
 def fault_of(error: Exception) -> Fault:
-    """What a client is told of whatever was raised."""
+    """The error a client gets for an exception."""
     if isinstance(error, Fault):
         return error
     if isinstance(error, SwarmError):

@@ -40,7 +40,7 @@ class Follower:
         self._questions: Questions = {}
 
     async def follow(self, *, again: bool) -> None:
-        """Until the run is over, or the server ends. ``again``: what happened up to now was told before."""
+        """Follows the run until it is over or the server ends. ``again``: events up to now were reported before."""
         feed = EventStream(self._engine, self._run)
         try:
             if again:

@@ -111,8 +111,8 @@ def _violation(problem: str) -> tuple[str, str]:
 
 
 def in_words(sent: Sent, named: str, settings: Settings, referred: Sequence[Task]) -> Settings:
-    """The configuration with one task: what the message says, for the agent that is named, else for the first that can
-    be told something. Raises Fault."""
+    """The configuration with one task: the message's text, for the named agent, else for the first that takes tasks in
+    words. Raises Fault."""
     able = [agent for agent in settings.agents if agent.takes_words]
     names = ", ".join(agent.name for agent in able)
     if named == PLAN:

@@ -32,7 +32,7 @@ PROFILE = "standard"
 CHECK_SECONDS = 35.0
 """Longest look at the servers before a run starts."""
 STOP_SECONDS = 10.0
-"""Longest that work which is told to stop may take until it is cancelled."""
+"""Seconds that work may take to stop before it is cancelled."""
 INTERRUPTED = (State.INPUT_REQUIRED, State.AUTH_REQUIRED)
 
 

@@ -81,7 +81,7 @@ class LazyApp:
         except Exception as error:
             if not ready.done():
                 ready.set_exception(error)
-                ready.exception()  # whoever waits is told; nobody may
+                ready.exception()  # those who wait get the error; there may be none
 
 
 class Workbench:

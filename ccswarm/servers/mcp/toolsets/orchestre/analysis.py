@@ -24,7 +24,7 @@ from ccswarm.servers.mcp.toolsets.orchestre.rules import (
 Facts = dict[str, Any]
 
 UNKNOWN = "unknown"
-"""What is told where no rule has a ground for a number."""
+"""Reported if no rule has a basis for a number."""
 
 MANY_STATEMENTS = ((16, 2), (8, 1))
 """From how many on requirements count as long, and what that adds to ``technical``."""

@@ -43,11 +43,11 @@ class Refusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OrchestreTool:
-    """One tool. ``input_schema`` is flat: an object without references and alternatives; names in it that the
-    arguments have besides are told as ignored. ``run`` gets arguments that fit it, without those that were null, where
-    the schema names a type, and with ``requirements`` stripped; it answers with what stands beside ``success`` and
-    ``metadata``, as in ``{"analysis": {...}}``, all of it JSON, or raises Refusal or SwarmError. An answer with
-    ``status: in_progress`` is not told to be a success."""
+    """One tool. ``input_schema`` is flat: an object without references and alternatives; further names in the arguments
+    are reported as ignored. ``run`` gets arguments that fit it, without those that were null, where the schema names a
+    type, and with ``requirements`` stripped; it answers with what stands beside ``success`` and ``metadata``, as in
+    ``{"analysis": {...}}``, all of it JSON, or raises Refusal or SwarmError. An answer with ``status: in_progress`` is
+    not reported as a success."""
 
     name: str
     title: str

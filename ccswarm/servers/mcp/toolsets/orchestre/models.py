@@ -104,7 +104,7 @@ async def asked(
 
 async def _tell(app: App, run: str) -> None:
     """Who has begun and who has answered what, as it happens."""
-    with suppress(SwarmError):  # whoever waits for the run is told
+    with suppress(SwarmError):  # those who wait for the run get the error
         async for event in app.engine.events(run):
             if event["event"] == "task.started":
                 PARTIAL.get()(f"{event['agent']} is asked")

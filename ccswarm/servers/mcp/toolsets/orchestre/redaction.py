@@ -1,4 +1,4 @@
-"""Keys and passwords are never told: their values are ``[REDACTED]`` wherever they stand. Pure."""
+"""Keys and passwords are never shown: their values are replaced by ``[REDACTED]`` everywhere. Pure."""
 
 from __future__ import annotations
 

@@ -107,8 +107,8 @@ async def call(workbench: Workbench, name: str, arguments: Given) -> ToolAnswer:
 
 
 def as_documented(answer: Given) -> Facts:
-    """The same under the names that the document has: ``data``, and ``phases`` of a plan. What stands there already as
-    a whole is not told twice."""
+    """The same under the document's names: ``data``, and ``phases`` of a plan. What is already there as a whole is not
+    repeated."""
     main = next((name for name in MAIN if isinstance(answer.get(name), dict)), "")
     if not main:
         return {"data": {name: value for name, value in answer.items() if name not in ("status", "message")}}
@@ -126,7 +126,7 @@ def checked(tool: OrchestreTool, given: Given) -> Facts:
     if isinstance(text := given.get("requirements"), str):
         fitting["requirements"] = text.strip()
     empty = [name for name in required if fitting[name] == ""]
-    # An empty text is told once, not as too short as well.
+    # An empty text is reported once, not also as too short.
     problems = tool.arguments.problem({name: value for name, value in fitting.items() if name not in empty}).split("; ")
     absent = {f"$: {name!r} is a required property" for name in empty}
     words = [f"{_words(name).capitalize()} {'are' if name.endswith('s') else 'is'} required" for name in empty]

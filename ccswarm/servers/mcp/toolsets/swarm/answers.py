@@ -1,4 +1,4 @@
-"""What clients are told of runs: facts with a schema, and the same in words."""
+"""Answers about runs for clients: facts with a schema, and the same in words."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def next_of(status: str, run: str, approvals: Sequence[Facts], anybody: bool) ->
 
 
 def approvals_in(found: Iterable[Mapping[str, Any]]) -> list[Facts]:
-    """Questions as clients are told of them."""
+    """Open questions as shown to clients."""
     return [
         {
             "id": one["id"],

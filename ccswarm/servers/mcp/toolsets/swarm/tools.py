@@ -1,4 +1,4 @@
-"""The tools of the swarm, as clients are told of them."""
+"""The tools of the swarm, as listed to clients."""
 
 from __future__ import annotations
 

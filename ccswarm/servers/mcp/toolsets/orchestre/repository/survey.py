@@ -17,7 +17,7 @@ Facts = dict[str, Any]
 
 SHOWN = 20
 LARGE_LINES = 1000
-"""From here on a file of code is told as a large one."""
+"""Number of lines from which a file of code is reported as large."""
 
 CI = re.compile(
     r"^(?:\.github/workflows/[^/]+\.ya?ml|\.gitlab-ci\.yml|\.circleci/config\.yml|Jenkinsfile|azure-pipelines\.yml"
