@@ -12,7 +12,8 @@ DIALECTS = {
     "--dialect fluxloop": ("fluxloop", ""),
     "--dialect mcp": ("mcp", ',"dialect":"mcp"'),
 }
-"""What the relay says to the daemon, for what the client is said to speak; without a word its first line tells."""
+"""The relay's hello to the daemon, for the dialect given on the command line; without one, the client's first line
+decides."""
 
 COMPLETING = "_AI_SESSION_COMPLETE"
 """What a shell that completes a line asks with."""

@@ -16,7 +16,7 @@ InputMode = Literal["line", "password", "raw"]
 ChangeKind = Literal["list", "state", "output", "tools"]
 
 MOST_CHANGED_COMMANDS = 64
-"""Named in one change; more are told as any."""
+"""Most sessions named in one change; more are reported as any."""
 
 
 class Effect(StrEnum):
@@ -56,8 +56,8 @@ class Principal:
     """Who is on the other end of a connection, established by the server, never by a message.
 
     ``subject`` is who a verified token speaks for, empty for the user of this machine. ``scopes`` are those of the
-    token; None: whoever reaches the socket of this user may do what the user may. ``process`` tells ``pid`` from a
-    later process with the same number, where the machine says so.
+    token; None: a program that reaches the socket of this user may do what the user may. ``process`` distinguishes
+    ``pid`` from a later process with the same number, if the system supports it.
     """
 
     kind: Literal["mcp", "person"]
@@ -280,7 +280,7 @@ class ToolCall:
     is for telemetry alone: ``traceparent``, ``tracestate`` and ``baggage`` as the client sent them, and what is known
     of its request by the names of OpenTelemetry's conventions (``mcp.method.name``, ``network.transport``).
     ``patience_seconds``: who asks waits no longer than that for a command, whatever the arguments say. ``unlisted``:
-    the way in has named the tool, not its client, so it may be one that clients are not told of.
+    the tool was named by the way in, not by its client, so it may be one that is not listed to clients.
     """
 
     principal: Principal
@@ -348,5 +348,5 @@ class Change:
 
     @staticmethod
     def of_facts(facts: Mapping[str, Any]) -> Change:
-        """The change that was told as ``facts``."""
+        """The change described by ``facts``."""
         return Change(facts["kind"], facts["session_id"], facts["name"], frozenset(facts["commands"]))

@@ -1,4 +1,5 @@
-"""HTTP/1.1 read so that no proxy can read it differently, and told apart from what a web page can send."""
+"""Strict reading of HTTP/1.1 that no proxy can interpret differently, and detection of requests that a web page
+sent."""
 
 from __future__ import annotations
 
@@ -179,7 +180,7 @@ def tokens_in(headers: Headers) -> list[str]:
 
 
 def is_passed_on(headers: Headers) -> bool:
-    """Whether a proxy sent the request on, so that its connection tells nothing of whoever made it."""
+    """Whether a proxy forwarded the request, so that its connection does not identify the sender."""
     return any(name in PASSED_ON for name, _ in headers)
 
 

@@ -1,1 +1,1 @@
-"""What a person is told who is elsewhere: by a program of theirs, on the desktop, at an address."""
+"""Notices for a person who is elsewhere: by a program of theirs, on the desktop, to a URL."""

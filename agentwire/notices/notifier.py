@@ -1,7 +1,7 @@
-"""Tells a person something by the ways that are configured: at once, bounded, and without keeping anybody waiting.
+"""Sends notices to a person in the configured ways: immediately, bounded, and without making callers wait.
 
-Each notice is handed to a process of its own, which is ended when it takes too long. What fails is logged once for each
-way, until it works again.
+Each notice is passed to a process of its own, which is ended if it takes too long. A failure is logged once per way,
+until it works again.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class _Process:
 
 
 class Notifier:
-    """``program`` is who tells; ``environ`` is where the variables of the desktop come from, and a PATH that agents
-    cannot write to; ``masked`` takes secrets out of every text; ``unusable`` says why a command is not to be run, empty
-    where it may be."""
+    """``program`` is the sender's name; ``environ`` provides the variables of the desktop, and a PATH that agents
+    cannot write to; ``masked`` removes secrets from every text; ``unusable`` returns why a command must not be run, or
+    an empty text."""
 
     def __init__(
         self,
@@ -91,8 +91,8 @@ class Notifier:
         return bool(settings.command or settings.ntfy or settings.webhook or settings.desktop)
 
     def tell(self, notice: Notice) -> None:
-        """Returns at once, and raises nothing: on a running loop. What comes too often is left out, and counted in the
-        next that is told."""
+        """Sends a notice from a running loop; returns immediately and raises nothing. Notices beyond the limit are
+        dropped, and counted in the next one."""
         if not self:
             return
         now = time.monotonic()
@@ -211,7 +211,7 @@ class Notifier:
 
 
 def trial(program: str) -> Notice:
-    """Tells that it works."""
+    """A notice for testing."""
     return Notice("test", f"{program}: a test", f"Notices of {program} reach you here.")
 
 

@@ -90,7 +90,7 @@ def is_own(connection: Connection) -> bool:
 
 
 def can_tell() -> bool:
-    """Whether this system tells whose processes connect over TCP."""
+    """Whether this system reports which user's processes connect over TCP."""
     return sys.platform == "linux"
 
 

@@ -91,7 +91,7 @@ class Providers:
 
 
 def resource_of(service: str, version: str) -> Resource:
-    """What all of it is told of; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say more, or otherwise."""
+    """The resource of all exports; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES add to it or override it."""
     own = {
         "service.name": service,
         "service.version": version,

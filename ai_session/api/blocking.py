@@ -184,7 +184,7 @@ class Connections:
 
     def _call(self, call: Call) -> Facts:
         idle = self._idle.setdefault(next(relay.directories()), [])
-        # A new session gets the environment of now, which a connection tells of when it is made.
+        # A new session gets the current environment, which a connection sends when it is made.
         connection = _taken(idle) if call.tool != "create_session" else None
         connection = connection or connect_program("python")
         usable = False

@@ -65,7 +65,7 @@ LOOK_SECONDS = 1.0
 """How long a thread that reads for an event loop waits at once: so long it goes on when nobody waits any more."""
 
 ECHO_SECONDS = 0.1
-"""How often a terminal is asked whether it echoes: no event tells of that."""
+"""Interval at which a terminal is asked whether it echoes: there is no event for that."""
 
 FOR_IT = "SPAWN_"
 """Before the names of the program's own variables in its session."""
@@ -89,7 +89,7 @@ class spawn(_Base[AnyStr]):  # noqa: N801
 
     Arguments and members are pexpect's. Where the program runs in ``session``, its directory and variables are the
     session's, and the session stays. ``pid`` is the program's as the daemon sees it. An exit code above 128 counts as a
-    signal's, as shells tell it. What may be the beginning of a secret is held back until more is printed.
+    signal's, as in shells. What may be the beginning of a secret is held back until more is printed.
     """
 
     STDIN_FILENO, STDOUT_FILENO = 0, 1
@@ -404,7 +404,7 @@ class spawn(_Base[AnyStr]):  # noqa: N801
         return self._size
 
     def setwinsize(self, rows: int, cols: int) -> None:
-        """Another size; the program is told by SIGWINCH."""
+        """Resizes the terminal; the program gets SIGWINCH."""
         self.session.resize(rows, cols)
         self._size = rows, cols
 

@@ -175,7 +175,7 @@ class Verifier:
             self._problem(location, f"{size} bytes at its end are not a record")
 
     def finish(self) -> Report:
-        """The report, with what only the whole log tells."""
+        """The report, including problems that only the whole log shows."""
         report = self.report
         if self._before not in ((0, GENESIS), *self._tombstones):
             self._problem("", f"records 1 to {self._before[0]} are gone, and no signed tombstone says so")

@@ -1,7 +1,7 @@
-"""The audit log in the words of others: OCSF 1.6 events and OpenTelemetry (OTLP as JSON lines). Pure.
+"""The audit log in other formats: OCSF 1.6 events and OpenTelemetry (OTLP as JSON lines). Pure.
 
-A call is one event or one span, made of its two records; whatever else happened is one event each. A call without an
-end record is told at the end, as of unknown outcome.
+A call is one event or one span, made of its two records; whatever else happened is one event each. Calls without an end
+record come last, with an unknown outcome.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ class Writer:
         self.flush()
 
     def flush(self) -> None:
-        """Try again to write what waits; ``problem`` tells."""
+        """Try again to write waiting records; ``problem`` then holds the result."""
         if not self.waiting:
             return
         try:
@@ -286,7 +286,7 @@ class Writer:
             os.fsync(self._lock)
 
     def remove(self, paths: Sequence[Path]) -> None:
-        """Remove segments whose end is told in a record that is safe."""
+        """Remove segments whose end is stated in a record that is safely written."""
         for path in paths:
             path.unlink(missing_ok=True)
         os.fsync(self._lock)

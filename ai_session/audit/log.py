@@ -49,7 +49,7 @@ QUICK_SECONDS = 0.003
 """A disk that took less is synced on the loop, which it so holds up once when it turns slow; a thread does the rest."""
 
 GUESSABLE_CHARS = 32
-"""A digest of so short a string would tell whoever tries all passwords."""
+"""Strings up to this length get no digest, which would let a password be found by brute force."""
 
 LOOKED_AT_CHARS = 16 * TEXT_CHARS
 """So much of a text is masked to keep TEXT_CHARS of it: masks are shorter than keys."""
@@ -147,8 +147,8 @@ class AuditLog:
     ) -> Entry:
         """Record a call that is about to be judged; the record is safe on the disk when this returns.
 
-        Where it cannot be written it waits in memory, which ``require_room`` tells. Raises nothing but the caller's
-        own cancellation, and then the call is recorded as ended.
+        If it cannot be written it waits in memory, and ``require_room`` raises. Raises only the caller's own
+        cancellation, in which case the call is recorded as ended.
         """
         began = time.monotonic_ns()
         tool = self._mask(tool)[:64]
@@ -224,7 +224,7 @@ class AuditLog:
         return self._seq
 
     def _checkpoint(self) -> None:
-        """Sign the newest record's hash, and tell the system's log, which others keep."""
+        """Sign the newest record's hash, and send it to the system's log, which is kept by others."""
         seq, head = self.head
         signature = self._signature("audit.checkpoint", seq, head)
         begun = [[number, *call] for number, call in self._begun.items()] or None

@@ -36,7 +36,7 @@ def run() -> None:
 
 @app.command()
 def status(as_json: Json = False) -> None:
-    """Tell version, process, uptime, connections and sessions; exit code 4 when no daemon runs."""
+    """Show version, process, uptime, connections and sessions; exit code 4 if no daemon runs."""
     with connect(start=False) as client:
         tell(client, as_json)
 

@@ -61,9 +61,9 @@ async def _given_back(numbers: Sequence[signal.Signals]) -> tuple[str, ...]:
 
 
 async def until_ended(process: asyncio.subprocess.Process, level: SandboxLevel) -> int:
-    """The command's exit code. Stops with the command, and goes on with it.
+    """The command's exit code. Stops with the command, and continues with it.
 
-    vim's Ctrl-Z stops all it sees, and from inside a box that is not us; nothing tells us but a look.
+    vim's Ctrl-Z stops all processes it sees, which from inside a box excludes us; so it must be polled for.
     """
     ended = asyncio.ensure_future(process.wait())
     while not (await asyncio.wait((ended,), timeout=LOOK_SECONDS))[0]:

@@ -1,6 +1,6 @@
-"""`ai-session mcp-server --http`: starts the front, and says where it is and what clients are to be told.
+"""`ai-session mcp-server --http`: starts the HTTP server, and prints its address and how to configure clients.
 
-`ai-session serve` starts its front from here as well.
+`ai-session serve` also starts its HTTP server from here.
 """
 
 from __future__ import annotations

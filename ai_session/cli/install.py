@@ -1,4 +1,4 @@
-"""Verbs that tell MCP clients of us: mcp install, uninstall, status."""
+"""Verbs that register ai-session with MCP clients: mcp install, uninstall, status."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def _judged(
     home: str,
     domains: Sequence[str] | None,
 ) -> int:
-    """Asks the gate, runs the command and tells the gate how it ended."""
+    """Asks the gate, runs the command and reports its end to the gate."""
     asyncio = _asyncio()
     from ai_session.config import config
 

@@ -138,7 +138,7 @@ def ls(as_json: Json = False) -> None:
 
 
 def info(session: SessionName, as_json: Json = False) -> None:
-    """Tell all about a session. State, process, size, running and last command."""
+    """Show all about a session: state, process, size, running and last command."""
     with connect() as client:
         facts = client.call("get_session_info", session_id=session).structured
     if as_json:

@@ -69,7 +69,7 @@ class ControlClient:
         return self.answer()
 
     def answer(self) -> Any:
-        """The result of what was told last. Raises as ``request``."""
+        """The result of the request sent last. Raises as ``request``."""
         message = self._message()
         while message.get("id") not in (self._id, None):
             message = self._message()
@@ -254,7 +254,7 @@ def follow(pid: int) -> None:
 
 
 def _wait_for_end(pid: int) -> None:
-    """Returns when the process has ended, or is long in ending: what it still does then nobody can tell."""
+    """Returns when the process has ended, or takes long to end, in which case its state is unknown."""
     with suppress(AttributeError, OSError):
         process = os.pidfd_open(pid)
         try:

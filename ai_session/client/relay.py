@@ -1,7 +1,7 @@
 """stdio ↔ the daemon's socket: all that `ai-session mcp-server --stdio` is, and how any client finds the daemon.
 
 Standard library only: every MCP client starts one of these and waits for it. Neither ends with the other: a daemon that
-goes away in the middle of a conversation is replaced, and is told what the one before knew (``resume``).
+goes away in the middle of a conversation is replaced, and the new one gets the state of the previous one (``resume``).
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Lines:
 
 
 class Memory:
-    """What a new daemon has to be told of a conversation. Lines are understood when somebody asks."""
+    """The state of a conversation that a new daemon needs. Lines are parsed only when it is needed."""
 
     def __init__(self) -> None:
         self._unread: list[tuple[bytes, bool]] = []
@@ -368,7 +368,7 @@ class Conversation:
             self._to_client.clear()  # its reader has gone, which that descriptor's next event says
 
     def _flush(self) -> None:
-        """What the client is still to be told before all ends; it may take its time to read."""
+        """Sends the client its remaining messages before everything ends; it may read slowly."""
         while self._to_client:
             ready = select.poll()
             ready.register(self._target, select.POLLOUT)
@@ -399,8 +399,8 @@ class Conversation:
         self._memory.questions.clear()
 
     def _resume(self) -> None:
-        """Tell a new daemon what the one before knew. What is not answered is asked again, or told of. Raises what
-        ``dial`` raises."""
+        """Give a new daemon the state of the previous one. Unanswered requests are repeated or answered with an error.
+        Raises what ``dial`` raises."""
         for _ in range(MOST_TRIES):
             self._link = self._dial()
             try:
@@ -477,7 +477,7 @@ def repeatable(message: Mapping[str, Any]) -> bool:
 
 
 def interrupted(number: int | str, message: Mapping[str, Any], why: str) -> Mapping[str, Any]:
-    """What a client is told of a request that nobody will answer any more."""
+    """The error for a request that will not be answered any more."""
     params = _params(message)
     session = _object(params.get("arguments")).get("session_id")
     if message["method"] != "tools/call":

@@ -37,8 +37,8 @@ MAX_BODY_BYTES = 4096
 
 
 class Console:
-    """``signed_in`` is told of each tab that comes; ``scopes`` are what tabs may do; ``runs`` answers what is asked of
-    runs."""
+    """``signed_in`` is called for each tab that signs in; ``scopes`` are what tabs may do; ``runs`` answers requests
+    about runs."""
 
     def __init__(self, logins: Logins, scopes: tuple[str, ...], signed_in: Callable[[Tab], None], runs: Runs) -> None:
         self._logins = logins

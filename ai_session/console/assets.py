@@ -70,7 +70,7 @@ class Assets:
 
 
 def secured(response: Response, nonce: str = "") -> Response:
-    """The response with what a browser is told to refuse around it."""
+    """The response with headers that restrict what the browser accepts."""
     style = f" 'nonce-{nonce}'" if nonce else ""
     policy = (
         f"default-src 'none'; script-src 'self' 'sha256-{MAP_HASH}'; style-src 'self'{style}; connect-src 'self'; "

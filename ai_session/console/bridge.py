@@ -1,8 +1,8 @@
 """A tab's WebSocket and a connection to the daemon, message by line, in both directions.
 
 A text is a line of the protocol for people's programs; binary is such a line, a line end and the bytes that belong to
-it. A tab may ask for what the page needs and for nothing else. All texts that the daemon tells pass ``visible`` on
-their way, so what the page shows of them hides nothing; bytes of a terminal go to the page's emulator as they are.
+it. A tab may request only what the page needs. All texts from the daemon pass through ``visible``, so the page cannot
+show text that hides something; bytes of a terminal go to the page's emulator unchanged.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Bridge:
         self._heard = asyncio.Event()
 
     async def run(self) -> int:
-        """The status with which the WebSocket is to be closed; the tab is told before where no daemon answers."""
+        """The status with which to close the WebSocket; if no daemon answers, the tab gets an error first."""
         ended = asyncio.Event()
         self._tab.ends.add(ended.set)
         try:

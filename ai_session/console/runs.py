@@ -1,5 +1,5 @@
-"""The program that tells the console of runs: a child of the console's process, one for all tabs, which answers
-requests and says when something has changed (docs/reference/runs-provider.md). What a run is only it knows."""
+"""The program that reports runs to the console: a child of the console's process, one for all tabs, which answers
+requests and announces changes (docs/reference/runs-provider.md). Only it knows what a run is."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Runs:
 
 
 class Unavailable(Exception):
-    """No program tells of runs; ``facts`` as an error has them."""
+    """No program reports runs; ``facts`` are those of an error."""
 
     def __init__(self, message: str, suggestion: str) -> None:
         super().__init__(message)

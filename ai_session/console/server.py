@@ -23,8 +23,8 @@ MAX_MESSAGE_BYTES = 1 << 20
 
 
 class OwnProtocol(StrictProtocol):
-    """A connection. Where the system tells whose it is, that of another user ends before it is read; and each but a
-    WebSocket ends after ``seconds``, for whoever asks slowly holds what others need."""
+    """A connection. If the system reports its user, another user's connection is closed before it is read; and each
+    except a WebSocket is closed after ``seconds``, so that slow clients do not hold resources."""
 
     seconds = 60.0
 

@@ -69,7 +69,7 @@ log = logging.getLogger(__name__)
 
 
 class Daemon:
-    """Serves connections on ``listener`` until told to leave. What ``servers.base.Host`` promises."""
+    """Serves connections on ``listener`` until it is stopped. Implements ``Host``."""
 
     def __init__(self, directory: Path, listener: socket.socket | None = None, make: MakeApp | None = None) -> None:
         self.directory = directory

@@ -1,4 +1,4 @@
-"""What a person is told of by notices: questions that wait, and commands that run past their deadline."""
+"""Notices for a person: questions that wait, and commands that run past their deadline."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Running:
 
 
 class PersonNotices:
-    """Tells by a Notifier. Without a way to, it looks at nothing."""
+    """Sends notices with a Notifier; if none is configured, it watches nothing."""
 
     def __init__(self, settings: NotifySettings, notifier: Notifier, sessions: SessionManager) -> None:
         self._settings, self._notifier, self._sessions = settings, notifier, sessions
@@ -52,7 +52,7 @@ class PersonNotices:
         self._notifier.tell(Notice("question", f"{PROGRAM} asks", text, facts))
 
     def start(self) -> None:
-        """Begin to look at how long commands run, where that is to be told."""
+        """Start watching how long commands run, if that is configured."""
         if not self._notifier or not self._settings.command_seconds:
             return
         changes = self._sessions.changes.watch(lambda spec: True, ("list", "state"))
@@ -70,7 +70,7 @@ class PersonNotices:
         self._watching = asyncio.create_task(watch())
 
     async def close(self) -> None:
-        """Tell nothing any more."""
+        """Stop sending notices."""
         for running in self._running.values():
             running.timer.cancel()
         if self._watching:

@@ -27,7 +27,7 @@ class Asker(Protocol):
 
 
 class ListedTool(Protocol):
-    """What a caller is told of a tool."""
+    """The description of a tool for callers."""
 
     @property
     def name(self) -> str: ...

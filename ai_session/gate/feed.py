@@ -30,7 +30,7 @@ MOST_KEPT = 2048
 """Things whose latest change is known; a cursor from before an older one is too old."""
 
 MOST_AT_ONCE = 500
-"""Changes that are told together."""
+"""Most changes that are reported together."""
 
 
 @dataclass(frozen=True, slots=True)

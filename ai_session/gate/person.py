@@ -80,8 +80,8 @@ class PersonActions:
     async def take_over(
         self, principal: Principal, reference: str, who: str, *, force: bool, lost: Callable[[str, str], None]
     ) -> Lease:
-        """A person becomes the only one to type in a session, until the lease is released. ``lost`` is told the session
-        and who took it from them. Raises SessionTakenOver, SessionExited, SessionNotFound, Denied."""
+        """A person becomes the only one to type in a session, until the lease is released. ``lost`` is called with the
+        session and who took it from them. Raises SessionTakenOver, SessionExited, SessionNotFound, Denied."""
         async with self._attached(principal, reference, read_only=False) as session:
             session_id = session.spec.session_id
             released = self._left(principal, session, "session.release")

@@ -1,4 +1,4 @@
-"""Learns the secrets that a call comes with before anything is kept or told of it, and says what went wrong without."""
+"""Learns the secrets of a call before anything of it is stored or sent, and reports errors without them."""
 
 from __future__ import annotations
 

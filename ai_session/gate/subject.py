@@ -30,7 +30,7 @@ def action_of(call: ToolCall, tool: Tool, subject: Subject) -> Action:
 
 
 def facts_of(subject: Subject) -> dict[str, Any]:
-    """What the end record tells."""
+    """Facts for the end record."""
     if subject.path:
         return {"path": subject.path, "workspace": subject.start.workspace if subject.start else None}
     facts: dict[str, Any] = {"profile": subject.profile.name, "level": str(subject.level)}

@@ -1,4 +1,4 @@
-"""What becomes of a call, as its audit record and its result tell it."""
+"""The course of a call, for its audit record and its result."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Trace:
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def failed(self, error: BaseException) -> None:
-        """How a call that was refused, went wrong or was given up is told; what is lost stays lost."""
+        """The reported outcome of a call that was refused, failed or was given up; lost stays lost."""
         if isinstance(error, AiSessionError):
             self.outcome = next((outcome for kind, outcome in OUTCOMES if isinstance(error, kind)), "tool_error")
             self.code = error.code

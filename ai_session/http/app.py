@@ -181,7 +181,7 @@ def framed(
 
 
 def for_pages(settings: HttpSettings) -> list[Middleware]:
-    """What tells browsers which pages may use this server; nothing where none may."""
+    """The middleware that tells browsers which pages may use this server (CORS); none if no page may."""
     if not settings.allowed_origins:
         return []
     origins, methods = settings.allowed_origins, ("GET", "POST", "DELETE")

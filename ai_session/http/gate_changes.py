@@ -12,7 +12,7 @@ from ai_session.models import Change
 Message = dict[str, Any]
 
 MOST_SEEN = 1000
-"""Changes that are told again after a daemon's end, the newest."""
+"""Most changes, the newest, that are reported again after a daemon's end."""
 
 
 class Link(Protocol):
@@ -28,8 +28,8 @@ class Link(Protocol):
 
 
 class RemoteChanges:
-    """As Changes: merged while its reader is busy. When the daemon was replaced, all that was ever told of is told
-    again, for nobody knows what became of it meanwhile."""
+    """Implements ``Changes``: merged while its reader is busy. After the daemon was replaced, everything reported so
+    far is reported again, since its changes in between are unknown."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class RemoteChanges:
         self._closed = False
 
     async def begin(self) -> None:
-        """Returns once the daemon tells. Raises what keeps it from that."""
+        """Returns once the daemon reports changes. Raises the error that prevents it."""
         self._lost = False
         self._begun = asyncio.get_running_loop().create_future()
         self._link = await self._link_now()

@@ -96,7 +96,7 @@ class Link:
         return number
 
     def end(self, number: int, *, given_up: bool) -> None:
-        """Hear no more of a request; the daemon is told where it has not answered it."""
+        """Drop a request; if it is unanswered, the daemon is notified."""
         if self._waiting.pop(number, None) and given_up:
             self.send({"cancel": number})
 

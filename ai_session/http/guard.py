@@ -40,7 +40,7 @@ class MissingScope:
 
 @dataclass(slots=True)
 class Exchange:
-    """How a request went, as its endpoint tells: calls that are given up with it, and the scope its token lacks."""
+    """How a request went, as reported by its endpoint: calls to give up with it, and the scope its token lacks."""
 
     waits: set[asyncio.Future[Any]] = field(default_factory=set[asyncio.Future[Any]])
     missing: MissingScope | None = None
@@ -59,7 +59,7 @@ class Token(Protocol):
 
 
 class Tokens(Protocol):
-    """How a request's token is found, and told that it is missing or too weak."""
+    """How a request's token is found, and the challenge if it is missing or insufficient."""
 
     def token(self, scope: Scope) -> Token | None:
         """None for a request without one that holds."""

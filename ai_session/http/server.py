@@ -102,7 +102,7 @@ def make_tls(settings: HttpSettings) -> ssl.SSLContext | None:
 
 
 class HttpServer(SignalledServer):
-    """Serves an application on a place, with a door, and ends when told to, within bounded time."""
+    """Serves an application at an address, with a connection limiter, and ends on request within bounded time."""
 
     def __init__(self, app: Application, address: ListenAddress, limiter: ConnectionLimiter) -> None:
         config = uvicorn.Config(
@@ -141,7 +141,7 @@ class HttpServer(SignalledServer):
         self.listening.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, after those who only listen were told."""
+        """As uvicorn's, after subscribers have been notified."""
         self._leave()
         await super().shutdown(sockets)
 
@@ -155,8 +155,8 @@ async def serve(
     *,
     own_calls: bool = False,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. ``ready`` is told when clients are answered. Without ``get_access`` nobody has to
-    sign in; ``own_calls``: what ``make`` makes finds out itself which requests are this user's own. Raises
+    """Serve until SIGINT or SIGTERM. ``ready`` is called when clients are served. Without ``get_access`` no sign-in is
+    required; ``own_calls``: the application determines itself which requests are this user's own. Raises
     DaemonUnavailable, ConfigInvalid."""
     limit = min(settings.max_connections, max(8, raise_limits() - SPARE_DESCRIPTORS))
     if limit < settings.max_connections:

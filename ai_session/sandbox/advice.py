@@ -56,7 +56,7 @@ class Machine:
 
 
 def machine(root: Path = Path("/")) -> Machine:
-    """This one, as its files tell."""
+    """Facts about this machine, from its files."""
     sysctls = {name: text for name in SETTINGS if (text := _read(root / "proc/sys" / name.replace(".", "/")).strip())}
     release = dict(re.findall(r'^(ID|ID_LIKE)="?([^"\n]*)', _read(root / "etc/os-release"), re.MULTILINE))
     container = "docker" if (root / ".dockerenv").exists() else ""

@@ -1,8 +1,8 @@
-"""What bubblewrap is told: the arguments of one box, and the script that starts it.
+"""The arguments of bubblewrap for one box, and the script that starts it.
 
 Inside there is an empty root with the system's trees, read-only; an empty home; the workspace at its own path. Every
-source outside of the system's trees is opened beforehand and handed over as a descriptor, so that what was checked is
-what is mounted, whatever a box that runs already does to the path meanwhile.
+source outside the system's trees is opened beforehand and passed as a descriptor, so that what was checked is what is
+mounted, whatever a running box does to the path in the meantime.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _check_unleased(fd: int, path: str) -> None:
             suggestion="try again in a minute, when the system has ended the lease, or end that program first",
         ) from None
     except OSError:
-        pass  # what may not be read is told as that by whoever shows it
+        pass  # unreadable files are reported by the caller
 
 
 def find() -> Bubblewrap | None:

@@ -1,7 +1,7 @@
 """Runs a program inside Landlock, seccomp and limits, and watches over it: ``landlock_exec.py SPEC -- argv...``.
 
 The program's exit status becomes this process's own, a death by signal the same death. Whatever the program started
-ends with it, and with this process when it is told to (SIGTERM, or SIGHUP of the terminal). Standard library only.
+ends with it, and with this process on SIGTERM or the terminal's SIGHUP. Standard library only.
 """
 
 from __future__ import annotations

@@ -62,11 +62,11 @@ SURVEYS = 3
 
 @dataclass(frozen=True, slots=True)
 class PreparedSandbox:
-    """A box that is ready to be entered: start ``(*argv, *command)`` with ``env``; what was asked for waits inside.
+    """A box that is ready to be entered: start ``(*argv, *command)`` with ``env``; what was requested starts inside.
 
-    With ``info_path`` the box stands still until ``block_path``, a FIFO, is written to; bubblewrap's child is told in
-    ``info_path`` (JSON). ``notes`` are what is weaker than usual, and ``unprotected`` what of the workspace the box
-    does not protect, each in one line for a person. ``introduction`` is to be shown once.
+    With ``info_path`` the box is blocked until ``block_path``, a FIFO, is written to; ``info_path`` (JSON) names
+    bubblewrap's child. ``notes`` are what is weaker than usual, and ``unprotected`` what of the workspace the box does
+    not protect, each in one line for a person. ``introduction`` is to be shown once.
     """
 
     argv: tuple[str, ...]
@@ -103,9 +103,9 @@ class Protected:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What one process has found out about the machine for another of the same user's, with the same groups.
+    """Facts about the machine that one process has determined for others of the same user with the same groups.
 
-    ``closed`` are system files to be found empty, and trees too large to tell: see ClosedFiles.
+    ``closed`` are system files to be shown empty, and trees too large to be searched: see ClosedFiles.
     """
 
     status: SandboxStatus

@@ -108,7 +108,7 @@ class FluxLoopConnection:
             return encode({"type": "response", "id": request_id, "result": result})
         except Fault as fault:
             found, request_id = fault, fault.request_id if request_id is None else request_id
-        except Exception as problem:  # a defect of ours: told to the client, whose request must never stay unanswered
+        except Exception as problem:  # a defect: reported to the client, whose request must never stay unanswered
             log.exception("a request from FluxLoop failed")
             found = Fault("internal_error", f"the request failed: {type(problem).__name__}")
         error: Message = {"code": found.code, "message": found.message}
@@ -216,7 +216,7 @@ class Fluxloop:
     name = "fluxloop"
 
     async def serve(self, connection: Connection, read: bytes = b"") -> None:
-        """One client, until it closes its side. ``read``: its first line, where that told that it is one."""
+        """Serves one client until it closes its side. ``read``: its first line, if that identified the dialect."""
         starting = asyncio.create_task(self._start(connection))
         try:
             await FluxLoopConnection(connection).run(read)
@@ -224,7 +224,7 @@ class Fluxloop:
             starting.cancel()
 
     async def _start(self, connection: Connection) -> None:
-        with contextlib.suppress(AiSessionError):  # told to whoever calls a tool
+        with contextlib.suppress(AiSessionError):  # reported to every caller of a tool
             await connection.daemon.gate()
 
 

@@ -23,7 +23,7 @@ LISTS: frozenset[ChangeKind] = frozenset(("list", "tools"))
 
 GAP_SECONDS = 0.25
 """Least time between two answers to one watcher. A rate: a session that prints flat out wakes 10,000 times a second.
-The first change after a quiet time is told at once."""
+The first change after a quiet time is reported immediately."""
 
 
 class Changes:
@@ -100,7 +100,7 @@ class _Evidence:
 
 
 class ChangeFeed:
-    """Where sessions say that something happened, and who is told. One for all sessions of a daemon."""
+    """Events of sessions and their watchers. One for all sessions of a daemon."""
 
     def __init__(self, sessions: Callable[[], Iterable[Session]], gap_seconds: float = GAP_SECONDS) -> None:
         self._sessions = sessions

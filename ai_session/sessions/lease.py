@@ -38,10 +38,11 @@ class Lease:
         lost: Callable[[str], None],
         released: Callable[[], None] = lambda: None,
     ) -> Self:
-        """Take ``session`` over for ``who``. With ``force`` also from another person, whose ``lost`` is told by whom.
+        """Take ``session`` over for ``who``. With ``force`` also from another person, whose ``lost`` is called with
+        ``who``.
 
-        The size that they gave the session stays until this lease is released.
-        ``released`` is called once, when it is held no longer. Raises SessionTakenOver, SessionExited.
+        The size that they gave the session stays until this lease is released. ``released`` is called once, when the
+        lease ends. Raises SessionTakenOver, SessionExited.
         """
         if not force:
             session.check_typist()

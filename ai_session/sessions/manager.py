@@ -68,8 +68,8 @@ SPARE_DESCRIPTORS = 8
 class SessionManager:
     """Owns every session of one runtime directory.
 
-    ``event`` is told of each shell that was started ("session.create") and each session that was ended
-    ("session.close"), whoever asked for it.
+    ``event`` is called for each shell that was started ("session.create") and each session that was ended
+    ("session.close"), for whatever reason.
     """
 
     session_class = Session
@@ -134,7 +134,7 @@ class SessionManager:
         return self._sessions.get(self._names.get((owner, kept(name)), ""))
 
     async def make_ready(self) -> None:
-        """Does ahead of the first session what is done once. What fails is told to whoever opens one."""
+        """Does one-time preparations ahead of the first session. Failures are reported when a session is opened."""
         await asyncio.gather(self._backend_for(self.defaults.backend), self.boxes.make_ready(), return_exceptions=True)
 
     async def create(self, request: NewSession) -> Session:
@@ -400,8 +400,8 @@ class SessionManager:
         return next(fits, "")
 
     async def close(self, session: Session, reason: str = "") -> None:
-        """End a session with all its processes and forget it, log included. ``reason``, where nobody asked for it, is
-        what they are told who look for it."""
+        """End a session with all its processes and forget it, log included. ``reason``, if it was not requested, is
+        reported to those who look for the session."""
         if reason:
             self._closed.appendleft((session.spec, reason))
         self._sessions.pop(session.spec.session_id, None)
@@ -441,7 +441,7 @@ class SessionManager:
         return removal
 
     async def adopt(self) -> int:
-        """Take up what an earlier daemon left: live terminals go on, dead ones are told as exited or lost."""
+        """Take over what an earlier daemon left: live terminals continue, dead ones are reported as exited or lost."""
         for directory in (self.runtime_directory / GONE).glob("*"):
             self._remove(directory)
         specs = [spec for path in self._root.glob("*/spec.json") if (spec := read(path.parent)) is not None]
@@ -508,6 +508,6 @@ class SessionManager:
 
 
 async def _start(backend: Backend) -> None:
-    """Ahead of the terminal, which is told of what goes wrong."""
+    """Starts ahead of the terminal, to which failures are reported."""
     with contextlib.suppress(AiSessionError, OSError):
         await backend.make_ready()

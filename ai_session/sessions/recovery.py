@@ -42,7 +42,7 @@ class Evidence:
     ``leads``: it has the terminal. ``reads``: the terminal is in its prompt's mode, too, and it sleeps in reading it,
     with nothing unread: at its prompt, or for a command that asks with the shell's own line editor. ``executing``: it
     has the command file open; None: this shell would not show it. ``replaced``: it is another program than was started.
-    ``stopped``: by a signal. ``switches``: how often it went to sleep, which tells whether it has met what was typed.
+    ``stopped``: by a signal. ``switches``: how often it went to sleep, which shows whether it has read what was typed.
     """
 
     leads: bool

@@ -160,7 +160,7 @@ def note_ending(session: Session, record: CommandRecord, notes: list[str]) -> No
 
 
 def note_others(session: Session, record: CommandRecord, notes: list[str]) -> None:
-    """Says whose output may stand among the command's own: a terminal does not tell one program's from another's."""
+    """A note about programs whose output may be mixed with the command's: a terminal does not distinguish them."""
     others = session.concurrent(record)
     if others and (session.log.end if record.end_offset is None else record.end_offset) > record.start_offset:
         names = ", ".join(dict.fromkeys(map(str, others[-MOST_OTHERS:])))

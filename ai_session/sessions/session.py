@@ -124,7 +124,7 @@ TRACE_BYTES = 4096
 """Most of what the shell traces of our own at the end of a command."""
 
 LATE_BYTES = 4096
-"""Most of what background processes printed at a prompt that the next command's result tells."""
+"""Most characters of background output, printed at a prompt, that the next command's result contains."""
 
 
 class Typist(Protocol):
@@ -140,8 +140,8 @@ class Typist(Protocol):
 class Session:
     """A named terminal. All methods belong to the event loop.
 
-    Its output is taken in by ``turns``, so what is known of it may be behind what it has printed; nothing is told in
-    another order than it was printed in.
+    Its output is taken in by ``turns``, so what is known of it may lag behind what it has printed; everything is
+    reported in the order it was printed.
     """
 
     def __init__(
@@ -646,7 +646,7 @@ class Session:
 
     def _write(self, running: RunningCommand) -> bytes:
         """Puts the command where the shell reads it; what is typed after the trigger. Raises OSError."""
-        # An adopted shell has told its version to an earlier daemon.
+        # An adopted shell has reported its version to an earlier daemon.
         version = self.at.version or (OLDEST if os.path.basename(self.spec.shell) in ("bash", "sh") else "")
         text = command_text(
             running.record,
@@ -792,7 +792,7 @@ class Session:
         return processes.fed_elsewhere(self.shell_pid, self.terminal.tty)
 
     async def _prompt_drawn(self) -> None:
-        """Returns when the shell takes a line, or a while later: not every prompt tells."""
+        """Returns when the shell accepts a line, or after a while: not every prompt is marked."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (READY_SECONDS if self.at.up else STARTUP_SECONDS)
         was_up = self.at.up
@@ -902,7 +902,7 @@ class Session:
         return size >= READS_LINES if size is not None else self.typed.answered(self.at.prompts)
 
     def _unprompted(self) -> bool:
-        """Whether no prompt has followed on the line that was typed last, in a shell that tells of its prompts."""
+        """Whether no prompt has followed the last typed line, in a shell that marks its prompts."""
         at, typed = self.at, self.typed
         if not at.prompt_end or not typed.expects_prompt:
             return False
@@ -1302,7 +1302,7 @@ class Session:
             raise commands.taken_over(self.spec.name, self.typist.who)
 
     async def resize(self, rows: int, cols: int, *, by: Typist | None = None) -> None:
-        """Change the terminal's size; the foreground program is told. Raises SessionTakenOver, SessionExited."""
+        """Change the terminal's size; the foreground program is notified. Raises SessionTakenOver, SessionExited."""
         self.check_typist(by)
         self._check_alive()
         assert self.terminal is not None
@@ -1366,7 +1366,8 @@ class Session:
         return running
 
     async def _follow(self, running: RunningCommand) -> None:
-        """Ends what was typed as soon as the prompt is back. No event tells when the shell begins to read again."""
+        """Ends the typed line as soon as the prompt is back. There is no event for when the shell begins to read
+        again."""
         wait = TYPED_LOOK_SECONDS
         while running is self.running and self.exit is None:
             self._news.clear()

@@ -6,7 +6,7 @@ from ai_session.models import ExitStatus, SandboxLevel
 from ai_session.terminal.marks import Mark, MarkKind
 
 _SIGNALS_AS_CODES = (SandboxLevel.BWRAP, SandboxLevel.BWRAP_NOPROC)
-"""Boxes that tell a death by signal as a shell does: 128 and the signal's number."""
+"""Boxes that report a death by signal as a shell does: 128 plus the signal's number."""
 
 PROMPTS = (MarkKind.COMMAND_FINISHED, MarkKind.PROMPT_START, MarkKind.PROMPT_READY)
 """Marks that come right before the shell reads its next line, or while it does."""
@@ -17,8 +17,8 @@ class ShellState:
 
     ``ready`` means the prompt is drawn and takes a line (for a shell without a line editor: is about to be drawn).
     ``as_typed``: it has traps that notice how a command is run. ``human_line``: a line that a person typed runs, or is
-    ``incomplete``. ``prompts`` counts those that followed on typed lines; ``prompt_end`` is the offset behind the mark
-    that told of the last prompt, 0 where none did.
+    ``incomplete``. ``prompts`` counts those that followed typed lines; ``prompt_end`` is the offset after the mark of
+    the last prompt, 0 if there is none.
     """
 
     def __init__(self, cwd: str, *, line_editor: bool) -> None:

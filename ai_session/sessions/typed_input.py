@@ -109,7 +109,7 @@ class TypedInput:
         return "\n".join(map(_visible, LINE_ENDS.split(self._half + data))).strip()
 
     def half_line(self) -> str:
-        """What stands at the prompt, as far as it can be told from what was typed."""
+        """The text at the prompt, as far as it can be derived from what was typed."""
         return _visible(self._half)
 
     def drop_half(self) -> str:

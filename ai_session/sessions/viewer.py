@@ -18,7 +18,7 @@ BEHIND = 1 << 20
 
 
 class Viewer:
-    """Made by ``attach``; ``close`` it when the watcher has gone, which ``closed`` is told."""
+    """Made by ``attach``; ``close`` it when the watcher has gone, which calls ``closed``."""
 
     def __init__(self, session: Session, *, read_only: bool, closed: Callable[[], None] = lambda: None) -> None:
         self._session = session

@@ -1,6 +1,6 @@
 """Where a session may work: directories that callers name, confined to the workspaces of configuration and people.
 
-A workspace is never chosen by a tool's argument: what lies in none is told as ``outside``, and a person decides.
+A workspace is never chosen by a tool's argument: a directory in none is reported as ``outside``, and a person decides.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Workspaces:
         """
         base = os.path.realpath(client_directory) if client_directory else ""
         if client_directory and base != os.path.normpath(client_directory):
-            # The kernel told its name without links: one that is there now was put there since, maybe by a box.
+            # The kernel gave its name without links: a link that is there now was put there since, maybe by a box.
             if not os.path.isabs(os.path.expanduser(wanted)):
                 raise DirectoryUnusable(
                     f"the client's directory {client_directory!r} has been replaced by a link, which is not followed",

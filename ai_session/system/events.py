@@ -1,4 +1,4 @@
-"""What the kernel tells at once and nobody has to poll for: a file grew, a process ended. Standard library only."""
+"""Events that the kernel reports, so that no polling is needed: a file grew, a process ended. Standard library only."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _look(path: str) -> _Look:
 class Lifeline:
     """Reads a FIFO that other processes hold open for writing, ``<>``, as long as they live.
 
-    A reader that never saw a holder is not told of an end, so it must be there before the holder it is to watch.
+    A reader that never saw a holder gets no end of file, so it must be opened before the holder it is to watch.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -181,7 +181,8 @@ def _waits(pid: int, seen: Stat, device: int) -> Iterable[_Wait]:
 
 
 def _thread_wait(pid: int, thread: str, device: int) -> _Wait:
-    """The system call tells all, but Yama may keep it from a non-ancestor; ``wchan`` is open to the same user."""
+    """``syscall`` shows everything, but Yama may hide it from a non-ancestor; ``wchan`` is readable by the same
+    user."""
     call = read_text(f"/proc/{pid}/task/{thread}/syscall").split()
     if call == ["running"]:
         return _Wait.BUSY
@@ -264,7 +265,7 @@ def line_edited(tty: str) -> bool:
     finally:
         os.close(fd)
     # bash, zsh and mksh take over the key that quotes the next one, fish all of the kind, busybox the interrupt, or all
-    # keys that signal; programs that do without these print as they are told, too.
+    # keys that signal; programs that disable these also turn off output processing.
     own_keys = not flags & termios.IEXTEN or any(keys[key] in (b"\0", 0) for key in (termios.VLNEXT, termios.VINTR))
     own_keys = own_keys or bool(output & termios.OPOST and not flags & termios.ISIG)
     return not flags & (termios.ICANON | termios.ECHO) and own_keys

@@ -1,4 +1,4 @@
-"""Which processes hold which sockets and terminals, and which Unix sockets are connected, as the kernel tells."""
+"""Which processes hold which sockets and terminals, and which Unix sockets are connected, according to the kernel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ READ_BYTES = 1 << 18
 def unix_peers() -> dict[int, int]:
     """Inode of each connected Unix socket of this network namespace → inode of its other end.
 
-    Empty where the kernel does not tell (``unix_diag`` is missing, or forbidden).
+    Empty if the kernel does not report it (``unix_diag`` is missing, or forbidden).
     """
     found: dict[int, int] = {}
     query = QUERY.pack(socket.AF_UNIX, 0, 0, EVERY_STATE, 0, SHOW_PEER, EVERY_STATE, EVERY_STATE)

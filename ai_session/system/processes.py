@@ -134,7 +134,7 @@ def go_on(pid: int) -> None:
 
 
 def stopped(pid: int) -> bool:
-    """Whether the process was stopped and not told to go on."""
+    """Whether the process was stopped and has not been continued."""
     seen = read_stat(pid)
     return seen is not None and seen.state == "T"
 

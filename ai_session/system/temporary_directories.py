@@ -31,7 +31,7 @@ def trial_directory(kind: str) -> Generator[Path]:
 
 def new_directory(kind: str, parent: str = "") -> tuple[Path, int]:
     """A new private one, and the descriptor that holds it until it is closed, or this process ends. Raises OSError."""
-    from tempfile import mkdtemp  # takes 5 ms, and most processes are told what others found out
+    from tempfile import mkdtemp  # takes 5 ms, and most processes get the result from others
 
     while True:
         path = mkdtemp(prefix=f"{PREFIX}{kind}-", dir=parent or _parent())

@@ -1,4 +1,4 @@
-"""Names of environment variables, told by patterns."""
+"""Matching names of environment variables with patterns."""
 
 from __future__ import annotations
 

@@ -65,9 +65,8 @@ class Display:
             preload()
 
     def answer(self, chunk: bytes, reply: Callable[[bytes], None]) -> None:
-        """``reply`` is told what the terminal answers to the queries in ``chunk``, the newest bytes of the log: at once
-        where that takes no time, else from the running loop, which ``settled`` waits for.
-        """
+        """``reply`` is called with the terminal's answers to the queries in ``chunk``, the newest bytes of the log:
+        immediately if that takes no time, else from the running loop, which ``settled`` waits for."""
         asked = has_query(chunk, self._tail)
         self._tail = (self._tail + chunk[-QUERY_TAIL_BYTES:])[-QUERY_TAIL_BYTES:]
         if not asked:
@@ -143,7 +142,7 @@ class Display:
     def _looked(self, looking: asyncio.Task[object]) -> None:
         self._looking.discard(looking)
         if not looking.cancelled():
-            looking.exception()  # was told to whoever still waits
+            looking.exception()  # was reported to those who still wait
 
     async def _update(self, see: Callable[[Screen], Result]) -> Result:
         async with self._busy:

@@ -9,7 +9,8 @@ Files (every program that appends to a mapped log must follow this, and only one
 
     To append   take at most READ_BYTES by one system call straight to offset ``end`` of ``log``, then write ``end``.
     To take up  a killed writer may have stored one chunk and not committed it, so the true end is the last byte that
-                is not NUL in log[committed : committed + READ_BYTES]. (NULs that end such a chunk are not told apart.)
+                is not NUL in log[committed : committed + READ_BYTES]. (NULs at the end of such a chunk are not
+                recognized.)
     Lost        bytes that found no room on the disk are never written: ``end`` moves on and the file keeps a hole.
     Released    bytes older than the retention limit are punched out from the front; offsets stay what they are.
 

@@ -2,7 +2,7 @@
 
 A mark is ``ESC ] 7777 ; NONCE ; KIND [; FIELDS] BEL`` (the fields are listed in ``shells.base``), without small letters
 in what finds it, for a terminal may print them as capitals. Output that does not
-know the nonce cannot make one; output that replays old ones is told apart by the sequence number. A program that read
+know the nonce cannot make one; output that replays old ones is recognized by the sequence number. A program that read
 its own session's nonce can print marks by the million: of those, only what decides is looked at.
 """
 

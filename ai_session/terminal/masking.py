@@ -16,9 +16,9 @@ from ai_session.system.turns import Steps
 
 
 class Spans(Protocol):
-    """Where secrets lie in a text, in order and apart, and what to write instead of each; of a ``growing`` one also the
-    end, where that may become one. In steps, for a text can hold thousands; those that begin at ``before`` or later
-    need not be told."""
+    """The secrets in a text, in order and not overlapping, with the replacement of each; in a ``growing`` text also its
+    end, if that may become one. Found in steps, since there may be thousands; those that begin at ``before`` or later
+    may be omitted."""
 
     def __call__(
         self, data: bytes, growing: bool = False, before: int = ..., /

@@ -56,7 +56,7 @@ class Source:
 
     @property
     def began(self) -> float:
-        """When the first byte that is kept arrived (UTC seconds); 0 where nothing tells."""
+        """When the first stored byte arrived (UTC seconds); 0 if unknown."""
         return next((tick.at for tick in self.ticks if tick.offset > self.first), 0.0)
 
     @property

@@ -73,8 +73,8 @@ class Window:
         return list(accumulate((len(line) + 1 for line in raw), initial=self.begin))[: len(self.lines)]
 
     def hits(self, expression: Expression, take: Callable[[int, int], bool]) -> Steps[bool]:
-        """``take`` is told the number of each line that matches, and where in it, until it wants no more; whether that
-        was so. A match never reaches over lines."""
+        """Calls ``take`` with the number of each matching line and the position in it, until it returns that it wants
+        no more; returns whether it did. A match never spans lines."""
         index = at = 0
         text = self._text
         while at < len(text):
@@ -119,7 +119,7 @@ class Listing:
         self._until = -1
 
     def add(self, expression: Expression, window: Window) -> Steps[None]:
-        """A secret is no match, or matches would tell it letter by letter."""
+        """Secrets never match, or searches could reveal them letter by letter."""
         hit = yield from window.hit(expression)
         if hit or self._until >= 0:
             window = yield from window.hidden()

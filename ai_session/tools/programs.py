@@ -27,7 +27,7 @@ BEGIN_SECONDS, LOOK_SECONDS = 1.0, 0.02
 """How long a program that is to be signalled may take to be started, and how often it is looked for."""
 
 NEXT_LOOK_SECONDS = 0.002
-"""The same where a shell has just been told to start one, which takes it some milliseconds."""
+"""The same if a shell has just been asked to start one, which takes some milliseconds."""
 
 CommandId = Annotated[str, Field(min_length=1, max_length=200, description="Of execute_command.")]
 

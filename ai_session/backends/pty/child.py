@@ -125,7 +125,8 @@ def _check_room() -> None:
 
 
 def _open_fds() -> set[int]:
-    """ptyprocess and pty.fork leave pipes and masters open when they fail; with one thread they are easily told."""
+    """Closes pipes and masters that ptyprocess and pty.fork leave open when they fail; with one thread these are easily
+    identified."""
     found = {int(name) for name in os.listdir("/dev/fd")}
     # The listing itself had the lowest free number, which is free again.
     free = os.dup(0)

@@ -141,7 +141,7 @@ class PtyTerminal:
         except OSError:
             pass
         if count == 0:
-            # Hung up: nobody has the terminal open, the holder neither. The holder tells its end by the pidfd.
+            # Hung up: neither the holder nor any other process has the terminal open. The pidfd shows the holder's end.
             self._drained = True
             self._loop.remove_reader(self._master)
             if self._pidfd < 0:

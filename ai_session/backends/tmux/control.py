@@ -248,8 +248,8 @@ async def complaint_of(argv: Sequence[str], env: Mapping[str, str]) -> str:
 async def take_lock(path: str, *, shared: bool) -> int:
     """Waits for a lock on a file and gives the descriptor that holds it.
 
-    tmux before 3.7 crashes when it has something to tell to a control client that is only just attaching. So whoever
-    attaches one holds the lock alone, and whoever creates sessions meanwhile shares it.
+    tmux before 3.7 crashes if it has a message for a control client that is just attaching. So attaching one takes the
+    lock exclusively, and creating sessions takes it shared.
     """
     waiting = asyncio.ensure_future(asyncio.to_thread(lock_file, path, shared=shared))
     try:

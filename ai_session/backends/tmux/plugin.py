@@ -58,9 +58,10 @@ OUT_OF = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 class TmuxBackend:
     """All terminals of one runtime directory; see ``Backend``.
 
-    Terminals hold on to their ttys beside tmux. Without ``hold``, and where the kernel forbids that (Docker's seccomp,
-    Yama for a server of an earlier daemon, macOS), input takes the way through tmux, a child that closes its tty for a
-    while loses it, and tmux may drop what a child printed just before it ended; how it ended is told in any case.
+    Terminals hold their ttys open in addition to tmux. Without ``hold``, and where the kernel forbids it (Docker's
+    seccomp, Yama for a server of an earlier daemon, macOS), input goes through tmux, a child that closes its tty for a
+    while loses it, and tmux may drop what a child printed just before it ended; its exit status is reported in any
+    case.
     """
 
     name = "tmux"

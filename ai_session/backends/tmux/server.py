@@ -220,7 +220,7 @@ class TmuxServer:
             with contextlib.suppress(TmuxRefused):
                 await client.send(b"kill-pane -t " + pane)
         pid, self.version, *typed = facts.decode().split(" ")
-        # tmux 3.7 and newer rewrite what is pasted unless told not to.
+        # tmux 3.7 and newer rewrite pasted text by default.
         self.paste_flags = b"-rdS" if re.search(rb"\[-\w*S", usage) else b"-rd"
         self._take(client, int(pid), int(typed[0] or 0) if typed else 0)
 
@@ -245,7 +245,7 @@ class TmuxServer:
         for item in waiting:
             if item.number > typed:
                 self._send(client, item)
-        # Only now: whoever is told that room is there types on, and that must come after what waited.
+        # Only now: callers notified of free space continue typing, which must come after what was waiting.
         for item in waiting:
             if item.number <= typed:
                 item.done()

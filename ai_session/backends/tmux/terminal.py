@@ -36,7 +36,7 @@ _READY = "echo >&5 && exec 5>&-"
 # dd ends when it has written a step, or its input has ended; where it cannot count bytes it counts reads. What it has
 # read it writes at once, as cat does. The daemon lets go of more; but it may be stopped, or not be there. A copy that
 # fails ends the sink, which the daemon hears of. How long the log is it asks of the open file, where the system can
-# tell: somebody may have taken its name away.
+# be identified: its name may have been removed.
 COPIES = (f"dd bs=65536 count={STEP_BYTES} iflag=count_bytes", f"dd bs=65536 count={STEP_BYTES // 65536}")
 _COPY = f"""\
 copy='#{{@ais-copy}}'
@@ -209,7 +209,7 @@ class TmuxTerminal:
 
     async def resize(self, rows: int, cols: int) -> None:
         await self._ask(join(["resize-window", "-t", self.pane, "-x", str(cols), "-y", str(rows)]))
-        # tmux tells the tty up to 250 ms later when it was resized shortly before.
+        # tmux resizes the tty up to 250 ms later if it was resized shortly before.
         with contextlib.suppress(OSError, termios.error):
             tty = self._open_tty()
             try:
@@ -334,7 +334,7 @@ class TmuxTerminal:
     async def _ask(self, line: bytes, blocks: int = 1, *, counted: bool = False) -> Blocks | None:
         self.touch()
         if self.ended is None:
-            # Refused or gone: the pane has just ended, which its sink is about to tell.
+            # Refused or gone: the pane has just ended, which its sink is about to report.
             with contextlib.suppress(TmuxRefused, ServerGone):
                 try:
                     async with asyncio.timeout(ANSWER_SECONDS):
@@ -369,7 +369,7 @@ class TmuxTerminal:
             await asyncio.shield(self._settling)
 
     async def _settle(self, settled: asyncio.Future[None]) -> None:
-        """The sink has ended, or there was none: tell how the child ended, or begin a new sink."""
+        """The sink has ended, or there was none: report how the child ended, or start a new sink."""
         touched, self._stalled = self._stalled, False
         try:
             if not await self._concluded() and self._sink is None:
@@ -413,7 +413,7 @@ class TmuxTerminal:
             ready.close()
 
     async def _concluded(self) -> bool:
-        """True when the child is known to have ended; the owner is told as soon as no sink is at work."""
+        """True if the child is known to have ended; the owner is notified as soon as no sink is working."""
         what = f"#{{pane_id}} #{{{EXIT_OPTION}{self.session_id}}}"
         try:
             question = join(["display-message", "-p", "-t", self.pane, what])
@@ -444,7 +444,7 @@ class TmuxTerminal:
             tail.close()
 
     async def _reap(self) -> None:
-        """Tells tmux of the child's end until it listens: SIGCHLD is lost while tmux waits for its utempter."""
+        """Signals the child's end to tmux until it reacts: SIGCHLD is lost while tmux waits for its utempter."""
         try:
             process = Process(self.pid)
         except ProcessLookupError:

@@ -56,7 +56,7 @@ def tell_once(as_json: bool) -> None:
 
 
 async def runs_now() -> list[dict[str, Any]]:
-    """Those that go on and the newest of the others; none where no program tells of them."""
+    """The runs in progress and the newest of the others; none if no program reports runs."""
     from ai_session.cli.console import runs
     from ai_session.cli.top.runs import listed
 

@@ -19,7 +19,7 @@ MAX_LINE_BYTES = 64 << 20
 
 
 class Event(NamedTuple):
-    """What the daemon tells unasked; ``facts["event"]`` is its name, ``connected`` for a connection that is new."""
+    """A message of the daemon without a request; ``facts["event"]`` is its name, ``connected`` for a new connection."""
 
     facts: Mapping[str, Any]
     data: bytes = b""

@@ -1,4 +1,4 @@
-"""Runs and what is asked in them, in lines of text, of what the program says that tells of them."""
+"""Runs and their questions as lines of text, from the answers of the program that reports runs."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class ProcessAncestry:
         self._home = os.path.realpath(home)
         self.folder = folder
         self.known = (folder / "self/stat").exists()
-        """Whether this machine tells at all."""
+        """Whether this system reports it at all."""
 
     def asking(self, pid: int | None) -> frozenset[str]:
         """Identities of the client behind the relay ``pid``: its parent and, where a wrapper (npx, uv, a shell)

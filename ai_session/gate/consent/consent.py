@@ -52,11 +52,12 @@ class Deferred:
 
 
 class Consent:
-    """Judges who may answer, remembers, and waits. One for each daemon; ``directory`` is its own, mode 0700.
+    """Decides who may answer, remembers answers, and waits for them. One per daemon; ``directory`` is its own, mode
+    0700.
 
-    ``event(name, **facts)`` is told of each question ("consent.ask"), each answer ("consent.answer"), each call that an
-    earlier answer let through or stopped ("consent.use"), each grant that was ended ("consent.revoke") and each answer
-    that was not taken, because nothing shows that it is a person's ("consent.refused").
+    ``event(name, **facts)`` is called for each question ("consent.ask"), each answer ("consent.answer"), each call that
+    an earlier answer let through or stopped ("consent.use"), each grant that was ended ("consent.revoke") and each
+    answer that was not accepted because it is not proven to be a person's ("consent.refused").
     """
 
     def __init__(

@@ -59,10 +59,11 @@ class Enrolled:
 
 
 class PersonCheck:
-    """One for each daemon; ``directory`` is its own, mode 0700. One key counts, or none.
+    """Verifies that an answer is a person's. One per daemon; ``directory`` is its own, mode 0700. At most one key
+    counts.
 
-    ``event(name, **facts)`` is told of each key that was enrolled ("person.enrol") or removed ("person.remove") and of
-    each signature that was refused ("person.refused").
+    ``event(name, **facts)`` is called for each key that was enrolled ("person.enrol") or removed ("person.remove") and
+    of each signature that was refused ("person.refused").
     """
 
     def __init__(

@@ -17,7 +17,7 @@ IN_FIRST_LINE = ("session_id", "command", "text", "keys", "name", "working_direc
 HARMLESS = ("backend", "rows", "cols", "separate_stderr", "timeout_seconds", "max_output_chars", "command_id", "offset")
 READING = ("tail_lines", "pattern", "wait_for")
 UNSHOWN = frozenset((*IN_FIRST_LINE, *HARMLESS, *READING))
-"""Arguments that change nothing a person would decide by, or that the first line tells."""
+"""Arguments that do not affect a person's decision, or that the first line shows anyway."""
 
 KEPT_CHARS = 2000
 OPEN_SECONDS = 3600.0

@@ -71,7 +71,7 @@ class Terminals:
 
     @property
     def known(self) -> bool:
-        """Whether this machine tells at all."""
+        """Whether this system reports it at all."""
         return self._process_ancestry.known
 
     def has_clients(self) -> bool:

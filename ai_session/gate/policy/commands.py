@@ -149,7 +149,7 @@ def points_elsewhere(word: str) -> bool:
 
 
 class Reading:
-    """A line read generously, once for all rules: every command it may run, as far as words can tell."""
+    """A line read generously, once for all rules: every command it may run, as far as its words show."""
 
     def __init__(self, line: Line) -> None:
         self.line = line

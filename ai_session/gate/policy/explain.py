@@ -65,8 +65,8 @@ def defaults(uid: int, mode: str) -> list[dict[str, str]]:
 
 
 def lines(file: Path, rules: Sequence[Rule]) -> list[int]:
-    """In which line of a file each of its rules begins; empty where these are not the rules that it has now, or no line
-    can be told."""
+    """The line of the file at which each rule begins; empty if the file has changed since, or no line can be
+    determined."""
     try:
         text = file.read_text().removeprefix("\ufeff")
         tables: Any = read_toml(text).get("policy", {}).get("rules", ())

@@ -56,8 +56,8 @@ KINDS: dict[str, str] = {
     "named": rf"(?i:{_NAMES})[A-Za-z0-9_-]{{0,20}}\s{{0,3}}(?::=|=>|=|:\s)\s{{0,3}}"
     r"([^\s\"'\\,;<>()\[\]{}$\x00-\x1f-][^\s\"'\\,;<>()\[\]{}$\x00-\x1f]{7,})(?:[\s\"'\\,;\x1b]|$)",
 }
-"""In this order: where two kinds match at one place, the first one counts. A value that only its place tells does not
-begin with ``-``, or it would hide the key block it begins.
+"""In this order: if two kinds match at one position, the first one counts. A value recognized by its context does not
+begin with ``-``, or it would hide the key block that begins there.
 """
 
 BEGINNING = (

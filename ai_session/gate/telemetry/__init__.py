@@ -1,1 +1,1 @@
-"""What a collector is told of calls, where one is set."""
+"""Spans and metrics of calls for a collector, if one is configured."""

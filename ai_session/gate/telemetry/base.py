@@ -1,4 +1,4 @@
-"""What a collector is told of calls: nothing, where none is configured."""
+"""The interface of telemetry for calls, and its empty implementation for when no collector is configured."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CallRecord(Protocol):
 
 
 class Telemetry:
-    """Tells nobody anything. ``spans`` has the one that does."""
+    """Exports nothing; ``spans`` has the implementation that does."""
 
     def call(self, call: ToolCall, trace: CallRecord) -> AbstractContextManager[Ended]:
         """Around one call; what is yielded wants its result, where it has one. ``trace`` is read at the end."""

@@ -16,10 +16,10 @@ def open_telemetry(
     masked: Callable[[str], str],
     levels: Mapping[str, Callable[[], int]],
 ) -> Telemetry:
-    """The telemetry that is configured. What keeps it from starting is logged, and keeps nothing else from it.
+    """The configured telemetry. If it cannot start, that is logged and nothing else is affected.
 
-    ``tools`` are the names that may be told; ``masked`` takes secrets out of what clients say of themselves;
-    ``levels`` are what can be counted at any time, by the name of their metric, asked on the loop.
+    ``tools`` are the names that may be exported; ``masked`` removes secrets from clients' descriptions of themselves;
+    ``levels`` are gauges by the name of their metric, read on the loop.
     """
 
     def live() -> Telemetry:

@@ -1,6 +1,6 @@
 """Spans and metrics of calls, by the conventions of OpenTelemetry for MCP and generative AI.
 
-Names, numbers and outcomes are told; never what a call was given or what came of it.
+Names, numbers and outcomes are exported, never the arguments or results of a call.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 class LiveTelemetry(Telemetry):
-    """Tells ``providers``. See ``telemetry.open_telemetry``."""
+    """Exports to ``providers``. See ``telemetry.open_telemetry``."""
 
     def __init__(
         self,

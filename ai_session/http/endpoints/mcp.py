@@ -155,7 +155,7 @@ class Endpoint:
         return self._sessions.run()
 
     def leave(self) -> None:
-        """End what clients listen to, so that they are told in time."""
+        """End clients' streams, so that they are notified in time."""
         for stream in [*self._callers.streams, *self._old_streams]:
             stream.close()
 

@@ -1,7 +1,7 @@
 """JSON-RPC 2.0 over HTTP as AgentVault's tool servers have it: a method is a tool, its params are the arguments.
 
-The status of an answer tells its error: 404 for a method that there is not, 400 for what is no request or has wrong
-params, 500 otherwise. What a tool says of its own failure is a result. Calls of a batch are made one after the other.
+The HTTP status depends on the error: 404 for an unknown method, 400 for an invalid request or wrong params, 500
+otherwise. A tool's own failure is a result. Calls of a batch are made one after the other.
 """
 
 from __future__ import annotations

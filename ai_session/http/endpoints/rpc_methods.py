@@ -39,7 +39,7 @@ class OutOfScope(Exception):
         self.message: str = error["message"]
         self.required_scope: str = error["required_scope"]
         self.result = result
-        """For a client that is told among other answers."""
+        """The error as one answer of a batch."""
 
 
 def text_content(result: ToolResult) -> list[Table]:

@@ -111,7 +111,7 @@ def address_of(request: Request) -> str:
 
 
 def answering_json(authority: Authority, what: str, answer: Answer) -> Answer:
-    """``answer`` with what it raises told as RFC 6749 wants it, and noted."""
+    """``answer`` with its exceptions turned into errors of RFC 6749, and logged."""
 
     async def guarded(request: Request) -> Response:
         try:

@@ -71,7 +71,7 @@ class PendingAuthorization:
 
 
 class NotForTheClient(Exception):
-    """A request whose client or redirect URI is wrong: the person is told, nothing is sent anywhere."""
+    """A request whose client or redirect URI is wrong: the person gets a page, and nothing is sent anywhere."""
 
 
 class Authorization:
@@ -284,7 +284,7 @@ class Authorization:
         )
 
     def _answer(self, pending: PendingAuthorization, **answer: str) -> str:
-        """The address that tells the client, with the issuer that answers (RFC 9207)."""
+        """The redirect address with the answer for the client, including the issuer (RFC 9207)."""
         parts = urlsplit(pending.redirect_uri)
         state = {} if pending.state is None else {"state": pending.state}
         added = urlencode(answer | state | {"iss": self._authority.issuer})

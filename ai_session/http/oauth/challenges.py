@@ -1,4 +1,4 @@
-"""What a request is told whose token is missing, does not hold, or allows too little."""
+"""The challenge for a request whose token is missing, invalid or insufficient."""
 
 from __future__ import annotations
 

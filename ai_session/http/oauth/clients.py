@@ -105,7 +105,7 @@ class Clients:
 
 
 def described(client_id: str, document: Any, redirects: Redirects) -> Client:
-    """The client a metadata document tells of. Raises Refused."""
+    """The client described by a metadata document. Raises Refused."""
     if not isinstance(document, dict):
         raise Refused("invalid_client", "the client's document is not an object")
     facts = cast("Mapping[str, Any]", document)

@@ -60,13 +60,14 @@ def _form_targets(redirect_uri: str) -> str:
 
 
 def problem(text: str, *, status: int = 400) -> HTMLResponse:
-    """What is told to the person where the client must not be told anything."""
+    """The page for the person if nothing may be sent to the client."""
     return page("This request cannot be answered", f"<p>{escape(text)}</p>", status=status)
 
 
 def unsent(title: str, text: str, answer: str, *, status: int) -> HTMLResponse:
-    """What is told to a person who has not signed in, instead of the client: anybody may have made that, so nobody is
-    sent to its address unasked. ``answer`` would tell it; offered where that leads to the person's own computer."""
+    """The page for a person who has not signed in. Anybody may have registered the client, so the browser is not
+    redirected to it automatically. ``answer`` is the redirect address; it is offered as a link if it leads to the
+    person's own computer."""
     link = ""
     if is_on_this_machine(answer):
         link = f'<p><a href="{escape(answer)}" rel="noreferrer">Notify the program</a>, which may be waiting.</p>'

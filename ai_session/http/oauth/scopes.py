@@ -13,7 +13,7 @@ SCOPES = {
 """Every scope there is, and what it means to the person who grants it."""
 
 USUAL = ("sessions:read", "sessions:write", "sessions:execute")
-"""What a client is told to ask for at first, and gets when it asks for nothing in particular."""
+"""The scopes that a client is advised to request first, and gets if it requests none."""
 
 
 def known(words: Iterable[str]) -> tuple[str, ...]:

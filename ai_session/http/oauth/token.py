@@ -28,7 +28,7 @@ VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}\Z")
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Each method answers one endpoint; what it raises is told by ``answering_json``."""
+    """Each method answers one endpoint; ``answering_json`` reports its exceptions."""
 
     authority: Authority
 

@@ -1,4 +1,4 @@
-"""The processes of one box as /proc tells them from outside: which they are, what memory they hold.
+"""The processes of one box as /proc shows them from outside: which they are, what memory they hold.
 
 A box has an overseer of its own (the first process of a namespace, or a supervisor that adopts orphans), so every
 process of it descends from the terminal's process, and the shell is the overseer's first child.
@@ -29,7 +29,8 @@ _RESERVED = 301
 
 
 def children(pid: int) -> list[int]:
-    """Of all threads, oldest first in each; none when the process has gone or its system cannot tell."""
+    """The children of all threads, oldest first per thread; none if the process has gone or the system does not report
+    them."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -104,7 +105,7 @@ def _resident_pages(folder: str) -> int:
 
 
 def _living(whole: str) -> str:
-    """Where the kernel tells of a process: when its first thread has ended, only where another one does."""
+    """The directory in /proc that describes a process: after its first thread has ended, that of another thread."""
     with contextlib.suppress(OSError):
         if not _resident_pages(whole):
             threads = (f"{whole}/task/{name}" for name in os.listdir(f"{whole}/task"))

@@ -59,7 +59,7 @@ class _Box:
     ended: dict[int, int] = field(default_factory=dict[int, int])
     """What was ended for its memory and may still hold it, with its start: a large one takes a while to go."""
     numbered: bool = False
-    """Whether the kernel has been told how many processes there may be, as far as it can be."""
+    """Whether the kernel's own limit on processes has been set, as far as it can be."""
     seen: float = -math.inf
     """When it was looked at last, and how long after that it is looked at again."""
     again: float = BUSY_SECONDS
@@ -77,7 +77,8 @@ class ResourceWatch:
         self._wake = asyncio.Event()
 
     def add(self, session_id: str, root_pid: int, limits: Limits, on_limit: OnLimit) -> None:
-        """Bound the box whose terminal runs ``root_pid``; ``on_limit`` is told, on the loop, what was met and done."""
+        """Limit the box whose terminal runs ``root_pid``; ``on_limit`` is called, on the loop, with the limit that was
+        reached and what was done."""
         self.remove(session_id)
         box = _Box(session_id, root_pid, limits, on_limit)
         if self._cgroups is not None:
@@ -206,7 +207,7 @@ def _weigh(box: _Box, inside: set[int], shell: int, spared: set[int]) -> str:
 
 
 Measured = tuple[dict[int, int], int]
-"""Bytes of each process, and what cannot be told of one."""
+"""Bytes of each process, and bytes that cannot be attributed to one."""
 
 
 def _at_most(inside: set[int]) -> Measured:

@@ -105,7 +105,7 @@ class _Client:
 
 
 async def serve(connection: socket.socket, connect: Connect, tell: Tell, head_seconds: float) -> None:
-    """Carry what the rules allow and tell of it once: ``net.allow`` or ``net.deny``. The caller closes."""
+    """Carry what the rules allow and report it once: ``net.allow`` or ``net.deny``. The caller closes."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # A loopback wants no pacing, as bbr does it, where that is the system's choice: 6 % of a long transfer.
     with contextlib.suppress(AttributeError, OSError):

@@ -67,11 +67,11 @@ def read_box(info_path: str | os.PathLike[str]) -> Box | None:
 async def open_gate(
     info_path: str | os.PathLike[str], block_path: str | os.PathLike[str], start: Callable[[Box], Awaitable[None]]
 ) -> None:
-    """Await ``start`` when the box stands, and only then let bubblewrap start the shell.
+    """Await ``start`` when the box is set up, and only then let bubblewrap start the shell.
 
     To be called before or while bubblewrap starts, which does not get past opening ``block_path`` until then. When
-    ``start`` fails or this is cancelled, the box is ended before its shell starts. Bound it: a bubblewrap that never
-    gets as far as to tell of its box is not noticed here.
+    ``start`` fails or this is cancelled, the box is ended before its shell starts. Use a time limit: a bubblewrap that
+    never reports its box is not noticed here.
     """
     # Emptied first: bubblewrap writes it after it got the FIFO, so what is there now is of an earlier box.
     os.close(os.open(info_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
@@ -109,7 +109,7 @@ async def _standing(info_path: str | os.PathLike[str]) -> Box:
 
 
 async def _set_up(pid: int, held: int) -> None:
-    """Returns when the box's own tree is the root of ``pid``. bubblewrap tells of the box earlier, and makes no mounts
+    """Returns when the box's own tree is the root of ``pid``. bubblewrap reports the box earlier, and makes no mounts
     after that."""
     changed, loop = asyncio.Event(), asyncio.get_running_loop()
     path = Path(f"/proc/{pid}/mountinfo")

@@ -27,7 +27,7 @@ def join(namespace: int, kind: int) -> None:
 
 
 def identity(namespace: int | str) -> tuple[int, int]:
-    """What tells one namespace from another."""
+    """The identity of a namespace."""
     found = os.stat(namespace)
     return found.st_dev, found.st_ino
 

@@ -33,7 +33,8 @@ DIAL_SECONDS = 10.0
 MAX_ADDRESSES = 4
 
 EVENTS_WHOLE = 16
-"""So many connections alike are told one by one, then each time their number has doubled, as ``count``."""
+"""This many identical connections are reported one by one, further ones each time their number has doubled, as
+``count``."""
 
 MAX_TALLIES = 4096
 

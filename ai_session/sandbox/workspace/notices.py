@@ -16,7 +16,7 @@ from ai_session.sandbox.workspace.workspace import Workspace
 
 Key = tuple[Kind | Literal["secret"], str]
 Found = dict[Key, tuple[int, ...]]
-"""By kind and path relative to the root what tells it from another; more of it where a box could change the content."""
+"""Stamps by kind and path relative to the root; longer if a box could change the content."""
 
 
 @dataclass(frozen=True, slots=True)

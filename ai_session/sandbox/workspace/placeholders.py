@@ -30,7 +30,7 @@ MISSHAPEN = (ValueError, KeyError, TypeError, AttributeError)
 """What reading an entry that is none may raise; a box must start all the same."""
 
 Entry = tuple[Path, list[Placeholder]]
-"""A box, which is nowhere where nobody can tell, and what is there for it."""
+"""A box (``Path()`` if unknown), and the placeholders that exist for it."""
 NOTHING: Entry = (Path(), [])
 
 
@@ -40,7 +40,7 @@ class Placeholders:
     def __init__(self, runtime_directory: Path) -> None:
         self._directory = runtime_directory / "placeholders"
         self._known: dict[str, tuple[tuple[int, int, int], Entry]] = {}
-        """What was in each file when it was read, and how to tell that it is the same; held while locked."""
+        """The content of each file when it was read, and its stamp for detecting changes; valid while locked."""
 
     def put(self, box: Path, wanted: Sequence[Placeholder], existing: Sequence[str]) -> tuple[str, ...]:
         """Makes what is absent, on the account of ``box``, a directory; the paths of ``wanted`` that exist now.

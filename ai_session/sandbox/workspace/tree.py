@@ -69,11 +69,11 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """Something protected in a directory. ``stamp`` begins with what tells it from another of its name; where its
-    content can be changed from a box, more follows, which changes with it. ``names`` is how many hard links a file has.
-    A gitlink's ``name`` is a path in its repository; that of a bare repository, and of a directory with more names than
-    are looked at (``crowded``), is ``.``. A ``link`` lies in a directory that is protected as a whole: what matters is
-    what it leads to."""
+    """Something protected in a directory. ``stamp`` begins with its identity; if its content can be changed from a box,
+    more follows, which changes with the content. ``names`` is how many hard links a file has. A gitlink's ``name`` is a
+    path in its repository; that of a bare repository, and of a directory with more names than are looked at
+    (``crowded``), is ``.``. A ``link`` lies in a directory that is protected as a whole: what matters is what it leads
+    to."""
 
     name: str
     kind: Kind
@@ -391,8 +391,8 @@ def _shape(entry: os.DirEntry[str]) -> Shape:
 
 
 def identity(info: os.stat_result) -> tuple[int]:
-    """What tells it from another of its name. Numbers of inodes are used again at once, so the time of change is a part
-    of it."""
+    """Its identity among files of the same name. Inode numbers are reused immediately, so the time of change is part of
+    it."""
     return (info.st_ino ^ info.st_ctime_ns << 32,)
 
 

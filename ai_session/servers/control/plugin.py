@@ -21,9 +21,9 @@ side and are answered as they end. Methods:
     stop       {sessions}                            → {} or {problem}, why it may not be on record; the daemon ends
     attach     {session, rows, cols, read_only, asks} → {}, then frames both ways until either side closes
     sandbox    {argv, profile, workspace, domains}   → {box}: it may run, in a box made of that. A profile of "" and
-               domains of null are the configured ones. The client starts it on its own terminal and tells,
-               as requests, ``started`` {level}, ``reached`` {event, host, port …} and ``ended`` {exit_code} or, where
-               it could not start, {code}; when the connection closes without that, it is recorded as lost
+               domains of null are the configured ones. The client starts it on its own terminal and reports, as
+               requests, ``started`` {level}, ``reached`` {event, host, port …} and ``ended`` {exit_code} or, where it
+               could not start, {code}; when the connection closes without that, it is recorded as lost
 
 Version 2 of the socket's protocol adds what ``streams`` has and docs/reference/person-protocol.md describes: requests
 without an ``id``, which nobody waits for the result of, bytes that follow a line as its ``bytes`` says, and events.
@@ -274,13 +274,13 @@ class Conversation:
             asks = params.get("asks") is True and params.get("read_only") is not True
             await self._exchange(viewer, asks)
         except Exception:
-            log.exception("attach failed")  # a client that reads frames cannot be told
+            log.exception("attach failed")  # a client that reads frames cannot receive it
         finally:
             await viewer.close()
         return True
 
     async def sandbox(self, request: Request) -> bool:
-        """Listen to nothing but what is told of the program, until it has ended."""
+        """Accept only reports about the program, until it has ended."""
         asked, word = control_sandbox.program(request.params), request
         running = (await person_of(self._connection)).sandboxed(
             self._connection.principal,
@@ -363,7 +363,7 @@ class Conversation:
 
 
 def _unexpected(method: str, error: Exception) -> AiSessionError:
-    """A defect of ours: told to the client, whose request must never stay unanswered, and logged whole."""
+    """A defect: reported to the client, whose request must never stay unanswered, and fully logged."""
     log.error("%s failed", method, exc_info=error)
     return AiSessionError(f"{method} failed: {type(error).__name__}: {error}", suggestion="see daemon.log")
 
@@ -512,7 +512,7 @@ METHODS = {
 """Requests, which run side by side."""
 
 HOLDING = {"attach": Conversation.attach, "sandbox": Conversation.sandbox}
-"""Requests that take the connection; each tells whether it is over then."""
+"""Requests that take over the connection; each returns whether the connection is then over."""
 
 
 class ControlServer:

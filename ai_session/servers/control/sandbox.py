@@ -1,4 +1,4 @@
-"""A program that runs in a box on the client's terminal: what is asked before it starts, what is told of it."""
+"""A program that runs in a box on the client's terminal: the request before it starts, and the reports about it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 CODE_CHARS = 64
 FACT_CHARS = 253
 EVENTS = ("net.allow", "net.deny", "workspace.notice")
-"""What the box of a program may have to tell."""
+"""Events that the box of a program may report."""
 FACTS = ("host", "method", "address", "why", "kind", "path", "workspace")
 
 
@@ -40,7 +40,7 @@ def program(params: Mapping[str, Any]) -> Asked:
 
 
 def note(program: Program, method: str, params: Mapping[str, Any]) -> bool:
-    """Record what the client tells; whether its program has ended. Raises InvalidArguments."""
+    """Record a report of the client; returns whether its program has ended. Raises InvalidArguments."""
     trace = program.trace
     if method == "reached":
         event = params.get("event")

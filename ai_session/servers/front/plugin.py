@@ -66,7 +66,7 @@ class Asking:
         self._send = send
 
     async def ask(self, question: Question) -> Answer | None:
-        """The answer that comes back; when nobody waits for it any more, the front is told."""
+        """The answer to a question; if it is no longer awaited, the HTTP server is notified."""
         word = self._request.word = asyncio.get_running_loop().create_future()
         await self._send({"id": self._request.id, "question": question_facts(question)})
         try:

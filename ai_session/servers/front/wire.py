@@ -1,6 +1,5 @@
-"""Calls, results, questions, answers and tools as plain JSON values, and back: what passes between a front and the
-daemon. Whoever makes a request is told apart, so no principal is among them.
-"""
+"""Calls, results, questions, answers and tools as plain JSON values, and back: what passes between the HTTP server and
+the daemon. The sender of a request is passed separately, so no principal is among them."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ CLAIMS = ("agent", "run", "client_call_id", "state")
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What a caller is told of a tool."""
+    """The description of a tool for callers."""
 
     name: str
     title: str
@@ -87,7 +86,7 @@ def result_facts(result: ToolResult) -> dict[str, Any]:
 
 
 def result_of(facts: Table, principal: Principal) -> ToolResult:
-    """The result, as it was told to ``principal``."""
+    """The result that was sent to ``principal``."""
     question = question_of(facts["question"], principal) if facts.get("question") else None
     return ToolResult(
         facts["text"],

@@ -1,8 +1,8 @@
 """MCP Apps (2026-01-26): a client that shows views in its chats is given one of a call, which shows its terminal and
-what waits for a person. Other clients are told nothing of it.
+what waits for a person. Other clients do not see it.
 
-The view answers no question: what it asks comes through the client, as what the model asks does, and nothing tells the
-two apart.
+The view cannot answer questions: its requests come through the client, like the model's, and cannot be distinguished
+from these.
 """
 
 from __future__ import annotations

@@ -169,8 +169,8 @@ def object_in(value: Any) -> Message | None:
 
 
 def envelope_of(meta: Message) -> str:
-    """What a request since 2026-07-28 says of its client; requests that say the same are judged alike. The text tells
-    ``true`` from 1."""
+    """The client information in a request since 2026-07-28; equal information is treated alike. As text, since ``true``
+    equals 1 in Python."""
     return repr([(name, meta[name]) for name in ENVELOPE if name in meta])
 
 

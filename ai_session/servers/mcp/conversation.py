@@ -119,11 +119,11 @@ class Conversation:
         self._opening: asyncio.Task[Lanes] | None = None
         self._unheard: list[Message] = []
         self.begun = asyncio.Event()
-        """Set once a first call was answered, or changes are to be told that only the lanes can tell."""
+        """Set once a first call was answered, or there are changes that only the lanes can report."""
 
     def receive(self, message: Message, answer: Message | None = None) -> None:
-        """Begin one request, handle a notification, or take an answer to a question. ``answer``: what the client was
-        told already; only what the request changes is wanted."""
+        """Begin one request, handle a notification, or take an answer to a question. ``answer``: what has already been
+        sent to the client; then only the effect of the request is wanted."""
         if "method" not in message:
             if self._lanes:
                 self._lanes.answered(message)
@@ -188,7 +188,7 @@ class Conversation:
         task.add_done_callback(self._notices.discard)
 
     async def _handle(self, message: Message) -> None:
-        """That lists change is heard from now on, and told once there are lanes."""
+        """Listen for changes of lists from now on; they are reported once there are lanes."""
         who = self._shaken
         if who and self._lanes is None and self._unheard and not who.caller.lists:
             with suppress(AiSessionError):
@@ -328,7 +328,7 @@ class Form:
 
 
 class Exchange:
-    """One request on its way to be answered: what its client may be told meanwhile goes through ``send``."""
+    """One request in progress: messages to its client in the meantime go through ``send``."""
 
     def __init__(
         self,
@@ -347,7 +347,7 @@ class Exchange:
 
 
 def token_of(params: Message | None) -> int | str | None:
-    """What the client of a request wants to be told progress by."""
+    """The progress token of a request, if any."""
     match params:
         case {"_meta": {"progressToken": str() | int() as token}} if not isinstance(token, bool):
             return token

@@ -195,7 +195,7 @@ async def no_lifespan(server: Server[Any]) -> AsyncGenerator[None]:
 
 
 class AnnouncingServer(Server[Any]):
-    """Says in a handshake which lists it tells of."""
+    """Declares in a handshake which changes of lists it announces."""
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *args: Any, **extensions: Any

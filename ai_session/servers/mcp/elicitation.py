@@ -67,7 +67,7 @@ class Questions:
         return Questioning(self, answerable(capabilities))
 
     async def ask(self, method: str, params: Mapping[str, Any] | None) -> Message:
-        """The client's result; raises MCPError for its error. A wait that is given up is told to the client."""
+        """The client's result; raises MCPError for its error. If the wait is given up, the client is notified."""
         number = next(self._ids)
         waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
         self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": dict(params or {})})

@@ -1,4 +1,4 @@
-"""What is asked of the gate for resources, prompts and completion, and how a refusal is told there."""
+"""Calls at the gate for resources, prompts and completion, and the errors for their denials."""
 
 from __future__ import annotations
 

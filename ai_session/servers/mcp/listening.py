@@ -14,7 +14,7 @@ from ai_session.servers.mcp.uris import Part, ResourceAddress, address_of
 from ai_session.sessions.changes import KINDS, LISTS
 
 LISTEN = "subscriptions/listen"
-"""Answered when it ends; until then it tells of nothing that was not asked for."""
+"""A subscription, answered when it ends; until then it reports only what was requested."""
 
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 LIST_CHANGES: Mapping[str, tuple[ChangeKind | None, str]] = {

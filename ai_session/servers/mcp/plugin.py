@@ -172,7 +172,7 @@ class McpConnection:
         await self._server.gate_or_not(self._connection.daemon)
         await self._conversation.begun.wait()
         await self._conversation.quiet()
-        with contextlib.suppress(Unanswerable):  # told to whoever needs it
+        with contextlib.suppress(Unanswerable):  # reported to every caller that needs it
             await self._conversation.opened()
 
     def _send(self, message: Message) -> None:
@@ -223,7 +223,7 @@ class McpServer:
         return self._first.answer(message)
 
     async def gate_or_not(self, host: Host) -> None:
-        """Returns when there is a gate, or none is to be had, which is told to whoever calls a tool."""
+        """Returns when there is a gate, or none can be made, which is then reported to every caller of a tool."""
         with contextlib.suppress(Exception):
             await host.gate()
         self._gate_tried = True

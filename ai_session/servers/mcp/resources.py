@@ -42,8 +42,8 @@ OUTPUT_CHARS = 200_000
 ENDED_MS = 60_000
 STATIC_MS = 3_600_000
 LISTED_MS = 1000
-"""How long what was read may be kept: the output of a command that has ended, what never changes, a list. What a
-session does meanwhile is told to who subscribes."""
+"""How long a read resource may be cached: the output of an ended command, what never changes, a list. Changes of
+sessions are reported to subscribers."""
 
 DETAIL = "ai-session/resource"
 """The key in a resource's ``_meta`` under which the facts beside its text stand."""

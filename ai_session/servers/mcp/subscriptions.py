@@ -1,6 +1,6 @@
-"""Who is told that a resource or a list changed: by ``resources/subscribe`` in the handshake era, by
-``subscriptions/listen`` since 2026-07-28. Both hear the same changes, no oftener than ``sessions.changes`` says.
-"""
+"""Subscribers to changes of resources and lists: by ``resources/subscribe`` in the handshake era, by
+``subscriptions/listen`` since 2026-07-28. Both get the same changes, at most as often as ``sessions.changes``
+allows."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def watch(ctx: Context, kinds: Collection[ChangeKind]) -> Watched:
 async def listen(ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
     """One stream, until the client gives it up or this process leaves."""
     if "taskIds" in (ctx.params or {}).get("notifications", {}):
-        tasks.require(ctx)  # who may, is told by the acknowledgement that they are not heeded
+        tasks.require(ctx)  # the acknowledgement shows clients that may that these are ignored
     wanted = params.notifications.model_dump(by_alias=True)
     if len(wanted.get(RESOURCES) or ()) > MAX_URIS:
         raise MCPError(INVALID_PARAMS, f"more than {MAX_URIS} resources")
@@ -107,7 +107,7 @@ class Subscriber:
         self._ended = False
 
     async def greet(self, ctx: Context) -> None:
-        """Tell of lists from now on, once."""
+        """Report changes of lists from now on; repeated calls have no effect."""
         async with self._opening:
             if self._lists is None and not self._ended:
                 self._lists = await watch(ctx, LISTS)
@@ -127,7 +127,7 @@ class Subscriber:
             self._followed[who][uri] = address
 
     def unsubscribe(self, uri: str) -> None:
-        """Tell of it no more; what was never told of is no error."""
+        """Stop reporting it; it is not an error if it was never reported."""
         for who, addresses in list(self._followed.items()):
             addresses.pop(uri, None)
             if not addresses and who in self._watches:
@@ -135,7 +135,7 @@ class Subscriber:
                 del self._followed[who]
 
     async def end(self) -> None:
-        """Tell of nothing more."""
+        """Stop all reports."""
         self._ended = True
         for changes in [*self._watches.values(), *([self._lists] if self._lists else [])]:
             changes.close()
@@ -180,7 +180,7 @@ def _subscriber(ctx: Context) -> Subscriber:
 
 
 async def initialized(ctx: Context, params: NotificationParams | None) -> None:
-    """A client is ready: it is told when lists change, where it can be told anything."""
+    """Called when a client is ready: changes of lists are reported to it, if it can receive them."""
     scopes = caller_of(ctx).principal.scopes
     may_read = scopes is None or not READING.isdisjoint(scopes)
     if may_read and _connection(ctx).has_standalone_channel:

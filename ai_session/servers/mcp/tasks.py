@@ -50,7 +50,7 @@ PATIENCE_SECONDS = 2.0
 """A command that has ended by then is answered as ever."""
 
 LOOK_SECONDS = 1.5
-"""How long an answer about a running command waits: what tells that a program wants input takes up to 1.2 s."""
+"""How long an answer about a running command waits: detecting that a program wants input takes up to 1.2 s."""
 
 PREFIX = "task_"
 TTL_SECONDS = 86400

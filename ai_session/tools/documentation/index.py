@@ -259,7 +259,7 @@ class Index:
         return [usable[number] for number in sorted(best[:count])] or usable[:1]
 
     def rarity(self, term: str) -> float:
-        """How much a word tells; most of all one that no section has."""
+        """The weight of a word; highest for one that no section contains."""
         having = len(self._postings.get(term, ()))
         return log(1 + (len(self.sections) - having + 0.5) / (having + 0.5))
 

@@ -46,7 +46,7 @@ REASONS = {
     errno.EPERM: "permission denied",
     errno.EROFS: "the file system is read-only",
 }
-"""What the caller can fix; any other number is told as the system's."""
+"""Errors that the caller can fix; any other error number is reported as the system's."""
 
 _workspaces = Workspaces()
 

@@ -1,4 +1,4 @@
-"""Edits of files as clients are told them, and what a file is after one. Pure.
+"""Edits of files as sent to clients, and the content of a file after one. Pure.
 
 Three strategies: ``create_file`` writes ``payload.code`` to a file that is not there yet; ``insert`` puts
 ``payload.import`` and then ``payload.code`` right behind the text that its one anchor names, character for character,
