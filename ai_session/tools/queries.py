@@ -243,7 +243,7 @@ def _number_and_name(cursor: str) -> tuple[float, str]:
 
 
 def _no_cursor() -> InvalidArguments:
-    return InvalidArguments("cursor is not from an earlier answer", fields={"cursor": "is none of an earlier answer"})
+    return InvalidArguments("cursor is not from an earlier answer", fields={"cursor": "is not from an earlier answer"})
 
 
 def _page(name: str, rows: list[dict[str, Any]], cursor: str) -> ToolResult:

@@ -30,8 +30,8 @@ Config = Annotated[
     Path | None,
     Option("--config", "-c", help="Configuration; else $CCSWARM_CONFIG, ./ccswarm.toml, config/ccswarm.toml…"),
 ]
-RunName = Annotated[str, Argument(metavar="RUN", help="Id of a run, the beginning of one, or: last.")]
-LastRun = Annotated[str, Argument(metavar="[RUN]", help="Id of a run, or its beginning; else the last one here.")]
+RunName = Annotated[str, Argument(metavar="RUN", help="ID of a run, the beginning of one, or: last.")]
+LastRun = Annotated[str, Argument(metavar="[RUN]", help="ID of a run, or its beginning; default: the last one here.")]
 """A run that a verb looks at or continues; its default is ``LAST``."""
 
 

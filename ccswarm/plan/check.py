@@ -17,7 +17,9 @@ from ccswarm.plan.steps import circles, needs_of, problems, unknown
 OWN_SERVER = "swarm"
 """Every swarm has it: messages between its agents. It stands in no configuration."""
 
-LOCATION = re.compile(r"((?:(?:task|step|gate|review) [\w.-]+: |review: )+|agent [\w-]+: |\[[^\]]*\] (?!is for )\S+ )")
+LOCATION = re.compile(
+    r"((?:(?:task|step|gate|review) [\w.-]+: |review: )+|agent [\w-]+: |\[[^\]]*\] (?!is for |can only )\S+ )"
+)
 
 
 def plan_problems(settings: Settings, tools: Mapping[str, ToolInfo] | None) -> list[str]:

@@ -40,7 +40,7 @@ class FileStore:
     async def status(self, execution_id: str) -> Execution:
         found = self._executions(f"{ROWS.format(input=INPUT)} WHERE f.workflow_uuid = ?", execution_id)
         if not found:
-            raise RunNotFound(f"no execution is called {execution_id!r}")
+            raise RunNotFound(f"no execution {execution_id!r}")
         return found[0]
 
     async def list(

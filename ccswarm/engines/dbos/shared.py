@@ -136,7 +136,7 @@ class Shared:
         """The current state. Blocks: call it on a worker thread."""
         found = self.executions({"workflow_ids": [execution_id]})
         if not found:
-            raise RunNotFound(f"no execution is called {execution_id!r}")
+            raise RunNotFound(f"no execution {execution_id!r}")
         return found[0]
 
     async def given(self, execution_id: str) -> Json:
@@ -157,7 +157,7 @@ class Shared:
         try:
             return self.store.send(execution_id, topic, message, key)
         except DBOSNonExistentWorkflowError as error:
-            raise RunNotFound(f"no execution is called {execution_id!r}") from error
+            raise RunNotFound(f"no execution {execution_id!r}") from error
 
     async def close(self) -> None:
         """Lets go of the database."""

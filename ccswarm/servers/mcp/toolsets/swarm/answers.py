@@ -58,7 +58,7 @@ def next_of(status: str, run: str, approvals: Sequence[Facts], anybody: bool) ->
     short = run[:12]
     match status:
         case "queued" if not anybody:
-            return f"nobody carries it out now: resume_run {short} does"
+            return f"no worker carries it out now: resume_run {short} does"
         case "queued" | "running":
             return f"run_events with run {short}, the last cursor, until over and wait_seconds 45 follows it"
         case "waiting_approval":
@@ -67,11 +67,11 @@ def next_of(status: str, run: str, approvals: Sequence[Facts], anybody: bool) ->
         case "paused" | "interrupted":
             return f"resume_run {short} continues with it"
         case "succeeded":
-            return f"read_result {short} reads what came of it"
+            return f"read_result {short} reads its result"
         case "cancelled":
             return f"resume_run {short} continues with it, read_result {short} reads what was done"
         case _:
-            return f"read_result {short} tells why; resume_run {short} does again what did not succeed"
+            return f"read_result {short} shows why; resume_run {short} repeats what did not succeed"
 
 
 def approvals_in(found: Iterable[Mapping[str, Any]]) -> list[Facts]:
@@ -161,7 +161,7 @@ def runs_answer(found: Sequence[Execution], tasks: Sequence[Execution], carriers
             }
         )
     lines = [f"{row['run']}: {row['status']}, begun {row['begun']}, tasks: {row['tasks'] or '-'}" for row in rows]
-    then = "run_status RUN shows how far one is" if rows else "start_run starts one"
+    then = "run_status RUN shows the progress of one" if rows else "start_run starts one"
     return answered(lines or ["There are no runs."], {"runs": rows, "next": then})
 
 

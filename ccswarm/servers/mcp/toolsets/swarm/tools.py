@@ -68,13 +68,13 @@ RUN_OUT = _text("The run's id.")
 STATUS_OUT = {
     "type": "string",
     "enum": [*(status.value for status in RunStatus), INTERRUPTED],
-    "description": "interrupted: nobody carries it out any more, resume_run continues with it.",
+    "description": "interrupted: no worker carries it out any more; resume_run continues it.",
 }
 NEXT_OUT = _text("What to do next.")
-SECONDS_OUT = {"type": "number", "description": "0 where it has not ended, or not begun."}
+SECONDS_OUT = {"type": "number", "description": "0 if it has not ended, or not started."}
 TASK_OUT = _answer(
     {
-        "task": _text("Its id; PARENT.STEP.ID where it was handed on by another one."),
+        "task": _text("Its id; PARENT.STEP.ID if another task delegated it."),
         "status": {"type": "string"},
         "agent": {"type": "string"},
         "attempts": {"type": "integer"},
@@ -88,20 +88,20 @@ APPROVAL_OUT = _answer(
         "task": _text("RUN.TASK"),
         "agent": {"type": "string"},
         "tool": _text("What it wants to call: SERVER.TOOL."),
-        "arguments": {"type": "object", "description": "Long ones are cut, and say so."},
-        "answer": _text("What a person types into a terminal to agree; ccswarm reject ID --reason WHY refuses."),
+        "arguments": {"type": "object", "description": "Long ones are cut, with a note."},
+        "answer": _text("Command with which a person approves in a terminal; ccswarm reject ID --reason WHY rejects."),
     }
 )
-APPROVALS_OUT = _list(APPROVAL_OUT, "What waits for a person. It cannot be answered from here.")
+APPROVALS_OUT = _list(APPROVAL_OUT, "Open questions for a person. They cannot be answered from here.")
 PLAN_IN: Facts = {
-    "task": _text("What is to be done, in words, with all that the agents have to know. Instead of a plan."),
+    "task": _text("What to do, in words, with everything the agents have to know. Instead of a plan."),
     "plan": _text(
         "TOML: [[tasks]] with id, text, agent, needs, gates and [[tasks.steps]] (id, tool = SERVER.TOOL, args), or "
         "[[steps]] alone; or the path of a .toml file in the workspace. Instead of a task. Without either, the tasks "
         "of the configuration."
     ),
 }
-WORKSPACE_IN = _text("Directory of the work, inside the server's workspace, which it is by default.")
+WORKSPACE_IN = _text("Directory to work in, inside the server's workspace, which is the default.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +133,9 @@ STATUS_ANSWER = _answer(
         "name": {"type": "string"},
         "status": STATUS_OUT,
         "over": {"type": "boolean", "description": "Whether nothing more will happen by itself."},
-        "worker": _text("Who carries it out; this server is: here. Empty: nobody does now."),
+        "worker": _text("Worker that carries it out; this server is: here. Empty: none at present."),
         "workspace": {"type": "string"},
-        "seconds": {"type": "number", "description": "Since it was started, or until it was over."},
+        "seconds": {"type": "number", "description": "Seconds since its start, or until its end."},
         "tasks": _list(TASK_OUT, "In the plan's order."),
         "usage": {"type": "object", "description": "calls, tokens, dollars, seconds; empty until it is over."},
         "approvals": APPROVALS_OUT,
@@ -151,8 +151,8 @@ TOOLS = (
     SwarmTool(
         "cancel_run",
         "Cancel a run",
-        "End a run and all its tasks, wherever they are carried out. What was done stays, and resume_run can still "
-        "continue it. To stop only for now use pause_run.",
+        "End a run and all its tasks, wherever they are carried out. Completed work stays, and resume_run can still"
+        " continue it. To stop only for now, use pause_run.",
         _object({"run": RUN_ID}, ("run",)),
         CHANGED_ANSWER,
         destructive=True,
@@ -191,7 +191,7 @@ TOOLS = (
     _look(
         "list_agents",
         "List the agents",
-        "Who there is to do tasks: type, capabilities, what each may use, and when a person is asked first.",
+        "List the agents: type, capabilities, the tools each may use, and when a person is asked first.",
         _object({}),
         _answer(
             {
@@ -200,19 +200,21 @@ TOOLS = (
                         {
                             "name": {"type": "string"},
                             "type": {"type": "string"},
-                            "capabilities": _list({"type": "string"}, "What tasks may ask for."),
-                            "brain": _text("playbook: follows the steps of a plan. All others think."),
+                            "capabilities": _list({"type": "string"}, "Abilities that tasks can require."),
+                            "brain": _text("playbook: follows the steps of a plan. All others have a model."),
                             "grants": _list({"type": "string"}, "Patterns of SERVER.TOOL."),
                             "approval": _text("When a person is asked first: auto, destructive or all."),
                             "workspace": _text("clone: a git clone of its own; shared: the run's directory."),
                         }
                     ),
-                    "As they are configured.",
+                    "In the order of the configuration.",
                 ),
-                "servers": _list({"type": "string"}, "Where their tools come from."),
-                "tasks": _list({"type": "string"}, "Those of the configuration, which start_run alone carries out."),
-                "workspace": _text("The directory that runs work in by default, and cannot leave."),
-                "topology": _text("Who may write to whom."),
+                "servers": _list({"type": "string"}, "Servers of their tools."),
+                "tasks": _list(
+                    {"type": "string"}, "Tasks of the configuration, which start_run without arguments carries out."
+                ),
+                "workspace": _text("Directory that runs work in by default, and cannot leave."),
+                "topology": _text("Who may send messages to whom."),
                 "next": NEXT_OUT,
             }
         ),
@@ -220,15 +222,15 @@ TOOLS = (
     _look(
         "list_approvals",
         "List what waits for a person",
-        "What agents ask a person before they do it, of one run or of all. You cannot answer: show the person what is "
-        "asked, and the command that answers it in a terminal.",
+        "List what agents ask a person before they act, in one run or in all. You cannot answer: show the person the"
+        " question, and the command that answers it in a terminal.",
         _object({"run": RUN_ID}),
         _answer({"approvals": APPROVALS_OUT, "next": NEXT_OUT}),
     ),
     _look(
         "list_runs",
         "List the runs",
-        "The runs there are, the newest first, with their status. Those that are over are kept for a week.",
+        "List the runs, newest first, with their status. Finished runs are kept for a week.",
         _object({"limit": {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}}),
         _answer(
             {
@@ -239,7 +241,7 @@ TOOLS = (
                             "status": STATUS_OUT,
                             "begun": _text("Local time."),
                             "seconds": SECONDS_OUT,
-                            "tasks": _text("How many are in which status."),
+                            "tasks": _text("Number of runs by status."),
                         }
                     ),
                     "The newest first.",
@@ -251,8 +253,8 @@ TOOLS = (
     SwarmTool(
         "pause_run",
         "Pause a run",
-        "Stop a run for now, wherever it is carried out: what runs at this moment is cancelled, and resume_run "
-        "continues from the last step that ended.",
+        "Stop a run for now, wherever it is carried out: steps in progress are cancelled, and resume_run continues"
+        " after the last completed step.",
         _object({"run": RUN_ID}, ("run",)),
         CHANGED_ANSWER,
         idempotent=True,
@@ -260,8 +262,8 @@ TOOLS = (
     _look(
         "read_result",
         "Read a result",
-        "What came of a run, or of one of its tasks, page by page: pass next_offset of the last answer as offset. What "
-        "is over already can be read while the rest continues.",
+        "Read the result of a run, or of one of its tasks, page by page: pass next_offset of the last answer as"
+        " offset. Finished tasks can be read while the rest continues.",
         _object(
             {
                 "run": RUN_ID,
@@ -275,7 +277,7 @@ TOOLS = (
                 "run": RUN_OUT,
                 "task": {"type": "string"},
                 "status": STATUS_OUT,
-                "text": _text("JSON, or the text that a task answered with."),
+                "text": _text("JSON, or the text of a task's answer."),
                 "offset": {"type": "integer"},
                 "next_offset": {"type": "integer"},
                 "more": {"type": "boolean", "description": "Whether there is another page, at next_offset."},
@@ -286,9 +288,9 @@ TOOLS = (
     ),
     SwarmTool(
         "resume_run",
-        "Go on with a run",
-        "Go on with a run where it was: one that is paused, cancelled or interrupted. Of one that is over and did not "
-        "succeed, a new run does again what failed; its id is in the answer.",
+        "Resume a run",
+        "Resume a run that is paused, cancelled or interrupted where it stopped. For one that is over and did not"
+        " succeed, a new run repeats what failed; its id is in the answer.",
         _object({"run": RUN_ID}, ("run",)),
         CHANGED_ANSWER,
         destructive=True,
@@ -297,10 +299,10 @@ TOOLS = (
     _look(
         "run_events",
         "Follow a run",
-        "What happened in a run since a cursor: tasks that began and ended, what agents said, asked, and handed on. "
-        "With wait_seconds it answers as soon as something happens, with until 'over' only when the run is over or a "
-        "person is asked; after that time in any case. Pass the cursor of the last answer; without one it begins at "
-        "the start of the run.",
+        "Events of a run since a cursor: tasks that started and ended, and what agents said, asked and delegated."
+        " With wait_seconds it answers as soon as something happens, with until 'over' only when the run is over or a"
+        " person is asked; after that time in any case. Pass the cursor of the last answer; without one it begins at"
+        " the start of the run.",
         _object(
             {
                 "run": RUN_ID,
@@ -330,7 +332,7 @@ TOOLS = (
                     "In order; each has facts of its own.",
                 ),
                 "cursor": _text("Pass it to the next call."),
-                "more": {"type": "boolean", "description": "Whether there are more already: call again at once."},
+                "more": {"type": "boolean", "description": "Whether more events are available: call again at once."},
                 "approvals": APPROVALS_OUT,
                 "next": NEXT_OUT,
             }
@@ -339,19 +341,19 @@ TOOLS = (
     _look(
         "run_status",
         "Look at a run",
-        "How far a run is: the status of all its tasks, who carries it out, and what waits for a person.",
+        "Show the progress of a run: the status of all its tasks, who carries it out, and what waits for a person.",
         _object({"run": RUN_ID}, ("run",)),
         STATUS_ANSWER,
     ),
     SwarmTool(
         "start_run",
         "Start a run",
-        "Have the agents do a task in words, a plan, or the tasks of the configuration. Answers with the run's id as "
-        "soon as it is queued; the run continues by itself. Follow it with run_events.",
+        "Have the agents carry out a task in words, a plan, or the tasks of the configuration. Answers with the run's"
+        " id as soon as it is queued; the run continues by itself. Follow it with run_events.",
         _object(
             {
                 **PLAN_IN,
-                "name": _text("What the run is called.", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"),
+                "name": _text("Name of the run.", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"),
                 "workspace": WORKSPACE_IN,
                 "call_key": _text("Idempotency key: with the same one only one run is started.", maxLength=200),
             }
