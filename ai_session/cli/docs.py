@@ -26,7 +26,7 @@ def docs(
     """
     root = manual.folder()
     if root is None:
-        raise InvalidArguments("the documentation is not installed", suggestion="install ai-session anew")
+        raise InvalidArguments("the documentation is not installed", suggestion="install ai-session again")
     pages = manual.read_pages(root)
     if not page:
         rows = [{"page": _short(path), "title": manual.title(text)} for path, text in pages.items()]

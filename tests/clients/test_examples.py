@@ -39,7 +39,7 @@ with ai_session.open(directory=".") as session:
     assert asked.endswith("[waits for input (line)]"), asked
     assert said("send_input", text="Ada\\n").endswith("hello Ada\\n[exit code 0]")
     assert said("run_command", command="sleep 1000").endswith("[running]")
-    assert "still runs" in said("run_command", command="pwd")
+    assert "still running" in said("run_command", command="pwd")
     assert said("interrupt_command").endswith("[interrupted]")
     assert said("run_command", command="pwd") == "/tmp\\n[exit code 0]"
     assert said("read_screen")

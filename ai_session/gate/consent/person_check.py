@@ -212,7 +212,7 @@ class PersonCheck:
         else:
             return key.key_id
         self._event("person.refused", what=do, why=why, by=who(principal))
-        raise SignatureRefused(f"the signature does not count: {why}", suggestion="run the verb again and sign anew")
+        raise SignatureRefused(f"the signature does not count: {why}", suggestion="run the verb and sign again")
 
     def _new_nonce(self) -> str:
         now = self._clock()

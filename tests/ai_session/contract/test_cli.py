@@ -147,7 +147,7 @@ def test_exec_leaves_a_slow_command_running_after_the_timeout(main: CommandLine)
     assert result.stdout == "begun\n"
     assert "still running: ai-session logs -f main" in result.stderr
     busy = main.run("exec", "main", "true", code=125)
-    assert busy.stderr.startswith("error: session 'main' still runs")
+    assert busy.stderr.startswith("error: session 'main' is still running")
     facts = dict(line.split("\t", 1) for line in main.out("interrupt", "main").splitlines())
     assert (facts["status"], facts["exit_code"]) == ("interrupted", "130")
     main.run("interrupt", "main", code=1)

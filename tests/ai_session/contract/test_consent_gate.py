@@ -196,7 +196,10 @@ def test_a_directory_that_changes_while_a_form_is_open_is_not_the_one_that_was_s
         assert refused["id"] == first
         error = error_of(refused["result"])
         assert (error["code"], error["suggestion"]) == ("denied", "make the call again if it is needed")
-        assert "the directory of its session was changed while execute_command was asked about" in error["message"]
+        assert (
+            "the directory of its session was changed while the question about execute_command was open"
+            in error["message"]
+        )
         assert not (house / "under/there").exists()
 
 

@@ -131,7 +131,7 @@ async def test_output_without_end_is_bounded(house: House) -> None:
             assert told[1]["text"].startswith(f"stdout has {MAX_FILE_BYTES} bytes")
             told = await here.method("code.runPython", {"code": "import sys; sys.stderr.write('é' * 200_000)"})
             assert set(told["content"][0]["stderr"]) == {"é"}
-            assert "of which the last are here" in told["content"][1]["text"]
+            assert "only the last are shown" in told["content"][1]["text"]
 
 
 async def test_no_python_is_said(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -378,7 +378,7 @@ async def test_another_policy_withdraws_what_was_asked_under_this_one(asking: As
     await asking.consent.answer(await asking.open(arguments_sha256="c" * 64), YES, PERSON)
     kept = await asking.open(policy_sha256="q" * 64)
     asking.consent.policy_changed("q" * 64)
-    with pytest.raises(Denied, match="the policy was changed while execute_command was asked about"):
+    with pytest.raises(Denied, match="the policy was changed while the question about execute_command was open"):
         await call
     assert form.given_up
     assert [q.question_id for q in asking.consent.pending()] == [kept]

@@ -136,7 +136,7 @@ async def test_a_policy_that_became_stricter_while_a_person_was_asked_holds(home
         result = await world.call()
         assert (world.record.outcome, result.is_error) == (outcome, outcome == "denied")
     assert world.ran == ["x"]
-    assert "the policy was changed while execute was asked about" in result.text
+    assert "the policy was changed while the question about execute was open" in result.text
 
 
 async def test_an_unknown_tool_is_recorded_and_looked_up_before_anything_is_counted(home: Path) -> None:

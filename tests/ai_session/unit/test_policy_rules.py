@@ -33,7 +33,7 @@ WRONG = [
     ({"id": "all", "decision": "deny"}, "selects nothing", "give one of: tools, effects"),
     (
         {**DENY, "examples": {"match": ["git status"]}},
-        "the example 'git status' in match does not fit",
+        "the example 'git status' in match does not match",
         "fix the rule",
     ),
     ({**DENY, "examples": {"not_match": ["git -C x push"]}}, "the example 'git -C x push' in not_match fits", ""),

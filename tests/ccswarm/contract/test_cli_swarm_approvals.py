@@ -204,7 +204,7 @@ def test_a_worker_whose_name_another_one_has_ends_and_says_so(desk: Desk) -> Non
         store.execute("INSERT INTO ccswarm_worker VALUES (?, ?, ?, ?)", alive)
     store.close()
     *_, last = desk.run("worker", "--id", "one", "--json", code=2).out.splitlines()
-    assert json.loads(last)["error"]["message"] == f"a worker 'one' is already running: process {os.getppid()}"
+    assert json.loads(last)["error"]["message"] == f"worker 'one' is already running: process {os.getppid()}"
 
 
 def test_a_worker_keeps_no_server_for_a_workspace_in_which_nothing_goes_on(desk: Desk) -> None:

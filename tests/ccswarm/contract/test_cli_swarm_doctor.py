@@ -90,7 +90,7 @@ def test_without_agents_it_looks_at_what_a_run_would_take(
 def test_a_configuration_that_is_wrong(desk: Desk) -> None:
     desk.rewrite("[swarm]\nname = 5\n")
     found = wrong(checked(desk, 1))
-    assert found["configuration"].endswith("[swarm] name should be a string")
+    assert found["configuration"].endswith("[swarm] name should be a text")
     assert list(found) == ["configuration"], "it is told once"
 
 

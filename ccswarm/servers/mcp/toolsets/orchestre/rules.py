@@ -158,7 +158,7 @@ TOPICS = (
         "search*, full text, elasticsearch, opensearch, indexing, indexed, autocomplete, faceted",
         {"technical": 1, "scalability": 1},
         "What is found has to follow what is stored",
-        "Begin with what the data store offers; an index of its own only with a way to build it anew", "low",
+        "Begin with what the data store offers; an index of its own only with a way to rebuild it", "low",
     ),
     Topic(
         "learning", "Models",
