@@ -39,7 +39,7 @@ class McpClient:
     """One server: a command line, an address (Streamable HTTP), or settings as in a configuration.
 
     It is started in ``directory`` when it is first needed and ends with the ``async with`` block; one that ended is
-    started anew by the next call. ``state_directory`` has the journal; the person's own where it is not given.
+    started again by the next call. ``state_directory`` has the journal; the person's own where it is not given.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ MOST_BYTES = 200
 
 
 class AccessToken:
-    """Lies in ``directory``, which is private; mode 0600. It is read anew each time, so one that is renewed holds at
+    """Lies in ``directory``, which is private; mode 0600. It is read again each time, so one that is renewed holds at
     once, also for servers that run. It begins with ``prefix``. ``is_new``: it was made by this object."""
 
     def __init__(self, directory: Path, prefix: str) -> None:

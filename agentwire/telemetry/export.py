@@ -64,7 +64,7 @@ class Providers:
         return cls(traces, MeterProvider(readers, resource, shutdown_on_exit=False))
 
     async def close(self, seconds: float = FLUSH_SECONDS) -> None:
-        """Send what is left; what takes longer is given up. The loop goes on meanwhile."""
+        """Send what is left; what takes longer is given up. The loop continues meanwhile."""
         loop, over = asyncio.get_running_loop(), asyncio.Event()
 
         def work(shut: Callable[[], None], last: bool) -> None:

@@ -76,7 +76,7 @@ class Session:
         stdin: str | None = None,
         separate_stderr: bool = False,
     ) -> CommandResult:
-        """``timeout`` ends the wait, never the command, which then goes on; so does cancelling the task.
+        """``timeout`` ends the wait, never the command, which then continues; so does cancelling the task.
 
         Returns once the command is over, wants input or ``timeout`` seconds have passed, as the blocking API's.
         """
@@ -135,7 +135,7 @@ class Session:
 
 
 class Command:
-    """A command that was begun. It goes on whether or not anybody waits for it."""
+    """A command that was begun. It continues whether or not anybody waits for it."""
 
     def __init__(self, session: Session, command_id: str) -> None:
         self.session = session
@@ -219,7 +219,7 @@ class Connection:
             return self._link
 
     async def close(self) -> None:
-        """Hang up; commands go on. A later call connects again."""
+        """Hang up; commands continue. A later call connects again."""
         link, self._link = self._link, None
         if link:
             await link.close()

@@ -65,7 +65,7 @@ class Session:
         stdin: str | None = None,
         separate_stderr: bool = False,
     ) -> CommandResult:
-        """``timeout`` ends the wait, never the command, which then goes on (``status`` is ``running``).
+        """``timeout`` ends the wait, never the command, which then continues (``status`` is ``running``).
 
         Returns once the command is over, wants input (``input_mode`` says which) or ``timeout`` seconds have passed.
         An exit code is data; with ``check``, CommandFailed is raised unless the command finished with exit code 0.
@@ -120,7 +120,7 @@ class Session:
 
 
 class Command:
-    """A command that was begun. It goes on whether or not anybody waits for it."""
+    """A command that was begun. It continues whether or not anybody waits for it."""
 
     def __init__(self, session: Session, command_id: str) -> None:
         self.session = session

@@ -62,7 +62,7 @@ BEGIN_SECONDS = 20.0
 """How long it may take until a program has been started; a shell's own function or builtin never is one."""
 
 LOOK_SECONDS = 1.0
-"""How long a thread that reads for an event loop waits at once: so long it goes on when nobody waits any more."""
+"""How long a thread that reads for an event loop waits at once: so long it continues when nobody waits any more."""
 
 ECHO_SECONDS = 0.1
 """Interval at which a terminal is asked whether it echoes: there is no event for that."""

@@ -242,7 +242,7 @@ class Writer:
         if not problem:
             del self._unsynced[:count]
             return
-        # After a failed sync the kernel calls the lost pages clean: what was not safe before is written anew.
+        # After a failed sync the kernel calls the lost pages clean: what was not safe before is written again.
         self.size -= len(self._unsynced)
         self._roll_back = True
         self.waiting[:0] = self._unsynced

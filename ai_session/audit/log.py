@@ -36,10 +36,11 @@ FREE_TEXT = frozenset({"command", "cwd", "host", "message", "name", "reason", "w
 """Facts that may hold a secret, which is masked."""
 
 WITHOUT_ROOM = frozenset({Effect.READ, Effect.DESTRUCTIVE})
-"""What may go on while records find no room: looking and ending, which is how a person frees some."""
+"""What may continue while records find no room: looking and ending, which is how a person frees some."""
 
 WAITING_BYTES = 1 << 20
-"""Records kept in memory until there is room; with more, nothing goes on, and with twice as much they are counted."""
+"""Records kept in memory until there is room; with more, nothing is in progress, and with twice as much they are
+counted."""
 
 CHECKPOINT_SECONDS = 60.0
 SYNC_SECONDS = 1.0
@@ -301,7 +302,7 @@ class AuditLog:
         try:
             self._writer.rotate()  # waits for the disk, once in a hundred thousand calls
         except OSError:
-            return  # goes on in the old one, and tries again with the next call
+            return  # continues in the old one, and tries again with the next call
         self._retention_due = True
         self._append("audit.segment", {"segment": self._writer.number, **_machine()})
 

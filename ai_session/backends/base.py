@@ -120,7 +120,7 @@ class Backend(Protocol):
         ...
 
     async def adopt(self) -> Sequence[Terminal]:
-        """Terminals an earlier daemon left alive (or dead with a known status), not yet started; starts none anew."""
+        """Terminals an earlier daemon left alive (or dead with a known status), not yet started; starts none again."""
         ...
 
     async def aclose(self) -> None:

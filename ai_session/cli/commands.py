@@ -225,7 +225,7 @@ class Run:
         self._interrupts += 1
         if self._interrupts > 1:
             raise KeyboardInterrupt
-        # On a connection of its own, so that output goes on being shown until the command has ended.
+        # On a connection of its own, so that output continues being shown until the command has ended.
         import threading
 
         threading.Thread(target=self._stop_command, daemon=True).start()

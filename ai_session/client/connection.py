@@ -152,7 +152,7 @@ class ControlClient:
             return
 
     def close(self) -> None:
-        """Hang up; whatever the daemon still does for this connection is given up, commands go on."""
+        """Hang up; whatever the daemon still does for this connection is given up, commands continue."""
         self._socket.close()
 
     def __enter__(self) -> Self:

@@ -70,7 +70,7 @@ class Lines:
         """The line is so long that its parts go through as they come."""
 
     def feed(self, chunk: bytes) -> Iterator[tuple[bytes, bool]]:
-        """What may go on, and whether it is a whole line."""
+        """What may continue, and whether it is a whole line."""
         self._held += chunk
         while (end := self._held.find(b"\n", self._searched)) >= 0:
             line = bytes(self._held[: end + 1])

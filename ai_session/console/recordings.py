@@ -18,7 +18,7 @@ from ai_session.terminal.screen import Screen
 
 IDLE_SECONDS = 2.0
 PIECE_BYTES = 1 << 18
-"""Of the file; a piece goes on to the end of a line."""
+"""Of the file; a piece continues to the end of a line."""
 
 MOST_FRAMES = 256
 """Screens that are kept; with more pieces, that of every second one, and so on."""

@@ -1,6 +1,6 @@
 """How often each principal may do each kind of thing: GCRA, one number per principal and kind. Pure but for the clock.
 
-A principal that was quiet may spend a whole minute's amount at once, then goes on at the steady rate. So in any
+A principal that was quiet may spend a whole minute's amount at once, then continues at the steady rate. So in any
 ``t`` seconds it gets at most ``per_minute × (1 + t / 60)``.
 """
 

@@ -106,7 +106,7 @@ class Link:
             self._writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
     async def close(self) -> None:
-        """Hang up; what is under way is given up, commands go on."""
+        """Hang up; what is under way is given up, commands continue."""
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
         with suppress(ConnectionError):

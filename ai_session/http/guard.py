@@ -22,7 +22,7 @@ HOLD_SECONDS = 5.0
 """A stream's status waits so long for the gate's word on the token's scopes, which comes before anything runs."""
 
 LEAST_SECONDS = 60.0
-"""A request with a token that is about to end goes on for so long; no call takes more."""
+"""A request with a token that is about to end continues for so long; no call takes more."""
 
 BUSY, INVALID_REQUEST = 429, -32600
 OWN = "ai_session_own"

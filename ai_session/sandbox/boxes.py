@@ -180,7 +180,7 @@ class Boxes:
                 await open_gate(boxed.info_path, boxed.block_path, start)
 
     async def adopt(self, spec: SessionSpec, pid: int, directory: Path) -> None:
-        """An earlier daemon's box goes on: its proxy listens again, its resources are watched again.
+        """An earlier daemon's box continues: its proxy listens again, its resources are watched again.
 
         With ``pid`` 0 its shell has ended meanwhile, and nothing of it stays.
         """
@@ -219,7 +219,7 @@ class Boxes:
         return proxy
 
     def forget_answers(self) -> None:
-        """Names are asked about anew, because what was allowed or how much may be has changed."""
+        """Names are asked about again, because what was allowed or how much may be has changed."""
         for proxy in self._proxies.values():
             proxy.forget_answers()
 

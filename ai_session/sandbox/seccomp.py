@@ -216,14 +216,14 @@ def _argument(index: int, *, high: bool = False) -> Instruction:
 
 
 def _when(values: Sequence[int], verdict: int, test: int = EQUAL) -> list[Instruction]:
-    """Ends with the verdict when one of the values fits; else goes on behind."""
+    """Ends with the verdict when one of the values fits; else continues behind."""
     last = len(values) - 1
     tests = [(test, last - index, int(index == last), value) for index, value in enumerate(values)]
     return [*tests, (RETURN, 0, 0, verdict)]
 
 
 def _unless(values: Sequence[int], verdict: int) -> list[Instruction]:
-    """Ends with the verdict when none of the values fits; else goes on behind."""
+    """Ends with the verdict when none of the values fits; else continues behind."""
     tests = [(EQUAL, len(values) - index, 0, value) for index, value in enumerate(values)]
     return [*tests, (RETURN, 0, 0, verdict)]
 

@@ -1,7 +1,8 @@
 """One who looks at a session, at a place of its own in the log: never holds back the shell, nor anybody else who looks.
 
 What was sent and not acknowledged is bounded by ``window_bytes``. Who is too far behind, or asks for no certain offset,
-gets the screen as it is now, and goes on after that; who wants every byte gets them for as long as the log keeps them.
+gets the screen as it is now, and continues after that; who wants every byte gets them for as long as the log keeps
+them.
 """
 
 from __future__ import annotations

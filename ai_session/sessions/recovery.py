@@ -27,7 +27,7 @@ class Step(Enum):
     PROBE = auto()
     """Have the shell say what became of the command."""
     CLEAR = auto()
-    """The same after Ctrl-C, which ends a line that goes on."""
+    """The same after Ctrl-C, which ends a line that continues."""
     REINTEGRATE = auto()
     """The same after the integration was read again."""
     RESTORE = auto()

@@ -909,7 +909,7 @@ class Session:
         return at.prompt_end <= typed.ended_at if self.shell.line_editor else not typed.prompted(at.prompts)
 
     def _on_prompts_line(self) -> bool:
-        """Whether the cursor has not left the line of the last prompt, as it does where a line goes on."""
+        """Whether the cursor has not left the line of the last prompt, as it does where a line continues."""
         shown = self.log.read(max(self._quiet_from, self.log.first), self.log.end) if self._quiet_from >= 0 else b"\n"
         return b"\n" not in shown
 
@@ -1002,7 +1002,7 @@ class Session:
             if not running.recovery.asking:
                 running.quiet_end = None
             if running.recovery.in_vain:
-                # Whoever waits until it is found out may go on.
+                # Whoever waits until it is found out may continue.
                 self.wake()
             return
         if step is Step.CONTINUE:
@@ -1032,7 +1032,7 @@ class Session:
         return running.quiet_end
 
     def _probe(self, running: RunningCommand, step: Step) -> None:
-        """Has the shell say what became of the command. What cannot be written, as on a full disk, is asked anew."""
+        """Has the shell say what became of the command. What cannot be written, as on a full disk, is asked again."""
         try:
             self._ask_shell(running, step)
         except OSError:
@@ -1257,7 +1257,7 @@ class Session:
         return holder.input_mode
 
     def state(self) -> SessionState:
-        """Derived anew from evidence each time."""
+        """Derived again from evidence each time."""
         if self.exit is not None:
             return SessionState.LOST if self.exit.lost else SessionState.EXITED
         if self.ending is not None:
@@ -1381,7 +1381,7 @@ class Session:
             if not self._in_line and self.terminal is not None:
                 terminal_device.let_print(self.terminal.tty)
             with contextlib.suppress(TimeoutError):
-                # A shell that waits within a line goes on by what is typed, and says so.
+                # A shell that waits within a line continues by what is typed, and says so.
                 async with asyncio.timeout(None if back is False else wait):
                     await self._news.wait()
 

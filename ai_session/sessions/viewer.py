@@ -14,7 +14,7 @@ from ai_session.terminal.marks import strip_marks
 
 CHUNK = 1 << 16
 BEHIND = 1 << 20
-"""A viewer further behind than this gets the screen drawn anew instead of every byte in between."""
+"""A viewer further behind than this gets the screen drawn again instead of every byte in between."""
 
 
 class Viewer:
@@ -87,7 +87,7 @@ class Viewer:
         self._held = True
 
     def release(self) -> None:
-        """Draw the screen anew and go on."""
+        """Draw the screen again and continue."""
         self._held, self._stale = False, True
         self._session.wake()
 

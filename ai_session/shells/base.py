@@ -220,7 +220,8 @@ exec { $ARGV[0] } @ARGV;
 
 
 def group_leader() -> tuple[str, ...]:
-    """Arguments before others that begin a process group with the terminal and go on as these; none without the means.
+    """Arguments before others that begin a process group with the terminal and continue as these; none without the
+    means.
 
     Only what lies where every box shows it is named.
     """

@@ -96,7 +96,7 @@ class Bash:
         traced = "".join(flag for flag in "xv" if flag in flags)
         begun = undated(directory, BEGUN)
         as_typed = command.as_typed or traced == "x" or SEES_ITSELF.search(text)
-        # In an alias bash finds no document, and a text that does not end where it should goes on with what is typed.
+        # In an alias bash finds no document, and a text that does not end where it should continues with what is typed.
         if as_typed and command.sound and "v" not in traced and not DOCUMENT.search(text) and not redirections:
             run = f"{command.seq} {code} {quote(title)} '{traced}' '{traps}' {quote(begun)}"
             lines += [

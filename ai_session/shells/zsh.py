@@ -135,7 +135,7 @@ def on_one_line(text: str) -> str:
 
 
 def read_safely(name: str) -> str:
-    """A line that reads the person's file ``name``; whatever goes wrong in it, ours goes on."""
+    """A line that reads the person's file ``name``; whatever goes wrong in it, ours continues."""
     path = f'"${{ZDOTDIR:-$HOME}}/{name}"'
     return f"if [[ -r {path} ]]; then {{ . {path} || builtin :; }} always {{ TRY_BLOCK_ERROR=0; }}; fi"
 

@@ -69,7 +69,7 @@ class Membership:
                     meet(identity[0], cookie)
         inodes = dict(pids)
         # It may have been a member with a child by now, unless others began its kernel session. And numbers that began
-        # anew meanwhile may have led a process past the listing.
+        # again meanwhile may have led a process past the listing.
         others = {leader for leader in gone if self._known.get((leader, inodes.get(leader, 0))) == ""}
         self._missed = not others.issuperset(gone) or newest > newest_pid()
         if any(found.values()):

@@ -54,7 +54,7 @@ def command_line(pid: int) -> bytes:
 
 def image(pid: int) -> bytes:
     """Stays the same until the process becomes another program, even one of the same name; empty where it is hidden."""
-    # Where the kernel put what is loaded, which it draws anew each time.
+    # Where the kernel put what is loaded, which it draws again each time.
     return read_bytes(f"/proc/{pid}/auxv")
 
 

@@ -24,7 +24,7 @@ CREDIT_SECONDS = 0.002
 """So far ahead of those who work flat out is whoever was quiet."""
 
 ECHO_SECONDS = 0.001
-"""So long the line waits for the echo of what somebody typed, and then goes on for at least as long."""
+"""So long the line waits for the echo of what somebody typed, and then continues for at least as long."""
 
 REMEMBERED = 1024
 """So many parties, before those that did nothing for longest are forgotten."""

@@ -170,7 +170,7 @@ def _back(at: int, starts: list[int], offsets: list[int]) -> int:
 
 
 def on_screen(lines: Sequence[str], cols: int, spans: Spans, printed: bytes = b"") -> Steps[list[str]]:
-    """The rows of a screen with a label over each secret, as long as that is; also where it goes on in the next row.
+    """The rows of a screen with a label over each secret, as long as that is; also where it continues in the next row.
 
     ``printed`` is what was printed last: a secret there may end on the screen whose beginning has left it.
     """

@@ -171,7 +171,7 @@ class Screen:
         self.offset = window_start + at
 
     def resize(self, rows: int, cols: int) -> None:
-        """Change the size; long lines of the primary screen are wrapped anew."""
+        """Change the size; long lines of the primary screen are wrapped again."""
         self.rows = max(1, rows)
         self.cols = max(1, cols)
         self._terminal.resize(self.cols, self.rows)

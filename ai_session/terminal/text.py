@@ -51,7 +51,7 @@ _ERASE = re.compile(r"\x1b\[[02]?K")
 _SPECIAL = re.compile(r"[\x1b\r\x08]")
 _STRUCK_OVER = re.compile(r"[ -~]\x08(?=[ -~])")
 _OVERWRITTEN = re.compile(r"^[^\n]*(?:(?:\r|\x1b\[1?G)\x1b\[[02]?K|\x1b\[2K(?:\r|\x1b\[1?G))", re.MULTILINE)
-"""All of a line up to the last point where it was erased and begun anew."""
+"""All of a line up to the last point where it was erased and begun again."""
 
 
 _MOVEMENTS = 500

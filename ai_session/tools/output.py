@@ -27,7 +27,7 @@ from ai_session.terminal.transcript import Found, PatternCursor, Transcript
 from ai_session.tools.base import Arguments, Context, SessionId, Tool, output
 
 SEARCH_SECONDS = 20.0
-"""A search that takes longer, as it does beside much else, says from where to go on."""
+"""A search that takes longer, as it does under load, says from where to continue."""
 
 CONTEXT_LINES = 2
 MAX_MATCHES = 50

@@ -28,7 +28,7 @@ LINE_CHARS = 600
 """Of a line that matches, with what stands around it in the answer."""
 
 SEARCH_SECONDS = 5.0
-"""A search that takes longer says from where to go on."""
+"""A search that takes longer says from where to continue."""
 
 AUDIT_BYTES = 8 << 20
 """So much of the audit log is looked through for one answer: 20 ms in a thread."""

@@ -99,7 +99,7 @@ class Run:
             return await self._info(opened)
 
     async def wait(self, *, timeout: float | None = None) -> RunInfo:
-        """``timeout`` ends the wait, never the run, which then goes on; so does cancelling the task."""
+        """``timeout`` ends the wait, never the run, which then continues; so does cancelling the task."""
         async with _looking(self._config) as opened:
             try:
                 async with asyncio.timeout(timeout):
@@ -131,7 +131,7 @@ class Run:
         return [WorkDiff.of(*one) for one in found]
 
     async def pause(self) -> None:
-        """Stop it so that it can go on later. Raises UsageInvalid where it is over."""
+        """Stop it so that it can continue later. Raises UsageInvalid where it is over."""
         await self._stop("pause")
 
     async def cancel(self) -> None:

@@ -85,7 +85,7 @@ class Run:
         return _called(self._run.info)
 
     def wait(self, *, timeout: float | None = None) -> RunInfo:
-        """``timeout`` ends the wait, never the run, which then goes on (``status`` says how it stands).
+        """``timeout`` ends the wait, never the run, which then continues (``status`` says how it stands).
 
         Returns once it is over or ``timeout`` seconds have passed. That a run failed is data.
         """
@@ -121,7 +121,7 @@ class Run:
         return _called(partial(self._run.diff, task))
 
     def pause(self) -> None:
-        """Stop it so that it can go on later. Raises UsageInvalid where it is over."""
+        """Stop it so that it can continue later. Raises UsageInvalid where it is over."""
         _called(self._run.pause)
 
     def cancel(self) -> None:

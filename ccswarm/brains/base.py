@@ -123,17 +123,17 @@ class Thinking(Protocol):
     async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
         """What to do next. ``ended`` are the calls, thoughts and pauses (with an empty ``ok`` outcome) that ended since
         the last time, none the first time. Asked again whenever something ended; an empty answer waits for what goes
-        on. A Finish ends the task, and cancels what goes on."""
+        on. A Finish ends the task, and cancels what is in progress."""
         ...
 
 
 @runtime_checkable
 class SupportsClose(Protocol):
-    """A Thinking that has something open while its task goes on."""
+    """A Thinking that has something open while its task is in progress."""
 
     async def over(self) -> Sequence[CallTool]:
         """The task is over, whatever ended it. Lets go of everything; the calls it returns are made, one after the
-        other, as the task's last. Not asked when another worker goes on with the task."""
+        other, as the task's last. Not asked when another worker continues with the task."""
         ...
 
 
@@ -142,7 +142,7 @@ class Holding(Protocol):
     """A Thinking for which this process holds something that nobody else needs."""
 
     async def release(self) -> None:
-        """It is not asked here any more, whether or not somebody else goes on with it."""
+        """It is not asked here any more, whether or not somebody else continues with it."""
         ...
 
 
@@ -157,7 +157,7 @@ class Settled(Protocol):
 
 @runtime_checkable
 class Showing(Protocol):
-    """A Thinking that has something for people to see while its task goes on."""
+    """A Thinking that has something for people to see while its task is in progress."""
 
     def shown(self) -> Mapping[str, Json]:
         """By name; ``todo`` is a list of steps, each with text and status."""
@@ -176,7 +176,7 @@ class Hearing(Protocol):
 
 @runtime_checkable
 class GivingUp(Protocol):
-    """A Thinking that may go on when it has given up some of what goes on."""
+    """A Thinking that may continue when it has given up some of what is in progress."""
 
     def given_up(self, step_id: str) -> bool:
         """Whether nothing more is done for that call: no person is asked about it, and nobody is handed its work."""

@@ -1,7 +1,7 @@
 """Keeps the program of a task: started in a terminal, it asks the bridge what to run, runs it and reports back.
 
 Standard library only. Output goes to the bridge, and as text to the terminal, where a person may watch.
-The worker may be killed meanwhile: the next one hears everything again. When the task is over, or nobody goes on with
+The worker may be killed meanwhile: the next one hears everything again. When the task is over, or nobody continues with
 it, the program is ended with all it has started.
 """
 

@@ -244,7 +244,7 @@ class Watch:
             return ""
         answer = self._app.swarm.answer_to
         answers = [await answer(str(one["id"]), str(one["task_id"])) for one in self._board.questions]
-        return "" if any(answers) else "waiting"  # what was answered goes on in a moment
+        return "" if any(answers) else "waiting"  # what was answered continues in a moment
 
     async def _tell_end(self, why: str) -> int:
         run, facts = await described_run(self._engine, self._run)

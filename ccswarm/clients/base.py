@@ -12,7 +12,7 @@ OnProgress = Callable[[float, float | None, str], None]
 
 
 class ToolClient(Protocol):
-    """One configured server. Starts when first needed; after the server ended, the next use starts it anew."""
+    """One configured server. Starts when first needed; after the server ended, the next use starts it again."""
 
     @property
     def name(self) -> str:
@@ -37,7 +37,7 @@ class ToolClient(Protocol):
 
     async def list_tools(self, *, fresh: bool = False) -> Sequence[ToolInfo]:
         """All its tools, every page, in the server's order; kept until the server says that they changed, was started
-        anew, or ``fresh``. Raises ServerUnavailable."""
+        again, or ``fresh``. Raises ServerUnavailable."""
         ...
 
     async def call(

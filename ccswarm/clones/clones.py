@@ -223,7 +223,7 @@ class Workspaces:
 
 @contextmanager
 def _on_disk(repository: Path) -> Generator[None]:
-    """What a disk does not take, or give, is a person's to see to; what was begun of it is gone on with later."""
+    """What a disk does not take, or give, is a person's to see to; what was begun of it is continued later."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What an engine keeps and executes: durable functions, which go on after a crash where they were.
+"""What an engine keeps and executes: durable functions, which continue after a crash where they were.
 
 A durable function is run again from its beginning by whoever takes it over; what it did through its ``Flow`` is not
 done again but answered from what was recorded. So it uses no clock, no randomness and no I/O but through the flow.
@@ -197,7 +197,7 @@ class Engine(Store, Protocol):
         ...
 
     async def pause(self, execution_id: str) -> None:
-        """Stop it and its children after what runs now was cancelled; ``resume`` goes on. Raises RunNotFound."""
+        """Stop it and its children after what runs now was cancelled; ``resume`` continues. Raises RunNotFound."""
         ...
 
     async def resume(self, execution_id: str) -> None:

@@ -1,7 +1,8 @@
 """An evaluation being carried out: every case by every entrant, each in a repository and with sessions of its own.
 
 The agent works in a run that knows nothing of the gates. When it is over its sessions are ended, so that nothing of it
-goes on; only then are the files of the gates put in place, and the orchestrator runs the gates in a run of their own.
+is left running; only then are the files of the gates put in place, and the orchestrator runs the gates in a run of
+their own.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ CHECKER = AgentSettings(name="checker", grants=("swarm.list_agents",))
 LOOKER = "looker"
 POLL_SECONDS = 0.05
 MOST_CALLS = 100
-"""After so many a place's server is started anew: no case is refused for what was called, or opened, in others before.
+"""After so many a place's server is started again: no case is refused for what was called, or opened, in others before.
 ai-session allows 120 new sessions in a minute."""
 
 OWN_CALLS = 10

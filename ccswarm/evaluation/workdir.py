@@ -1,4 +1,5 @@
-"""Where a case is worked on: a repository made anew for each try, and files put into it that nobody can lead astray."""
+"""Where a case is worked on: a repository made afresh for each try, and files put into it that nobody can lead
+astray."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class Journal:
         at = max(time.time_ns() // 1000 / 1e6, self._at)
         seq, head = self._seq + 1, self._head
         line, digest = seal(Record(self.worker_id, seq, at, event, facts), head)
-        self._seq = -1  # until it is written as a whole, only the file knows where the chain goes on
+        self._seq = -1  # until it is written as a whole, only the file knows where the chain continues
         line = self._gap + line
         written = self._failing(os.write, self._fd, line)
         if written != len(line):
@@ -170,7 +170,7 @@ class Journal:
 
 
 def persons_journal(directory: Path) -> Journal:
-    """One file for what people do on a machine, but for what goes on at the same time: it has one writer."""
+    """One file for what people do on a machine, but for what happens at the same time: it has one writer."""
     name = f"{platform.node() or 'host'}-call"
     try:
         return Journal(directory, name)

@@ -63,7 +63,7 @@ def placed(problem: str) -> tuple[str, str]:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    """What would run: ``stages`` (tasks that may go on side by side, highest priority first) and ``tasks`` (in that
+    """What would run: ``stages`` (tasks that may run in parallel, highest priority first) and ``tasks`` (in that
     order: who, what, after what). Plain JSON. Raises PlanInvalid for needs that cannot be met."""
     tasks = {task.id: task for task in settings.tasks}
     wrong = [

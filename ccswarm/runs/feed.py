@@ -20,7 +20,7 @@ class EventStream:
     end. Start and end of delegated work are reported by the delegating agent."""
 
     def __init__(self, engine: Engine, run: str, offsets: Mapping[str, int] | None = None) -> None:
-        """``offsets`` say how many events were given before, of the run and of each execution that goes on in it."""
+        """``offsets`` say how many events were given before, of the run and of each execution in progress in it."""
         self.run = run
         self._engine = engine
         self._offsets = dict(offsets or {run: 0})

@@ -177,9 +177,9 @@ async def submit(
 
 
 async def go_on(opened: App, text: str) -> Awaitable[Execution]:
-    """Looks whether the run that is meant can go on; what is returned makes it go on, or, of one that is over, begins a
-    new run of what did not succeed, as its files say it now. Raises RunNotFound, UsageInvalid; and then, before there
-    is that run, ConfigInvalid, ConfigChanged."""
+    """Looks whether the run that is meant can continue; what is returned makes it go on, or, of one that is over,
+    begins a new run of what did not succeed, as its files say it now. Raises RunNotFound, UsageInvalid; and then,
+    before there is that run, ConfigInvalid, ConfigChanged."""
     run_id = await run_id_of(opened.engine, text, opened.project)
     found = await opened.engine.status(run_id)
     if found.status is RunStatus.SUCCEEDED:

@@ -79,8 +79,8 @@ def ended_here(worker: str) -> bool:
 
 
 def status_of(execution: Execution, waiting: bool = False) -> RunStatus:
-    """Of a run or a task: what its result says where it has one. ``waiting``: nothing of it goes on but questions to
-    people."""
+    """Of a run or a task: what its result says where it has one. ``waiting``: nothing of it is in progress but
+    questions to people."""
     if execution.status is RunStatus.SUCCEEDED:
         return RunStatus(_result(execution).get("status", RunStatus.SUCCEEDED))
     going = execution.status in (RunStatus.QUEUED, RunStatus.RUNNING)
@@ -150,7 +150,7 @@ def all_waiting(run: Execution, going: Mapping[str, Execution]) -> bool:
 
 
 def asking(task: str, going: Mapping[str, Execution]) -> bool:
-    """Whether a task waits for people, or all its parts that go on do."""
+    """Whether a task waits for people, or all its parts in progress do."""
     if task not in going:
         return False
     parts = [asking(one, going) for one in going if above(one, going) == task]

@@ -57,7 +57,7 @@ class ServerOptions:
         return self._with_agents(await asyncio.to_thread(given))
 
     def last(self) -> Loaded:
-        """As ``loaded``, as a person used it last: for what looks at runs, goes on or ends. Raises ConfigInvalid."""
+        """As ``loaded``, as a person used it last: for what looks at runs, continues or ends. Raises ConfigInvalid."""
         from ccswarm.config import config
 
         return self._with_agents(config.load_last(self.config))

@@ -211,7 +211,7 @@ class Agent:
         """Waits for what people say, for so many seconds."""
 
     async def run(self, thinking: Thinking, left: TimeLeft | None = None) -> Ending:
-        """Returns how the task ended, ``left`` being the time that budgets leave it. What still goes on then is
+        """Returns how the task ended, ``left`` being the time that budgets leave it. What is still in progress then is
         cancelled, and so it is when the flow is."""
         if left and left.over:
             return out_of_time(left, "before it started")
@@ -280,7 +280,7 @@ class Agent:
         self._listening = {asyncio.create_task(self._flow.receive(SAY, seconds)): seconds}
 
     async def _until_done(self, stop: asyncio.Task[Any], thinking: Thinking) -> set[asyncio.Task[Any]]:
-        """Which of what goes on is over; what people say until then the brain hears at once, and heeds later."""
+        """Which of what is in progress is over; what people say until then the brain hears at once, and heeds later."""
         while True:
             done = await self._flow.first([stop, *self._listening, *self._going])
             for task in [task for task in self._listening if task in done]:

@@ -22,7 +22,7 @@ from ccswarm.telemetry.base import Telemetry
 from ccswarm.toolbox.questions import MERGE
 
 MOST_MERGES = 10
-"""How often gates look at the merge anew because something else was committed meanwhile."""
+"""How often gates look at the merge again because something else was committed meanwhile."""
 
 Check = Callable[[str, str], Awaitable[Checked]]
 """Runs the task's gates in a directory; the second is what that is called in the record."""

@@ -19,7 +19,7 @@ STAYING = "staying"
 class DirectoryLeases:
     """``release`` ends what was started for a directory; None where this process does not execute.
 
-    Whether a run that another process carries out goes on is asked when something ends here, and at no other time.
+    Whether a run that another process carries out continues is asked when something ends here, and at no other time.
     """
 
     def __init__(self, engine: Engine, release: Release | None) -> None:
@@ -32,7 +32,7 @@ class DirectoryLeases:
 
     @asynccontextmanager
     async def run(self, run_id: str, *, whole: bool) -> AsyncGenerator[None]:
-        """While a run goes on here, or, unless it is the ``whole`` of it, what was handed on in it."""
+        """While a run continues here, or, unless it is the ``whole`` of it, what was handed on in it."""
         self._over.discard(run_id)
         try:
             yield

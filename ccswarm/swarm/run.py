@@ -59,7 +59,7 @@ class RunFlow:
         self._results: dict[str, dict[str, Any]] = {}
         self._going: dict[asyncio.Task[Any], _Attempt] = {}
         self._best: dict[str, dict[str, Any]] = {}
-        """Of tasks with attempts that go on: what came of the best of those that ended."""
+        """Of tasks with attempts in progress: what came of the best of those that ended."""
         self._usage = Usage()
         self._not_run: dict[str, None] = {}
         """What of the person's git was not run when work was merged."""

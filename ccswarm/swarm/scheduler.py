@@ -66,12 +66,12 @@ class Scheduler:
 
     @property
     def running(self) -> int:
-        """Tasks that go on."""
+        """Tasks in progress."""
         return len(self._running)
 
     @property
     def done(self) -> bool:
-        """Whether nothing goes on and nothing more will start."""
+        """Whether nothing is in progress and nothing more will start."""
         return not self._running and not self._ready
 
     def assume(self, task_id: str, agent: str) -> None:

@@ -276,7 +276,8 @@ class Swarm:
             log.info("leftovers of old runs were not removed: %s", error)
 
     async def _leave(self, execution_id: str, staying: AbstractAsyncContextManager[None], task: TaskFlow) -> None:
-        """What a task that was cancelled or paused has open does not go on; another worker may go on with any other."""
+        """What a task that was cancelled or paused has open does not continue; another worker may continue with any
+        other."""
         try:
             await task.leave((await self.engine.status(execution_id)).status)
         except Exception as error:  # nobody waits for it

@@ -270,7 +270,7 @@ class TaskFlow:
 
     async def leave(self, status: RunStatus) -> None:
         """The attempt is not gone on with here, and that is why: what it opened is ended where it was cancelled, and
-        interrupted where it was paused; another worker goes on with all other. Nothing of it is recorded."""
+        interrupted where it was paused; another worker continues with all other. Nothing of it is recorded."""
         await self._fence.shut()
         for server in (
             sorted({name for name, _ in self._opened.values()}) if status.over or status is RunStatus.PAUSED else ()

@@ -39,7 +39,7 @@ def ask_about(
     prefix: str = "",
     folder: str = "",
 ) -> Question:
-    """The question whether ``tool`` may go on in the ``session`` called ``name``. ``about`` is the command, input,
+    """The question whether ``tool`` may continue in the ``session`` called ``name``. ``about`` is the command, input,
     directory or domain; ``detail`` what an answer for longer is narrowed to, ``prefix`` and ``folder`` how far it may
     be widened."""
     now = time.time()

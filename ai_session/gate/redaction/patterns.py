@@ -71,7 +71,7 @@ BEGINNING = (
     rf"|(?i:{_BEGIN}(?:bearer|basic|authorization[\"']?\s?[:=])\s{{1,3}}[A-Za-z0-9+/=_.~-]{{8,}}\z)"
     rf"|(?i:{_NAMES})[A-Za-z0-9_-]{{0,20}}[\"']?\s{{0,3}}(?::=|=>|=|:)\s{{0,3}}[\"']?[^\s\"']{{4,}}\z"
 )
-"""What may still become a secret, at the end of output that goes on."""
+"""What may still become a secret, at the end of output that continues."""
 
 UNSURE = frozenset(("authorization", "variable", "quoted", "named"))
 """Kinds that say where a secret would be, not what it is: ``plausible`` has the last word."""

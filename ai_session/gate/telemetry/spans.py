@@ -209,7 +209,7 @@ class _Call:
 
 def parent_of(carried: Mapping[str, str], masked: Callable[[str], str]) -> Context:
     """The client's span that a call belongs to, with its baggage; of none, an empty context. What vendors say in a
-    ``tracestate`` goes on with the trace, so it is left out where it has a secret."""
+    ``tracestate`` continues with the trace, so it is left out where it has a secret."""
     state = carried.get("tracestate", "")
     carrier = {name: value for name, value in carried.items() if name != "tracestate" or masked(state) == state}
     return _BAGGAGE.extract(carrier, _TRACE.extract(carrier, Context()))

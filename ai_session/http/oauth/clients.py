@@ -85,7 +85,7 @@ class Clients:
         return found is not None and self._clock() < found[0]
 
     async def read(self, client_id: str) -> Client:
-        """The client a document describes, read anew every quarter of an hour. Raises Refused."""
+        """The client a document describes, read again every quarter of an hour. Raises Refused."""
         if not self._documents:
             raise Refused("invalid_client", "clients named by a URL are not accepted here")
         if self.remembers(client_id):

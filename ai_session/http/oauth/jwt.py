@@ -17,7 +17,7 @@ from ai_session.http.oauth.claims import MAX_TOKEN_CHARS, Expected, Rejected, ac
 from ai_session.http.oauth.fetch import Fetcher, Unreachable
 
 KEYS_SECONDS = 3600
-"""How long keys are used before they are read anew."""
+"""How long keys are used before they are read again."""
 STALE_SECONDS = 86_400
 """How long, while the issuer cannot be reached."""
 REFETCH_SECONDS = 30

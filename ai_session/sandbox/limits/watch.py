@@ -1,6 +1,6 @@
 """Bounds what all processes of a box hold together: by a cgroup where one can be had, else by looking.
 
-Looking costs nothing to speak of while a shell is alone (once a second, 0.1 ms), and goes on ten times a second while
+Looking costs nothing to speak of while a shell is alone (once a second, 0.1 ms), and continues ten times a second while
 something runs. Over its memory a box loses its biggest processes, as it would to the kernel; if that does not hold
 it, all but the shell. The shell goes when it is itself what is too big. Over its processes it loses all but the shell;
 a box of root's, which the kernel does not count, gets few numbers for processes, so that none outruns the look.

@@ -167,7 +167,7 @@ async def _opening(client: _Client, name: str) -> bytes:
 
 
 async def _exchange(client: _Client, outside: socket.socket, request: h11.Request, name: str) -> None:
-    """Send one request on, written anew, and bring back whatever is answered."""
+    """Send one request on, written again, and bring back whatever is answered."""
     sender = h11.Connection(h11.CLIENT)
     named = {
         word.strip().lower()

@@ -118,7 +118,7 @@ async def _set_up(pid: int, held: int) -> None:
         changes.register(held, select.EPOLLIN)
         loop.add_reader(changes.fileno(), changed.set)
         try:
-            # Read anew each time: one that is open shows what the root was then.
+            # Read again each time: one that is open shows what the root was then.
             while not _ROOT.search(path.read_bytes()):
                 await changed.wait()
                 changed.clear()

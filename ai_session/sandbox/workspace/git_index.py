@@ -13,7 +13,7 @@ _FIXED = 40
 DIGESTS = (20, 32)
 """Bytes of an object's name: SHA-1, SHA-256. The index does not say which."""
 PATH_BYTES = 4096
-"""No file system takes longer ones, but git goes on behind them. Version 4 writes a path as what it adds to the one
+"""No file system takes longer ones, but git continues behind them. Version 4 writes a path as what it adds to the one
 before."""
 MOST_GITLINKS = 10_000
 EXTENDED, KNOWN_FLAGS, LENGTH = 0x4000, 0x6000, 0xFFF

@@ -343,7 +343,7 @@ def _everything(fd: int, path: str, state: State) -> tuple[list[Inner[State]], F
 
 
 def _todo(fd: int) -> Facts | None:
-    """Of a rebase that runs programs when it is continued. Git writes the list anew with each step."""
+    """Of a rebase that runs programs when it is continued. Git writes the list again with each step."""
     with suppress(OSError):
         if EXECUTES.search(read_file(fd, TODO, TODO_BYTES)):
             return (Name(TODO, "rebase", "file"),)

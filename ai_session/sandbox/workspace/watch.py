@@ -146,7 +146,7 @@ class WorkspaceWatch:
             self._ended[session_id] = command_id
         deadline = self._loop.time() + seconds
         try:
-            # A look that goes on may have begun before what is to be seen.
+            # A look that continues may have begun before what is to be seen.
             for _ in range(2):
                 if self._look is None and (not self._behind() or self._resting):
                     break

@@ -31,7 +31,7 @@ without an ``id``, which nobody waits for the result of, bytes that follow a lin
 A frame, of an attached terminal, is one byte of type, a big-endian u32 length and the payload: ``i`` input, ``r``
 resize {rows, cols} and ``d`` detach from the client; ``o`` output and ``e`` end {code, signal, lost, text} from the
 daemon. With ``asks`` the daemon also sends ``q``, a question for the person, and ``w`` {question_id, note} when it is
-no longer one; in between no output comes, and after it the screen is drawn anew. The client answers ``a``
+no longer one; in between no output comes, and after it the screen is drawn again. The client answers ``a``
 {question_id, allowed, scope}, or {question_id, later} to be asked no more.
 
 A ``signature`` is {nonce, value}: the nonce of an answer to ``person``, which counts once, and what the enrolled key
@@ -155,7 +155,7 @@ class Conversation:
         self._streams = Streams(connection) if connection.version >= 2 else None
 
     async def run(self) -> None:
-        """Serve until the client closes; requests still waiting are given up then, commands go on."""
+        """Serve until the client closes; requests still waiting are given up then, commands continue."""
         try:
             while (line := await self._incoming.line()) is not None:
                 if self._connection.writer.is_closing():

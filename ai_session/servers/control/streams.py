@@ -169,7 +169,7 @@ class Streams:
             reader.close()
 
     async def _run(self) -> None:
-        """What is least behind goes first, so that keys are echoed before a flood goes on."""
+        """What is least behind goes first, so that keys are echoed before a flood continues."""
         loop = asyncio.get_running_loop()
         while True:
             self._news.clear()

@@ -7,7 +7,7 @@ requests run side by side:
     {id, method: "tools", who, also}                → {id, result: {tools}}, with those unlisted ones that also names
     {id, method: "watch", who, agent, run, kinds}   → {id, result: {}}, then {id, changes} again and again
     {id, method: "started"}                         → {id, result: {}} once the gate answers
-    {cancel: id}                                      the wait is given up, without an answer; commands go on
+    {cancel: id}                                      the wait is given up, without an answer; commands continue
 
 An error is {id, error: {code, message, suggestion}}, with required_scope where the code is insufficient_scope. ``who``
 is {subject, scopes, client}: whom the token of the request speaks for, and what the client calls itself. The front
@@ -98,7 +98,7 @@ class GatewayConnection:
         self._methods = {"call": self._call, "tools": self._tools, "watch": self._watch, "started": self._started}
 
     async def run(self) -> None:
-        """Serve until the front closes; requests that still wait are given up then, commands go on."""
+        """Serve until the front closes; requests that still wait are given up then, commands continue."""
         try:
             async for line in lines(self._connection.reader):
                 try:

@@ -241,7 +241,7 @@ class McpServer:
         return self._sdk
 
     async def serve(self, connection: Connection) -> None:
-        """One client, until it closes its side; calls it still waits for are given up then, commands go on."""
+        """One client, until it closes its side; calls it still waits for are given up then, commands continue."""
         read = await first_line(connection.reader)
         if connection.hello.get("dialect") != self.name and is_envelope(read):
             other = await asyncio.to_thread(plugins.load, "ai_session.servers", "fluxloop")

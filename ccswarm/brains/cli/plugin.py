@@ -181,7 +181,7 @@ class Program:
         mends = self._settings.program == "gemini" and bool(self.session)
 
         def ready() -> None:
-            # Not by whoever only goes on with a program that is there.
+            # Not by whoever only continues with a program that is there.
             put(directory, {programs.PROMPT: prompt, **launch.files}, 0o600)
             if mends:
                 with contextlib.suppress(WorkRefused, ValueError, AttributeError, OSError):

@@ -1,7 +1,7 @@
 """Asks Gemini's models by their own API (``streamGenerateContent``), over HTTP and nothing else.
 
-Answers are kept as those of other models are, so that another may go on with the conversation; what only Gemini knows
-of (signatures of thoughts, ids of calls) is kept beside them, and sent back to it as it came.
+Answers are kept as those of other models are, so that another may continue with the conversation; what only Gemini
+knows of (signatures of thoughts, ids of calls) is kept beside them, and sent back to it as it came.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class _Doing:
 
 
 class LlmThinking:
-    """``conversation`` goes on where it was when the work was given back.
+    """``conversation`` continues where it was when the work was given back.
     Implements ``Hearing``, ``Thinking``, ``SupportsPartialResult``, ``Holding`` and ``Showing``."""
 
     def __init__(
@@ -340,7 +340,7 @@ class LlmThinking:
         return [Think(f"{self._turn()}.ask{self._asked}", ask)]
 
     def _too_much(self) -> bool:
-        """Whether the conversation is to be summed up before it goes on."""
+        """Whether the conversation is to be summed up before it continues."""
         conversation, share = self.conversation, self._settings.sum_up_at
         going = len(conversation.turns) - conversation.left_out
         return bool(share) and going > 2 * KEPT_TURNS and conversation.chars > share * conversation.context_chars

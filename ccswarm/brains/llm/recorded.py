@@ -86,7 +86,7 @@ def _found(written: str, number: int, path: Sequence[str], conversation: Convers
 
 
 def _response(text: str, calls: Sequence[Mapping[str, Any]]) -> Json:
-    """As if a model that pydantic-ai knows had said it: the next one may be asked to go on."""
+    """As if a model that pydantic-ai knows had said it: the next one may be asked to continue."""
     parts: list[Json] = [{"part_kind": "text", "content": text}] if text else []
     parts += [
         {

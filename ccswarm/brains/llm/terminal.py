@@ -1,8 +1,8 @@
 """``bash``, ``read`` and ``edit``: what a model does in a terminal of its own, as the calls of tools that this takes.
 
-The terminal is opened when it is first needed, and anew when it has gone; the model has no ids to carry. Each tool is a
-generator: it yields one call after the other and is sent how each ended, so whoever makes them grants, asks, counts and
-records them as any other call.
+The terminal is opened when it is first needed, and again when it has gone; the model has no ids to carry. Each tool is
+a generator: it yields one call after the other and is sent how each ended, so whoever makes them grants, asks, counts
+and records them as any other call.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SHELLS = ("bash", "sh")
 
 MOST_NAMES = 5
 CALL_SECONDS = 50.0
-"""A server of terminals answers by then, and the command goes on."""
+"""A server of terminals answers by then, and the command keeps running."""
 DEFAULT_SECONDS, MOST_SECONDS = 120.0, 3600.0
 MOST_EDIT_BYTES = 100_000
 """Of ``old`` and of ``new``: they are variables of a program, which Linux bounds."""
@@ -182,7 +182,8 @@ class Terminal:
         return (yield from self._ended(outcome, seconds - most, seconds))
 
     def _ended(self, outcome: CallOutcome, left: float, seconds: float) -> Executed:
-        """What became of a command that goes on: waited for, and interrupted when nobody answers it or in the end."""
+        """What became of a command that keeps running: waited for, and interrupted when nobody answers it or in the
+        end."""
         facts: Mapping[str, Json] = outcome.structured or {}
         ids = {"session_id": self.session, "command_id": facts.get("command_id")}
         while outcome.ok and facts.get("status") == "running":

@@ -18,7 +18,7 @@ from ccswarm.models import CallOutcome, Json
 from ccswarm.plan.expectations import record
 
 WAIT_SECONDS = 50.0
-"""Longest that one call waits for a command, which goes on meanwhile: the task's own time is its bound."""
+"""Longest that one call waits for a command, which keeps running meanwhile: the task's own time is its bound."""
 MOST_SOUGHT = 6
 
 

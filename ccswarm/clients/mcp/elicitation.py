@@ -1,4 +1,4 @@
-"""What a server asks in the middle of a call, and what the call goes on with."""
+"""What a server asks in the middle of a call, and what the call continues with."""
 
 from __future__ import annotations
 

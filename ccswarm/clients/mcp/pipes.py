@@ -15,7 +15,7 @@ MAX_UNSENT_BYTES = 64 << 20
 """What a server that has stopped reading may leave behind before it counts as broken."""
 
 WAITING_MESSAGES = 256
-"""With so many unread the pipe waits, and goes on at half of it."""
+"""With so many unread the pipe waits, and continues at half of it."""
 
 MESSAGES_IN_A_ROW = 32
 """After so many the loop has its turn: one read of a pipe may bring 2,000."""

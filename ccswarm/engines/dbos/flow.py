@@ -31,8 +31,8 @@ LANE = 50_000
 
 
 class DbosFlow:
-    """Every asyncio task that calls a flow is a lane with numbers of its own, so that what goes on side by side gets
-    the same numbers again whatever ended first: only the first calls of the tasks must come in the same order.
+    """Every asyncio task that calls a flow is a lane with numbers of its own, so that what is in progress side by side
+    gets the same numbers again whatever ended first: only the first calls of the tasks must come in the same order.
     Implements ``Flow``."""
 
     def __init__(self, shared: Shared, context: DBOSContext) -> None:

@@ -167,7 +167,7 @@ class Shared:
 
 
 def unreachable(error: EngineUnavailable) -> bool:
-    """Whether the store may be there again in a moment, as when its server is started anew."""
+    """Whether the store may be there again in a moment, as when its server is started again."""
     return isinstance(error.__cause__, OperationalError | InterfaceError | PoolTimeout)
 
 

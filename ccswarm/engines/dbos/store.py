@@ -240,8 +240,9 @@ class Store:
         return sum(self.system.reenqueue_for_recovery(flow.workflow_id, [worker], "runs") for flow in left)
 
     def taken(self, running: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Which executions are not to go on here, because they were stopped or are another's. Given are id and token:
-        dbos gives a new one whenever an execution is taken from a queue, the same to all that are taken at once."""
+        """Which executions are not to continue here, because they were stopped or are another's. Given are id and
+        token: dbos gives a new one whenever an execution is taken from a queue, the same to all that are taken at
+        once."""
         ids, owned = sorted({one for one, _ in running}), set[tuple[str, str]]()
         with self.engine.connect() as c:
             for start in range(0, len(ids), CHUNK):

@@ -139,7 +139,7 @@ class Worker:
         return durable
 
     async def _live(self) -> NoReturn:
-        """Beats, and looks for the lost. A process that was stopped and goes on fails once at most, because the bound
+        """Beats, and looks for the lost. A process that was stopped and continues fails once at most, because the bound
         of what it was doing ran out: that alone is no reason to end."""
         settings, loop = self._shared.settings, asyncio.get_running_loop()
         last, failures = loop.time(), 0

@@ -72,8 +72,8 @@ class Guest:
 
 
 async def converse(bridge: ToolBridge, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Serve one connection, lines of JSON-RPC both ways, until it ends. ``name`` is its own for as long as it goes on,
-    at whichever bridge of the task."""
+    """Serve one connection, lines of JSON-RPC both ways, until it ends. ``name`` is its own for as long as it
+    continues, at whichever bridge of the task."""
     guest = Guest(bridge, name)
     inward_send, inward = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outward, outward_receive = anyio.create_memory_object_stream[SessionMessage](0)

@@ -83,7 +83,7 @@ class Conversation:
             await asyncio.wait(self._requests, timeout=QUICK_SECONDS)
 
     async def close(self) -> None:
-        """Calls are given up, and what goes on is handed back."""
+        """Calls are given up, and what is in progress is handed back."""
         LISTEN.close()
         for task in list(self._requests):
             task.cancel()

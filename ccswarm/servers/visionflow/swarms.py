@@ -50,7 +50,7 @@ class Swarms:
         self.engine = self._app.engine
 
     async def open(self) -> None:
-        """What was left in this directory goes on: runs that a process of this machine had when it was killed, and
+        """What was left in this directory continues: runs that a process of this machine had when it was killed, and
         agents. Swarms of other directories are those of other servers."""
         here = str(self._serve_context.options.root(self._last()))
         self._kept = {name: kept for name, kept in self._files.read().items() if kept.directory == here}
@@ -274,7 +274,7 @@ class Swarms:
         return await self._serve_context.options.loaded()
 
     def _last(self) -> Loaded:
-        """For what goes on and what ends. Raises ConfigInvalid."""
+        """For what is in progress and what ends. Raises ConfigInvalid."""
         return self._serve_context.options.last()
 
     @asynccontextmanager

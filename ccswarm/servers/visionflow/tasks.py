@@ -1,4 +1,4 @@
-"""The tasks of swarms: each is a run, and where an agent leaves in the middle of it, one that goes on after it."""
+"""The tasks of swarms: each is a run, and where an agent leaves in the middle of it, one that continues after it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class Work:
-    """Starts tasks, takes them from agents, and knows how they are. ``last`` is the configuration that goes on."""
+    """Starts tasks, takes them from agents, and knows how they are. ``last`` is the configuration that continues."""
 
     def __init__(self, app: App, files: Files, last: Callable[[], Loaded]) -> None:
         self._app, self._files, self._last = app, files, last
@@ -71,7 +71,7 @@ class Work:
         return plan
 
     async def take_back(self, kept: StoredSwarm, task: Assigned, member: Member) -> None:
-        """What an agent has to do in a task ends, or never begins, and what the others do goes on. When that is over,
+        """What an agent has to do in a task ends, or never begins, and what the others do continues. When that is over,
         they do what is left without it; with the last one the task is cancelled."""
         parts = await self._parts(task, member)
         rest = [one for one in task.members if one != member.id and not kept.members[one].ended]
@@ -137,7 +137,7 @@ class Work:
             task.left = False
             self._files.write(kept)
             for member in [kept.members[one] for one in task.members if kept.members[one].ended]:
-                await self.take_back(kept, task, member)  # it left while its part was planned anew
+                await self.take_back(kept, task, member)  # it left while its part was planned again
 
     async def _again(self, kept: StoredSwarm, task: Assigned, before: Execution) -> None:
         # Of the same run always the same one: it may have been queued before a crash.
@@ -158,7 +158,7 @@ class Work:
             status = statuses[task.id] = status_of(run) if run else RunStatus.FAILED
             current = not run or run.id == task.runs[-1]
             if status.over and (task.left or not current):
-                statuses[task.id] = RunStatus.QUEUED  # it goes on with another run
+                statuses[task.id] = RunStatus.QUEUED  # it continues with another run
             elif status.over and not task.over:
                 _over(task, status, run)
                 noted = True

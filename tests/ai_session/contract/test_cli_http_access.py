@@ -35,7 +35,7 @@ def test_people_come_and_go(cli: CommandLine) -> None:
         ("bob", ["sessions:read", "admin"]),
     ]
     assert cli.out("http", "users", "list").splitlines()[1].split("\t")[:2] == ["bob", "sessions:read admin"]
-    assert "user 'bob' exists already" in cli.run("http", "user", "add", "bob", input=f"{PASSWORD}\n", code=2).stderr
+    assert "user bob exists already" in cli.run("http", "user", "add", "bob", input=f"{PASSWORD}\n", code=2).stderr
     cli.run("http", "users", "revoke", "bob")
     assert "no user 'bob'" in cli.run("http", "users", "revoke", "bob", code=3).stderr
     assert PASSWORD.encode() not in (cli.home / STATE / FILE).read_bytes()

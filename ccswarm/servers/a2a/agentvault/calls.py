@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class Waits(Exception):
-    """A person has not answered yet, and the server ends: it goes on when it is started again."""
+    """A person has not answered yet, and the server ends: it continues when it is started again."""
 
 
 class Calls:
@@ -45,7 +45,7 @@ class Calls:
         self._made = 0
 
     def resume(self) -> None:
-        """What was not over when the server ended: what was not begun, or waits for a person, goes on; of the rest
+        """What was not over when the server ended: what was not begun, or waits for a person, continues; of the rest
         nobody knows whether it had its effect."""
         for task in self._context.tasks.listed(PROFILE, lambda one: not one.state.over):
             if task.state is State.WORKING:

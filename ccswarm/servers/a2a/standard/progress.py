@@ -73,7 +73,7 @@ class Follower:
                 self._turn(State.FAILED, "its run is not kept", f"{task.id}-gone")
             return
         status = RunStatus(facts["status"])
-        # What waits for a person and what goes on may be there at the same time.
+        # What waits for a person and what is in progress may be there at the same time.
         state = State.INPUT_REQUIRED if facts["approvals"] else STATES.get(status, State.FAILED)
         for name, one in facts["tasks"].items() if status.over else ():
             if "." not in name and one["status"] != RunStatus.SKIPPED:
@@ -92,7 +92,7 @@ class Follower:
                 self._tasks.turn(task, state)
 
     async def _take_over(self) -> None:
-        """What a process of this machine was at when it was killed goes on at once."""
+        """What a process of this machine was at when it was killed continues at once."""
         run = await self._engine.status(self._run)
         if run.status is RunStatus.RUNNING and ended_here(run.worker):
             await self._engine.recover(run.worker)

@@ -42,7 +42,7 @@ Own = TypeVar("Own")
 
 class LazyApp:
     """An app that is open from when it is first needed, in a task of its own, because it ends who opened it when its
-    store is lost; then the next one to need it opens it anew."""
+    store is lost; then the next one to need it opens it again."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
@@ -208,8 +208,8 @@ class Workbench:
         return await self._looking.get(lambda: apps.submitting(settings, config.state_directory()))
 
     async def working(self, settings: Settings) -> App:
-        """To start runs and go on with them: this process executes from now on, until there is nothing more to be
-        carried out. Servers that the configuration names since then are known when it is opened anew."""
+        """To start runs and continue with them: this process executes from now on, until there is nothing more to be
+        carried out. Servers that the configuration names since then are known when it is opened again."""
         async with self._changing:
             # A name that is kept over restarts is that of `ccswarm worker`.
             engine = settings.engine.model_copy(update={"worker_id": ""})
@@ -279,7 +279,7 @@ class Workbench:
         return run_id, warnings
 
     async def go_on(self, text: str) -> str:
-        """The id of the run that goes on here: the one that is named, or one that does what did not succeed in it."""
+        """The id of the run that continues here: the one that is named, or one that does what did not succeed in it."""
         app = await self.working((await self.loaded()).settings)
         started = await (await service.go_on(app, text))
         self.begun.add(started.id)
@@ -307,7 +307,7 @@ class Workbench:
         return {name for name, age in beats.items() if age < lost and not ended_here(name)}
 
     async def close(self) -> None:
-        """What was begun here goes on where another worker is; else it is paused, and not begun again by whoever
+        """What was begun here continues where another worker is; else it is paused, and not begun again by whoever
         happens to work next."""
         self._ending.set()
         try:

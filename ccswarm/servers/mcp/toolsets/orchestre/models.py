@@ -88,7 +88,7 @@ async def asked(
     service.refuse(plan_problems(settings, None))
     app = await workbench.working(loaded.settings)
     run = new_run_id()
-    # For whoever goes on with the run: it is not the configuration's own plan.
+    # For whoever continues with the run: it is not the configuration's own plan.
     files = [*loaded.sources, service.kept(app, run, _text(settings, tools=tools))] if loaded.path else []
     await service.submit(app, settings, workbench.directory(".", loaded), files, run, origin=Origin.SERVER)
     workbench.begun.add(run)

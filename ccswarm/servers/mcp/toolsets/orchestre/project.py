@@ -34,7 +34,7 @@ from ccswarm.servers.mcp.toolsets.orchestre.starters import ABOUT, NEXT, files_o
 from ccswarm.servers.mcp.toolsets.swarm import calls
 
 WAIT_SECONDS = 45.0
-"""Longest wait for the run; it goes on after that."""
+"""Longest wait for the run; it continues after that."""
 
 TASK, LIST = "write", "list"
 

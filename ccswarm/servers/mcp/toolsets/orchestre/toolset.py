@@ -100,7 +100,7 @@ async def call(workbench: Workbench, name: str, arguments: Given) -> ToolAnswer:
     metadata: Facts = {"timestamp": _now(), "version": __version__}
     if ignored := sorted(set(given) - set(kinds)):
         metadata["ignored"] = ignored[:SHOWN_NAMES]
-    # What still goes on has not succeeded.
+    # What is still in progress has not succeeded.
     head = {} if answer.get("status") == "in_progress" else {"success": True}
     facts = redacted({**head, **answer, **as_documented(answer), "metadata": metadata})
     return ToolAnswer(json.dumps(facts, indent=2, ensure_ascii=False), facts)

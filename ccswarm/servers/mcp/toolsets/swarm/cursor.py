@@ -1,4 +1,4 @@
-"""How far a client has read the events of a run: a cursor that any process can go on from."""
+"""How far a client has read the events of a run: a cursor that any process can continue from."""
 
 from __future__ import annotations
 
