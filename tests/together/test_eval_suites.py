@@ -63,7 +63,6 @@ def results(desk: RunDesk, *words: str, code: int = 0) -> dict[str, Any]:
     return {"": report, **{one["case"]: one for one in report["results"]}}
 
 
-@pytest.mark.torture
 def test_a_shipped_case_is_solved_in_a_real_terminal(desk: RunDesk) -> None:
     found = results(desk, BASICS, "--brain", "playbook", "--brain", "llm", "--only", "interrupt", "--report", "r.json")
     ends = [(one["entrant"], one["passed"], one["status"]) for one in found[""]["results"]]
