@@ -32,6 +32,7 @@ clients:
 
 torture:
 	@scripts/bootstrap torture
+	@scripts/frameworks
 	@.venv/bin/pytest -m torture --timeout 1200
 
 matrix:

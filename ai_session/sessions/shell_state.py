@@ -77,7 +77,8 @@ class ShellState:
             self.ready = False
         elif kind in (MarkKind.COMMAND_FINISHED, MarkKind.PROMPT_START):
             self.last_exit, self.flags = mark.exit_code or 0, mark.flags
-            self.cwd = mark.cwd or self.cwd
+            # Some texts use PWD for something else.
+            self.cwd = mark.cwd if mark.cwd.startswith("/") else self.cwd
             # The line that ran was that of the command.
             self.human_line = False
             if kind is MarkKind.COMMAND_FINISHED:

@@ -200,9 +200,14 @@ __ais_q() {
 # With one of those traps commands run as if typed, which the prompt's mark says: evaluated, more of them would fail.
 # The DEBUG trap is run for what is not ours.
 __ais_traps() {
+  __ais_o=
+  if [[ -s $__ais_d/out/err ]]; then IFS= builtin read -r __ais_o <"$__ais_d/out/err" || builtin :; fi
   IFS= builtin read -r -d '' __ais_w <"$__ais_d/out/debug" || builtin :
+  # What is no trap, as the POSIX mode shows it.
+  if [[ $__ais_o == 'trap -- - '* ]]; then __ais_o=; fi
+  if [[ $__ais_w == 'trap -- - '* ]]; then __ais_w=; fi
   __ais_W= __ais_C=$'\e]7777;@N@;B\a'
-  if [[ $__ais_w || -s $__ais_d/out/err ]]; then __ais_C=$'\e]7777;@N@;B;t\a'; fi
+  if [[ $__ais_w || $__ais_o ]]; then __ais_C=$'\e]7777;@N@;B;t\a'; fi
   __ais_B=$__ais_C
   if [[ $__ais_w && $__ais_w != *'*__ais_*)'* ]]; then
     __ais_w=${__ais_w#trap -- }
@@ -248,7 +253,7 @@ __ais_t() {
   if builtin trap -p EXIT >|"$__ais_d/out/trap"; then
     IFS= builtin read -r -d '' __ais_w <"$__ais_d/out/trap" || builtin :
     if [[ $__ais_w != *__ais_x* ]]; then
-      if [[ $__ais_w == *'7777;@N@;X'* ]]; then __ais_w=; fi
+      if [[ $__ais_w == *'7777;@N@;X'* || $__ais_w == 'trap -- - '* ]]; then __ais_w=; fi
       __ais_w=${__ais_w#trap -- }
       builtin eval "__ais_u=${__ais_w% EXIT*}"
       builtin trap '{ __ais_l=$?; __ais_off; __ais_x || builtin :; } '"$__ais_H"'

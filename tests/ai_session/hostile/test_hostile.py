@@ -1,0 +1,226 @@
+"""Whatever a command or a start file does to its shell or terminal: its output, its exit code and the directory are
+exact, and so are those of the next commands. The cases are tables beside this file, see model.py."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from agentwire import plugins
+from ai_session.models import CommandRecord, SessionState
+from ai_session.sessions import wait
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.session import Session
+from ai_session.sessions.spec import NewSession, SessionDefaults
+from ai_session.terminal.marks import strip_marks
+from tests.ai_session.contract.session_harness import runtime_directory, text_of, workspace
+from tests.ai_session.contract.shell_harness import START_FILE, kin
+from tests.ai_session.contract.test_semantics import happened
+from tests.ai_session.hostile.model import HERE, KINDS, SHELLS, Case, cases
+from tests.bounds import BOUND_SECONDS
+
+pytestmark = pytest.mark.anyio
+
+AT_ONCE = 8
+"""Sessions at a time: those that find out what became of a command mostly wait."""
+REAL = HERE.parents[2] / ".venv/frameworks"
+"""Where scripts/frameworks unpacks what others have published."""
+ALL = tuple(cases())
+
+
+@pytest.fixture(params=plugins.names("ai_session.backends"))
+async def manager(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[SessionManager]:
+    manager = SessionManager(runtime_directory(home), SessionDefaults(backend=request.param, max_sessions=1000))
+    yield manager
+    await manager.stop()
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_every_case(manager: SessionManager, kind: str, shell: str) -> None:
+    await try_all(manager, [case for case in ALL if (case.kind, case.shell) == (kind, shell)])
+
+
+@pytest.mark.corners
+@pytest.mark.either("manager")
+@pytest.mark.parametrize("shell", sorted({case.shell for case in ALL if case.failed}))
+async def test_cases_that_once_failed(manager: SessionManager, shell: str) -> None:
+    await try_all(manager, [case for case in ALL if case.failed and case.shell == shell])
+
+
+def test_there_are_enough_of_every_kind_and_each_says_why() -> None:
+    for kind in KINDS:
+        assert {case.shell for case in ALL if case.kind == kind} >= set(SHELLS), kind
+    assert all(case.why for case in ALL)
+    assert len({(case.kind, case.shell, case.run, case.start) for case in ALL}) == len(ALL)
+
+
+def test_the_documentation_counts_them() -> None:
+    page = (HERE.parents[2] / "docs/explanation/terminals.md").read_text()
+    for kind in KINDS:
+        counts = [sum((case.kind, case.shell) == (kind, shell) for case in ALL) for shell in SHELLS]
+        row = " | ".join(map(str, counts))
+        assert re.search(rf"^\| {kind.split('_')[0]}\b[^|]* \| {re.escape(row)} \|$", page, re.MULTILINE), (kind, row)
+    assert f"the {sum(case.failed for case in ALL)} that once failed" in page
+    assert f"{len({case.needs + case.shell + case.named for case in ALL if case.needs})} are published" in page
+
+
+async def try_all(manager: SessionManager, chosen: Sequence[Case]) -> None:
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def in_turn(number: int, case: Case) -> list[str]:
+        async with places:
+            return [f"{case.name}: {what}" for what in await wrong_in(manager, number, case)]
+
+    installed = [case for case in chosen if not case.needs or (REAL / case.needs).exists()]
+    found = await asyncio.gather(*(in_turn(number, case) for number, case in enumerate(installed)))
+    problems = [line for lines in found for line in lines]
+    assert not problems, "\n".join(problems)
+
+
+async def wrong_in(manager: SessionManager, number: int, case: Case) -> list[str]:
+    """What is wrong in the case or after it; nothing when all is right."""
+    home = home_of(case, number)
+    session = await manager.create(
+        NewSession(
+            name=f"s{number}",
+            shell=case.shell,
+            working_directory=str(workspace(Path(os.environ["HOME"]))),
+            client_env={**os.environ, "HOME": str(home), **own_start_file(case, home)},
+            env={},
+        )
+    )
+    try:
+        return await _wrong_in(session, case, home)
+    except Exception as error:
+        return [repr(error)]
+    finally:
+        await manager.close(session)
+
+
+def home_of(case: Case, number: int) -> Path:
+    home = Path(os.environ["HOME"]) / f"h{number}"
+    # Where it is missing, fish reads all manual pages of the system first.
+    (home / ".local/share/fish/generated_completions").mkdir(parents=True)
+    file = home / START_FILE[kin(case.shell)]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(placed(case.start, home))
+    return home
+
+
+def own_start_file(case: Case, home: Path) -> dict[str, str]:
+    """What names the start file of those who read only what they are told to."""
+    return {"ENV": str(home / START_FILE["posix"])} if kin(case.shell) == "posix" else {}
+
+
+def placed(text: str, home: Path) -> str:
+    return text.replace("@HOME@", str(home)).replace("@REAL@", str(REAL))
+
+
+def printed(session: Session, record: CommandRecord, case: Case) -> str:
+    """Every byte with LF line ends; after a start file the text, as hooks may draw what is not seen."""
+    if case.start:
+        return text_of(session, record)
+    end = session.log.end if record.end_offset is None else record.end_offset
+    raw = strip_marks(session.log.read(record.start_offset, end), session.spec.nonce)
+    return raw.replace(b"\r\n", b"\n").decode(errors="replace")
+
+
+async def _wrong_in(session: Session, case: Case, home: Path) -> list[str]:
+    before = session.at.cwd
+    wrong = await tried(session, case, home)
+    if wrong or case.ended:
+        return wrong
+    became = os.path.basename(session.spec.shell)
+    if case.becomes and became != case.becomes:
+        wrong.append(f"the shell counts as {became}")
+    for code in (4, 7):
+        wrong += await after(session, case, f"/bin/sh -c 'echo next; exit {code}'", case.next, code)
+    if case.start:
+        wrong += await daily(session, case)
+    elif session.at.cwd != (placed(case.cwd, home) or before):
+        wrong.append(f"the directory is {session.at.cwd}")
+    return wrong
+
+
+async def tried(session: Session, case: Case, home: Path) -> list[str]:
+    running = await session.begin(placed(case.run, home), command_id="cmd")
+    for event, typed in case.keys:
+        if not await happened(session, event):
+            return [f"{event} never happened, {session.state()}, {printed(session, running.record, case)!r}"]
+        session.send(typed.encode())
+    reason = await wait.for_command(session, running, BOUND_SECONDS, until_input=not case.keys)
+    if reason != "finished":
+        return [f"{reason}, {session.state()}, {printed(session, running.record, case)!r}"]
+    wrong: list[str] = []
+    record, said = running.record, printed(session, running.record, case)
+    if case.output is not None and said != placed(case.output, home):
+        wrong.append(f"printed {said!r}")
+    if case.lost and not (record.status == "lost" and record.exit_code is None and record.note):
+        wrong.append(f"is said to be {record.status} with {record.exit_code}, {record.note!r}")
+    if case.exit_code is not None and (record.exit_code, record.status) != (case.exit_code, "finished"):
+        wrong.append(f"{record.status} with exit code {record.exit_code}")
+    if case.ended and not await wait.for_output(session, BOUND_SECONDS, lambda: session.exit is not None):
+        wrong.append("the shell has not ended")
+    if not case.ended and session.exit is not None:
+        wrong.append(f"the shell has ended, {session.exit}")
+    return wrong
+
+
+async def after(session: Session, case: Case, command: str, wanted: str | None, code: int) -> list[str]:
+    """What is wrong in a command that comes after the case."""
+    running = await session.begin(command, command_id="next")
+    reason = await wait.for_command(session, running, BOUND_SECONDS, until_input=True)
+    if reason != "finished":
+        return [f"then {command!r}: {reason}, {session.state()}, {printed(session, running.record, case)!r}"]
+    said, record = printed(session, running.record, case), running.record
+    exact = wanted is None or said == wanted.replace("@code@", str(code))
+    if exact and (record.exit_code, record.status) == (code, "finished"):
+        return []
+    return [f"then {command!r}: {record.status} with exit code {record.exit_code}, printed {said!r}"]
+
+
+async def daily(session: Session, case: Case) -> list[str]:
+    """What is wrong in what is done every day: several lines, a loop, a failure, another directory, Ctrl-C, a line that
+    a person types."""
+    fish = os.path.basename(session.spec.shell) == "fish"
+    loop = "for i in 1 2\n  echo $i\nend" if fish else "for i in 1 2; do\n  echo $i\ndone"
+    status = "$status" if fish else "$?"
+    wrong = [
+        *await after(session, case, "echo a; echo b >&2; printf c", "a\nb\nc", 0),
+        *await after(session, case, loop, "1\n2\n", 0),
+        *await after(session, case, "false", "", 1),
+        *await after(session, case, f"echo {status}", "1\n", 0),
+        *await after(session, case, "cd /usr && pwd", "/usr\n", 0),
+    ]
+    if wrong:
+        return wrong
+    if session.at.cwd != "/usr":
+        wrong.append(f"the directory is {session.at.cwd}")
+    running = await session.begin("sleep 20", command_id="sleep")
+    await happened(session, "foreground")
+    session.send(b"\x03")
+    reason = await wait.for_command(session, running, BOUND_SECONDS, until_input=False)
+    if (reason, running.record.exit_code) != ("finished", 130):
+        wrong.append(f"Ctrl-C: {reason}, exit code {running.record.exit_code}")
+    wrong += await after(session, case, "echo on", "on\n", 0)
+    return wrong + await typed_line(session, case, status)
+
+
+async def typed_line(session: Session, case: Case, status: str) -> list[str]:
+    """What is wrong around a line that a person types."""
+    if not await wait.for_output(session, BOUND_SECONDS, lambda: session.state() is SessionState.READY):
+        return [f"no prompt, {session.state()}"]
+    mark = workspace(Path(os.environ["HOME"])) / f"typed-{session.spec.name}"
+    session.send(f"touch {mark}; sh -c 'exit 3'\r".encode())
+    if not await wait.for_output(session, BOUND_SECONDS, mark.exists):
+        return ["a typed line did not run"]
+    if not await wait.for_output(session, BOUND_SECONDS, lambda: session.state() is SessionState.READY):
+        return [f"after a typed line: {session.state()}"]
+    return await after(session, case, f"echo {status}", "3\n", 0)
