@@ -14,7 +14,7 @@ keys     pairs of an event and what is typed at it: "running", "foreground" (ano
          "reading" (a program waits for input), "text:…" (it was printed)
 start    the start file of the shell, for which more commands are tried; ``named`` says what it does
 needs    a path below ``@REAL@`` without which there is nothing to try
-failed   true: it once failed, and is tried each time
+failed   true: it once failed, and is tried each time, as are contract/recovery_cases.py
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import cast
 HERE = Path(__file__).resolve().parent
 KINDS = ("settings", "names", "texts", "traps", "descriptors", "exec", "jobs", "terminal_states", "start_files")
 SHELLS = ("bash", "zsh", "dash", "fish")
-"""In which every kind is tried; a case may name more."""
+"""In which every kind is tried."""
 NEXT = "next\n"
 
 
