@@ -43,7 +43,7 @@ RUN = """if True:
         ("ccswarm", "status", "ccswarm.cli.runs", ENDED),
         ("ccswarm", "--help", "typer", ENDED),
         ("ccswarm", "--help", AT_EXIT, ENDED),
-        ("ccswarm", "tools", "ccswarm.toolbox.discovery", LEFT),
+        ("ccswarm", "tools", "ccswarm.plan.check", LEFT),
         ("ccswarm", "serve --tcp", "ccswarm.cli.serve", LEFT),
         ("ai_session", "ls", "agentwire.system.inherited_signals", ENDED),
         ("ai_session", "ls", "ai_session.cli.sessions", ENDED),
