@@ -36,7 +36,7 @@ WRONG = [
         "the example 'git status' in match does not match",
         "fix the rule",
     ),
-    ({**DENY, "examples": {"not_match": ["git -C x push"]}}, "the example 'git -C x push' in not_match fits", ""),
+    ({**DENY, "examples": {"not_match": ["git -C x push"]}}, "the example 'git -C x push' in not_match matches", ""),
     ({**DENY, "decision": "allow", "examples": {"match": ["git push > x"]}}, "'git push > x' in match does not", ""),
     ({"decision": "allow", "domains": ["*.x.org"], "examples": {"match": ["x.org"]}}, "'x.org' in match", ""),
     (
