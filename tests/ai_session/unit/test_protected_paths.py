@@ -229,7 +229,7 @@ def test_more_room_opens_all_of_them(tmp_path: Path) -> None:
 def test_too_many_repositories_are_refused(tmp_path: Path) -> None:
     for number in range(MOST_ALONE):
         repository(tmp_path / f"r{number:03}")
-    with pytest.raises(SandboxRefused, match=f"holds {MOST_ALONE} repositories") as refused:
+    with pytest.raises(SandboxRefused, match=f"contains {MOST_ALONE} repositories") as refused:
         look(tmp_path)
     assert "one project" in refused.value.suggestion
 

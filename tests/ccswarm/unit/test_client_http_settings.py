@@ -105,7 +105,7 @@ def test_headers_name_their_secrets(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["env:NOBODY", "file:/nowhere/at/all", "Bearer $NOBODY"])
 def test_what_is_named_must_be_there(value: str) -> None:
     settings = ServerSettings(name="s", url="https://x", headers={"Authorization": value})
-    with pytest.raises(ServerUnavailable, match=r"names? a variable that is not set"):
+    with pytest.raises(ServerUnavailable, match=r"refers? to a variable that is not set"):
         headers_of(settings, {}, SecretScrubber())
 
 
