@@ -136,7 +136,7 @@ def test_the_map_alone_says_who_calls_and_takes_nothing_from_whom_a_person_confi
     variables = {"MCP_SERVER_MAP": '{"filesystem": "http://127.0.0.1:1"}'}
     alone = with_mapped(Settings(), variables)
     assert [(agent.name, agent.grants) for agent in alone.agents] == [("proxy", ("filesystem.*",))]
-    assert caller_of_tools(alone).endswith("call tools as proxy, who may use filesystem.*")
+    assert caller_of_tools(alone).endswith("call tools as proxy, which may use filesystem.*")
     one = Settings(agents=(AgentSettings(name="ada"),))
     assert with_mapped(one, variables).agents == one.agents
     assert "missing" in caller_of_tools(Settings(agents=(AgentSettings(name="a"), AgentSettings(name="b"))))
