@@ -25,6 +25,7 @@ from ccswarm.runs.app import new_run_id
 from ccswarm.swarm.scheduler import Scheduler
 from ccswarm.swarm.swarm import Swarm
 from ccswarm.swarm.task import TaskWorker
+from ccswarm.toolbox.claims import Claims
 from ccswarm.toolbox.scope import ToolScope
 
 TASKS, LAYER, AGENTS, STEPS = sized((10_000, 100, 50, 30), (20, 10, 2, 6))
@@ -37,7 +38,7 @@ class NoTools(TaskWorker):
     """Tools that do nothing; each call is a line of ``log``."""
 
     def __init__(self, log: Path) -> None:
-        self.process = str(os.getpid())
+        self.claims = Claims()
         self.worker_context = WorkerContext(lambda _: "key", {}, log.parent)
         self._log = log.open("a")
 

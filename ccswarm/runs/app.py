@@ -26,6 +26,9 @@ from ccswarm.swarm.worker_tools import AgentTools
 from ccswarm.telemetry.base import Telemetry
 from ccswarm.telemetry.factory import open_telemetry
 
+ANSWERS_SECONDS = 5
+"""For calls in progress when a process leaves whose own work is done: tasks of other processes may be among its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class App:
@@ -119,6 +122,7 @@ async def working(
             if swept:
                 sweeping = asyncio.create_task(swept_here(swept))
             yield App(settings, state_directory, engine, swarm, task_worker)
+            await task_worker.claims.leave(ANSWERS_SECONDS)
         finally:
             stop.set()
             if sweeping:

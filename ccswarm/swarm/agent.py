@@ -33,6 +33,7 @@ from ccswarm.errors import SwarmError
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, Json, RunStatus, Usage
 from ccswarm.swarm.time_budgets import SECONDS, TimeLeft
 from ccswarm.telemetry.base import Telemetry
+from ccswarm.toolbox.claims import Claims
 from ccswarm.toolbox.terminals import CLOSING, OPENING
 
 APPROVAL_SECONDS = 7 * 86400.0
@@ -103,8 +104,8 @@ class Work:
     agent: str
     call: Call
     timeout_seconds: float
-    process: str
-    """Names this process: a call that another one claimed may have been made already."""
+    claims: Claims
+    """Of this process: a call that another one claimed may have been made already."""
     allowances: Callable[[str], list[Allowance]] = lambda _: []
     attempt: int = 1
     host: Call | None = None
@@ -180,15 +181,21 @@ async def claimed(flow: Flow, work: Work, step: CallTool, approval: str = "") ->
     """The flow operation that makes a step's call, once it is recorded which process is about to make it."""
 
     async def claim(_: str) -> Json:
-        return work.process
+        await work.claims.open(work.task_id, step.id)
+        return work.claims.process
 
     async def send(key: str) -> Json:
         request = replace(request_of(work, step), key=key, approval=approval, claim=process)
         sent = work.host if step.as_host and work.host else work.call
         return (await sent(request)).to_json()
 
+    async def call() -> Json:
+        answer = await flow.step(f"call {step.id}", send)
+        work.claims.close(work.task_id, step.id)
+        return answer
+
     process = str(await flow.step(f"claim {step.id}", claim))
-    return lambda: flow.step(f"call {step.id}", send)
+    return call
 
 
 class Agent:
@@ -234,6 +241,7 @@ class Agent:
             try:
                 await asyncio.gather(*unfinished, return_exceptions=True)
             finally:
+                self._work.claims.close(self._work.task_id)
                 if isinstance(thinking, Holding):
                     await thinking.release()
         ending.usage = self._usage

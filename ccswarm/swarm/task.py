@@ -26,6 +26,7 @@ from ccswarm.swarm.reviews import Review
 from ccswarm.swarm.time_budgets import TimeBudgets, time_budgets
 from ccswarm.swarm.tree import Tree, blocked, clone_of, facts_of, first_tree, shown_tree
 from ccswarm.telemetry.base import Telemetry
+from ccswarm.toolbox.claims import Claims
 from ccswarm.toolbox.scope import ToolScope
 from ccswarm.toolbox.terminals import Fence, Terminals, scope_for_ending
 
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 class TaskWorker(Protocol):
     """What a worker process has to do the work with."""
 
-    process: str
+    claims: Claims
     worker_context: WorkerContext
 
     async def call(self, scope: ToolScope) -> Call:
@@ -394,7 +395,7 @@ class TaskFlow:
         host = self._fence.around(await self._task_worker.call(ToolScope(hosts, directory, files=self._files)))
         call = self._fence.around(await self._task_worker.call(self._scope(directory)))
         return Work(
-            self._root, self._flow.id, self._agent.name, call, self._task.timeout_seconds, self._task_worker.process,
+            self._root, self._flow.id, self._agent.name, call, self._task.timeout_seconds, self._task_worker.claims,
             self._allowances, self._payload["attempt"], host, self._delegated, self._telemetry, self._remembered,
             self._opened, self._not_run,
         )  # fmt: skip

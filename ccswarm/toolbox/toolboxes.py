@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import platform
-import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -19,6 +16,7 @@ from ccswarm.journal.files import directory_of
 from ccswarm.journal.writer import Journal, persons_journal
 from ccswarm.models import CallOutcome, CallRequest, ToolInfo
 from ccswarm.telemetry.base import Telemetry
+from ccswarm.toolbox.claims import Claims
 from ccswarm.toolbox.mail import Mailboxes
 from ccswarm.toolbox.scope import ToolScope
 from ccswarm.toolbox.toolbox import Toolbox
@@ -42,7 +40,7 @@ class Toolboxes:
         servers_of: Callable[[tuple[str, ...]], Sequence[ServerSettings]] = lambda _: (),
         telemetry: Telemetry | None = None,
     ) -> None:
-        self.process = f"{platform.node()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self.claims = Claims()
         self._servers = {server.name: server for server in servers}
         self._servers_of = servers_of
         self._state = state_directory
@@ -65,7 +63,7 @@ class Toolboxes:
                 mail = Mailboxes(self._state / "mail", team, list(reached))
                 reached[mail.name] = mail
             self._toolboxes[who, directory] = Toolbox(
-                reached, agents, self._journal, mask=self._mask, process=self.process, telemetry=self._telemetry
+                reached, agents, self._journal, mask=self._mask, process=self.claims.process, telemetry=self._telemetry
             )
         return self._toolboxes[who, directory]
 

@@ -86,7 +86,7 @@ class ToolboxHands(MemoryHands):
     def toolbox(self, scope: ToolScope) -> Toolbox:
         team = scope.team
         mail = {"swarm": Mailboxes(self._directory / "mail", team, list(self._clients))} if team else {}
-        return Toolbox({**self._clients, **mail}, scope.agents, self._journal, process=self.process)
+        return Toolbox({**self._clients, **mail}, scope.agents, self._journal, process=self.claims.process)
 
     async def call(self, scope: ToolScope) -> Call:
         toolbox = self.toolbox(scope)

@@ -18,6 +18,7 @@ from ccswarm.plan.origin import Origin
 from ccswarm.plan.team import Team
 from ccswarm.swarm.agent import Call
 from ccswarm.swarm.swarm import Swarm
+from ccswarm.toolbox.claims import Claims
 from ccswarm.toolbox.mail import AGENT, RUN, Mailboxes
 from ccswarm.toolbox.scope import ToolScope
 from tests.bounds import BOUND_SECONDS
@@ -32,7 +33,7 @@ class MemoryHands:
     whose messages lie in ``mail``."""
 
     def __init__(self, process: str = "one") -> None:
-        self.process = process
+        self.claims = Claims(process)
         self.worker_context = WorkerContext(lambda _: "", {}, Path("/nowhere"))
         self.acts: dict[str, Act] = {}
         self.asks: set[str] = set()
