@@ -127,7 +127,7 @@ async def test_a_stopped_shell_is_continued(session: Session) -> None:
 async def test_nothing_waits_for_keys_before_it_has_started(session: Session) -> None:
     session.send(b"echo 'unfinished\n")
     await until(session, printed(session, b"> "))
-    with pytest.raises(SessionBusy, match="not complete"):
+    with pytest.raises(SessionBusy, match="incomplete"):
         await session.begin("echo no", command_id="cmd")
     session.send(b"\x03")
     running = await session.begin("echo ran", command_id="cmd")
