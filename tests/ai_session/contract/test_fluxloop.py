@@ -344,6 +344,12 @@ def test_its_relay_starts_as_fast_as_mcps() -> None:
             said.append(client.line().decode())
     assert [line.partition(")")[0] for line in said] == ["('fluxloop',", "('mcp',"]
     loaded = {"ai_session", *(f"ai_session.{one}" for one in ("__main__", "client", "client.relay"))}
-    loaded |= {"agentwire", "agentwire.system", "agentwire.system.inherited_signals", "agentwire.system.interrupts"}
+    loaded |= {
+        "agentwire",
+        "agentwire.system",
+        "agentwire.system.inherited_signals",
+        "agentwire.system.interrupts",
+        "agentwire.system.utf8",
+    }
     found = [set(re.findall(r"'((?:ai_session|agentwire)[.\w]*)'", line)) for line in said]
     assert found == [loaded, loaded | {"ai_session.client.resume"}]

@@ -456,7 +456,7 @@ async def test_work_is_merged_into_what_was_checked_out_when_it_began_and_nothin
     clone, idle = await place.work("ada", "b.txt", "b\n"), await place.workspaces.clone("run_1", "bob")
     for elsewhere, called in (("old", "the branch old"), ("--detach", "no branch")):
         place.git("checkout", "-q", elsewhere)
-        with pytest.raises(Conflict, match=f"began on the branch main, and .* is {called}$") as caught:
+        with pytest.raises(Conflict, match=f"began on the branch main, but .* has {called} checked out$") as caught:
             await place.workspaces.merge(clone, "ada's work")
         assert "check out the branch main again, or merge by hand" in caught.value.suggestion
         assert (await place.workspaces.merge(idle, "nothing")).commits == 0, "what is checked out lacks its base"
@@ -478,7 +478,10 @@ async def test_what_a_person_took_out_meanwhile_does_not_come_back_with_work(pla
             place.write(place.repository / "beside.txt", "beside\n")
             place.commit(place.repository, beside)
         before = place.git("rev-parse", "main")
-        with pytest.raises(Conflict, match=f"with {unwanted[:12]}, .* any more, the branch main$") as caught:
+        with pytest.raises(
+            Conflict,
+            match=f"with {unwanted[:12]}, which is no longer part of what is checked out in .*, the branch main$",
+        ) as caught:
             await place.workspaces.merge(clone, "ada's work")
         assert (place.git("rev-parse", "main"), place.git("status", "--porcelain")) == (before, "")
     assert (await place.workspaces.merge(idle, "nothing")).commits == 0
