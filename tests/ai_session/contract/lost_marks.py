@@ -62,8 +62,10 @@ async def begun(session: Session, command: str, command_id: str) -> RunningComma
         while True:
             try:
                 return await session.begin(command, command_id=command_id)
-            except SessionBusy:
-                await asyncio.sleep(0)  # it has waited for its prompt already
+            except SessionBusy:  # it has waited for its prompt already
+                if not session.shell.asks:  # nothing shows which of a prompt's mark and a continued line's was lost
+                    session.send(b"\x03")  # as the answer says
+                await asyncio.sleep(0)
 
 
 async def play(manager: SessionManager, shell: str, name: str, faults: Faults, directory: Path) -> list[str]:
