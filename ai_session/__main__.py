@@ -24,7 +24,7 @@ def main() -> None:
     interrupts.end_by_them()
     from agentwire.system import inherited_signals, utf8
 
-    utf8.begin_anew_in_it()
+    utf8.restart_in_utf8()
 
     arguments = sys.argv[1:]
     if arguments[:1] == ["sandbox"]:  # one program in the place of another, as under env or nice

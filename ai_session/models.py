@@ -229,7 +229,7 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a person is asked before something continues. ``message`` is complete and printable; secrets are masked.
+    """What a person is asked before something is done. ``message`` is complete and printable; secrets are masked.
 
     ``detail`` is what an answer for longer holds for: one directory, one domain, one command; ``prefix``, where the
     command only looks, the first words of all those that it may hold for instead, and ``folder`` the directory, without

@@ -20,7 +20,7 @@ def main() -> NoReturn:
     interrupts.end_by_them()
     from agentwire.system import inherited_signals, utf8
 
-    utf8.begin_anew_in_it()
+    utf8.restart_in_utf8()
 
     inherited_signals.keep_from_programs()
     verb = sys.argv[1] if len(sys.argv) > 1 else ""

@@ -25,7 +25,7 @@ def progress_notification(token: int | str, progress: float, message: str) -> Me
 
 class Heartbeat:
     """Rising progress, every so often as long as the block runs, for a client that gave a token. ``doing`` says what
-    continues."""
+    is in progress."""
 
     def __init__(self, exchange: Exchange, seconds: float, doing: str) -> None:
         self._exchange = exchange

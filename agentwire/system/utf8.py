@@ -1,4 +1,4 @@
-"""Texts as UTF-8, whatever the locale says: files, output and what others read are the same everywhere.
+"""UTF-8 for all text, whatever the locale: files and output are the same everywhere.
 
 Standard library only.
 """
@@ -9,8 +9,8 @@ import os
 import sys
 
 
-def begin_anew_in_it() -> None:
-    """Put this program in its own place with texts as UTF-8, where the locale has another encoding.
+def restart_in_utf8() -> None:
+    """Start this program again in its own process, with texts as UTF-8, if the locale has another encoding.
 
     Before anything was read or opened; in a UTF-8 locale, and in that of C, nothing happens.
     """

@@ -124,7 +124,7 @@ TRACE_BYTES = 4096
 """Most of what the shell traces of our own at the end of a command."""
 
 LATE_BYTES = 4096
-"""Most characters of background output, printed at a prompt, that the next command's result contains."""
+"""Most bytes of background output, printed at a prompt, that the next command's result contains."""
 
 
 class Typist(Protocol):
@@ -166,8 +166,9 @@ class Session:
         self.at = ShellState(spec.working_directory, line_editor=shell.line_editor)
         self.typed = TypedInput()
         self.ended_by = self._given_up = ""
-        self._overdue = False
         """The command with which the shell ended, where that is known; why the session ended it, if it did."""
+        self._overdue = False
+        """Whether a command was refused because the prompt took too long: the next one is refused sooner."""
         self.viewers, self._claimed, self._seq = 0, False, 0
         self.used_at = last_use(directory) or spec.created_at
         self._use_kept = self.used_at

@@ -36,7 +36,7 @@ _READY = "echo >&5 && exec 5>&-"
 # dd ends when it has written a step, or its input has ended; where it cannot count bytes it counts reads. What it has
 # read it writes at once, as cat does. The daemon lets go of more; but it may be stopped, or not be there. A copy that
 # fails ends the sink, which the daemon hears of. How long the log is it asks of the open file, where the system can
-# be identified: its name may have been removed.
+# tell: its name may have been removed.
 COPIES = (f"dd bs=65536 count={STEP_BYTES} iflag=count_bytes", f"dd bs=65536 count={STEP_BYTES // 65536}")
 _COPY = f"""\
 copy='#{{@ais-copy}}'

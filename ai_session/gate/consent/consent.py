@@ -1,4 +1,4 @@
-"""Asks a person before something continues, by whatever way there is, and takes no answer from the side that asks.
+"""Asks a person before something is done, by whatever way there is, and takes no answer from the side that asks.
 
 In this order: what was granted before; the answer that came back in a client's sealed state; the client's own form,
 while an answer by command line or attached terminal is taken as well; else the question stays on disk, and whoever
