@@ -65,6 +65,10 @@ def trust(
     known.use(reversed(agreed))
     if as_json:
         show_json({"files": shown})
+    else:
+        for one in shown:
+            if one["state"] == "trusted":
+                show_line(f"{one['path']}: {'trusted' if one['was'] != Verdict.SAME.value else 'unchanged'}")
     if any(one["state"] != "trusted" for one in shown):
         path = next(one["path"] for one in shown if one["state"] != "trusted")
         error = ConfigChanged(f"{path} was not approved", suggestion="ccswarm trust in a terminal, or with --yes")
@@ -107,8 +111,6 @@ def _asked(
         if not yes and (as_json or not _at_terminal() or not _yes()):
             return {**facts, "state": "changed"}
     agreed.append(content)
-    if not as_json:
-        show_line(f"{content.path}: {'trusted' if facts['was'] != Verdict.SAME.value else 'unchanged'}")
     return {**facts, "state": "trusted"}
 
 

@@ -241,6 +241,13 @@ def test_what_the_error_suggests_works_as_it_is_written(home: Path) -> None:
     desk.run("tools")
 
 
+def test_nothing_is_called_trusted_that_could_not_be_recorded(desk: RunDesk) -> None:
+    desk.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (desk.state / "trust").write_text("")
+    refused = desk.run("trust", "--yes", code=1)
+    assert (refused.out, "error operator_error" in refused.err) == ("", True)
+
+
 def test_trust_of_what_has_not_changed_asks_nobody(desk: RunDesk) -> None:
     assert desk.run("trust").out == f"{desk.file}: trusted\n"
     assert desk.run("trust").out == f"{desk.file}: unchanged\n"
