@@ -97,7 +97,9 @@ class _Measured:
     """A gate with one session, and its tools without it."""
 
     def __init__(self, app: App, me: Principal, context: Context) -> None:
-        self._app, self._me, self._context = app, me, context
+        self._app = app
+        self._me = me
+        self._context = context
         self._within: list[float] = []
         self._tools = app.gate.parts.tools
         timed = {tool.name: _timed(tool, self._within) for tool in self._tools.values()}

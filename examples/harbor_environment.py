@@ -68,7 +68,8 @@ class AiSessionEnvironment(BaseEnvironment):
     async def stop(self, delete: bool) -> None:
         """End all that runs there; with ``delete`` the folder is removed."""
         if self._session:
-            session, self._session = self._session, None
+            session = self._session
+            self._session = None
             await session.close()
         if delete:
             await asyncio.to_thread(shutil.rmtree, self._root, ignore_errors=True)

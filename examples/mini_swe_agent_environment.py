@@ -64,7 +64,8 @@ class AiSessionEnvironment:
 
     def close(self) -> None:
         """End the session, unless it was named."""
-        session, self._session = self._session, None
+        session = self._session
+        self._session = None
         if session and not self.config.session:
             session.close()
 

@@ -39,7 +39,8 @@ class TerminalToolset(FunctionToolset[Any]):
         """``timeout`` ends the wait for a command, never the command."""
         tools = [self.run_command, self.wait_for_command, self.read_screen, self.send_input, self.interrupt_command]
         super().__init__(tools, id=toolset_id, sequential=True, max_retries=3)
-        self._name, self._profile = name, profile
+        self._name = name
+        self._profile = profile
         self._directory = Path(directory).expanduser()
         self._seconds = timeout
         self._session: ai_session.aio.Session | None = None
@@ -57,7 +58,9 @@ class TerminalToolset(FunctionToolset[Any]):
         """Close it, for the last that leaves."""
         self._users -= 1
         if not self._users and self._session:
-            session, self._session, self._running = self._session, None, None
+            session = self._session
+            self._session = None
+            self._running = None
             await session.__aexit__(None, None, None)
         return None
 

@@ -70,7 +70,8 @@ class Browser:
         )
         os.close(theirs_in)
         os.close(theirs_out)
-        self._in, self._out = ours_in, ours_out
+        self._in = ours_in
+        self._out = ours_out
         self._held = b""
         self._ids = itertools.count(1)
         self.pages: dict[str, Page] = {}

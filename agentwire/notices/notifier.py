@@ -76,8 +76,10 @@ class Notifier:
         masked: Callable[[str], str],
         unusable: Callable[[Sequence[str]], str] = lambda argv: "",
     ) -> None:
-        self._program, self._settings = program, settings
-        self._masked, self._unusable = masked, unusable
+        self._program = program
+        self._settings = settings
+        self._masked = masked
+        self._unusable = unusable
         self._path = environ.get("PATH", os.defpath)
         self._env = {"PATH": self._path, **{name: environ[name] for name in PASSED_ON if name in environ}}
         self._sent_at = deque[float]()
@@ -104,7 +106,8 @@ class Notifier:
         self._sent_at.append(now)
         if self._left_out:
             more = f"{notice.text} ({self._left_out} more notices were left out.)"
-            notice, self._left_out = Notice(notice.event, notice.title, more, notice.facts), 0
+            notice = Notice(notice.event, notice.title, more, notice.facts)
+            self._left_out = 0
         task = asyncio.create_task(self._log(notice))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)

@@ -220,7 +220,8 @@ class Connection:
 
     async def close(self) -> None:
         """Hang up; commands continue. A later call connects again."""
-        link, self._link = self._link, None
+        link = self._link
+        self._link = None
         if link:
             await link.close()
 
@@ -236,7 +237,8 @@ class Link:
     """A connection from its hello to its end."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+        self._reader = reader
+        self._writer = writer
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self.ended = False

@@ -132,11 +132,16 @@ class spawn(_Base[AnyStr]):  # noqa: N801
         self._lock = threading.Lock()
         self._held = bytearray()
         self._offset = 0
-        self._running, self._ended = True, False
+        self._running = True
+        self._ended = False
         self._size = dimensions or (24, 80)
-        self._echo, self._echo_changed = echo, not echo
-        self.echo, self.ignore_sighup, self.use_poll = echo, ignore_sighup, use_poll
-        self.cwd, self.env = cwd, env
+        self._echo = echo
+        self._echo_changed = not echo
+        self.echo = echo
+        self.ignore_sighup = ignore_sighup
+        self.use_poll = use_poll
+        self.cwd = cwd
+        self.env = env
         self.args = _found(command, [os.fsdecode(word) for word in args], env, inside=session is not None)
         self.command = self.args[0]
         self.name = f"<{' '.join(self.args)}>"
@@ -228,18 +233,22 @@ class spawn(_Base[AnyStr]):  # noqa: N801
         self._note(facts)
 
     def _note(self, facts: steps.Facts) -> None:
-        self._offset, self._ended = facts["next_offset"], facts["ended"]
-        self._size, self.pid = (facts["rows"], facts["cols"]), facts.get("pid", self.pid)
+        self._offset = facts["next_offset"]
+        self._ended = facts["ended"]
+        self._size = (facts["rows"], facts["cols"])
+        self.pid = facts.get("pid", self.pid)
         self._echo = facts.get("echo", self._echo)
         if facts["status"] == "running" or not self._running:
             return
-        self._running, self.terminated = False, True
+        self._running = False
+        self.terminated = True
         code = facts.get("exit_code")
         number = code - 128 if code is not None and 128 < code < 128 + signal.NSIG else 0
         if number:
             self.signalstatus = self.status = number
         elif code is not None:
-            self.exitstatus, self.status = code, code << 8
+            self.exitstatus = code
+            self.status = code << 8
 
     def expect_list(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, pattern_list: Any, timeout: Any = -1, searchwindowsize: Any = -1, async_: bool = False

@@ -224,7 +224,8 @@ class Reader:
     """Reads one command's output forward. What was matched or read is not given again."""
 
     def __init__(self, session: str, command: str) -> None:
-        self._session, self._command = session, command
+        self._session = session
+        self._command = command
         self._anchor = 0
         """The byte from which the last line, which may still change, is read again."""
         self._end = 0
@@ -265,20 +266,25 @@ class Reader:
         """Read what there is, up to its end."""
         while True:
             page = yield _page(self._session, self._command, self._anchor)
-            self._line, self._end = page["output"], page["next_offset"]
+            self._line = page["output"]
+            self._end = page["next_offset"]
             whole = self._end < page["end_offset"]
             if whole or self._line.endswith("\n"):
                 moved = self._end != self._anchor
-                self._kept, self._line, self._anchor = self._kept + self._line, "", self._end
+                self._kept = self._kept + self._line
+                self._line = ""
+                self._anchor = self._end
                 if whole and moved:
                     continue
             self._over = page["status"] != "running"
             return
 
     def _give(self, size: int) -> str:
-        given, self._given = self._new[:size], self._given + size
+        given = self._new[:size]
+        self._given = self._given + size
         done = min(self._given, len(self._kept))
-        self._kept, self._given = self._kept[done:], self._given - done
+        self._kept = self._kept[done:]
+        self._given = self._given - done
         return given
 
     def _missing(self, pattern: str | re.Pattern[str]) -> NotExpected:

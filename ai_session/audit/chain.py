@@ -162,7 +162,8 @@ class Verifier:
         self._judge(location, record, seq, prev)
         self._expected = (seq + 1, digest)
         report.records += 1
-        report.last_seq, report.head = seq, digest
+        report.last_seq = seq
+        report.head = digest
         if seq in self._heads:
             report.anchored_seq = max(report.anchored_seq, seq)
             if self._heads[seq] != {digest}:

@@ -153,7 +153,9 @@ class Writer:
     def _recover(self, paths: list[Path]) -> None:
         self.torn: dict[str, Any] | None = None
         """What was set aside: file, bytes, sha256."""
-        self.seq, self.head, self.unsigned = 0, GENESIS, 0
+        self.seq = 0
+        self.head = GENESIS
+        self.unsigned = 0
         self.number = number(paths[-1]) if paths else 1
         ends = [end_of(paths[-1])] if paths else []
         for path in reversed(paths[:-1]):
@@ -162,7 +164,8 @@ class Writer:
             ends.append(end_of(path))
         newest = ends[-1].records if ends else []
         if newest:
-            self.seq, self.head = newest[-1]["seq"], newest[-1]["hash"]
+            self.seq = newest[-1]["seq"]
+            self.head = newest[-1]["hash"]
             signed = [i for i, record in enumerate(newest) if record.get("event") == "audit.checkpoint"]
             self.unsigned = len(newest) - 1 - signed[-1] if signed else len(newest)
             if not signed and len(ends) < len(paths):
@@ -281,7 +284,9 @@ class Writer:
         with suppress(OSError):
             os.ftruncate(self.fd, self.size)  # gives the reserve back
         os.close(self.fd)
-        self.fd, self.size, self._reserved = fd, 0, min(self._reserved, 0)
+        self.fd = fd
+        self.size = 0
+        self._reserved = min(self._reserved, 0)
         with suppress(OSError):
             os.fsync(self._lock)
 

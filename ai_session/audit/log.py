@@ -91,9 +91,12 @@ class AuditLog:
     ) -> None:
         self._writer = Writer(directory)
         self._signer = Signer(directory.parent / "audit.key")
-        self._segment_bytes, self._retain_days = segment_bytes, retain_days
-        self._redact, self._syslog = redact, syslog
-        self._seq, self._head = self._writer.seq, self._writer.head
+        self._segment_bytes = segment_bytes
+        self._retain_days = retain_days
+        self._redact = redact
+        self._syslog = syslog
+        self._seq = self._writer.seq
+        self._head = self._writer.head
         self._unsigned = self._writer.unsigned
         self._begun = dict(self._writer.begun)
         self._lost = 0
@@ -211,7 +214,8 @@ class AuditLog:
             self._lost += 1
             return 0
         if self._lost and event != "audit.lost":
-            lost, self._lost = self._lost, 0
+            lost = self._lost
+            self._lost = 0
             self._append("audit.lost", {"records": lost})
         if self._unsigned >= CHECKPOINT_RECORDS - 1 and event != "audit.checkpoint":
             self._checkpoint()
@@ -258,7 +262,8 @@ class AuditLog:
 
     def _start_sync(self) -> None:
         """In a thread of its own: a slow disk may take seconds, and an executor would cost 30 µs more each time."""
-        covered, self._waiters = self._waiters, []
+        covered = self._waiters
+        self._waiters = []
         self._syncing = True
         if self._thread.ident is None:
             self._thread.start()
@@ -266,7 +271,8 @@ class AuditLog:
 
     def _sync_here(self) -> None:
         """Where the disk was quick the last time, for the way to a thread and back takes as long as the disk itself."""
-        covered, self._waiters = self._waiters, []
+        covered = self._waiters
+        self._waiters = []
         count = self._writer.unsynced
         self._synced(count, "" if self._closed else self._timed_sync(), covered)
 

@@ -262,7 +262,8 @@ class Run:
         """What comes while a program has the screen is shown after it."""
         self._held += text
         if self._held and not self._quiet and not (self._keyboard and self._keyboard.covers):
-            text, self._held = self._held, ""
+            text = self._held
+            self._held = ""
             write_text(text)
             self._in_line = not text.endswith("\n")
 

@@ -90,14 +90,17 @@ class Follower:
         text: str = page["output"]
         self._end = page["next_offset"]
         done = last or self._end < page["end_offset"] or text.endswith("\n") or not text
-        lost, self._lost = self._lost, 0
+        lost = self._lost
+        self._lost = 0
         fresh = self._fresh(text if done or self._live else text[: text.rfind("\n") + 1])
         if done:
-            self._anchor, self._shown = self._end, ""
+            self._anchor = self._end
+            self._shown = ""
         return f"\n[{lost} bytes are no longer kept]\n{fresh}" if lost else fresh
 
     def _fresh(self, text: str) -> str:
-        shown, self._shown = self._shown, text
+        shown = self._shown
+        self._shown = text
         if text.startswith(shown):
             return text[len(shown) :]
         same = next(

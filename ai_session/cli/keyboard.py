@@ -49,7 +49,8 @@ class Keyboard:
     def __init__(self, session: str, command_id: str, refused: Callable[[], None], left: Callable[[], None]) -> None:
         self._session = session
         self._command_id = command_id
-        self._refused, self._left = refused, left
+        self._refused = refused
+        self._left = left
         self._filter = TerminalFilter(live=True)
         self._client: ControlClient | None = None
         self.covers = False

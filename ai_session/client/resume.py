@@ -96,7 +96,8 @@ class Lines:
 
     def cut(self) -> None:
         """The other side is another one now: of a line whose beginning it has not got it gets nothing."""
-        self.skipping, self.passing = self.skipping or self.passing, False
+        self.skipping = self.skipping or self.passing
+        self.passing = False
 
 
 class Memory:
@@ -119,7 +120,8 @@ class Memory:
 
     def understand(self) -> None:
         """Look at all lines that went through since the last time."""
-        unread, self._unread = self._unread, []
+        unread = self._unread
+        self._unread = []
         for line, of_client in unread:
             if of_client:
                 self._of_client(line)
@@ -154,7 +156,8 @@ class Memory:
     def _keep_state(self, method: str, message: Mapping[str, Any], line: bytes) -> None:
         uri = str(_params(message).get("uri"))
         if method == "initialize":
-            self.initialize, self.initialized = line, b""
+            self.initialize = line
+            self.initialized = b""
         elif method == "logging/setLevel":
             self.level = line
         elif method == "resources/subscribe":
@@ -231,9 +234,12 @@ class Conversation:
         self._unreachable = unreachable
         self._warn = warn
         self._memory = Memory()
-        self._inward, self._outward = Lines(), Lines()
-        self._to_daemon, self._to_client = bytearray(), bytearray()
-        self._ready, self._waited_for = select.poll(), dict[int, int]()
+        self._inward = Lines()
+        self._outward = Lines()
+        self._to_daemon = bytearray()
+        self._to_client = bytearray()
+        self._ready = select.poll()
+        self._waited_for = dict[int, int]()
         self._source_open = True
         self._stopped = False
 
@@ -262,7 +268,8 @@ class Conversation:
                 return "client"
             wanted = self._wanted()
             if wanted != self._waited_for:
-                self._ready, self._waited_for = select.poll(), wanted
+                self._ready = select.poll()
+                self._waited_for = wanted
                 for fd, events in wanted.items():
                     self._ready.register(fd, events)
             link = self._link.fileno() if self._link else -1

@@ -213,7 +213,8 @@ class Bridge:
     async def _tell(self) -> None:
         while await self._heard.wait():
             self._heard.clear()
-            news, self._news = self._news, {}
+            news = self._news
+            self._news = {}
             for event in news.values():
                 await self._send(event)
 

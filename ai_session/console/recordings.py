@@ -75,7 +75,9 @@ class Recording:
             path.unlink()
             self._began = began
             self._commands: dict[str, tuple[float, int, int]] = {}  # when, in which piece, which of its events
-            self._pauses, self._ends, self._cut = array("d"), array("d"), array("d")
+            self._pauses = array("d")
+            self._ends = array("d")
+            self._cut = array("d")
             self._pieces: list[Piece] = []
             self._frames: list[Frame] = []
             self._look_through(piece_bytes, most_frames, iter(commands))
@@ -101,7 +103,8 @@ class Recording:
                     if number % every == 0:
                         self._frames.append(Frame(number, self._screen.rows, self._screen.cols, self._screen.ansi()))
                     if len(self._frames) > most_frames:
-                        self._frames, every = self._frames[::2], 2 * every
+                        self._frames = self._frames[::2]
+                        every = 2 * every
                     self._pieces.append(Piece(start, event.at if number else 0.0, played, clock, shown))
                     count = 0
                 if event.code == "m":
@@ -114,7 +117,8 @@ class Recording:
                 played, clock = event.at, event.clock
                 shown += _draw(self._screen, event)
                 self._end += len(line)
-        self._seconds, self._shown = played, shown
+        self._seconds = played
+        self._shown = shown
         if not self._pieces:
             self._pieces.append(Piece(start, 0.0, 0.0, self._began, 0))
             self._frames.append(Frame(0, self._screen.rows, self._screen.cols, self._screen.ansi()))

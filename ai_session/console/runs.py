@@ -91,8 +91,11 @@ class _Child:
         assert process.stdout
         assert process.stderr
         self.over = False
-        self._process, self._tell = process, tell
-        self._in, self._out, self._err = process.stdin, process.stdout, process.stderr
+        self._process = process
+        self._tell = tell
+        self._in = process.stdin
+        self._out = process.stdout
+        self._err = process.stderr
         self._number = 0
         self._waiting: dict[int, asyncio.Future[Facts]] = {}
         self._last = ""

@@ -36,7 +36,9 @@ class PersonNotices:
     """Sends notices with a Notifier; if none is configured, it watches nothing."""
 
     def __init__(self, settings: NotifySettings, notifier: Notifier, sessions: SessionManager) -> None:
-        self._settings, self._notifier, self._sessions = settings, notifier, sessions
+        self._settings = settings
+        self._notifier = notifier
+        self._sessions = sessions
         self._running: dict[str, _Running] = {}
         self._watching: asyncio.Task[None] | None = None
 

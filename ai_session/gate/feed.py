@@ -53,8 +53,11 @@ class ChangeFeed:
         audit: AuditLog,
         gap_seconds: float = GAP_SECONDS,
     ) -> None:
-        self._sessions, self._consent, self._policy = sessions, consent, policy
-        self._masking, self._audit = masking, audit
+        self._sessions = sessions
+        self._consent = consent
+        self._policy = policy
+        self._masking = masking
+        self._audit = audit
         self._gap_seconds = gap_seconds
         self._begun = secrets.token_hex(4)
         self._number = self._forgotten = 0
@@ -193,8 +196,11 @@ class Reader:
     """One who reads on from a place in the feed. ``close`` it when it does not any more."""
 
     def __init__(self, feed: ChangeFeed, number: int, all_news: set[asyncio.Event], gap_seconds: float) -> None:
-        self._feed, self._number, self._gap_seconds = feed, number, gap_seconds
-        self._all_news, self._news = all_news, asyncio.Event()
+        self._feed = feed
+        self._number = number
+        self._gap_seconds = gap_seconds
+        self._all_news = all_news
+        self._news = asyncio.Event()
         self._due = 0.0
         self._closed = asyncio.Event()
         all_news.add(self._news)

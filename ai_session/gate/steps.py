@@ -137,7 +137,8 @@ class CallSteps:
         with self.parts.telemetry.part("consent.wait"):
             answer = await self.parts.consent.obtain(question, self.asker, call.state, call.answers)
         if isinstance(answer, Deferred):
-            trace.outcome, trace.facts["consent"] = "denied", {"id": answer.question.question_id, "deferred": True}
+            trace.outcome = "denied"
+            trace.facts["consent"] = {"id": answer.question.question_id, "deferred": True}
             return ToolResult(question.message, {}, question=answer.question, state=answer.state)
         trace.facts["consent"] = {"by": answer.by, "scope": answer.scope}
         return None

@@ -46,7 +46,8 @@ class Trace:
             self.outcome = next((outcome for kind, outcome in OUTCOMES if isinstance(error, kind)), "tool_error")
             self.code = error.code
         elif isinstance(error, OSError):
-            self.outcome, self.code = "tool_error", refusal(error)[0]
+            self.outcome = "tool_error"
+            self.code = refusal(error)[0]
         elif isinstance(error, Exception):
             self.outcome = "crash"
         elif self.outcome != LOST:

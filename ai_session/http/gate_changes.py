@@ -37,7 +37,9 @@ class RemoteChanges:
         wanted: Mapping[str, Any],
         check: Callable[[Message | None], Message],
     ) -> None:
-        self._link_now, self._wanted, self._check = link, wanted, check
+        self._link_now = link
+        self._wanted = wanted
+        self._check = check
         self._link: Link | None = None
         self._number = 0
         self._pending: dict[tuple[str, str], Change] = {}

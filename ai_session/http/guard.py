@@ -159,7 +159,8 @@ class Answer:
             self._timer = asyncio.get_running_loop().call_later(HOLD_SECONDS, self._let_go)
             return
         if self._held and self._exchange.missing:
-            self._held, self.refused = None, True
+            self._held = None
+            self.refused = True
         if self.refused:
             self.complete = self.complete or not message.get("more_body", False)
             return
@@ -184,7 +185,8 @@ class Answer:
         self._releasing = asyncio.ensure_future(self._release())
 
     async def _release(self) -> None:
-        held, self._held = self._held, None
+        held = self._held
+        self._held = None
         if held:
             self._started = True
             await self._send(held)

@@ -37,7 +37,10 @@ class Changes:
         ended: Callable[[Changes], None],
         gap_seconds: float,
     ) -> None:
-        self._sees, self._kinds, self._tools, self._ended = sees, frozenset(kinds), tools, ended
+        self._sees = sees
+        self._kinds = frozenset(kinds)
+        self._tools = tools
+        self._ended = ended
         self._gap_seconds = gap_seconds
         self._due = 0.0
         self._known = frozenset[str](tools() if "tools" in kinds else ())
@@ -158,7 +161,8 @@ class ChangeFeed:
 
     def gone(self, session: Session) -> None:
         """A session went; it is listened to no more."""
-        spec, session.watched = session.spec, _nobody
+        spec = session.spec
+        session.watched = _nobody
         self._seen.pop(spec.session_id, None)
         for kind in ("list", "state", "output"):
             self._tell(kind, spec)

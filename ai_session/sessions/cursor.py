@@ -55,8 +55,11 @@ class Cursor:
             raise InvalidArguments(
                 f"offset {offset} lies beyond the end, {session.log.end}", suggestion="look without an offset"
             )
-        self._session, self._exact, self._window_bytes = session, exact, window_bytes
-        self._wake, self._tell_closed = wake, closed
+        self._session = session
+        self._exact = exact
+        self._window_bytes = window_bytes
+        self._wake = wake
+        self._tell_closed = closed
         self._stale = offset is None
         self._sent = self._acknowledged = session.log.end if offset is None else offset
         self._drawn_at = 0.0
@@ -125,7 +128,8 @@ class Cursor:
             self._size = size
             if not self._exact or self._stale:
                 # What was printed for the size before would be wrapped differently at this one.
-                self._stale, self._drawn = True, None
+                self._stale = True
+                self._drawn = None
                 if self._drawing is not None:
                     self._drawing.cancel()
             return Piece(self._event("size", rows=size[0], cols=size[1]))
@@ -195,7 +199,9 @@ class Cursor:
     def _screen(self) -> Piece | None:
         if self._drawn is None:
             return None
-        drawn, self._drawn, self._stale = self._drawn, None, False
+        drawn = self._drawn
+        self._drawn = None
+        self._stale = False
         rows, cols = self._size
         self._sent = drawn.offset
         # Until it is acknowledged, a screen counts as so many bytes that were sent.

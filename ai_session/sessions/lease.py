@@ -19,7 +19,9 @@ class Lease:
     """Made by ``take``. While it is held, what anybody else types is refused with ``SessionTakenOver``."""
 
     def __init__(self, session: Session, who: str, lost: Callable[[str], None], released: Callable[[], None]) -> None:
-        self._session, self._lost, self._released = session, lost, released
+        self._session = session
+        self._lost = lost
+        self._released = released
         self.who = who
         self._held = True
 

@@ -30,8 +30,10 @@ class Leftovers:
     """What one shell started, and the box it is in. All methods belong to the event loop and never block it."""
 
     def __init__(self, cookie: str, looks: Looks) -> None:
-        self._cookie, self._looks = cookie, looks
-        self._root, self._root_started = 0, 0
+        self._cookie = cookie
+        self._looks = looks
+        self._root = 0
+        self._root_started = 0
         self._first: Process | None = None
         self._ending = asyncio.Lock()
         self._ended = False
@@ -39,7 +41,9 @@ class Leftovers:
     def hold(self, root: int, level: SandboxLevel) -> None:
         """Takes hold of the box that ``root`` made once it stands; before that, and without namespace, of nothing."""
         if self._first is None and level in NAMESPACED and (first := _first_of_namespace(root)) is not None:
-            self._first, self._root, self._root_started = first, root, box_processes.began(root)
+            self._first = first
+            self._root = root
+            self._root_started = box_processes.began(root)
 
     def release(self) -> None:
         """Lets go without ending anything. Can be called twice."""
@@ -102,7 +106,8 @@ class Rounds(Generic[T]):
     async def _go(self) -> None:
         try:
             while self._waiting:
-                waiting, self._waiting = self._waiting, {}
+                waiting = self._waiting
+                self._waiting = {}
                 try:
                     done = await asyncio.to_thread(self._work, list(waiting))
                 except Exception as problem:

@@ -84,7 +84,8 @@ class SessionManager:
     ) -> None:
         self.runtime_directory = runtime_directory
         self._event = event
-        self.turns, self._looks = Turns(), Looks()
+        self.turns = Turns()
+        self._looks = Looks()
         self.boxes = boxes or Boxes()
         self.boxes.command_of = self._command_of
         self.defaults = defaults

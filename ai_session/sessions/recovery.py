@@ -73,7 +73,8 @@ class Recovery:
 
     def confirm(self) -> None:
         """A prompt was shown since the command began. Only one that answers is proof: the others may be old ones."""
-        self.prompt, self._answered = True, self._answered or self.asking
+        self.prompt = True
+        self._answered = self._answered or self.asking
 
     @property
     def asking(self) -> bool:
@@ -82,7 +83,8 @@ class Recovery:
 
     def again(self) -> None:
         """The command is begun once more."""
-        self.prompt, self._seen = False, None
+        self.prompt = False
+        self._seen = None
         self._begin_anew()
 
     def untaken(self) -> None:
@@ -92,12 +94,14 @@ class Recovery:
     def _begin_anew(self) -> None:
         self.in_vain = False
         self._ladder: tuple[Step, ...] = ()
-        self._taken, self._switches = 0, -1
+        self._taken = 0
+        self._switches = -1
         self._answered = False
 
     def next(self, seen: Evidence, *, started: bool, answers: bool) -> Step:
         """The step to take; ``answers``: the shell knows the key that only a prompt answers."""
-        before, self._seen = self._seen, seen
+        before = self._seen
+        self._seen = seen
         if seen.stopped:
             return Step.CONTINUE
         if not seen.leads or (self.in_vain and seen != before):
@@ -113,11 +117,13 @@ class Recovery:
     def _climb(self, seen: Evidence, started: bool, answers: bool) -> Step:
         ladder = self._chosen(seen, started, answers)
         if ladder is not self._ladder:
-            self._ladder, self._taken = ladder, 0
+            self._ladder = ladder
+            self._taken = 0
         if self._taken == len(ladder):
             self.in_vain = True
             return Step.WAIT
-        self._taken, self._switches = self._taken + 1, seen.switches
+        self._taken = self._taken + 1
+        self._switches = seen.switches
         return ladder[self._taken - 1]
 
     def _chosen(self, seen: Evidence, started: bool, answers: bool) -> tuple[Step, ...]:

@@ -154,11 +154,17 @@ class Session:
         turns: Turns,
         looks: Looks,
     ) -> None:
-        self.spec, self.directory, self.turns = spec, directory, turns
-        self.shell, self.log, self.terminal = shell, log, terminal
+        self.spec = spec
+        self.directory = directory
+        self.turns = turns
+        self.shell = shell
+        self.log = log
+        self.terminal = terminal
         self.box_end: asyncio.Future[None] | None = None
-        self._looks, self._leftovers = looks, Leftovers(spec.cookie, looks)
-        self.files, self.history = directory / "shell", CommandHistory(directory)
+        self._looks = looks
+        self._leftovers = Leftovers(spec.cookie, looks)
+        self.files = directory / "shell"
+        self.history = CommandHistory(directory)
         self._timing = Timing(directory / "times")
         self._thinning: asyncio.Task[None] | None = None
         self.running: RunningCommand | None = None
@@ -169,7 +175,9 @@ class Session:
         """The command with which the shell ended, where that is known; why the session ended it, if it did."""
         self._overdue = False
         """Whether a command was refused because the prompt took too long: the next one is refused sooner."""
-        self.viewers, self._claimed, self._seq = 0, False, 0
+        self.viewers = 0
+        self._claimed = False
+        self._seq = 0
         self.used_at = last_use(directory) or spec.created_at
         self._use_kept = self.used_at
         """When a command began or ended, somebody typed or stopped watching, or an agent looked at it, last."""
@@ -218,7 +226,8 @@ class Session:
         self._seq = last.seq if (last := self.history.last) else 0
         if begun is not None:
             record, offset, typed = begun
-            self._seq, self.at.cwd = record.seq, record.cwd
+            self._seq = record.seq
+            self.at.cwd = record.cwd
             if self.history.get(record.command_id) is None:
                 ended = asyncio.get_running_loop().create_future()
                 self.running = RunningCommand(record, ended, offset, adopted=True, typed=typed)
@@ -227,7 +236,8 @@ class Session:
             offset = max(offset, self.log.first) if offset <= self.log.end else self.log.first
         self._scanner = MarkScanner(self.spec.nonce, offset)
         # The numbers of an earlier daemon's marks are lower.
-        self._shown, self.typed.unsettled = int(time.time()), True
+        self._shown = int(time.time())
+        self.typed.unsettled = True
         self._resumed = (offset, self.log.end)
         self._display.make_ready()
         self.log.rewind(offset)
@@ -261,7 +271,8 @@ class Session:
 
     def touch(self) -> None:
         """It is in use now, which is kept where the last time that is kept is older."""
-        before, self.used_at = self.used_at, time.time()
+        before = self.used_at
+        self.used_at = time.time()
         if max(self.used_at - before, self.used_at - self._use_kept) >= USE_SECONDS:
             self._use_kept = self.used_at
             note_use(self.directory, self.used_at)
@@ -274,10 +285,13 @@ class Session:
 
     def respawn(self, terminal: Terminal) -> None:
         """Go on with a new shell on a new terminal; the log and the history continue."""
-        self.terminal, self.exit = terminal, None
+        self.terminal = terminal
+        self.exit = None
         self._process = ShellProcess(terminal, self.spec.level, self.files)
         self.at.reset()
-        self.typed, self.ended_by, self._given_up = TypedInput(), "", ""
+        self.typed = TypedInput()
+        self.ended_by = ""
+        self._given_up = ""
         self._overdue = False
         self._leftovers = Leftovers(self.spec.cookie, self._looks)
         self._display = Display(self.log, self.spec.rows, self.spec.cols, self.turns, self.spec.session_id)
@@ -493,7 +507,8 @@ class Session:
     def _doubt_line(self) -> None:
         """A line that was typed may run, or not be complete, until a prompt shows that it has ended."""
         if not self.at.human_line:
-            self.at.human_line, self.at.ready = True, False
+            self.at.human_line = True
+            self.at.ready = False
             self._line.again()
             if self._line_watch is None and self.terminal is not None:
                 self._watch_line()
@@ -559,7 +574,8 @@ class Session:
         self.watched(self)
         for listener in tuple(self.listeners):
             listener()
-        waiters, self._waiters = self._waiters, set()
+        waiters = self._waiters
+        self._waiters = set()
         for waiter in waiters:
             resolve(waiter, True)
 
@@ -635,7 +651,8 @@ class Session:
             start_offset=offset, cwd=self.at.cwd, call_key=call_key, stderr_path=stderr_path,
         )  # fmt: skip
         running = RunningCommand(record, asyncio.get_running_loop().create_future(), offset)
-        running.stdin_path, running.note = commands.keep_stdin(self.files, stdin), few
+        running.stdin_path = commands.keep_stdin(self.files, stdin)
+        running.note = few
         running.dropped = self.typed.drop_half()
         self._look_for_others(running)
         more = self._write(running)
@@ -1014,7 +1031,8 @@ class Session:
             # A command that reads with the line editor may still need those it has.
             used = 0 if step is Step.ASK else processes.files_open(self.shell_pid)
             if few := self._allow_files(running, used):
-                running.note, running.cramped = running.note or few, True
+                running.note = running.note or few
+                running.cramped = True
             if step is Step.GIVE_UP and not self._given_up and not dated(self.files, ANSWERED):
                 self._give_up("it did not execute what was typed, as after `set -n`", running)
             if step is Step.GIVE_UP or self._given_up:
@@ -1150,7 +1168,8 @@ class Session:
             return
         running.started = False
         running.recovery.again()
-        running.quiet_end, running.note = None, ""
+        running.quiet_end = None
+        running.note = ""
         self._type_trigger(more)
 
     def probe_end(self) -> None:
@@ -1326,7 +1345,8 @@ class Session:
         """``lender`` has left. One that lent no size changes none."""
         self.sized_by.discard(lender)
         if not self.sized_by and self.own_size and self.exit is None:
-            (rows, cols), self.own_size = self.own_size, None
+            (rows, cols) = self.own_size
+            self.own_size = None
             await self.resize(rows, cols, by=self.typist)
 
     def send(self, data: bytes, *, by: Typist | None = None) -> None:

@@ -25,7 +25,8 @@ class ShellState:
         self.line_editor = line_editor
         self.cwd = cwd
         self.version = ""
-        self.prompts, self._after_command = 0, False
+        self.prompts = 0
+        self._after_command = False
         self.reset()
 
     def reset(self) -> None:
@@ -58,9 +59,11 @@ class ShellState:
             self.ready = self.human_line = self._after_command = False
         elif kind in (MarkKind.LINE_EXECUTED, MarkKind.LINE_CONTINUED):
             self.ready = False
-            self.human_line, self.incomplete = True, kind is MarkKind.LINE_CONTINUED
+            self.human_line = True
+            self.incomplete = kind is MarkKind.LINE_CONTINUED
         elif kind is MarkKind.PROMPT_READY:
-            self.ready, self.human_line = True, False
+            self.ready = True
+            self.human_line = False
             self.as_typed = mark.flags == "t"
         elif kind is MarkKind.AT_PROMPT:
             # A line of a person's own may read with the line editor, in no file either; one that is not complete has
@@ -69,14 +72,16 @@ class ShellState:
             self.ready = self.ready or not self.human_line
         elif kind is MarkKind.SHELL_STARTED:
             self.reset()
-            self.up, self.version = True, mark.version
+            self.up = True
+            self.version = mark.version
             # The first prompt follows on no line.
             self._after_command = not self.line_editor
         elif kind is MarkKind.SHELL_EXITED:
             self.exit_code = mark.exit_code
             self.ready = False
         elif kind in (MarkKind.COMMAND_FINISHED, MarkKind.PROMPT_START):
-            self.last_exit, self.flags = mark.exit_code or 0, mark.flags
+            self.last_exit = mark.exit_code or 0
+            self.flags = mark.flags
             # Some texts use PWD for something else.
             self.cwd = mark.cwd if mark.cwd.startswith("/") else self.cwd
             # The line that ran was that of the command.

@@ -43,7 +43,8 @@ class TypedInput:
         if key:
             # The shell answers with one prompt.
             self._half = self._text = b""
-            self._lines, self.ended_at = 1, 0
+            self._lines = 1
+            self.ended_at = 0
         pieces = LINE_ENDS.split(rest)
         if len(pieces) > 1:
             self._half = b""
@@ -54,12 +55,14 @@ class TypedInput:
 
     def begin_at(self, mark: int) -> None:
         """All that was typed before the mark ``mark`` is printed has been taken: count from there."""
-        self._mark, self._lines = mark, 0
+        self._mark = mark
+        self._lines = 0
 
     def reached(self, mark: int, prompts: int) -> None:
         """The mark was read, and ``prompts`` before it."""
         if self._mark and mark >= self._mark:
-            self._mark, self._before = 0, prompts
+            self._mark = 0
+            self._before = prompts
 
     def answered(self, prompts: int) -> bool:
         """Whether each line that was typed has led to a prompt."""

@@ -48,7 +48,8 @@ class Viewer:
         while not self._closed:
             end = session.log.end
             if self._notice:
-                notice, self._notice = self._notice, b""
+                notice = self._notice
+                self._notice = b""
                 yield notice
             elif self._held and session.exit is None:
                 await session.changed()
@@ -88,7 +89,8 @@ class Viewer:
 
     def release(self) -> None:
         """Draw the screen again and continue."""
-        self._held, self._stale = False, True
+        self._held = False
+        self._stale = True
         self._session.wake()
 
     async def resize(self, rows: int, cols: int) -> None:

@@ -55,7 +55,8 @@ class Turns:
         self._line: dict[Hashable, deque[Work]] = {}
         self._had: dict[Hashable, float] = {}
         self._least = 0.0
-        self._spare, self._spare_at = SLICE_SECONDS, clock()
+        self._spare = SLICE_SECONDS
+        self._spare_at = clock()
         self._begun = False
         self._scheduled = False
         self._waits_until = -math.inf

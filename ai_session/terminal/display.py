@@ -49,7 +49,8 @@ class Display:
         self._log = log
         self._size = (rows, cols)
         self._sizes: deque[tuple[int, int, int]] = deque(maxlen=MOST_SIZES)
-        self._turns, self._party = turns, party
+        self._turns = turns
+        self._party = party
         self._screen: Screen | None = None
         self._tail = b""
         self._asked: int | None = None
@@ -154,7 +155,8 @@ class Display:
             offset, rows, cols = self._sizes.popleft()
             yield from self._catch_up(shown, offset, self._asked)
             yield functools.partial(shown.resize, rows, cols)
-        asked, self._asked = self._asked, None
+        asked = self._asked
+        self._asked = None
         yield from self._catch_up(shown, self._log.end, asked)
         self._say(shown)
         return (yield functools.partial(see, shown))

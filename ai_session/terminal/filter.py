@@ -105,7 +105,8 @@ class TerminalFilter:
             if end is None:
                 return ""
             # The end of a string that was begun long before; its beginning stands for all of it.
-            self._held, self._skips = "\x1bX" if self._skips is _SHORT_END else "\x1b]", None
+            self._held = "\x1bX" if self._skips is _SHORT_END else "\x1b]"
+            self._skips = None
             text = text[end.start() :]
         text = self._held + text
         self._held = ""

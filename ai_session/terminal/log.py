@@ -255,7 +255,8 @@ class MappedLog(OutputLog):
             return b""
         data = bytes(room[:count])
         if self._memory is None:
-            self._memory, self._memory_start = bytearray(), self.end
+            self._memory = bytearray()
+            self._memory_start = self.end
         self._memory += data
         self.end += count
         if len(self._memory) >= 2 * MEMORY_BYTES:

@@ -51,7 +51,9 @@ class Hiding:
         self._spans = spans
         self._labels: list[str] = []
         self._marks: dict[bytes, int] = {}
-        self._begin, self._data, self._found = 0, b"", list[tuple[int, int, bytes]]()
+        self._begin = 0
+        self._data = b""
+        self._found = list[tuple[int, int, bytes]]()
 
     def piece(
         self, read: Callable[[int, int], bytes], start: int, end: int, first: int, last: int, growing: bool
@@ -70,7 +72,9 @@ class Hiding:
             if begin == first > 0 and (torn := data.find(b"\n", 0, CONTEXT_BYTES)) > 0:
                 # What is kept may begin within a secret.
                 found = [(0, torn, b""), *(span for span in found if span[0] >= torn)]
-            self._begin, self._data, self._found = begin, data, found
+            self._begin = begin
+            self._data = data
+            self._found = found
         return (yield from self._hidden(self._data, self._found, start - self._begin, end - self._begin))
 
     def labelled(self, text: str) -> str:

@@ -239,7 +239,8 @@ class Screen:
             lib.ghostty_snapshot_decoder_free(decoder[0])
         try:
             copy: Any = object.__new__(core.Terminal)
-            copy._t, copy._cb_err = handle, None
+            copy._t = handle
+            copy._cb_err = None
             copy.feed(_CANCEL + b"\x1b[?1049l")
             col, row = copy.cursor
             return _content(copy, self.rows, self.cols) + b"\x1b[%d;%dH" % (row + 1, col + 1)
@@ -400,7 +401,8 @@ def _format(terminal: Any, start: tuple[int, int], end: tuple[int, int], **extra
     for name, wanted in extra.items():
         setattr(options.extra if name == "scrolling_region" else options.extra.screen, name, wanted)
     selection = core.init_sized("GhosttySelection")
-    selection.start, selection.end = terminal.ref(*start)[0], terminal.ref(*end)[0]
+    selection.start = terminal.ref(*start)[0]
+    selection.end = terminal.ref(*end)[0]
     options.selection = selection
     formatter = ffi.new("GhosttyFormatter*")
     core.check(lib.ghostty_formatter_terminal_new(ffi.NULL, formatter, terminal._t[0], options[0]), "formatter")

@@ -150,7 +150,8 @@ class Listing:
         self._separate(index)
         self.entries.append(f"{offset}:{line}")
         self.matches.append(Match(offset, line))
-        self._listed, self._until = index, index + self._context_lines
+        self._listed = index
+        self._until = index + self._context_lines
         return False
 
     def _list(self, window: Window, first: int, end: int) -> None:

@@ -331,14 +331,16 @@ class _Page:
     def set_region(self, _: int) -> None:
         self.bottom = self.second
         if self.framed:
-            self.y, self.x = self.top, 0
+            self.y = self.top
+            self.x = 0
 
     def save(self, _: int) -> None:
         self.saved = (self.y, self.x)
 
     def restore(self, _: int) -> None:
         self.hidden = False
-        self.y, self.x = max(self.saved[0], len(self.lines) - _ROWS), self.saved[1]
+        self.y = max(self.saved[0], len(self.lines) - _ROWS)
+        self.x = self.saved[1]
 
     def begin_frame(self) -> None:
         """What is drawn from here on is one screen; what came before stays above it."""
@@ -355,7 +357,8 @@ class _Page:
 
     def reset(self, _: int) -> None:
         self.clear()
-        self.y, self.x = self.top, 0
+        self.y = self.top
+        self.x = 0
 
     def erase_screen(self, count: int) -> None:
         if count == 2 or (count == 0 and self.framed and (self.y, self.x) == (self.top, 0)):
@@ -370,7 +373,8 @@ class _Page:
         if count == 2:
             self.lines[self.y] = ""
         elif count == 1:
-            x, self.x = self.x, 0
+            x = self.x
+            self.x = 0
             self.write(" " * self.take(min(x + 1, len(line))))
             self.x = x
         elif self.x < len(line):

@@ -88,7 +88,8 @@ class Timing:
                 os.write(fd, b"".join((*packed, _read(self._path)[len(data) :])))
                 new.rename(self._path)
                 os.close(self._fd)
-                self._fd, self._size = fd, os.fstat(fd).st_size
+                self._fd = fd
+                self._size = os.fstat(fd).st_size
 
     def close(self) -> None:
         """Release the file."""

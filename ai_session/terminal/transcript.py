@@ -395,7 +395,8 @@ class _Fit:
         else:
             self._fits = size
             if taken > self.taken:
-                self.taken, self.text = taken, text
+                self.taken = taken
+                self.text = text
             if size >= self._limit or missing * 5 <= self._max_chars:
                 self.size = 0
                 return

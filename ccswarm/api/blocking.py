@@ -154,7 +154,8 @@ class McpClient:
         with ExitStack() as stack:
             portal = stack.enter_context(start_blocking_portal())
             stack.enter_context(portal.wrap_async_context_manager(self._client))
-            self._portal, self._stack = portal, stack.pop_all()
+            self._portal = portal
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(

@@ -243,7 +243,9 @@ class Keeper:
     def _lose(self) -> None:
         if self._link:
             self._link.close()
-        self._link, self._heard, self._left = None, b"", time.monotonic()
+        self._link = None
+        self._heard = b""
+        self._left = time.monotonic()
 
     def _say(self, chunk: bytes, fd: int) -> None:
         with contextlib.suppress(OSError):

@@ -81,7 +81,8 @@ class Relay:
 
     def __init__(self, guest: str, source: int, target: int) -> None:
         self._guest = guest
-        self._source, self._target = source, target
+        self._source = source
+        self._target = target
         self._name = secrets.token_hex(4)
         self._link: socket.socket | None = None
         self._left = time.monotonic()
@@ -89,7 +90,8 @@ class Relay:
         """Requests without an answer, in their order."""
         self._opening: list[tuple[Any, bytes]] = []
         """The handshake, which a new bridge has to hear again."""
-        self._read, self._heard = b"", b""
+        self._read = b""
+        self._heard = b""
 
     def run(self) -> None:
         """Returns when ``source`` has ended; raises Over."""
@@ -176,7 +178,9 @@ class Relay:
     def _lose(self) -> None:
         if self._link:
             self._link.close()
-        self._link, self._heard, self._left = None, b"", time.monotonic()
+        self._link = None
+        self._heard = b""
+        self._left = time.monotonic()
 
     def _answer(self, number: Any, why: str) -> None:
         error = {"code": -32000, "message": why}

@@ -45,7 +45,8 @@ class Requests:
 
     def unheard(self) -> list[str]:
         """Messages that were not attached to an answer; from now on they are delivered otherwise."""
-        said, self._said = self._said, []
+        said = self._said
+        self._said = []
         return said
 
     def unknown(self) -> list[str]:

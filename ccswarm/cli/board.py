@@ -33,7 +33,8 @@ class Row:
 
     def end(self, status: RunStatus, run_event: RunEvent) -> None:
         """It is over."""
-        self.status, self.ended = status, run_event.at
+        self.status = status
+        self.ended = run_event.at
         self.said = cut(str(run_event.facts.get("summary") or ""))
         self.asked.clear()
         self.calls.clear()
@@ -43,7 +44,8 @@ class RunTable:
     """The state of a run, built from its events in order. ``rows`` are by the paths of tasks."""
 
     def __init__(self, run: str, tasks: Sequence[str], name: str = "") -> None:
-        self.run, self.name = run, name
+        self.run = run
+        self.name = name
         self.status = RunStatus.QUEUED
         self.rows = {task: Row(task) for task in tasks}
 
@@ -83,8 +85,11 @@ class RunTable:
         row.said = format_event(run_event).removeprefix(f"{run_event.task}: ").removeprefix(f"{row.agent} ")
         match run_event.event:
             case "task.started":
-                row.status, row.agent, row.attempt = RunStatus.RUNNING, str(facts["agent"]), int(facts["attempt"])
-                row.began, row.ended = row.began or run_event.at, 0.0
+                row.status = RunStatus.RUNNING
+                row.agent = str(facts["agent"])
+                row.attempt = int(facts["attempt"])
+                row.began = row.began or run_event.at
+                row.ended = 0.0
             case "task.ended":
                 row.end(RunStatus(facts["status"]), run_event)
                 self._leave(run_event.task, run_event)

@@ -47,7 +47,8 @@ class View:
     """A line for each attempt when it is over: case, entrant, word, calls, tokens, dollars, seconds, why."""
 
     def __init__(self, suite: str, tries: int) -> None:
-        self.suite, self.tries = suite, tries
+        self.suite = suite
+        self.tries = tries
         self.ended: list[Result] = []
 
     @contextmanager

@@ -129,7 +129,8 @@ class LiveView:
         if not key:
             asyncio.get_running_loop().remove_reader(fd)
         elif key in (b"y", b"n") and self._question:
-            question, self._question = self._question, {}
+            question = self._question
+            self._question = {}
             self._begin(self._answer(question, key == b"y"))
 
     def _begin(self, work: Awaitable[None]) -> None:

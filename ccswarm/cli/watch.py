@@ -149,9 +149,12 @@ class Watch:
         no_wait: bool,
         as_json: bool,
     ) -> None:
-        self._app, self._engine, self._feed = opened, opened.engine, feed
+        self._app = opened
+        self._engine = opened.engine
+        self._feed = feed
         self._run = run = feed.run
-        self._no_wait, self._json = no_wait, as_json
+        self._no_wait = no_wait
+        self._json = as_json
         name = str(plan.get("swarm", {}).get("name", "swarm"))
         self._board = RunTable(run, [str(task["id"]) for task in plan.get("tasks", ())], name)
         self._calls = Calls(directory_of(opened.state_directory), run, fresh=True)

@@ -41,7 +41,9 @@ class _Fault(Exception):
 
     def __init__(self, code: int | str, message: str, data: Any = None) -> None:
         super().__init__(message)
-        self.code, self.message, self.data = code, message, data
+        self.code = code
+        self.message = message
+        self.data = data
 
 
 class RpcToolClient:
@@ -49,7 +51,8 @@ class RpcToolClient:
     Implements ``Unlisted``."""
 
     def __init__(self, settings: ServerSettings, *, env: Mapping[str, str]) -> None:
-        self._settings, self._env = settings, env
+        self._settings = settings
+        self._env = env
         self._scrubber = SecretScrubber()
         self._slots = asyncio.Semaphore(settings.at_once)
         self._opened: httpx2.AsyncClient | None = None

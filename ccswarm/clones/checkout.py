@@ -241,7 +241,8 @@ class IndexLock:
 
     def __init__(self, git_dir: Path, index: str = "index") -> None:
         self._fd = walked(git_dir)
-        self._name, self._lock = index, f"{index}.lock"
+        self._name = index
+        self._lock = f"{index}.lock"
         try:
             self._held = self._made()
         except BaseException:

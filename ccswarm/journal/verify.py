@@ -132,7 +132,8 @@ class _File:
             self._report.add(location, f"it is a record of worker {record.worker}")
         if self._noted and self._noted[0] == record.seq and self._noted[1] != link.digest:
             self._report.add(location, f"record {record.seq} is not the one that was noted: the file was rebuilt")
-        self._next, self._event = (record.seq + 1, link.digest), record.event
+        self._next = (record.seq + 1, link.digest)
+        self._event = record.event
         self._report.heads[self._worker] = (record.seq, link.digest)
         self._report.records += 1
 

@@ -138,7 +138,8 @@ class Journal:
         if self._seq < 0:
             self._failing(self._resume)
         if self._torn:
-            torn, self._torn = self._torn, None
+            torn = self._torn
+            self._torn = None
             self._put(RECOVER, torn)
         self._put(event, facts)
 

@@ -69,7 +69,9 @@ class _Scan:
     """One reading of a text, as far as all shells agree on it."""
 
     def __init__(self, text: str, references: dict[int, int], opaque: Collection[int]) -> None:
-        self._text, self._references, self._opaque = text, references, opaque
+        self._text = text
+        self._references = references
+        self._opaque = opaque
         self._at = 0
         self._depth: list[Spot] = []
         """What each substitution or group that is open stands in."""
@@ -227,7 +229,8 @@ class _Scan:
         self._opened[-1] = -1
 
     def _unclear(self, why: str) -> None:
-        self._spot, self._why = Spot.UNCLEAR, self._why or why
+        self._spot = Spot.UNCLEAR
+        self._why = self._why or why
 
 
 def moved_out(text: str, found: Found, quoted: str) -> str | None:

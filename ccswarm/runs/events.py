@@ -196,7 +196,8 @@ class Calls:
     """What the journal of this machine's workers says of a run's calls. ``fresh``: only what is written from now on."""
 
     def __init__(self, directory: Path, run: str, *, fresh: bool = False) -> None:
-        self._directory, self.run = directory, run
+        self._directory = directory
+        self.run = run
         self._offsets = {path: path.stat().st_size for path in files(directory).values()} if fresh else {}
 
     def new(self) -> list[Record]:

@@ -58,8 +58,11 @@ class _Reader:
 
     def __init__(self, engine: Engine, run: str, offsets: dict[str, int], over: set[str], *, follow: bool) -> None:
         self.queue: asyncio.Queue[RunEvent | None] = asyncio.Queue()
-        self._engine, self._run, self._follow = engine, run, follow
-        self._offsets, self._over = offsets, over
+        self._engine = engine
+        self._run = run
+        self._follow = follow
+        self._offsets = offsets
+        self._over = over
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def read_all(self) -> None:

@@ -40,7 +40,8 @@ class NotifyingTelemetry(Telemetry):
     """Sends notices to the person, and passes everything on to ``inner``."""
 
     def __init__(self, inner: Telemetry, notifier: Notifier) -> None:
-        self._inner, self._notifier = inner, notifier
+        self._inner = inner
+        self._notifier = notifier
 
     def call(self, request: CallRequest, sent: Sent) -> AbstractContextManager[Mapping[str, str]]:
         return self._inner.call(request, sent)

@@ -9,7 +9,8 @@ class Rates:
     """``each_second``, and twice as many at once; 0: as many as come."""
 
     def __init__(self, each_second: float) -> None:
-        self._each, self._left = each_second, dict[str, tuple[float, float]]()
+        self._each = each_second
+        self._left = dict[str, tuple[float, float]]()
 
     def take(self, address: str, now: float) -> bool:
         """Whether it may make one more."""

@@ -505,7 +505,8 @@ class Agent:
         elif there.left <= 0:
             return False
         pause = there.pause
-        there.pause, there.left = min(2 * pause, MOST_PAUSE_SECONDS), there.left - pause
+        there.pause = min(2 * pause, MOST_PAUSE_SECONDS)
+        there.left = there.left - pause
         topic, waiting = f"approval:{there.number}", self._work.telemetry.asked
         self._go(step, "consent", lambda: waiting(there.number, self._flow.receive(topic, pause)), going.approval)
         return True

@@ -20,7 +20,8 @@ class FolderChanges:
     count, nor does creating or removing files, which readers do themselves."""
 
     def __init__(self, folders: Collection[Path], ignored: tuple[str, ...] = ()) -> None:
-        self._folders, self._ignored = folders, ignored
+        self._folders = folders
+        self._ignored = ignored
         self.fd = int(LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)) if hasattr(LIBC, "inotify_init1") else -1
         if self.fd >= 0 and not self._watch():
             self.close()

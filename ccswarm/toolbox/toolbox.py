@@ -221,7 +221,8 @@ class Toolbox:
         if entry.budget and (name := await entry.budget(request)):
             raise BudgetExhausted(f"{name} is used up", suggestion="raise the budget, and resume the run")
         self._journal.append("call.begin", **self._facts(entry), **self._given(request))
-        entry.begun, entry.repeatable = True, _same_twice(request, tool)
+        entry.begun = True
+        entry.repeatable = _same_twice(request, tool)
         # Agents of one run write to each other, and the terminals of an attempt are nobody else's.
         run = request.run_id if tool.server == OWN_SERVER else request.principal or request.run_id
         whose = {} if request.for_user else {AGENT: request.agent, RUN: run}

@@ -86,7 +86,8 @@ class Toolboxes:
     async def close(self) -> None:
         """Ends every server that was started here, then the journal."""
         self._toolboxes.clear()
-        clients, self._clients = self._clients, {}
+        clients = self._clients
+        self._clients = {}
         await asyncio.gather(*(client.close() for client in clients.values()), return_exceptions=True)
         self._journal.close()
 

@@ -41,7 +41,8 @@ class MemoryEngine:
         self, worker_id: str, stop: asyncio.Event, *, limits: Limits = NO_LIMITS, known: asyncio.Event | None = None
     ) -> None:
         assert worker_id not in self.store.beats, f"a worker {worker_id} is alive"
-        self._worker, self.store.beats[worker_id] = worker_id, time.time()
+        self._worker = worker_id
+        self.store.beats[worker_id] = time.time()
         if known:
             known.set()
         stopped = asyncio.create_task(stop.wait())
@@ -75,7 +76,8 @@ class MemoryEngine:
     def _take_over(self) -> None:
         for row in self.store.rows.values():
             if row.status is RunStatus.RUNNING and row.worker not in self.store.beats:
-                row.status, row.worker = RunStatus.QUEUED, ""
+                row.status = RunStatus.QUEUED
+                row.worker = ""
 
     def _take(self, limits: Limits) -> None:
         rows = [row for row in self.store.rows.values() if row.status is RunStatus.QUEUED and row.kind in self.kinds]
@@ -86,7 +88,8 @@ class MemoryEngine:
             full |= 0 < limits.per_worker <= len([other for other in busy if other.worker == self._worker])
             full |= bool(row.agent) and 0 < limits.per_agent <= len([b for b in busy if b.agent == row.agent])
             if (self.kinds[row.kind][1] != TASKS or not full) and row.id not in self._running:
-                row.status, row.worker = RunStatus.RUNNING, self._worker
+                row.status = RunStatus.RUNNING
+                row.worker = self._worker
                 self._running[row.id] = asyncio.create_task(self._execute(row))
 
     async def _execute(self, row: Row) -> None:
@@ -101,7 +104,8 @@ class MemoryEngine:
             await flow.end()
             del self._running[row.id]
             if outcome and not self.killed and row.status is RunStatus.RUNNING and row.worker == self._worker:
-                (row.status, row.result, row.error), row.ended_at = outcome, time.time()
+                (row.status, row.result, row.error) = outcome
+                row.ended_at = time.time()
             self.store.changed()
 
     async def submit(
@@ -126,7 +130,9 @@ class MemoryEngine:
     def _stop(self, execution_id: str, status: RunStatus) -> None:
         for row in self.store.family(execution_id):
             if row.status in (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.PAUSED) and row.status is not status:
-                row.status, row.stopped_by, row.worker = status, execution_id, ""
+                row.status = status
+                row.stopped_by = execution_id
+                row.worker = ""
                 row.ended_at = time.time() if status.over else 0.0
         self.store.changed()
 
@@ -147,7 +153,10 @@ class MemoryEngine:
         ended = (RunStatus.PAUSED, RunStatus.CANCELLED, RunStatus.FAILED)
         for row in [first, *(other for other in others if other.stopped_by and other.stopped_by == first.stopped_by)]:
             if row.status in ended:
-                row.status, row.stopped_by, row.error, row.ended_at = RunStatus.QUEUED, "", "", 0.0
+                row.status = RunStatus.QUEUED
+                row.stopped_by = ""
+                row.error = ""
+                row.ended_at = 0.0
         self.store.changed()
 
     async def send(self, execution_id: str, topic: str, message: Json, *, key: str = "") -> bool:
@@ -186,7 +195,8 @@ class MemoryEngine:
     async def recover(self, worker_id: str) -> int:
         left = [r for r in self.store.rows.values() if r.status is RunStatus.RUNNING and r.worker == worker_id]
         for row in left:
-            row.status, row.worker = RunStatus.QUEUED, ""
+            row.status = RunStatus.QUEUED
+            row.worker = ""
         self.store.changed()
         return len(left)
 

@@ -95,7 +95,10 @@ class MemoryFlow:
     """Every asyncio task that calls it is a lane of its own; calls are known by lane and number in the lane."""
 
     def __init__(self, kinds: Collection[str], alive: Callable[[], bool], store: MemoryStore, row: Row) -> None:
-        self._kinds, self._alive, self._store, self._row = kinds, alive, store, row
+        self._kinds = kinds
+        self._alive = alive
+        self._store = store
+        self._row = row
         self._lanes: dict[Any, int] = {asyncio.current_task(): 0}
         self._next: dict[int, int] = {}
 

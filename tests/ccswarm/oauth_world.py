@@ -163,7 +163,8 @@ class Guarded:
             "scopes_supported": ["tools:read"],
         }
         self.calls: list[tuple[str, dict[str, Any]]] = []
-        self.held, self.released = asyncio.Event(), asyncio.Event()
+        self.held = asyncio.Event()
+        self.released = asyncio.Event()
         self.last_token = ""
         self.where = f"{url}/.well-known/oauth-protected-resource/mcp"
         server: Server[Any] = Server("guarded", on_list_tools=self._tools, on_call_tool=self._call)

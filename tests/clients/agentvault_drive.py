@@ -16,7 +16,9 @@ from agentvault.models import AgentCard, DataPart, Message
 
 class Driver:
     def __init__(self, client: Any, card: Any) -> None:
-        self.client, self.card, self.keys = client, card, KeyManager(use_env_vars=True)
+        self.client = client
+        self.card = card
+        self.keys = KeyManager(use_env_vars=True)
 
     async def call(self, content: dict[str, Any]) -> dict[str, Any]:
         message = Message(role="user", parts=[DataPart(content=content)])

@@ -168,7 +168,8 @@ class Bridge:
 
     async def _another(self) -> Child:
         """One that was started beforehand: the suite waits a few seconds for an answer, however busy the machine."""
-        ready, self._next = self._next, asyncio.create_task(Child.start())
+        ready = self._next
+        self._next = asyncio.create_task(Child.start())
         return await ready
 
 

@@ -86,7 +86,9 @@ class Job:
         return facts | self.outcome
 
     def _set(self, status: str, **outcome: Any) -> None:
-        self.status, self.outcome, self.updated = status, outcome, datetime.now(UTC)
+        self.status = status
+        self.outcome = outcome
+        self.updated = datetime.now(UTC)
 
     async def _run(self, work: Work) -> None:
         try:

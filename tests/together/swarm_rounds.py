@@ -92,7 +92,8 @@ class Fleet:
     """Workers in processes, each replaced when it ends."""
 
     def __init__(self, house: House, size: int) -> None:
-        self._house, self._size = house, size
+        self._house = house
+        self._size = size
         self.workers: list[Worker] = []
         self._keepers: list[asyncio.Task[None]] = []
         self.codes: Counter[int] = Counter()
@@ -183,7 +184,9 @@ class Round:
         journal_bytes: int,
         kinds: Mapping[str, int] = KINDS,
     ) -> None:
-        self.house, self.app, self.fleet = house, app, fleet
+        self.house = house
+        self.app = app
+        self.fleet = fleet
         self.random = random.Random(seed)
         self.sizes = sizes(house)
         self.target = sum(self.sizes.values()) + self.random.randrange(1, journal_bytes)

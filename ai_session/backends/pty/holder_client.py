@@ -133,7 +133,8 @@ class HolderLink:
         self._loop.remove_writer(self._fd)
         self._fd = -1
         self._channel.close()
-        pending, self._pending = self._pending, {}
+        pending = self._pending
+        self._pending = {}
         for future in pending.values():
             if not future.done():
                 future.set_exception(HolderLost())

@@ -87,7 +87,8 @@ class PtyTerminal:
         """Returns at once: an end is reported without being asked for."""
 
     def start(self, on_output: Callable[[], None], on_exit: Callable[[ExitStatus], None]) -> None:
-        self._on_output, self._on_exit = on_output, on_exit
+        self._on_output = on_output
+        self._on_exit = on_exit
         if self._exit is None:
             self.watch()
         else:
@@ -111,7 +112,8 @@ class PtyTerminal:
     def ended(self, status: ExitStatus) -> None:
         """The child has ended: what it wrote is delivered first, then ``on_exit`` is called."""
         if self._exit is None and self._master >= 0:
-            self._exit, self._drained = status, False
+            self._exit = status
+            self._drained = False
             self._drop_input()
             self._unwatch_child()
             if self._on_output is not None:

@@ -81,12 +81,15 @@ class ReplyParser:
         for line in lines:
             if self._guard is None:
                 if line.startswith(b"%begin "):
-                    self._guard, self._lines = line[7:], []
+                    self._guard = line[7:]
+                    self._lines = []
                 elif line.startswith(b"%"):
                     yield line
             elif line in (b"%end " + self._guard, b"%error " + self._guard) and len(self._lines) >= self.minimum:
                 reply = Reply(line.startswith(b"%end"), self._guard.endswith(b" 1"), self._lines)
-                self._guard, self._lines, self.minimum = None, [], 0
+                self._guard = None
+                self._lines = []
+                self.minimum = 0
                 yield reply
             else:
                 self._lines.append(line)
@@ -227,7 +230,8 @@ class ControlClient(asyncio.SubprocessProtocol):
 
     def _ended(self) -> None:
         attached = self._ready.done() and not self._ready.cancelled()
-        expected, self.closed = self.closed, True
+        expected = self.closed
+        self.closed = True
         while self._pending:
             future = self._pending.popleft().future
             if not future.done():

@@ -192,13 +192,16 @@ class TmuxBackend:
             if session_id not in known:
                 code, signal, pid, directory = value.split(",", 3)
                 terminal = self._terminal(session_id, directory)
-                terminal.pid, terminal.ended = int(pid), exit_status(code, signal)
+                terminal.pid = int(pid)
+                terminal.ended = exit_status(code, signal)
                 terminals.append(terminal)
                 known.add(session_id)
         for session_id, pid, tty, session, pane, directory in (line.split(" ", 5) for line in panes):
             if session_id and session_id not in known:
                 terminal = self._terminal(session_id, directory)
-                terminal.pid, terminal.tty, terminal.pane = int(pid), tty, pane
+                terminal.pid = int(pid)
+                terminal.tty = tty
+                terminal.pane = pane
                 terminal.hang_up = self._hang_up(session)
                 terminals.append(terminal)
         return [terminal for terminal in terminals if await self._take_up(terminal)]
@@ -273,7 +276,10 @@ def controlled_server() -> Callable[[TmuxServer], libtmux.Server]:
 
     class Answer(tmux_cmd):
         def __init__(self, cmd: list[str], stdout: list[str], stderr: list[str]) -> None:
-            self.cmd, self.stdout, self.stderr, self.returncode = cmd, stdout, stderr, int(bool(stderr))
+            self.cmd = cmd
+            self.stdout = stdout
+            self.stderr = stderr
+            self.returncode = int(bool(stderr))
 
     class ControlledServer(libtmux.Server):
         """Runs every command through the control client: 0.1 ms instead of a process of 2 ms."""

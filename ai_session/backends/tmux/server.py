@@ -239,9 +239,11 @@ class TmuxServer:
         """Makes ``client`` the one in use and sends again what the last one took with it, and only that."""
         if pid != self._pid:
             self._forget_input()
-        self._client, self._pid = client, pid
+        self._client = client
+        self._pid = pid
         self._typed = max(self._typed, typed)
-        waiting, self._journal = self._journal, deque()
+        waiting = self._journal
+        self._journal = deque()
         for item in waiting:
             if item.number > typed:
                 self._send(client, item)
@@ -251,7 +253,8 @@ class TmuxServer:
                 item.done()
 
     def _forget_input(self) -> None:
-        waiting, self._journal = self._journal, deque()
+        waiting = self._journal
+        self._journal = deque()
         for item in waiting:
             item.done()
 

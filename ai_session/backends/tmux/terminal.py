@@ -168,7 +168,8 @@ class TmuxTerminal:
             self._go_on()  # the daemon that held it back may have been killed
 
     def start(self, on_output: Callable[[], None], on_exit: Callable[[ExitStatus], None]) -> None:
-        self._on_output, self._on_exit = on_output, on_exit
+        self._on_output = on_output
+        self._on_exit = on_exit
         self._growth.add(self.log, self._grown)
         if self._sink is not None:
             self._sink.watch(self._sink_ended)
@@ -255,7 +256,8 @@ class TmuxTerminal:
         self._close_sink()
         self._close_ready()
         self._gate = closed(self._gate)
-        hold, self._hold = self._hold, None
+        hold = self._hold
+        self._hold = None
         if hold is not None:
             asyncio.get_running_loop().remove_writer(hold.master)
             hold.close()
@@ -264,7 +266,8 @@ class TmuxTerminal:
     async def close(self) -> None:
         self.detach()
         self._queue.clear()
-        hang_up, self.hang_up = self.hang_up, None
+        hang_up = self.hang_up
+        self.hang_up = None
         self.ended = self.ended or ExitStatus(signal=1)
         with contextlib.suppress(OperatorError, TimeoutError):
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -344,12 +347,15 @@ class TmuxTerminal:
         return None
 
     def _close_ready(self) -> None:
-        ready, self._ready = self._ready, None
+        ready = self._ready
+        self._ready = None
         if ready is not None:
             ready.close()
 
     def _close_sink(self) -> None:
-        sink, self._sink, self.losing = self._sink, None, True
+        sink = self._sink
+        self._sink = None
+        self.losing = True
         if sink is not None:
             sink.close()
 
@@ -370,11 +376,13 @@ class TmuxTerminal:
 
     async def _settle(self, settled: asyncio.Future[None]) -> None:
         """The sink has ended, or there was none: report how the child ended, or start a new sink."""
-        touched, self._stalled = self._stalled, False
+        touched = self._stalled
+        self._stalled = False
         try:
             if not await self._concluded() and self._sink is None:
                 # A sink that saved nothing is begun again at a touch only: the disk may be full.
-                before, self._piped_at = self._piped_at, os.stat(self.log).st_size
+                before = self._piped_at
+                self._piped_at = os.stat(self.log).st_size
                 self._stalled = True
                 if touched or before != self._piped_at:
                     await self._pipe_again()

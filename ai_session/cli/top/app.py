@@ -340,7 +340,8 @@ class Top(App[None]):
             self.query_one("#question", VerticalScroll),
             self.query_one("#name", Static),
         )
-        pane.display, scroll.display = page is None, page is not None
+        pane.display = page is None
+        scroll.display = page is not None
         if page is not None:
             title, text = page
             name.update(Text(f" {visible(title)}"))
@@ -369,7 +370,8 @@ class Top(App[None]):
             title = f"{question['client'] or 'a client'} asks, in {question['directory']}"
             return title, Text(visible(question["message"].expandtabs(), lines=True))
         if asked := self._asked_in_runs.get(self._chosen):
-            text, self._whole = runs_text.asked(asked), True
+            text = runs_text.asked(asked)
+            self._whole = True
             if asked["merges"]:
                 self._whole = False
                 text, self._whole = await self._changes(asked)

@@ -94,7 +94,8 @@ class Feed:
         if self._writer is not None:
             self._writer.close()
         self._writer = None
-        waiting, self._waiting = self._waiting, {}
+        waiting = self._waiting
+        self._waiting = {}
         for answer in waiting.values():
             if not answer.done():
                 answer.set_exception(DaemonUnavailable("the daemon went away", suggestion="try again"))

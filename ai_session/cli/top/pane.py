@@ -20,7 +20,8 @@ class Pane(Widget):
 
     def clear(self, note: str = "") -> None:
         """Show ``note`` until something is drawn."""
-        self._screen, self._note = None, note
+        self._screen = None
+        self._note = note
         self.refresh()
 
     def draw(self, data: bytes, size: tuple[int, int] | None = None) -> None:

@@ -56,7 +56,8 @@ class Masking:
     masks, made when there is none. Without ``enabled`` nothing is masked. Raises ConfigInvalid, OSError."""
 
     def __init__(self, key_path: Path, names: Sequence[str], patterns: Sequence[str], *, enabled: bool = True) -> None:
-        self._names, self._patterns = tuple(names), tuple(patterns)
+        self._names = tuple(names)
+        self._patterns = tuple(patterns)
         self._enabled = enabled
         self._holders: dict[Secrets, list[Holder]] = {}
         self._seen: dict[int, Mapping[str, Any]] = {}

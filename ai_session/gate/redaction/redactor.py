@@ -251,7 +251,8 @@ class RedactionStream:
         masked = self._redactor.masked(data, self._begin, cut, found)
         self.count += len(found)
         kept = max(0, cut - _CONTEXT_BYTES)
-        self._data, self._begin = data[kept:], cut - kept
+        self._data = data[kept:]
+        self._begin = cut - kept
         self._enough = end - cut + self._overlap
         return masked
 

@@ -113,7 +113,9 @@ class _Call:
     """One call: a span, and the metrics when it ends."""
 
     def __init__(self, telemetry: LiveTelemetry, call: ToolCall, trace: CallRecord) -> None:
-        self._telemetry, self._call, self._trace = telemetry, call, trace
+        self._telemetry = telemetry
+        self._call = call
+        self._trace = trace
         self._tool = call.name if call.name in telemetry.tools else OTHER
         self._result: ToolResult | None = None
         self._span: Span

@@ -120,7 +120,8 @@ class ResourceWatch:
                 with contextlib.suppress(OSError):  # it has ended; its children come to one that is here
                     cgroup.take(pid)
             moved |= fresh
-        box.cgroup, box.met = cgroup, cgroup.met()
+        box.cgroup = cgroup
+        box.met = cgroup.met()
         try:
             self._growth = self._growth or FileGrowth()
             for file in cgroup.event_files:
@@ -147,7 +148,8 @@ class ResourceWatch:
             # does not: while twenty begin, each of them would have all looked at.
             due = [box for box in watched if now - box.seen >= box.again * EARLIEST]
             for box, quiet, met in await asyncio.to_thread(_look_at_all, due) if due else ():
-                box.seen, box.again = now, QUIET_SECONDS if quiet else BUSY_SECONDS
+                box.seen = now
+                box.again = QUIET_SECONDS if quiet else BUSY_SECONDS
                 if met and self._boxes.get(box.session_id) is box:
                     box.on_limit(met)
             first = min(box.seen + box.again for box in watched)

@@ -95,12 +95,15 @@ class _Client:
             match = _AUTHORITY.match(target)
             if match is None:
                 raise Refused("a tunnel needs a host name and a port")
-            self.host, self.port = match[1], int(match[2])
+            self.host = match[1]
+            self.port = int(match[2])
         else:
             match = _ABSOLUTE.match(target)
             if match is None:
                 raise Refused("plain HTTP is carried for http:// addresses only, everything else through CONNECT")
-            self.host, self.port, self.path = match[1], int(match[2] or 80), match[3] or "/"
+            self.host = match[1]
+            self.port = int(match[2] or 80)
+            self.path = match[3] or "/"
         return request
 
 

@@ -128,7 +128,8 @@ class Placeholders:
 
     def _entries(self) -> dict[Path, Entry]:
         """All of them. A file that is as it was is not read again: each box that begins or ends asks for all."""
-        before, self._known = self._known, {}
+        before = self._known
+        self._known = {}
         with os.scandir(self._directory) as files:
             for file in files:
                 if not file.name.endswith(".json"):

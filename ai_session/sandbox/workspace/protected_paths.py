@@ -125,7 +125,9 @@ class _Fit:
     """Fits what was found into so many mounts. What does not fit is noted, a repository that does not is refused."""
 
     def __init__(self, workspace: Workspace, most: int) -> None:
-        self._workspace, self._root, self._most = workspace, workspace.root, most
+        self._workspace = workspace
+        self._root = workspace.root
+        self._most = most
         self._read_only: dict[str, None] = {}
         self._masked: dict[str, None] = {}
         self._pins: dict[str, None] = {}

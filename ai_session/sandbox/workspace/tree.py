@@ -106,7 +106,8 @@ class WorkspaceReader:
     """
 
     def __init__(self, settings: Patterns, secrets: Patterns) -> None:
-        self._settings, self._secrets = settings, secrets
+        self._settings = settings
+        self._secrets = secrets
         self.open_to_writing: frozenset[str] | None = frozenset()
         self._led = Led()
         self._last_names: frozenset[str] = frozenset()

@@ -296,7 +296,9 @@ class WorkspaceWatch:
             sessions = {name: _Session(since, heard) for name, (since, heard) in kept["sessions"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return
-        self._known, self._notices, self._earlier = known, notices, sessions
+        self._known = known
+        self._notices = notices
+        self._earlier = sessions
         self._noticed = {notice.path: notice.kind for notice in notices if notice.kind in SETTLED}
 
     def _store(self) -> None:

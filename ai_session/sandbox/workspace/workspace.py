@@ -108,7 +108,9 @@ class Workspace:
             (on_the_way if one.on_the_way else outside).add(relative)
             if one.required:
                 required.add(relative)
-        self._by_others, self.required, self._in_git = frozenset(outside), frozenset(required), inside
+        self._by_others = frozenset(outside)
+        self.required = frozenset(required)
+        self._in_git = inside
         self._on_the_way = frozenset(on_the_way)
 
     def _ask_home(self, home: str) -> None:
@@ -123,7 +125,8 @@ class Workspace:
                 if end and not self.reader.is_excepted(relative, directory=os.path.isdir(end)):
                     found.add(relative)
                     on_the_way |= {os.path.relpath(link, self.root) for link in links}
-        self._by_others, self._on_the_way = frozenset(found), frozenset(on_the_way)
+        self._by_others = frozenset(found)
+        self._on_the_way = frozenset(on_the_way)
 
     def _own(self) -> frozenset[str]:
         """Where this program itself lies, if that is in the workspace: it runs outside, again with the next verb."""

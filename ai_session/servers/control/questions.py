@@ -84,7 +84,8 @@ class TerminalQuestions:
                 if question is None:
                     await watch.changed()
                     continue
-                self._shown, self._note = question.question_id, ""
+                self._shown = question.question_id
+                self._note = ""
                 self._viewer.hold()
                 try:
                     await self._send(b"q", json.dumps(shown(question, watch.way(question))).encode())

@@ -58,9 +58,11 @@ def note(program: Program, method: str, params: Mapping[str, Any]) -> bool:
         return False
     exit_code, failed = params.get("exit_code"), params.get("code")
     if method == "ended" and isinstance(failed, str) and failed:
-        trace.outcome, trace.code = "tool_error", failed[:CODE_CHARS]
+        trace.outcome = "tool_error"
+        trace.code = failed[:CODE_CHARS]
     elif method == "ended" and isinstance(exit_code, int) and 0 <= exit_code <= 255:
-        trace.outcome, trace.facts["exit_code"] = "ok", exit_code
+        trace.outcome = "ok"
+        trace.facts["exit_code"] = exit_code
     else:
         raise InvalidArguments("the event must be started, then ended with an exit_code or an error code")
     return True

@@ -99,7 +99,8 @@ class Lanes:
         if method == "initialize":
             runner = self._runner(ClientState.for_loop(way), (params or {}).get("clientInfo"))
             result = await runner.on_request(way, method, params)
-            earlier, self._handshake = self._handshake, runner
+            earlier = self._handshake
+            self._handshake = runner
             if earlier:
                 await aclose_shielded(earlier.connection)
             return result

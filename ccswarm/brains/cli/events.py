@@ -64,7 +64,8 @@ class Reading:
             case "item.completed" if _table(facts.get("item")).get("type") == "agent_message":
                 self._piece(str(_table(facts.get("item")).get("text") or ""), False)
             case "turn.completed":
-                self.result, self.error = self._text, ""
+                self.result = self._text
+                self.error = ""
                 total = sum(_numbers(_table(facts.get("usage")), ("input_tokens", "output_tokens")))
                 self.totals["tokens"] = total
                 self.tokens = max(0, total - int(self.before.get("tokens", 0)))
@@ -84,7 +85,8 @@ class Reading:
 
     def known(self, said: int, tokens: int) -> None:
         """Skips events that were reported before, perhaps by another worker."""
-        self._reported, self._counted = max(self._reported, said), max(self._counted, tokens)
+        self._reported = max(self._reported, said)
+        self._counted = max(self._counted, tokens)
 
     def facts(self) -> dict[str, Json]:
         """How it ended: ``result``, ``error``, ``stray``, and what came since."""
@@ -126,7 +128,8 @@ class Reading:
             messages = [_words(facts.get("error")), *map(_words, facts.get("errors") or ()), text]
             self.error = "; ".join(filter(None, messages)) or str(facts.get("subtype") or "error")
         else:
-            self.result, self.error = text, ""
+            self.result = text
+            self.error = ""
 
 
 CLAUDE_TOKENS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")

@@ -270,7 +270,8 @@ class Program:
         if why := diagnosis.of_end(self._settings.program, facts):
             if not (self._resumed and diagnosis.FORGOTTEN in why):
                 return [Finish("failed", why)]
-            self.session, self._ended = "", {"gone": "forgot"}
+            self.session = ""
+            self._ended = {"gone": "forgot"}
             return self._go_on(self._restarts >= self._settings.restarts)
         if not self._reminded and self.session and programs.resumable(self._settings):
             self._reminded = True

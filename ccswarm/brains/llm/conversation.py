@@ -142,7 +142,8 @@ class Conversation:
             kept += 1
         for turn in self.turns[self.left_out : len(self.turns) - kept]:
             turn.response = turn.decoded = None
-        self.left_out, self.notes = len(self.turns) - kept, notes
+        self.left_out = len(self.turns) - kept
+        self.notes = notes
 
     def age(self) -> None:
         """Outputs of all but the newest turns become references: those of several turns at once, and only where that

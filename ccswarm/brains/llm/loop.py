@@ -393,7 +393,8 @@ class LlmThinking:
             await self._tell(flow, "agent.waits", seconds=seconds, **facts)
             return [Wait(f"{self._turn()}.pause{self._asked}", seconds)]
         if self._model + 1 < len(self._models):
-            self._model, self._tries = self._model + 1, 0
+            self._model = self._model + 1
+            self._tries = 0
             await self._tell(flow, "agent.changed_model", to=self._models[self._model].model, **facts)
             return self._think()
         return [self._gave_up(explained(kind, message, model, self._tries))]

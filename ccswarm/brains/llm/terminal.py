@@ -211,7 +211,8 @@ class Terminal:
             outcome = yield self._call(OPEN, name=name, working_directory=self.directory, shell=shells[0])
             facts = outcome.structured or {}
             if outcome.ok and facts.get("session_id"):
-                self.session, self.cwd = str(facts["session_id"]), str(facts.get("working_directory") or "")
+                self.session = str(facts["session_id"])
+                self.cwd = str(facts.get("working_directory") or "")
                 return outcome
             if outcome.ok:
                 return CallOutcome(CallStatus.TOOL_ERROR, outcome.text, code="no_session", message="no id was answered")

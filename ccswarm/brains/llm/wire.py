@@ -71,7 +71,8 @@ class Connections:
 
     async def close(self) -> None:
         """Nothing is left of them."""
-        client, self._client = self._client, None
+        client = self._client
+        self._client = None
         self._made.clear()
         if client:
             await client.aclose()

@@ -132,7 +132,8 @@ class Playbook:
                 call.due = "call"
             due.setdefault(progress.index, []).append(call)
         decided: dict[int, list[CallTool | Wait]] = {}
-        look_at, self._look_at = sorted({*due, *self._look_at}), []
+        look_at = sorted({*due, *self._look_at})
+        self._look_at = []
         while look_at:
             progress = self._order[heappop(look_at)]
             self._begin(progress)
@@ -170,7 +171,8 @@ class Playbook:
         known = {**self._known, "agent": {"name": plan.agent or self._agent}}
         try:
             if plan.when and not _about_items(plan) and not holds(plan.when, known):
-                progress.state, progress.result = "passed", {"status": "skipped"}
+                progress.state = "passed"
+                progress.result = {"status": "skipped"}
             elif plan.for_each is None:
                 progress.calls = [_Call(plan.id, 0, known, self._visit)]
             else:
@@ -179,7 +181,8 @@ class Playbook:
                     _Call(f"{plan.id}[{at}]", at, {**known, "item": item}, self._visit) for at, item in items
                 ]
         except PlanInvalid as error:
-            progress.calls, progress.begun = [_Call(plan.id, 0, known, self._visit)], 1
+            progress.calls = [_Call(plan.id, 0, known, self._visit)]
+            progress.begun = 1
             self._refuse(plan, progress.calls[0], error)
 
     def _go_on(self, progress: _Progress, again: Iterable[_Call]) -> Iterator[CallTool | Wait]:

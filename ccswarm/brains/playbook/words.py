@@ -162,7 +162,8 @@ class Words:
         text = str(assignment.task.get("text", ""))
         visit = assignment.settings.get("visit", 1)
         attempt = assignment.settings.get("attempt", 1)
-        self._shell, self._workspace = assignment.shell, assignment.workspace
+        self._shell = assignment.shell
+        self._workspace = assignment.workspace
         self._session = f"{assignment.run_id}-{assignment.task_id}-{attempt}-{visit}"
         self._suffix = f"@{visit}" if visit != 1 else ""
         self._chosen = choose(text, settings.playbooks) if settings.words == "playbooks" else None

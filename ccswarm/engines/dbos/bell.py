@@ -45,7 +45,9 @@ class Doorbell:
     something was queued, and no more often than every ``seconds``."""
 
     def __init__(self, stopping: threading.Event, seconds: float, changes: Callable[[], Changes]) -> None:
-        self._stopping, self._seconds, self._open = stopping, seconds, changes
+        self._stopping = stopping
+        self._seconds = seconds
+        self._open = changes
         self._ringing = threading.Condition()
         self._count = 0
         self._heard = threading.local()

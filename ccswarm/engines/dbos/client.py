@@ -33,7 +33,8 @@ class Client:
 
     def __init__(self, settings: EngineSettings, directory: Path, kinds: Mapping[str, tuple[Durable, str]]) -> None:
         harden()
-        self._settings, self._directory = settings, directory
+        self._settings = settings
+        self._directory = directory
         self._shared = Shared(settings, Store(settings, directory), kinds)
 
     async def open(self, limits: Limits) -> None:

@@ -36,7 +36,8 @@ class DbosEngine:
     """Implements ``Engine``. ``open`` and ``close`` are counted, so that a worker and who watches it may share one."""
 
     def __init__(self, settings: EngineSettings, directory: Path) -> None:
-        self._settings, self._directory = settings, directory
+        self._settings = settings
+        self._directory = directory
         self._kinds: dict[str, tuple[Durable, str]] = {}
         self._users = 0
         self._opening = asyncio.Lock()
@@ -68,7 +69,8 @@ class DbosEngine:
         async with self._opening:
             self._users = max(0, self._users - 1)
             if self._users == 0 and self._open is not None:
-                client, self._open = self._open, None
+                client = self._open
+                self._open = None
                 await client.close()
 
     async def run_worker(

@@ -38,7 +38,9 @@ class DbosFlow:
     def __init__(self, shared: Shared, context: DBOSContext) -> None:
         task = asyncio.current_task()
         assert task
-        self._shared, self._context, self._main = shared, context, task
+        self._shared = shared
+        self._context = context
+        self._main = task
         self._numbers = itertools.count(1)
         self._lanes = WeakKeyDictionary[asyncio.Task[Any], int]({task: 0})
         self._contexts = WeakKeyDictionary[asyncio.Task[Any], DBOSContext]({task: context})

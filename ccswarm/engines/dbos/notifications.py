@@ -41,7 +41,8 @@ class Notifications:
     """``Changes`` by LISTEN and NOTIFY of PostgreSQL."""
 
     def __init__(self, engine: sa.Engine, queued: sa.Select[Any]) -> None:
-        self._engine, self._queued = engine, queued
+        self._engine = engine
+        self._queued = queued
         self._woken, self._waking = os.pipe()
         self._held: Any = None
 
@@ -75,7 +76,8 @@ class Notifications:
         os.close(self._waking)
 
     def _let_go(self) -> None:
-        held, self._held = self._held, None
+        held = self._held
+        self._held = None
         if held is not None:
             with suppress(Exception):  # it is broken already
                 held.close()

@@ -102,8 +102,11 @@ class Shared:
     was stopped or written to. ``registered`` are the kinds as dbos knows them, while a worker runs."""
 
     def __init__(self, settings: EngineSettings, store: Store, kinds: Mapping[str, tuple[Durable, str]]) -> None:
-        self.settings, self.store, self.kinds = settings, store, kinds
-        self.ended, self.stirred = Bell(), Bell()
+        self.settings = settings
+        self.store = store
+        self.kinds = kinds
+        self.ended = Bell()
+        self.stirred = Bell()
         self.ends = Ends(self)
         self.registered: dict[str, Callable[..., Any]] = {}
         self._payloads: dict[str, Json] = {}

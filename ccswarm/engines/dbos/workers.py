@@ -45,7 +45,8 @@ class Worker:
     """One in a process, because dbos is one in a process."""
 
     def __init__(self, shared: Shared, worker_id: str) -> None:
-        self._shared, self.id = shared, worker_id
+        self._shared = shared
+        self.id = worker_id
         self._host = platform.node()
         self._stopping = asyncio.Event()
         self._flows: dict[tuple[str, str], tuple[DbosFlow, asyncio.Task[Any]]] = {}

@@ -112,7 +112,8 @@ class Watchers:
     """Follows the runs with subscribers, and reports each change once."""
 
     def __init__(self, workbench: Workbench, tell: Tell) -> None:
-        self._workbench, self._tell = workbench, tell
+        self._workbench = workbench
+        self._tell = tell
         self._wanted: Counter[str] = Counter()
         self._following: dict[str, asyncio.Task[None]] = {}
 

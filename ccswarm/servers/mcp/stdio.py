@@ -23,7 +23,8 @@ class Wire:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._source, self._target = _taken(0, os.open(os.devnull, os.O_RDONLY)), _taken(1, 2)
+        self._source = _taken(0, os.open(os.devnull, os.O_RDONLY))
+        self._target = _taken(1, 2)
         self._read: asyncio.Queue[bytes] = asyncio.Queue(MOST_READ)
         self._unwritten: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._unsent = 0

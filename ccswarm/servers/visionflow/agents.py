@@ -22,7 +22,9 @@ class AgentLoop:
     could not do anything."""
 
     def __init__(self, app: App, directory: str, check: Callable[[], Awaitable[None]]) -> None:
-        self._app, self._directory, self._check = app, directory, check
+        self._app = app
+        self._directory = directory
+        self._check = check
         self._ending = asyncio.Event()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.create_task(self._live())

@@ -38,7 +38,9 @@ class Fault(Exception):
 
     def __init__(self, code: int, field: str = "", detail: str = "", message: str = "") -> None:
         super().__init__(detail or message or MESSAGES.get(code, ""))
-        self.code, self.field, self.detail = code, field, detail
+        self.code = code
+        self.field = field
+        self.detail = detail
         self.message = message or MESSAGES[code]
 
     def to_json(self) -> dict[str, Any]:

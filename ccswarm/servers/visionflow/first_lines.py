@@ -32,13 +32,16 @@ class Spread:
             if self._held:
                 yield from self._next(line)
             elif isinstance(line, bytes) and BEGUN.match(line) and _depth(line) > 0:
-                self._held, self._depth = [line], _depth(line)
+                self._held = [line]
+                self._depth = _depth(line)
             else:
                 yield line
 
     def rest(self) -> list[bytes | Refused]:
         """What was begun and never ended."""
-        held, self._held, self._depth = self._held, [], 0
+        held = self._held
+        self._held = []
+        self._depth = 0
         return [b"\n".join(held)] if held else []
 
     def _next(self, line: bytes | Refused) -> Iterator[bytes | Refused]:

@@ -68,8 +68,11 @@ class VisionFlowConnection:
         idle_seconds: float = IDLE_SECONDS,
         unknown_seconds: float = UNKNOWN_SECONDS,
     ) -> None:
-        self._swarms, self._rates, self._admission = swarms, rates, admission
-        self._reader, self._writer = reader, writer
+        self._swarms = swarms
+        self._rates = rates
+        self._admission = admission
+        self._reader = reader
+        self._writer = writer
         self._address = str((writer.get_extra_info("peername") or ("?",))[0])
         self._is_free = self.is_known = admission.is_free(user_of(writer.get_extra_info("socket")))
         self._has_begun = False
@@ -77,7 +80,8 @@ class VisionFlowConnection:
         self._wrong = 0
         self._reading: asyncio.Task[bytes] | None = None
         self._over = False
-        self._idle_seconds, self._unknown_seconds = idle_seconds, unknown_seconds
+        self._idle_seconds = idle_seconds
+        self._unknown_seconds = unknown_seconds
 
     async def run(self) -> None:
         """Until the client has gone, has been idle for too long, or did not say in time who it is."""

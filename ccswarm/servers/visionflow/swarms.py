@@ -40,7 +40,8 @@ class Swarms:
     """Opened once; whatever changes a swarm does so one after the other."""
 
     def __init__(self, serve_context: ServeContext) -> None:
-        self._serve_context, self._app = serve_context, serve_context.app
+        self._serve_context = serve_context
+        self._app = serve_context.app
         self._files = Files(self._app.state_directory, self._app.settings.engine.retention_days)
         self._kept: dict[str, StoredSwarm] = {}
         self._locks: dict[str, asyncio.Lock] = {}

@@ -35,7 +35,9 @@ class Work:
     """Starts tasks, takes them from agents, and knows how they are. ``last`` is the configuration that continues."""
 
     def __init__(self, app: App, files: Files, last: Callable[[], Loaded]) -> None:
-        self._app, self._files, self._last = app, files, last
+        self._app = app
+        self._files = files
+        self._last = last
         self._following: dict[str, asyncio.Task[None]] = {}
         """By task, who waits for the end of a run that another one is to follow."""
 
@@ -81,7 +83,8 @@ class Work:
         if not rest:
             await self.call_off(kept, task, why)
             return
-        task.members, task.left = rest, True
+        task.members = rest
+        task.left = True
         self._files.write(kept)
         await asyncio.gather(*(self._app.swarm.withdraw(task.runs[-1], part, why, STOP_SECONDS) for part in parts))
         self._follow(kept, task)
@@ -179,7 +182,8 @@ class Work:
 
 def _over(task: Assigned, status: RunStatus, run: Execution | None) -> None:
     """Notes how a task ended, and what each agent did in it."""
-    task.over, task.ended = status.value, (run and run.ended_at) or time.time()
+    task.over = status.value
+    task.ended = (run and run.ended_at) or time.time()
     if run:
         _share_out(task, run)
 

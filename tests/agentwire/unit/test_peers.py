@@ -151,7 +151,8 @@ class Elsewhere:
     family = socket.AF_INET
 
     def __init__(self, near: str, far: str) -> None:
-        self._near, self._far = near, far
+        self._near = near
+        self._far = far
 
     def getsockname(self) -> tuple[str, int]:
         return self._near, 9500

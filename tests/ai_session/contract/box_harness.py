@@ -86,7 +86,8 @@ class Probed(Sandbox):
 
     def __init__(self, runtime: Path, status: SandboxStatus, bubblewrap: Bubblewrap | None) -> None:
         super().__init__(runtime_directory=runtime)
-        self._status, self._bubblewrap = status, bubblewrap
+        self._status = status
+        self._bubblewrap = bubblewrap
 
 
 @dataclass

@@ -56,8 +56,11 @@ class Issuer:
     def reset(self) -> None:
         """As it was at first."""
         self.keys = [public_jwk(RSA_KEY, "rsa"), public_jwk(EC_KEY, "ec"), public_jwk(ED_KEY, "ed")]
-        self.metadata, self.tokens, self.asked = {}, {}, {}
-        self.credentials, self.status = ("front", "front's secret"), 200
+        self.metadata = {}
+        self.tokens = {}
+        self.asked = {}
+        self.credentials = ("front", "front's secret")
+        self.status = 200
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         request = Request(scope, receive)

@@ -58,11 +58,20 @@ class RawSession:
         cwd: str = "/",
         argv_prefix: tuple[str, ...] = (),
     ) -> None:
-        self.plugin, self.directory, self.env = plugin, directory, dict(env)
-        self.wanted, self.user_rc, self.cwd, self.argv_prefix = wanted, user_rc, cwd, argv_prefix
+        self.plugin = plugin
+        self.directory = directory
+        self.env = dict(env)
+        self.wanted = wanted
+        self.user_rc = user_rc
+        self.cwd = cwd
+        self.argv_prefix = argv_prefix
         self.nonce = os.urandom(8).hex()
         self.log = bytearray()
-        self.seq, self.position, self.last, self.flags, self.as_typed = 0, 0, 0, "", False
+        self.seq = 0
+        self.position = 0
+        self.last = 0
+        self.flags = ""
+        self.as_typed = False
         self._pattern = re.compile(rb"\x1b\]7777;" + self.nonce.encode() + rb";([A-Z])(?:;([^\x07]*))?\x07")
         self.start()
 
@@ -152,7 +161,8 @@ class RawSession:
         ready = self.wait_ready()
         for seen in self.marks(self.position):
             if seen.kind in "AD":
-                self.last, self.flags = int(seen.fields[1]), seen.fields[3]
+                self.last = int(seen.fields[1])
+                self.flags = seen.fields[3]
             if seen.kind == "B":
                 self.as_typed = seen.fields[0] == "t"
         self.seq += 1
@@ -189,7 +199,8 @@ class RawSession:
         ended = self.mark("DAX", begun.end, self.seq)
         assert ended is not None
         self.position = ended.end
-        self.last, self.flags = int(ended.fields[1]), ended.fields[3]
+        self.last = int(ended.fields[1])
+        self.flags = ended.fields[3]
         output = bytes(self.log[begun.end : ended.start])
         output = self.plugin.strip_trace(output, self.nonce)
         return Outcome(text_of(output), self.last, ended=ended.kind == "X")

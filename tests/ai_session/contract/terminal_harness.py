@@ -200,7 +200,8 @@ async def _own(plan: dict[str, Any]) -> None:
     backend: Backend = plugins.load("ai_session.backends", plan["backend"])(Path(plan["runtime"]))
     spec = TerminalSpec(plan["session_id"], plan["directory"], tuple(plan["argv"]), plan["env"], "/", 24, 80)
     terminal = await backend.open(spec)
-    _Doomed.kill_at, _Doomed.phase = plan["kill_at"], plan["phase"]
+    _Doomed.kill_at = plan["kill_at"]
+    _Doomed.phase = plan["phase"]
     os.write(1, f"{terminal.pid}\n".encode())
     _Doomed(terminal, spec.directory)
     await asyncio.Event().wait()

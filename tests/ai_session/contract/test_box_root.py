@@ -31,7 +31,10 @@ def archive(here: Place) -> None:
     with tarfile.open(fileobj=content, mode="w") as tar:
         for name, kind, mode in (("tree", tarfile.DIRTYPE, 0o755), ("tree/file", tarfile.REGTYPE, 0o600)):
             entry = tarfile.TarInfo(name)
-            entry.uid, entry.gid, entry.type, entry.mode = OTHER, OTHER + 1, kind, mode
+            entry.uid = OTHER
+            entry.gid = OTHER + 1
+            entry.type = kind
+            entry.mode = mode
             tar.addfile(entry)
     (here.workspace / "a.tar").write_bytes(content.getvalue())
     os.chown(here.workspace / "a.tar", here.uid, here.uid)

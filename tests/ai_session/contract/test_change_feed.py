@@ -52,7 +52,8 @@ class Feed:
         while left:
             while not self._told:
                 event = self._person.event("changes").facts
-                self._told, self.cursor = event["changes"], event["cursor"]
+                self._told = event["changes"]
+                self.cursor = event["cursor"]
             change = self._told.pop(0)
             if fits := [holds for holds in left if holds(change)]:
                 left, found = [holds for holds in left if holds not in fits], change

@@ -124,7 +124,8 @@ class Peer:
     """The client's end of one served connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
+        self.reader = reader
+        self.writer = writer
 
     def send(self, request_id: object, method: str, **params: object) -> None:
         self.raw(json.dumps({"id": request_id, "method": method, "params": params}).encode() + b"\n")

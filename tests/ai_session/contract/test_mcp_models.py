@@ -83,11 +83,13 @@ class Once:
     """Tells once that all changed, and then no more until it is closed."""
 
     def __init__(self) -> None:
-        self.more, self.closed = asyncio.Event(), asyncio.Event()
+        self.more = asyncio.Event()
+        self.closed = asyncio.Event()
         self.all = {Change(kind, "ses_1", "a") for kind in KINDS}
 
     async def next(self) -> frozenset[Change]:
-        batch, self.all = frozenset(self.all), set[Change]()
+        batch = frozenset(self.all)
+        self.all = set[Change]()
         if not batch:
             self.more.set()
             await self.closed.wait()

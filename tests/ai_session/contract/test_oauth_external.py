@@ -186,7 +186,8 @@ class Parts:
     """A verifier with both its clocks in the test's hands."""
 
     def __init__(self, source: Issuer, keys_url: str = "") -> None:
-        self.seconds, self.reasons = Clock(0.0), list[str]()
+        self.seconds = Clock(0.0)
+        self.reasons = list[str]()
         expected = Expected(source.url, AUDIENCE, AUDIENCE)
         keys = KeyCache(Fetcher(), source.url, keys_url, self.seconds)
         self.verifier = JwtVerifier(keys, expected, ["RS256"], Clock(), self.reasons.append)

@@ -104,7 +104,9 @@ class Peer:
 
     def __init__(self, gate: Any) -> None:
         here, there = socket.socketpair()
-        self._here, self._there, self._gate = here, there, gate
+        self._here = here
+        self._there = there
+        self._gate = gate
         self._id = 0
 
     async def __aenter__(self) -> Self:

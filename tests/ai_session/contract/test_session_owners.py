@@ -148,7 +148,8 @@ def test_owners_outlive_the_daemon(house: House, place: Path) -> None:
     cli.out("ls")
     with Client(env=living_in(place), cwd=place) as client:
         again = House.__new__(House)
-        again.home, again.client = place, client
+        again.home = place
+        again.client = client
         assert again.names("bob") == ["bobs"]
         assert again.names("eve") == ["bobs"]
         assert again.names("ada") == []

@@ -65,7 +65,8 @@ def spawned(session: ai_session.Session, script: str, **more: object) -> ai_sess
 def test_what_it_prints_is_expected_and_answered(session: ai_session.Session) -> None:
     read, sent, both = io.StringIO(), io.StringIO(), io.StringIO()
     child = spawned(session, ASKS, logfile=both)
-    child.logfile_read, child.logfile_send = read, sent
+    child.logfile_read = read
+    child.logfile_send = sent
     assert isinstance(child, SpawnBase)
     assert child.expect(["never", "Na(me): ", pexpect.EOF]) == 1
     assert (child.before, child.after) == ("", "Name: ")

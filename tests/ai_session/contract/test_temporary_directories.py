@@ -52,7 +52,8 @@ def ours(where: Path) -> list[str]:
 @pytest.fixture(autouse=True)
 def temporary(home: Path) -> Iterator[Path]:
     """The directory for temporary files, of this test alone."""
-    before, tempfile.tempdir = tempfile.tempdir, str(home)
+    before = tempfile.tempdir
+    tempfile.tempdir = str(home)
     yield home
     tempfile.tempdir = before
 

@@ -22,7 +22,8 @@ class Shown:
     """What is on the terminal of a verb that runs."""
 
     def __init__(self, person: Person | pexpect.spawn[bytes], size: tuple[int, int]) -> None:
-        self.person, self.raw = person, b""
+        self.person = person
+        self.raw = b""
         self.screen = Screen(*size)
 
     @property

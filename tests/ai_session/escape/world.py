@@ -51,7 +51,9 @@ class World:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.user = next(USERS) if os.geteuid() == 0 else os.getuid()
-        self.home, self.outside, self._template = root / "home", root / "outside", root / "template"
+        self.home = root / "home"
+        self.outside = root / "outside"
+        self._template = root / "template"
         self.values = {name: f"s{secrets.token_hex(12)}" for name in SECRETS}
         self.values |= {
             "home": str(self.home), "outside": str(self.outside), "tmux": str(root / "tmux.sock"), "nonce": "",

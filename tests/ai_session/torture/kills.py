@@ -52,7 +52,8 @@ class Round:
 
     def __init__(self, client: ControlClient, backend: str, seed: int) -> None:
         self.random = random.Random(seed)
-        self.name, self.backend = f"r{seed}", backend
+        self.name = f"r{seed}"
+        self.backend = backend
         made = client.call("create_session", name=self.name, backend=backend).structured
         self.directory = runtime() / "sessions" / made["session_id"]
         client.call("execute_command", session_id=self.name, command=f"kept={seed}; cd /usr")

@@ -238,7 +238,8 @@ class SessionMachine:
         self._end("finished", begun.code)
 
     def _end(self, status: str, code: int | None, *, loosely: bool = False) -> None:
-        begun, self.model.begun = self.model.begun, None
+        begun = self.model.begun
+        self.model.begun = None
         assert begun
         self.model.ended.append(Ended(begun.command_id, begun.text, code, status, loosely))
         self.model.fresh = False

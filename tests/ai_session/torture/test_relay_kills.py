@@ -58,7 +58,8 @@ class Told:
     """What one client was told of its commands, each of which notes that it ran."""
 
     def __init__(self, client: Client, ran: Path) -> None:
-        self.client, self.ran = client, ran
+        self.client = client
+        self.ran = ran
         self.finished: set[int] = set()
         self.interrupted = self.lost = 0
 

@@ -14,7 +14,8 @@ from ai_session.sandbox.network.tls_hello import Incomplete, NotHello, server_na
 def hello(name: str | None, **options: ssl.TLSVersion) -> bytes:
     """What this Python's TLS says first."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     for option, value in options.items():
         setattr(context, option, value)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()

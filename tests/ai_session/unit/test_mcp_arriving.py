@@ -18,7 +18,8 @@ class Line(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.protocol: asyncio.BaseProtocol = asyncio.Protocol()
-        self.reading, self.unread = True, 0
+        self.reading = True
+        self.unread = 0
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         return self.protocol

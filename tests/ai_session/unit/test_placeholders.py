@@ -24,7 +24,8 @@ class Scene:
     """A workspace, a runtime directory and boxes in it; each look at the ledger is a new process's."""
 
     def __init__(self, root: Path) -> None:
-        self.workspace, self.runtime = root / "ws", root / "run"
+        self.workspace = root / "ws"
+        self.runtime = root / "run"
         self.workspace.mkdir()
         self.runtime.mkdir()
         self.wanted = (

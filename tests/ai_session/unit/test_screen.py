@@ -194,7 +194,9 @@ class Log:
     """A log whose bytes before ``first`` are gone; counts what is read."""
 
     def __init__(self, data: bytes, first: int = 0) -> None:
-        self.data, self.first, self.bytes_read = data, first, 0
+        self.data = data
+        self.first = first
+        self.bytes_read = 0
 
     def read(self, start: int, end: int) -> bytes:
         assert self.first <= start <= end <= len(self.data)

@@ -34,7 +34,8 @@ class Scene:
     """A workspace with a repository; what was recorded."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.runtime = root / "ws", root / "run"
+        self.root = root / "ws"
+        self.runtime = root / "run"
         self.runtime.mkdir()
         self.root.mkdir()
         self.git("init", "-q", ".")
@@ -77,9 +78,11 @@ class Scene:
 
         async def renew() -> list[str]:
             if self.failing:
-                problem, self.failing = self.failing, None
+                problem = self.failing
+                self.failing = None
                 raise problem
-            lost, self.lost = self.lost, []
+            lost = self.lost
+            self.lost = []
             return lost
 
         watch = WorkspaceWatch(

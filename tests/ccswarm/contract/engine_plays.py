@@ -171,7 +171,8 @@ class Stage:
     """An engine, a referee, and what a test needs of both."""
 
     def __init__(self, engine: Engine, referee: Referee) -> None:
-        self.engine, self.referee = engine, referee
+        self.engine = engine
+        self.referee = referee
 
     @asynccontextmanager
     async def worker(self, **limits: Any) -> AsyncGenerator[None]:

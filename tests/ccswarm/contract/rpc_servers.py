@@ -39,10 +39,12 @@ class RpcServer:
     client of one has left it."""
 
     def __init__(self, root: Path, *, lists: bool) -> None:
-        self.root, self.lists = root, lists
+        self.root = root
+        self.lists = lists
         self.asked: list[dict[str, Any]] = []
         self.headers: list[Mapping[str, str]] = []
-        self.held, self.gone = threading.Event(), threading.Event()
+        self.held = threading.Event()
+        self.gone = threading.Event()
         self._released, self._release = os.pipe()
         server = self
 

@@ -193,7 +193,8 @@ async def test_ccswarm_itself_logs_in_with_a_key(here: World, tmp_path: Path) ->
 )
 async def test_a_secret_that_is_not_taken(here: World, env: dict[str, str], issuer: str, problem: str) -> None:
     here.authorities.clients["robot"] = "s3cret-of-robot"
-    here.env, here.auth = env, {**MACHINE, "issuer": issuer or here.authorities.url}
+    here.env = env
+    here.auth = {**MACHINE, "issuer": issuer or here.authorities.url}
     with pytest.raises(ServerUnavailable, match=problem) as caught:
         await here.client().call("echo", {}, meta={})
     assert "s3cret" not in str(caught.value)

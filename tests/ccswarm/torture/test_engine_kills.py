@@ -57,7 +57,9 @@ class Company:
     """Workers, each of which is replaced when it ends: every other time under its own name."""
 
     def __init__(self, settings: EngineSettings, directory: Path, size: int) -> None:
-        self._settings, self._directory, self._size = settings, directory, size
+        self._settings = settings
+        self._directory = directory
+        self._size = size
         self._slots: dict[str, asyncio.subprocess.Process] = {}
         self._made = 0
         self.codes: list[int] = []

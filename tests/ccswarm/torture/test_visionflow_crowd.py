@@ -36,7 +36,9 @@ class Client:
     """A connection of one that means well."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer, self.number = reader, writer, 0
+        self.reader = reader
+        self.writer = writer
+        self.number = 0
 
     async def ask(self, method: str, /, **params: Any) -> Any:
         self.number += 1

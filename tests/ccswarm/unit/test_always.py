@@ -23,7 +23,9 @@ class Held:
     """A tool that hangs at one step until it is let go."""
 
     def __init__(self, world: World, step_id: str, tool: str = "srv.do", **answer: Any) -> None:
-        self.reached, self.go, self.left = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.reached = asyncio.Event()
+        self.go = asyncio.Event()
+        self.left = asyncio.Event()
 
         async def act(request: CallRequest) -> Mapping[str, Any]:
             if request.step_id == step_id:

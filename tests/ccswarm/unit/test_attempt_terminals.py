@@ -29,7 +29,8 @@ class Shells(World):
         self.open: dict[str, str] = {}
         self.interrupted: list[str] = []
         self.opening = asyncio.Event()
-        self.running, self.stopped = asyncio.Event(), asyncio.Event()
+        self.running = asyncio.Event()
+        self.stopped = asyncio.Event()
         self.held: asyncio.Event | None = None
         for name in ("create_session", "close_session", "list_sessions", "interrupt_command", "execute_command"):
             self.tool(f"ai-session.{name}", getattr(self, f"_{name}"))

@@ -24,7 +24,8 @@ def conversation(*outputs: int, most: int = 5000, each: int = 1000) -> Conversat
 def turn(made: Conversation, size: int) -> Made:
     call = {"id": f"c{len(made.turns)}", "name": "srv__look", "tool": "srv.look", "arguments": {}}
     (one,) = made.add({"parts": []}, "I look.", [call]).calls
-    one.answer, one.ended = f"first line of {one.number}\n" + "x" * size + "last", True
+    one.answer = f"first line of {one.number}\n" + "x" * size + "last"
+    one.ended = True
     return one
 
 

@@ -255,7 +255,8 @@ async def test_a_command_that_fails_alike_while_nothing_else_is_done_ends_the_ta
 def test_what_a_model_is_told_of_a_command() -> None:
     def told(*facts: Mapping[str, Any]) -> list[str]:
         made, found = terminal(), list[str]()
-        made.session, made.cwd = "s", "/w"
+        made.session = "s"
+        made.cwd = "/w"
         for one in facts:
             work = made.work(BASH, {"command": "x"})
             next(work)

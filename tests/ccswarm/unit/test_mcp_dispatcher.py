@@ -27,7 +27,8 @@ async def test_a_slow_answer_to_the_question_for_the_era_counts() -> None:
     answers, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](4)
     outgoing, asked = anyio.create_memory_object_stream[SessionMessage](4)
     dispatcher = Dispatcher(incoming, outgoing)
-    dispatcher.left_out, dispatcher.scrubber = [], SecretScrubber()
+    dispatcher.left_out = []
+    dispatcher.scrubber = SecretScrubber()
     async with answers, asked, anyio.create_task_group() as tasks:
         await tasks.start(dispatcher.run, nothing, nothing)
         discovered = asyncio.create_task(dispatcher.send_raw_request("server/discover", {}, {"timeout": SECONDS}))

@@ -56,7 +56,8 @@ class Told:
     sampler: Sampler = field(default_factory=lambda: ParentBased(ALWAYS_ON))
 
     def __post_init__(self) -> None:
-        self.exporter, self.reader = InMemorySpanExporter(), InMemoryMetricReader()
+        self.exporter = InMemorySpanExporter()
+        self.reader = InMemoryMetricReader()
         traces = TracerProvider(self.sampler, id_generator=Ids(), shutdown_on_exit=False)
         traces.add_span_processor(SimpleSpanProcessor(self.exporter))
         metrics = MeterProvider([self.reader], shutdown_on_exit=False)

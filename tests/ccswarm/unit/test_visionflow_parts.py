@@ -171,7 +171,8 @@ class Patient:
     """Swarms in which nothing ends but when it is told to."""
 
     def __init__(self) -> None:
-        self.asked, self.go = asyncio.Event(), asyncio.Event()
+        self.asked = asyncio.Event()
+        self.go = asyncio.Event()
 
     async def terminate(self, agent_id: str) -> Member:
         self.asked.set()

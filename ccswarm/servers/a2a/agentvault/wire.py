@@ -29,7 +29,9 @@ class Fault(Exception):
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
-        self.code, self.message, self.data = code, message, data
+        self.code = code
+        self.message = message
+        self.data = data
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object that clients receive."""

@@ -63,7 +63,8 @@ class Unreadable(Exception):
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
-        self.status, self.why = status, why
+        self.status = status
+        self.why = why
 
 
 async def read_json(request: Request) -> Any:
@@ -164,8 +165,11 @@ class Guard:
     def __init__(
         self, app: Asgi, *, site: Site, admission: Admission, open_paths: Collection[str], requests: float
     ) -> None:
-        self._app, self._site, self._admission = app, site, admission
-        self._open, self._rates = open_paths, Rates(requests)
+        self._app = app
+        self._site = site
+        self._admission = admission
+        self._open = open_paths
+        self._rates = Rates(requests)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refused = self._refused(scope) if scope["type"] == "http" else None

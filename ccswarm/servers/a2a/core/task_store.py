@@ -180,7 +180,8 @@ class Tasks:
         """Its state changes, unless it is over already: whether it did."""
         if task.state.over:
             return False
-        task.state, task.said = state, said
+        task.state = state
+        task.said = said
         self._tell(task, "status", said)
         return True
 

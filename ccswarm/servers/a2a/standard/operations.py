@@ -77,7 +77,8 @@ class Asked:
         card: Callable[[], Object] | None = None,
     ) -> None:
         self._card = card
-        self._work, self._tasks = Work(context, owner), context.tasks
+        self._work = Work(context, owner)
+        self._tasks = context.tasks
         self._version: Version = version
         self._operation: Operation = operation
 

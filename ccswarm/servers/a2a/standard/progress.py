@@ -34,7 +34,9 @@ class Follower:
     """One task's. Everything it records comes from the run."""
 
     def __init__(self, context: DialectContext, task: Task) -> None:
-        self._context, self._tasks, self._task = context, context.tasks, task
+        self._context = context
+        self._tasks = context.tasks
+        self._task = task
         self._engine = context.serve_context.app.engine
         self._run = task.runs[-1]
         self._questions: Questions = {}

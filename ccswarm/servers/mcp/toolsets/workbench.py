@@ -66,7 +66,9 @@ class LazyApp:
 
     async def close(self) -> None:
         """What it had under way is handed back. From the beginning on ``app`` is none."""
-        task, self._task, self._ready = self._task, None, None
+        task = self._task
+        self._task = None
+        self._ready = None
         if task:
             self._end.set()
             await asyncio.gather(task, return_exceptions=True)
@@ -92,7 +94,8 @@ class Workbench:
         self._options = options
         self.runs_only = options.runs_only
         self._rest_seconds = rest_seconds
-        self._looking, self._working = LazyApp(), LazyApp()
+        self._looking = LazyApp()
+        self._working = LazyApp()
         self._changing = asyncio.Lock()
         self._users = 0
         self._ending = asyncio.Event()
