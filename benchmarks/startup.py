@@ -15,9 +15,16 @@ from benchmarks.wire import Client
 ROUNDS, COLD_ROUNDS, VERB_ROUNDS = sized((15, 5, 11), (1, 1, 1))
 
 VERBS = (
-    "--version", "ls", "info verbs", "exec verbs true", "send verbs -k Enter", "screen verbs", "logs verbs",
-    "interrupt verbs", "kill none",
-)  # fmt: skip
+    "--version",
+    "ls",
+    "info verbs",
+    "exec verbs true",
+    "send verbs -k Enter",
+    "screen verbs",
+    "logs verbs",
+    "interrupt verbs",
+    "kill none",
+)
 """What people and scripts type often."""
 
 

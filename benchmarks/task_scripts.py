@@ -133,9 +133,15 @@ def _plain(app: Path, text: str) -> Outcome | None:
     words = ["bash", "-c", text.replace("/app", str(app))]
     try:
         done = subprocess.run(
-            words, cwd=app, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            timeout=SECONDS, check=False,
-        )  # fmt: skip
+            words,
+            cwd=app,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return None
     missing = "No such file" in done.stdout or "command not found" in done.stdout or "ModuleNotFound" in done.stdout

@@ -241,9 +241,14 @@ def main() -> int:
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text(text)
     environment = {
-        "HOME": str(home), "LOGNAME": "ann", "USER": "ann", "SHELL": "/bin/bash", "TERM": "xterm-256color",
-        "LANG": "C.UTF-8", "PATH": os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin:/usr/bin:/bin"]),
-    }  # fmt: skip
+        "HOME": str(home),
+        "LOGNAME": "ann",
+        "USER": "ann",
+        "SHELL": "/bin/bash",
+        "TERM": "xterm-256color",
+        "LANG": "C.UTF-8",
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin:/usr/bin:/bin"]),
+    }
     try:
         frames = asyncio.run(happen(home, environment))
     finally:

@@ -75,8 +75,12 @@ def _table(fields: Mapping[str, FieldInfo]) -> Iterator[str]:
 
 
 def _kind(info: FieldInfo) -> str:
-    bounds = [words.format(f"{getattr(rule, sign):,}") for rule in info.metadata for sign, words in BOUNDS.items()
-              if getattr(rule, sign, None) is not None]  # fmt: skip
+    bounds = [
+        words.format(f"{getattr(rule, sign):,}")
+        for rule in info.metadata
+        for sign, words in BOUNDS.items()
+        if getattr(rule, sign, None) is not None
+    ]
     return ", ".join([_name(info.annotation), *bounds])
 
 

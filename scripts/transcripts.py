@@ -139,13 +139,21 @@ def answers(part: Part, home: Path) -> list[str]:
     bin_folder = Path(sys.executable).parent
     env = {
         **{name: value for name, value in os.environ.items() if name in ("LANG", "LC_ALL", "PIP_CERT")},
-        "HOME": str(home), "PATH": f"{home}/bin:{bin_folder}:/usr/local/bin:/usr/bin:/bin",
-        "USER": "ann", "LOGNAME": "ann", "SHELL": "/bin/bash",
-        "TERM": "xterm-256color", "NO_COLOR": "1", "LANG": "C.UTF-8",
-        "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_AUTHOR_NAME": "Ann", "GIT_AUTHOR_EMAIL": "ann@example.org",
-        "GIT_COMMITTER_NAME": "Ann", "GIT_COMMITTER_EMAIL": "ann@example.org",
+        "HOME": str(home),
+        "PATH": f"{home}/bin:{bin_folder}:/usr/local/bin:/usr/bin:/bin",
+        "USER": "ann",
+        "LOGNAME": "ann",
+        "SHELL": "/bin/bash",
+        "TERM": "xterm-256color",
+        "NO_COLOR": "1",
+        "LANG": "C.UTF-8",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_AUTHOR_NAME": "Ann",
+        "GIT_AUTHOR_EMAIL": "ann@example.org",
+        "GIT_COMMITTER_NAME": "Ann",
+        "GIT_COMMITTER_EMAIL": "ann@example.org",
         "AI_SESSION_CONSENT_TERMINALS": json.dumps([os.path.realpath(sys.executable)]),
-    }  # fmt: skip
+    }
     person: pexpect.spawn[str] = pexpect.spawn(
         "bash", [str(home / ".transcript")], env=env, cwd=str(home), dimensions=SIZE, encoding="utf-8"
     )

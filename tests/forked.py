@@ -79,8 +79,10 @@ def parent(package: str) -> socket.socket:
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-m", __spec__.name, package, str(theirs.fileno()), " " * LINE_BYTES],
-            pass_fds=[theirs.fileno()], cwd=ROOT, env={"PATH": PATH, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
+            pass_fds=[theirs.fileno()],
+            cwd=ROOT,
+            env={"PATH": PATH, "PYTHONPATH": str(ROOT)},
+        )
 
     def end() -> None:
         ours.close()

@@ -29,17 +29,34 @@ class SshHost:
 
     def __init__(self, directory: Path, port: int) -> None:
         self.words = [
-            "ssh", "-F", "none", "-p", str(port), "-i", str(directory / "user"), "-o", "BatchMode=yes",
-            "-o", "StrictHostKeyChecking=no", "-o", f"UserKnownHostsFile={directory / 'known'}", "-o", "LogLevel=ERROR",
+            "ssh",
+            "-F",
+            "none",
+            "-p",
+            str(port),
+            "-i",
+            str(directory / "user"),
+            "-o",
+            "BatchMode=yes",
+            "-o",
+            "StrictHostKeyChecking=no",
+            "-o",
+            f"UserKnownHostsFile={directory / 'known'}",
+            "-o",
+            "LogLevel=ERROR",
             f"{getpass.getuser()}@127.0.0.1",
-        ]  # fmt: skip
+        ]
 
     def run(self, *words: str, given: str | None = None) -> tuple[int, str]:
         """One verb of ai-session there without a terminal: its exit code and all it prints."""
         done = subprocess.run(
-            [*self.words, verb(*words)], capture_output=True, text=True, check=False, timeout=BOUND_SECONDS,
+            [*self.words, verb(*words)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=BOUND_SECONDS,
             **({"stdin": subprocess.DEVNULL} if given is None else {"input": given}),
-        )  # fmt: skip
+        )
         return done.returncode, done.stdout + done.stderr
 
     def typed(self, *words: str) -> pexpect.spawn[str]:

@@ -8,8 +8,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-_IGNORED = frozenset(map(chr, (0xAD, 0x34F, 0x180E, 0xFEFF, *range(0x200B, 0x2010), *range(0x202A, 0x202F),
-                               *range(0x2060, 0x2070), *range(0xFE00, 0xFE10))))  # fmt: skip
+_IGNORED = frozenset(
+    map(
+        chr,
+        (
+            0xAD,
+            0x34F,
+            0x180E,
+            0xFEFF,
+            *range(0x200B, 0x2010),
+            *range(0x202A, 0x202F),
+            *range(0x2060, 0x2070),
+            *range(0xFE00, 0xFE10),
+        ),
+    )
+)
 """What HFS+ leaves out of names when it compares them, or what nobody sees."""
 _WILD = frozenset("*?[\\")
 

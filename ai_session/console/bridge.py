@@ -28,14 +28,18 @@ from ai_session.console.logins import Tab
 from ai_session.console.replays import Replays
 from ai_session.console.runs import DECISIONS, LOOKS, Runs
 
-METHODS = frozenset((
-    *("call", "stream", "close_stream", "acknowledge", "take_over", "release", "resize", "type"),
-    *("changes", "approvals", "approve", "reject", "policy", "explain", "person"),
-))  # fmt: skip
-TOOLS = frozenset((
-    *("list_sessions", "get_session_info", "read_output"),
-    *("query_commands", "query_output", "query_recordings", "query_audit"),
-))  # fmt: skip
+METHODS = frozenset(
+    (
+        *("call", "stream", "close_stream", "acknowledge", "take_over", "release", "resize", "type"),
+        *("changes", "approvals", "approve", "reject", "policy", "explain", "person"),
+    )
+)
+TOOLS = frozenset(
+    (
+        *("list_sessions", "get_session_info", "read_output"),
+        *("query_commands", "query_output", "query_recordings", "query_audit"),
+    )
+)
 PARAMS: Mapping[str, frozenset[str]] = {
     "call": frozenset(("name", "arguments")),
     "policy": frozenset(),

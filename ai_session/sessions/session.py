@@ -647,9 +647,16 @@ class Session:
         stderr_path = str(self.files / f"out/stderr-{self._seq}") if separate_stderr else ""
         offset = self.log.end
         record = CommandRecord(
-            command_id=command_id, seq=self._seq, command=command, status="running", started_at=time.time(),
-            start_offset=offset, cwd=self.at.cwd, call_key=call_key, stderr_path=stderr_path,
-        )  # fmt: skip
+            command_id=command_id,
+            seq=self._seq,
+            command=command,
+            status="running",
+            started_at=time.time(),
+            start_offset=offset,
+            cwd=self.at.cwd,
+            call_key=call_key,
+            stderr_path=stderr_path,
+        )
         running = RunningCommand(record, asyncio.get_running_loop().create_future(), offset)
         running.stdin_path = commands.keep_stdin(self.files, stdin)
         running.note = few
@@ -1375,9 +1382,14 @@ class Session:
             self.send(data)
             return None
         record = CommandRecord(
-            command_id=command_id, seq=self._seq, command=self.typed.text_with(data), status="running",
-            started_at=time.time(), start_offset=self.log.end, cwd=self.at.cwd,
-        )  # fmt: skip
+            command_id=command_id,
+            seq=self._seq,
+            command=self.typed.text_with(data),
+            status="running",
+            started_at=time.time(),
+            start_offset=self.log.end,
+            cwd=self.at.cwd,
+        )
         running = RunningCommand(record, asyncio.get_running_loop().create_future(), self.log.end, typed=True)
         running.started = not self.shell.line_editor
         commands.note_typed(self.files, record)

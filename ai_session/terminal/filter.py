@@ -39,13 +39,13 @@ _DRAWING = _any(
     r"\x1b#[34568]",
     rf"\x1b\][012];[^\x00-\x1f\x7f]{{0,1024}}{_END}",
     rf"\x1b\]8;(?:id=[\w.-]{{0,256}})?;(?:(?:https?://|mailto:)[!-~]{{1,2048}})?{_END}",
-)  # fmt: skip
+)
 _LIVE = _any(
     r"\x1b[=>c]",
     r"\x1b\[3J",  # with c, what the terminal remembers of before
     r"\x1b\[>[0-9;]{0,16}m",  # how other keys are encoded
     r"\x1b\[[<>=][0-9;]{0,16}u",
-)  # fmt: skip
+)
 """How keys are sent, and what a program may do to the terminal it works on, but not to one it is shown on."""
 
 _MODES = r"\x1b\[\?([0-9]{1,4}(?:;[0-9]{1,4}){0,15})([hl])"
@@ -58,7 +58,7 @@ _OTHER = _any(
     r"\x1b\[[0-?]*[ -/]*",  # broken off by what no sequence holds
     r"\x1b[0-OQ-WYZ\\`-jl-~]?",
     r"[\x00-\x1f\x7f]",
-)  # fmt: skip
+)
 _DRAWN = re.compile(f"({_DRAWING})|{_MODES}|({_UNFINISHED})|(?:{_OTHER})")
 _ATTACHED = re.compile(f"({_DRAWING}|{_LIVE})|{_MODES}|({_UNFINISHED})|(?:{_OTHER})")
 _CONTROL = re.compile(r"[\x00-\x06\x10-\x1f\x7f-\x9f]")

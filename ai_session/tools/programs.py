@@ -153,8 +153,18 @@ def _has_become_another(session: Session) -> bool:
     return any(processes.image(pid) != processes.image(shell) for pid in begun)
 
 
-READ = output("status", "data", next_offset="integer", ended="boolean", rows="integer", cols="integer",
-              exit_code="integer?", duration_seconds="number?", pid="integer?", echo="boolean?")  # fmt: skip
+READ = output(
+    "status",
+    "data",
+    next_offset="integer",
+    ended="boolean",
+    rows="integer",
+    cols="integer",
+    exit_code="integer?",
+    duration_seconds="number?",
+    pid="integer?",
+    echo="boolean?",
+)
 
 PLUGIN = (
     unlisted(read_bytes, "Bytes of a command", ReadBytes, READ),

@@ -395,10 +395,21 @@ class TaskFlow:
         host = self._fence.around(await self._task_worker.call(ToolScope(hosts, directory, files=self._files)))
         call = self._fence.around(await self._task_worker.call(self._scope(directory)))
         return Work(
-            self._root, self._flow.id, self._agent.name, call, self._task.timeout_seconds, self._task_worker.claims,
-            self._allowances, self._payload["attempt"], host, self._delegated, self._telemetry, self._remembered,
-            self._opened, self._not_run,
-        )  # fmt: skip
+            self._root,
+            self._flow.id,
+            self._agent.name,
+            call,
+            self._task.timeout_seconds,
+            self._task_worker.claims,
+            self._allowances,
+            self._payload["attempt"],
+            host,
+            self._delegated,
+            self._telemetry,
+            self._remembered,
+            self._opened,
+            self._not_run,
+        )
 
     def _delegated(self, agent: str, tasks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """What the run of the tasks that ``agent`` hands on is started with. Raises PlanInvalid, BudgetExhausted."""

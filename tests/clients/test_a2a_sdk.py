@@ -68,8 +68,13 @@ def test_the_present_sdk(
     assert found["transport"] == transport
     assert found["skills"] == ["ada", "ann", "eve", "flo", "bob", "ccswarm.plan"]
     assert kinds(found["streamed"]) == [
-        "task", "statusUpdate", "statusUpdate", "artifactUpdate", "statusUpdate", "statusUpdate",
-    ]  # fmt: skip
+        "task",
+        "statusUpdate",
+        "statusUpdate",
+        "artifactUpdate",
+        "statusUpdate",
+        "statusUpdate",
+    ]
     assert found["streamed"][-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
     assert found["answered"] == found["got"]
     assert found["got"]["status"]["state"] == "TASK_STATE_COMPLETED"
@@ -85,8 +90,13 @@ def test_the_sdk_of_version_0_3(server: Served, shared_home: Path, old: Path) ->
     found = driven(old, "a2a_old_client.py", server, shared_home)
     assert found["skills"][0] == "ada"
     assert [event and event["kind"] for event in found["streamed"]] == [
-        None, "status-update", "status-update", "artifact-update", "status-update", "status-update",
-    ]  # fmt: skip
+        None,
+        "status-update",
+        "status-update",
+        "artifact-update",
+        "status-update",
+        "status-update",
+    ]
     assert found["streamed"][-1]["final"] is True
     assert found["answered"] == found["got"]
     data = found["got"]["artifacts"][0]["parts"][1]["data"]

@@ -33,8 +33,18 @@ def working() -> ModelServer:
     def decide(asked: Asked) -> Behaviour:
         seen = results(asked)
         if SEARCH in asked.tools and not any(name.endswith("start_run") for name in asked.tools):
-            return Reply(calls=[(SEARCH, {"query": "select:mcp__ccswarm__start_run,mcp__ccswarm__run_events,"
-                                 "mcp__ccswarm__read_result", "max_results": 5})])  # fmt: skip
+            return Reply(
+                calls=[
+                    (
+                        SEARCH,
+                        {
+                            "query": "select:mcp__ccswarm__start_run,mcp__ccswarm__run_events,"
+                            "mcp__ccswarm__read_result",
+                            "max_results": 5,
+                        },
+                    )
+                ]
+            )
         if not seen:
             return Reply(calls=[Call("start_run", {"name": "asked-for"})])
         if len(seen) == MOST_CALLS or "characters 0 to" in seen[-1] or '"total_chars"' in seen[-1]:

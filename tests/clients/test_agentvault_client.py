@@ -35,9 +35,12 @@ class Client:
     def __init__(self, python: Path, port: int, home: Path, variables: Mapping[str, str]) -> None:
         line = [str(python), str(ROOT / "tests/clients/agentvault_drive.py")]
         self.process = subprocess.Popen(
-            [*line, f"http://localhost:{port}/agent-card.json"], env={**client_environment(home), **variables},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [*line, f"http://localhost:{port}/agent-card.json"],
+            env={**client_environment(home), **variables},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     def ask(self, what: str, **more: Any) -> Any:
         assert self.process.stdin

@@ -28,9 +28,13 @@ pytestmark = pytest.mark.anyio
 async def provider() -> AsyncIterator[str]:
     """Its URL."""
     process = await asyncio.create_subprocess_exec(
-        node(), str(HERE / "issuer.mjs"), str(FOLDERS[0]),
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
+        node(),
+        str(HERE / "issuer.mjs"),
+        str(FOLDERS[0]),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     try:

@@ -31,8 +31,12 @@ def test_a_starter_installs_passes_its_tests_and_builds(template: str, tmp_path:
     quiet = {"CI": "1", "NEXT_TELEMETRY_DISABLED": "1", "WRANGLER_SEND_METRICS": "false", "EXPO_NO_TELEMETRY": "1"}
     for words in (("install", "--no-audit", "--no-fund"), ("test",), ("run", "typecheck"), ("run", "build")):
         ran = subprocess.run(
-            [npm, *words], cwd=tmp_path, env={**os.environ, **quiet}, capture_output=True, text=True,
+            [npm, *words],
+            cwd=tmp_path,
+            env={**os.environ, **quiet},
+            capture_output=True,
+            text=True,
             timeout=BOUND_SECONDS,
-        )  # fmt: skip
+        )
         assert ran.returncode == 0, (words, ran.stdout[-3000:], ran.stderr[-3000:])
     assert (tmp_path / BUILT[template]).exists()

@@ -68,9 +68,12 @@ def test_pexpects_own_tests_pass_over_sessions(world: Path, tmp_path: Path) -> N
     try:
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *plain, "--timeout", "120", *files],
-            cwd=root, env={**os.environ, **living_in(home), "PYTHONPATH": str(root)},
-            capture_output=True, text=True, timeout=BOUND_SECONDS,
-        )  # fmt: skip
+            cwd=root,
+            env={**os.environ, **living_in(home), "PYTHONPATH": str(root)},
+            capture_output=True,
+            text=True,
+            timeout=BOUND_SECONDS,
+        )
     finally:
         stop_daemons(home)
     failed = set(re.findall(r"^(?:FAILED|ERROR) tests/(\S+)", done.stdout, re.MULTILINE))

@@ -91,9 +91,13 @@ async def test_it_works_with_the_agents_tools_and_nothing_else(name: str, home: 
             "list_mcp_resource_templates",
             "read_mcp_resource",
             "request_user_input",
-            "srv__do", "ai-session__create_session", "ai-session__execute_command", "ai-session__close_session",
-            "finish", "await_call",
-        }, offered  # fmt: skip
+            "srv__do",
+            "ai-session__create_session",
+            "ai-session__execute_command",
+            "ai-session__close_session",
+            "finish",
+            "await_call",
+        }, offered
         assert server.others == []
         assert [call.tool for call in cli.world.task_worker.calls if call.agent == "ada"] == ["srv.do"]
 

@@ -79,9 +79,12 @@ class Shop(RunDesk):
         (self.project / "CHANGELOG.md").write_text("## Unreleased\n")
         (self.project / ".gitignore").write_text("ccswarm.toml\n")
         for words in (
-            ("init", "-q", "-b", "main"), ("config", "user.name", "Ana"), ("config", "user.email", "ana@example.com"),
-            ("add", "."), ("commit", "-qm", "first"),
-        ):  # fmt: skip
+            ("init", "-q", "-b", "main"),
+            ("config", "user.name", "Ana"),
+            ("config", "user.email", "ana@example.com"),
+            ("add", "."),
+            ("commit", "-qm", "first"),
+        ):
             subprocess.run(["git", *words], cwd=self.project, check=True)
         super().__init__(house)
         self.file = self.project / "ccswarm.toml"

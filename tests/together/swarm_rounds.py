@@ -168,8 +168,13 @@ def sizes(house: House) -> dict[Path, int]:
 
 
 KINDS = {
-    "worker": 40, "worker stopped": 8, "daemon": 16, "daemon stopped": 4, "relay": 12, "shell": 20,
-}  # fmt: skip
+    "worker": 40,
+    "worker stopped": 8,
+    "daemon": 16,
+    "daemon stopped": 4,
+    "relay": 12,
+    "shell": 20,
+}
 
 
 class Round:

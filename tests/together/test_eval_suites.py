@@ -165,8 +165,9 @@ def test_agents_of_the_configuration_are_tried_whatever_thinks_for_them(world: P
         said = results(desk, suite(desk, mine), "--agent", "ada", "--agent", "bob", "--at-once", "1")
     ends = {one["entrant"]: one for one in said[""]["results"]}
     assert [(name, one["passed"], one["status"]) for name, one in ends.items()] == [
-        ("ada", True, "succeeded"), ("bob", True, "succeeded"),
-    ], ends  # fmt: skip
+        ("ada", True, "succeeded"),
+        ("bob", True, "succeeded"),
+    ], ends
     assert (ends["bob"]["summary"], ends["bob"]["dollars"]) == ("so", 0.25)
 
 

@@ -93,9 +93,14 @@ def test_one_line_from_nothing_to_a_coder_and_its_work_is_merged(
         assert "missing" not in said
         assert "claude itself runs with your login and outside of any sandbox" in said
         person: pexpect.spawn[str] = pexpect.spawn(
-            sys.executable, ["-m", "ccswarm", "run", "make the tests pass"], cwd=str(house.project), encoding="utf-8",
-            env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}, dimensions=(40, 150), timeout=BOUND_SECONDS,
-        )  # fmt: skip  # pyright: ignore[reportArgumentType]
+            sys.executable,
+            ["-m", "ccswarm", "run", "make the tests pass"],
+            cwd=str(house.project),
+            encoding="utf-8",
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"},
+            dimensions=(40, 150),
+            timeout=BOUND_SECONDS,
+        )  # pyright: ignore[reportArgumentType]
         person.expect_exact("+checked")
         person.expect_exact("merge 1 file, +1 −0")
         assert not (house.project / "checked.txt").exists()

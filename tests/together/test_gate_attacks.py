@@ -216,8 +216,11 @@ def test_what_a_person_writes_is_the_persons(house: House, desk: RunDesk) -> Non
     assert (house.project / "held.txt").is_file()
     begun = [record.facts for record in read(house.state / "journal") if record.event == "call.begin"]
     assert [one["tool"] for one in begun if one["agent"] == "orchestrator"] == [
-        "ai-session.create_session", "ai-session.execute_command", "ai-session.close_session", "vault.echo",
-    ]  # fmt: skip
+        "ai-session.create_session",
+        "ai-session.execute_command",
+        "ai-session.close_session",
+        "vault.echo",
+    ]
 
 
 def test_a_clients_run_that_is_done_again_has_no_more_power(house: House, desk: RunDesk) -> None:

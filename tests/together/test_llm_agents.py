@@ -185,14 +185,17 @@ async def test_a_fix_is_made_with_bash_read_and_edit_in_a_terminal_nobody_names(
     changed = hostile.replace("{old}", "Done '\"$(id)\"'")
     turns = [
         Reply("I reproduce it.", [("bash", {"command": "make test"}), ("read", {"path": "say.py"})]),
-        Reply("I mend it.", [
-            ("edit", {"path": "say.py", "old": "nowhere", "new": "x"}),
-            ("edit", {"path": "say.py", "old": hostile, "new": changed}),
-            ("edit", {"path": "notes/new.md", "old": "", "new": "Why.\n"}),
-            ("bash", {"command": "make test && git status --short"}),
-        ]),
+        Reply(
+            "I mend it.",
+            [
+                ("edit", {"path": "say.py", "old": "nowhere", "new": "x"}),
+                ("edit", {"path": "say.py", "old": hostile, "new": changed}),
+                ("edit", {"path": "notes/new.md", "old": "", "new": "Why.\n"}),
+                ("bash", {"command": "make test && git status --short"}),
+            ],
+        ),
         Reply(calls=[finish(summary="Mended.")]),
-    ]  # fmt: skip
+    ]
     run_id = new_run_id()
     async with ModelServer(plays(turns), key=SECRET) as server:
         house.add(ada(server, 'workspace = "clone"'))

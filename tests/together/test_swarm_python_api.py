@@ -22,9 +22,22 @@ from tests.conftest import UNBOXED, client_environment, end_leftovers, environme
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/howto/python-swarm.md").read_text()
 NAMES = {
-    "CallOutcome", "McpClient", "PlanInvalid", "Run", "RunEvent", "RunInfo", "SwarmError", "ToolInfo", "WorkDiff",
-    "aio", "check", "find_run", "list_runs", "submit", "working",
-}  # fmt: skip
+    "CallOutcome",
+    "McpClient",
+    "PlanInvalid",
+    "Run",
+    "RunEvent",
+    "RunInfo",
+    "SwarmError",
+    "ToolInfo",
+    "WorkDiff",
+    "aio",
+    "check",
+    "find_run",
+    "list_runs",
+    "submit",
+    "working",
+}
 EXAMPLES = r"""
 import contextlib, io, json, re, sys
 

@@ -225,8 +225,12 @@ async def test_three_agents_work_and_every_call_stands_in_both_logs(house: House
     calls += 3 + (1 + 2)  # read and ask, and what ends what ask left open
     assert (report.calls, report.joined, report.refused) == (calls, calls, 1)
     assert {record.facts["agent"] for record in house.records() if "agent" in record.facts} == {
-        "maker", "reader", "careful", "orchestrator", "cleaner",
-    }  # fmt: skip
+        "maker",
+        "reader",
+        "careful",
+        "orchestrator",
+        "cleaner",
+    }
     assert verify(house.state / "journal").sound
 
 
@@ -296,8 +300,12 @@ async def test_bad_servers_beside_good_ones_cost_only_their_own_tasks(world: Pat
         report = house.joined()
     assert run.result["status"] == "failed"
     assert {name for name, status in statuses(run).items() if status == "succeeded"} == {
-        "banner", "big", "many", "bad", "good",
-    }  # fmt: skip
+        "banner",
+        "big",
+        "many",
+        "bad",
+        "good",
+    }
     said = {name: task["summary"] for name, task in run.result["tasks"].items()}
     assert "server mute did not answer within 1 s. Its last output:\nthinking" in said["mute"]
     assert "no licence found" in said["crash"]

@@ -132,9 +132,11 @@ async def test_a_killed_workers_calls_and_those_after_it_are_one_trace_and_none_
     names = Counter(span.name for span in spans if span.resource["service.name"] == "ccswarm")
     # The held one was sent twice, with one key; what the killed worker would have told of it is lost.
     assert names == {
-        "invoke_workflow": 1, "invoke_agent ada": 1,
-        "tools/call ai-session.create_session": 1, "tools/call ai-session.execute_command": 2,
-    }  # fmt: skip
+        "invoke_workflow": 1,
+        "invoke_agent ada": 1,
+        "tools/call ai-session.create_session": 1,
+        "tools/call ai-session.execute_command": 2,
+    }
     assert len({span.id for span in spans}) == len(spans)
     assert len({span.resource["service.instance.id"] for span in spans if span.kind == CLIENT}) == 2
 

@@ -38,13 +38,34 @@ if TYPE_CHECKING:
 PROBE_SECONDS = 10.0
 # What tmux, the shell of the gate and the server's own environment add to a child's.
 ADDED = (
-    "COLORTERM", "LC_ALL", "OLDPWD", "PATH", "PWD", "SHELL", "SHLVL", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TMUX",
-    "TMUX_PANE", "_",
-)  # fmt: skip
+    "COLORTERM",
+    "LC_ALL",
+    "OLDPWD",
+    "PATH",
+    "PWD",
+    "SHELL",
+    "SHLVL",
+    "TERM_PROGRAM",
+    "TERM_PROGRAM_VERSION",
+    "TMUX",
+    "TMUX_PANE",
+    "_",
+)
 # Names that tmux or some sh would change or drop on the way, where given; so would a sh with names it cannot assign.
 CHANGED = frozenset(ADDED) - {"PATH"} | {
-    "BASHOPTS", "EUID", "IFS", "LINENO", "OPTIND", "PPID", "PS1", "PS2", "PS4", "SHELLOPTS", "TERM", "UID",
-}  # fmt: skip
+    "BASHOPTS",
+    "EUID",
+    "IFS",
+    "LINENO",
+    "OPTIND",
+    "PPID",
+    "PS1",
+    "PS2",
+    "PS4",
+    "SHELLOPTS",
+    "TERM",
+    "UID",
+}
 ASSIGNABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # What env looks up of a locale takes longer than all the rest it does.
 GATE = '{ read -r _ <"$1"; } 2>/dev/null; shift; LC_ALL=C exec "$@"'

@@ -48,11 +48,21 @@ FRAMEWORKS = {
 }
 
 OTHER_NAMES = {
-    "next": "nextjs", "nest": "nestjs", "claude": "claude-code", "claudecode": "claude-code", "mcpjson": "claude-code",
-    "vscodemcpjson": "vscode", "copilot": "vscode", "cursormcpjson": "cursor", "codexconfigtoml": "codex",
-    "geminicli": "gemini", "geminisettingsjson": "gemini", "ccswarmtoml": "ccswarm",
-    "nestjscore": "nestjs", "expressjs": "express",
-}  # fmt: skip
+    "next": "nextjs",
+    "nest": "nestjs",
+    "claude": "claude-code",
+    "claudecode": "claude-code",
+    "mcpjson": "claude-code",
+    "vscodemcpjson": "vscode",
+    "copilot": "vscode",
+    "cursormcpjson": "cursor",
+    "codexconfigtoml": "codex",
+    "geminicli": "gemini",
+    "geminisettingsjson": "gemini",
+    "ccswarmtoml": "ccswarm",
+    "nestjscore": "nestjs",
+    "expressjs": "express",
+}
 
 WEIGHTS = {"app": 0.85, "dependency": 0.7, "file": 0.7, "import": 0.6, "named": 0.6, "entry": 0.3}
 """How much each kind of evidence says by itself, where 1 would be certain. Several are taken as independent."""

@@ -26,11 +26,34 @@ FILE_BYTES = 64 << 10
 NOTES = ("AGENTS.md", "CLAUDE.md")
 LEFT_OUT = frozenset({".git", "node_modules", ".venv", "venv", "__pycache__", "target", "dist", "build", "vendor"})
 LANGUAGES = {
-    "py": "Python", "js": "JavaScript", "mjs": "JavaScript", "jsx": "JavaScript", "ts": "TypeScript",
-    "tsx": "TypeScript", "go": "Go", "rs": "Rust", "java": "Java", "kt": "Kotlin", "rb": "Ruby", "php": "PHP", "c": "C",
-    "h": "C", "cc": "C++", "cpp": "C++", "hpp": "C++", "cs": "C#", "swift": "Swift", "sh": "shell", "bash": "shell",
-    "lua": "Lua", "ex": "Elixir", "exs": "Elixir", "hs": "Haskell", "scala": "Scala", "zig": "Zig",
-}  # fmt: skip
+    "py": "Python",
+    "js": "JavaScript",
+    "mjs": "JavaScript",
+    "jsx": "JavaScript",
+    "ts": "TypeScript",
+    "tsx": "TypeScript",
+    "go": "Go",
+    "rs": "Rust",
+    "java": "Java",
+    "kt": "Kotlin",
+    "rb": "Ruby",
+    "php": "PHP",
+    "c": "C",
+    "h": "C",
+    "cc": "C++",
+    "cpp": "C++",
+    "hpp": "C++",
+    "cs": "C#",
+    "swift": "Swift",
+    "sh": "shell",
+    "bash": "shell",
+    "lua": "Lua",
+    "ex": "Elixir",
+    "exs": "Elixir",
+    "hs": "Haskell",
+    "scala": "Scala",
+    "zig": "Zig",
+}
 TARGET = re.compile(r"^test\s*:(?!=)", re.MULTILINE)
 BRANCH = re.compile(r"ref: refs/heads/(\S+)")
 

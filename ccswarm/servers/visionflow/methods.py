@@ -180,11 +180,13 @@ STATUS: Params = {"swarmId": SWARM, **MORE}
 LIST: Params = {
     "swarmId": Param("string", "Only of this swarm", most=100),
     "filter": Param(
-        "string", "Which agents", default="all",
+        "string",
+        "Which agents",
+        default="all",
         choices=("all", "active", "idle", "busy", "starting", "stopped", "terminated"),
     ),
     "include_metadata": Param("boolean", "Include further facts", default=False),
-}  # fmt: skip
+}
 TASK: Params = {
     "taskId": Param("string", "Task identifier; default: all tasks", most=100),
     "swarmId": Param("string", "Only of this swarm", most=100),

@@ -134,9 +134,19 @@ def test_who_may_ask(method: str, path: str, headers: dict[str, str], status: in
 
 def test_names_of_hosts_and_tokens_of_headers() -> None:
     for host, name in (
-        ("A.example:1", "a.example"), ("[::1]:2", "::1"), ("[0:0::1]", "::1"), ("", ""), ("a@b", ""), ("[", ""),
-        ("a/b", ""), ("[::g]", ""), ("a b", ""), (":80", ""), ("a:", ""), ("a:1:2", ""),
-    ):  # fmt: skip
+        ("A.example:1", "a.example"),
+        ("[::1]:2", "::1"),
+        ("[0:0::1]", "::1"),
+        ("", ""),
+        ("a@b", ""),
+        ("[", ""),
+        ("a/b", ""),
+        ("[::g]", ""),
+        ("a b", ""),
+        (":80", ""),
+        ("a:", ""),
+        ("a:1:2", ""),
+    ):
         assert host_of(host) == name, host
     assert tokens_in([(b"authorization", b"bEARER  t ")]) == ["t"]
     assert tokens_in([(b"authorization", b"Basic t"), (b"x-api-key", b"k")]) == ["k"]

@@ -16,9 +16,11 @@ NAMES = st.sampled_from(["a", "b", ".a", "ab", "a.b"])
 GLOBS = st.sampled_from(["a", "b", ".a", "*", "?", "a*", "*.b", "[ab]", "[!a]", "**", "\\a"])
 LINES = st.builds(
     lambda excepts, anchor, names, end: excepts + anchor + "/".join(names) + end,
-    st.sampled_from(["", "", "!"]), st.sampled_from(["", "/"]), st.lists(GLOBS, min_size=1, max_size=3),
+    st.sampled_from(["", "", "!"]),
+    st.sampled_from(["", "/"]),
+    st.lists(GLOBS, min_size=1, max_size=3),
     st.sampled_from(["", "", "/"]),
-)  # fmt: skip
+)
 PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
 
 

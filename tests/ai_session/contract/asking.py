@@ -96,10 +96,15 @@ def person(home: Path, *words: str, code: int | None = 0) -> str:
 def insider(home: Path, *words: str, code: int) -> str:
     """The same by a process that was started with the mark of a session."""
     result = subprocess.run(
-        [sys.executable, "-m", "ai_session", *words], cwd=home, capture_output=True, text=True, check=False,
-        env={**living_in(home), "PYTHONPATH": str(ROOT), "AI_SESSION_ID": "x"}, timeout=BOUND_SECONDS,
+        [sys.executable, "-m", "ai_session", *words],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**living_in(home), "PYTHONPATH": str(ROOT), "AI_SESSION_ID": "x"},
+        timeout=BOUND_SECONDS,
         stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    )
     assert result.returncode == code, (words, result.returncode, result.stdout, result.stderr)
     return result.stdout + result.stderr
 

@@ -41,9 +41,13 @@ class Tokens:
     def give(self, subject: str, *scopes: str, resource: str = "", seconds: float = 3600, client: str = "probe") -> str:
         token = f"{subject}-{len(self.known)}-secret"
         self.known[token] = AccessToken(
-            token=token, client_id=client, scopes=list(scopes or USUAL), expires_at=int(time.time() + seconds),
-            resource=resource or self.url, subject=subject,
-        )  # fmt: skip
+            token=token,
+            client_id=client,
+            scopes=list(scopes or USUAL),
+            expires_at=int(time.time() + seconds),
+            resource=resource or self.url,
+            subject=subject,
+        )
         return token
 
     async def verify_token(self, token: str) -> AccessToken | None:

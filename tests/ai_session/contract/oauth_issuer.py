@@ -84,9 +84,15 @@ class Issuer:
 
     def claims(self, now: float, audience: Any, **changes: Any) -> dict[str, Any]:
         claims = {
-            "iss": self.url, "aud": audience, "sub": "carol", "client_id": "app",
-            "iat": int(now), "exp": int(now) + 600, "scope": "openid sessions:read sessions:execute", **changes,
-        }  # fmt: skip
+            "iss": self.url,
+            "aud": audience,
+            "sub": "carol",
+            "client_id": "app",
+            "iat": int(now),
+            "exp": int(now) + 600,
+            "scope": "openid sessions:read sessions:execute",
+            **changes,
+        }
         return {name: value for name, value in claims.items() if value is not None}
 
 
@@ -182,12 +188,16 @@ def authority(directory: Path, host: str) -> tuple[Path, Path]:
         names.append(x509.DNSName(host))
     built = (
         x509.CertificateBuilder()
-        .subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1)).not_valid_after(now + dt.timedelta(days=1))
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
-    )  # fmt: skip
+    )
     certificate, private = directory / "tls.pem", directory / "tls.key"
     certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
     private.write_bytes(

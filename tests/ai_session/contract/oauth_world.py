@@ -84,15 +84,24 @@ class Front:
 
 
 CALL = {
-    "jsonrpc": "2.0", "id": 1, "method": "tools/call",
-    "params": {"name": "whoami", "arguments": {}, "_meta": {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {},
-    }},
-}  # fmt: skip
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "tools/call",
+    "params": {
+        "name": "whoami",
+        "arguments": {},
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        },
+    },
+}
 CALL_HEADERS = {
-    "Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2026-07-28",
-    "Mcp-Method": "tools/call", "Mcp-Name": "whoami",
-}  # fmt: skip
+    "Accept": "application/json, text/event-stream",
+    "MCP-Protocol-Version": "2026-07-28",
+    "Mcp-Method": "tools/call",
+    "Mcp-Name": "whoami",
+}
 
 
 async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
@@ -118,9 +127,14 @@ def made(
     """A front, without a running server of the SDK."""
     clock, events, said = clock or Clock(), [], []
     around = oauth.OAuthDependencies(
-        directory, environ or {}, lambda name, facts: events.append((name, dict(facts))), said.append,
-        fetcher or Fetcher(), clock, clock,
-    )  # fmt: skip
+        directory,
+        environ or {},
+        lambda name, facts: events.append((name, dict(facts))),
+        said.append,
+        fetcher or Fetcher(),
+        clock,
+        clock,
+    )
     access = oauth.access(settings or OauthSettings(), base, around)
     server = Server("probe", version="0", on_list_tools=list_tools, on_call_tool=call_tool)
     app = server.streamable_http_app(
@@ -200,10 +214,16 @@ class Pkce:
 def request_for(client_id: str, pkce: Pkce, **changes: str | None) -> str:
     """The URL a client sends a browser to; a change to None leaves that parameter out."""
     values: dict[str, str | None] = {
-        "response_type": "code", "client_id": client_id, "redirect_uri": CALLBACK, "state": "st&te",
-        "scope": "sessions:read sessions:execute", "code_challenge": pkce.challenge, "code_challenge_method": "S256",
-        "resource": f"{BASE}/mcp", **changes,
-    }  # fmt: skip
+        "response_type": "code",
+        "client_id": client_id,
+        "redirect_uri": CALLBACK,
+        "state": "st&te",
+        "scope": "sessions:read sessions:execute",
+        "code_challenge": pkce.challenge,
+        "code_challenge_method": "S256",
+        "resource": f"{BASE}/mcp",
+        **changes,
+    }
     return "/authorize?" + urlencode({name: value for name, value in values.items() if value is not None})
 
 
@@ -248,9 +268,15 @@ def redeeming(client: Mapping[str, Any], code: str, pkce: Pkce, **changes: str) 
     """The form that turns a code into tokens."""
     secret = {"client_secret": client["client_secret"]} if "client_secret" in client else {}
     return {
-        "grant_type": "authorization_code", "code": code, "client_id": client["client_id"], "redirect_uri": CALLBACK,
-        "code_verifier": pkce.verifier, "resource": f"{BASE}/mcp", **secret, **changes,
-    }  # fmt: skip
+        "grant_type": "authorization_code",
+        "code": code,
+        "client_id": client["client_id"],
+        "redirect_uri": CALLBACK,
+        "code_verifier": pkce.verifier,
+        "resource": f"{BASE}/mcp",
+        **secret,
+        **changes,
+    }
 
 
 class Memory:

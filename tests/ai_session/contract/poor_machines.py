@@ -117,8 +117,14 @@ def report() -> dict[str, Any]:
         done = here.run(SCRIPT, between=swap)
         kept = here.sh("cat .git/config; ls -A ../outside")
         left = sorted({*here.files()} - {*before})
-        return {**asdict(status), "code": done.returncode, "out": done.stdout, "err": done.stderr, "kept": kept,
-                "left": [name for name in left if not name.startswith(".git/")]}  # fmt: skip
+        return {
+            **asdict(status),
+            "code": done.returncode,
+            "out": done.stdout,
+            "err": done.stderr,
+            "kept": kept,
+            "left": [name for name in left if not name.startswith(".git/")],
+        }
 
 
 def doctor() -> list[dict[str, Any]]:

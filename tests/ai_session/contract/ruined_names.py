@@ -31,7 +31,7 @@ OWN = {
     "mksh": (*POSIX, "{}=7", "typeset -i {}=0", "typeset -u {}", "nameref {}=HOME"),
     "busybox": (*POSIX, "{}=7"),
     "fish": ("set -e {}", "set -g {} 7", "set -gx {}", "functions -e {}", "function {}; end"),
-}  # fmt: skip
+}
 """What becomes of a name of ours."""
 
 HIDDEN = (

@@ -308,8 +308,10 @@ class PersonsTmux:
         shell = "env PS1='outer> ' sh"
         subprocess.run(
             [*self._command, "new-session", "-d", "-s", "outer", "-x", "90", "-y", "25", shell],
-            env=cli.env, cwd=cli.home, check=True,
-        )  # fmt: skip
+            env=cli.env,
+            cwd=cli.home,
+            check=True,
+        )
         self.run("pipe-pane", "-O", "-t", "outer", f"exec cat >{cli.home}/drawn")
         self.until("^outer> *$")
 

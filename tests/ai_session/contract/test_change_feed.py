@@ -65,8 +65,17 @@ def test_sessions_commands_questions_and_the_policy_are_told(house: Path, person
     made = person.call("create_session", name="s", shell="bash", backend="pty")["structured"]["session_id"]
     change = feed.until(lambda change: change.get("session_id") == made and change.get("state") == "ready")
     assert change.keys() == {
-        "kind", "session_id", "name", "state", "rows", "cols", "end", "viewers", "typing_by", "running",
-    }  # fmt: skip
+        "kind",
+        "session_id",
+        "name",
+        "state",
+        "rows",
+        "cols",
+        "end",
+        "viewers",
+        "typing_by",
+        "running",
+    }
     done = person.call("execute_command", session_id="s", command="(exit 7)")["structured"]
     change = feed.until(lambda change: change["kind"] == "command" and change["status"] == "finished")
     assert (change["command_id"], change["exit_code"], change["session_id"]) == (done["command_id"], 7, made)

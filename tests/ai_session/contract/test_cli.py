@@ -302,9 +302,15 @@ def test_a_hint_has_a_line_of_its_own(main: CommandLine) -> None:
     both = main.home / "both"
     with both.open("wb") as file:
         subprocess.run(
-            [*LINE, "exec", "main", "read -p 'Name? '"], cwd=main.home, env=main.env,
-            stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=BOUND_SECONDS, check=False,
-        )  # fmt: skip
+            [*LINE, "exec", "main", "read -p 'Name? '"],
+            cwd=main.home,
+            env=main.env,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            timeout=BOUND_SECONDS,
+            check=False,
+        )
     assert both.read_text().startswith("Name? \nhint: it waits for input")
 
 

@@ -350,8 +350,10 @@ def test_questions_outlive_a_daemon_that_is_killed_and_so_do_answers_and_states(
         peer.request("tools/call", call)
         state = peer.answered()["requestState"]
         kill()
-    assert [("form" in q["message"], "state" in q["message"]) for q in json.loads(
-        person(house, "approvals", "--json"))["questions"]] == [(True, False), (False, True)]  # fmt: skip
+    assert [
+        ("form" in q["message"], "state" in q["message"])
+        for q in json.loads(person(house, "approvals", "--json"))["questions"]
+    ] == [(True, False), (False, True)]
     asking.approve(house, waiting(house)[0])
     kill()
     with client(house) as peer:

@@ -331,5 +331,7 @@ def test_a_code_is_good_for_its_time_and_the_oldest_tab_goes_for_a_new_one() -> 
     assert (ended, logins.tab(token), len(logins.tabs())) == ([1], None, MOST_TABS)
     assert all(logins.tab(other) for other in others)
     assert [browser_of(agent) for agent in ("curl/8", "Mozilla/5.0 (Macintosh) Safari/1", "")] == [
-        "curl/8", "Safari on macOS", "a program",
-    ]  # fmt: skip
+        "curl/8",
+        "Safari on macOS",
+        "a program",
+    ]

@@ -68,9 +68,17 @@ class QuestionGate(MemoryGate):
 def question(number: int) -> Question:
     asker = Principal(kind="mcp", uid=os.getuid(), client="agent", env={"SECRET": "s3cret"})
     return Question(
-        question_id=f"ap_{number}", principal=asker, tool="echo", session="s", message=f"question {number}",
-        rule="r", arguments_sha256=str(number), policy_sha256="p", asked_at=time.time(), expires_at=time.time() + 60,
-    )  # fmt: skip
+        question_id=f"ap_{number}",
+        principal=asker,
+        tool="echo",
+        session="s",
+        message=f"question {number}",
+        rule="r",
+        arguments_sha256=str(number),
+        policy_sha256="p",
+        asked_at=time.time(),
+        expires_at=time.time() + 60,
+    )
 
 
 async def test_questions_are_listed_without_the_clients_environment(tmp_path: Path) -> None:

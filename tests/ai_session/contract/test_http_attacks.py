@@ -111,9 +111,12 @@ async def test_headers_must_say_what_the_body_says(house: Path) -> None:
     async with attacked(house) as (here, token):
         params = {"name": "list_sessions", "arguments": {}}
         for wrong in (
-            {"Mcp-Name": "close_session"}, {"Mcp-Method": "tools/list"}, {"Mcp-Method": ""},
-            {"MCP-Protocol-Version": "2027-01-01"}, {"MCP-Protocol-Version": "x" * 100},
-        ):  # fmt: skip
+            {"Mcp-Name": "close_session"},
+            {"Mcp-Method": "tools/list"},
+            {"Mcp-Method": ""},
+            {"MCP-Protocol-Version": "2027-01-01"},
+            {"MCP-Protocol-Version": "x" * 100},
+        ):
             answer = await here.modern("tools/call", params, token, **wrong)
             assert answer.status_code == 400, (wrong, answer.text)
             assert answer.json()["error"]["code"] in (-32020, -32022, -32602), answer.text
@@ -137,11 +140,22 @@ async def test_bodies_that_are_too_long_or_no_messages(house: Path) -> None:
             assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
         session = await here.handshake(token)
         bodies = (
-            b"", b"{", b"[]", b"null", b'"x"', b"[" * 2000, b'{"a":' * 300, b"\xff\xfe", b"\x00" * 99,
-            b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', b'{"jsonrpc":"1.0","id":1,"method":"ping"}',
-            b'{"jsonrpc":"2.0","id":{},"method":"ping"}', b'{"jsonrpc":"2.0","id":1,"method":7}',
-            b'{"jsonrpc":"2.0","id":1e999,"method":"ping"}', b"9" * 2000,
-        )  # fmt: skip
+            b"",
+            b"{",
+            b"[]",
+            b"null",
+            b'"x"',
+            b"[" * 2000,
+            b'{"a":' * 300,
+            b"\xff\xfe",
+            b"\x00" * 99,
+            b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]',
+            b'{"jsonrpc":"1.0","id":1,"method":"ping"}',
+            b'{"jsonrpc":"2.0","id":{},"method":"ping"}',
+            b'{"jsonrpc":"2.0","id":1,"method":7}',
+            b'{"jsonrpc":"2.0","id":1e999,"method":"ping"}',
+            b"9" * 2000,
+        )
         for body in bodies:
             for more in ({"MCP-Protocol-Version": "2026-07-28"}, {"Mcp-Session-Id": session}):
                 answer = await here.http.post(here.url, content=body, headers=here.headers(token, **more))
@@ -166,11 +180,19 @@ async def test_bodies_that_are_too_long_or_no_messages(house: Path) -> None:
 async def test_no_other_door_is_open(house: Path) -> None:
     async with attacked(house) as (here, token):
         for method, path, status in (
-            ("PUT", "/mcp", 405), ("PATCH", "/mcp", 405), ("TRACE", "/mcp", 405), ("POST", "/health", 405),
-            ("GET", "/", 404), ("GET", "/docs", 404), ("GET", "/openapi.json", 404), ("GET", "/sse", 404),
-            ("GET", "/mcp/../../etc/passwd", 404), ("GET", "/mcp/%2e%2e/x", 404), ("GET", "//evil.example/mcp", 404),
+            ("PUT", "/mcp", 405),
+            ("PATCH", "/mcp", 405),
+            ("TRACE", "/mcp", 405),
+            ("POST", "/health", 405),
+            ("GET", "/", 404),
+            ("GET", "/docs", 404),
+            ("GET", "/openapi.json", 404),
+            ("GET", "/sse", 404),
+            ("GET", "/mcp/../../etc/passwd", 404),
+            ("GET", "/mcp/%2e%2e/x", 404),
+            ("GET", "//evil.example/mcp", 404),
             ("POST", "/messages/", 404),
-        ):  # fmt: skip
+        ):
             wanted = head(here, method, path, Authorization=f"Bearer {token}", Connection="close", Content_Length="0")
             answer = await here.raw(wanted + b"\r\n")
             assert answer.split(b" ")[1] == str(status).encode(), (method, path, answer)
@@ -181,14 +203,18 @@ async def test_no_other_door_is_open(house: Path) -> None:
 async def test_garbage_on_the_wire_ends_its_connection_only(house: Path) -> None:
     async with attacked(house, seconds=IMPATIENT) as (here, _):
         for garbage in (
-            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 200, b"GET\r\n\r\n", b"\r\n" * 100,
-            b"POST /mcp HTTP/9.9\r\n\r\n", b"POST /mcp HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 200,
+            b"GET\r\n\r\n",
+            b"\r\n" * 100,
+            b"POST /mcp HTTP/9.9\r\n\r\n",
+            b"POST /mcp HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
             b"POST /mcp HTTP/1.1\r\nContent-Length: -1\r\nHost: localhost\r\n\r\n",
             b"POST /mcp HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\nHost: localhost\r\n\r\n",
             b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\nzzz",
             b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
-            b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\x00b\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        ):  # fmt: skip
+            b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\x00b\r\n\r\n",
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        ):
             answer = await here.raw(garbage, over=True)
             assert answer[:12] in (b"", b"HTTP/1.1 400", b"HTTP/1.1 421", b"HTTP/1.1 401"), (garbage[:60], answer[:200])
             assert not [leak for leak in LEAKS if leak.encode() in answer], answer

@@ -162,9 +162,10 @@ async def test_progress_rises_while_a_call_waits(house: Path) -> None:
         session = await here.handshake()
         for modern in (True, False):
             params = {
-                "name": "execute_command", "_meta": {"progressToken": "p"},
+                "name": "execute_command",
+                "_meta": {"progressToken": "p"},
                 "arguments": {"session_id": "beat", "command": "sleep 0.3", "timeout_seconds": 20},
-            }  # fmt: skip
+            }
             if modern:
                 told = await here.modern("tools/call", params)
             else:
@@ -204,8 +205,10 @@ async def test_changes_are_heard_in_both_eras_and_end_in_order(house: Path) -> N
                     elif len(methods) == 2:
                         here.front.stop()
         assert methods == [
-            "notifications/subscriptions/acknowledged", "notifications/resources/list_changed", "result",
-        ]  # fmt: skip
+            "notifications/subscriptions/acknowledged",
+            "notifications/resources/list_changed",
+            "result",
+        ]
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])

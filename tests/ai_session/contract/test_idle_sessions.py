@@ -175,9 +175,15 @@ def test_a_person_ends_what_is_idle_and_a_daemon_what_of_a_run_is_idle_for_a_wee
         assert "session 'older' was closed: nobody used it for 7 days (session.owned_idle_days)" in told
         for words in (("--idle", "2"), ("--idle", "1d", "mine"), ("--idle", "1d", "--all", "--run", "r1")):
             cli.run("kill", *words, "--yes", code=2)
-        ended = [json.loads(cli.out("kill", *words, "--json", "--yes"))["ended"] for words in (
-            ("--idle", "9d"), ("--run", "r1", "--idle", "4d"), ("--run", "r1", "--idle", "48h"), ("--idle", "1440m"),
-        )]  # fmt: skip
+        ended = [
+            json.loads(cli.out("kill", *words, "--json", "--yes"))["ended"]
+            for words in (
+                ("--idle", "9d"),
+                ("--run", "r1", "--idle", "4d"),
+                ("--run", "r1", "--idle", "48h"),
+                ("--idle", "1440m"),
+            )
+        ]
         assert ended == [[], [], ["old"], ["mine"]]
         cli.run("exec", "new", "--", "true")
         assert json.loads(cli.out("kill", "--idle", "3600s", "--json", "--yes"))["ended"] == []

@@ -46,10 +46,15 @@ class Box:
     @contextmanager
     def start(self, script: str, *, shell: str = "/bin/bash", **options: object) -> Iterator[subprocess.Popen[str]]:
         process = subprocess.Popen(  # type: ignore[call-overload]
-            [*self.prefix, shell, "-c", script], cwd=self.workspace, env=self.env, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [*self.prefix, shell, "-c", script],
+            cwd=self.workspace,
+            env=self.env,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             **{**unprivileged.identity(), **options},
-        )  # fmt: skip
+        )
         try:
             yield process
         finally:
@@ -62,9 +67,15 @@ class Box:
     @contextmanager
     def terminal(self, *argv: str) -> Iterator[pexpect.spawn[str]]:
         child = pexpect.spawn(
-            argv[0], list(argv[1:]), cwd=str(self.workspace), env=self.env, encoding="utf-8", timeout=BOUND_SECONDS,  # pyright: ignore[reportArgumentType]
-            dimensions=(24, 80), preexec_fn=unprivileged.become(),
-        )  # fmt: skip
+            argv[0],
+            list(argv[1:]),
+            cwd=str(self.workspace),
+            env=self.env,
+            encoding="utf-8",
+            timeout=BOUND_SECONDS,  # pyright: ignore[reportArgumentType]
+            dimensions=(24, 80),
+            preexec_fn=unprivileged.become(),
+        )
         child.delaybeforesend = None
         try:
             yield child

@@ -145,10 +145,17 @@ def test_27_a_recording_is_asciicast_without_secrets(house: House, modern: bool)
 @pytest.mark.parametrize(
     "uri",
     [
-        "session://nobody/info", "session://build/output/cmd_none", "session://build/nothing", "session://../info",
-        "session://build/../other/info", "session://build/output/%2e%2e", "file:///etc/passwd", "", "session://build",
+        "session://nobody/info",
+        "session://build/output/cmd_none",
+        "session://build/nothing",
+        "session://../info",
+        "session://build/../other/info",
+        "session://build/output/%2e%2e",
+        "file:///etc/passwd",
+        "",
+        "session://build",
     ],
-)  # fmt: skip
+)
 def test_27_what_is_not_there_is_refused_with_its_uri(house: House, modern: bool, uri: str) -> None:
     error = house.client.ask("resources/read", {"uri": uri}, modern=modern)["error"]
     assert error["code"] == (-32602 if modern else -32002)
@@ -174,8 +181,11 @@ def test_27_templates_are_those_of_the_resources(house: House) -> None:
     for modern in (False, True):
         found = house.client.result("resources/templates/list", modern=modern)["resourceTemplates"]
         assert [each["uriTemplate"] for each in found] == [
-            "session://{id}/info", "session://{id}/screen", OUTPUT, "session://{id}/recording",
-        ]  # fmt: skip
+            "session://{id}/info",
+            "session://{id}/screen",
+            OUTPUT,
+            "session://{id}/recording",
+        ]
         assert all(each["mimeType"] and each["description"] and each["title"] for each in found)
 
 

@@ -247,9 +247,12 @@ async def test_keys_may_be_elsewhere_when_a_person_says_so(source: Issuer) -> No
 @pytest.fixture
 async def asking(source: Issuer, tmp_path: Path) -> AsyncIterator[Front]:
     settings = OauthSettings(
-        mode="external", issuer=source.url, introspection_url=f"{source.url}/introspect",
-        client_id="front", client_secret_variable="THE_SECRET",
-    )  # fmt: skip
+        mode="external",
+        issuer=source.url,
+        introspection_url=f"{source.url}/introspect",
+        client_id="front",
+        client_secret_variable="THE_SECRET",
+    )
     async with opened(tmp_path, settings, environ={"THE_SECRET": "front's secret"}) as made:
         yield made
 
@@ -269,12 +272,18 @@ async def test_a_token_asked_about(asking: Front, source: Issuer) -> None:
 @pytest.mark.parametrize(
     "facts",
     [
-        {"active": False}, {"active": "true"}, {"active": True, "aud": "https://other.example"},
-        {"active": True, "aud": None}, {"active": True, "exp": int(NOW) - 40}, {"active": True, "exp": None},
-        {"active": True, "iss": "https://evil.example"}, {"active": True, "sub": None},
-        {"active": True, "token_type": "refresh_token"}, {"active": True, "nbf": int(NOW) + 60},
+        {"active": False},
+        {"active": "true"},
+        {"active": True, "aud": "https://other.example"},
+        {"active": True, "aud": None},
+        {"active": True, "exp": int(NOW) - 40},
+        {"active": True, "exp": None},
+        {"active": True, "iss": "https://evil.example"},
+        {"active": True, "sub": None},
+        {"active": True, "token_type": "refresh_token"},
+        {"active": True, "nbf": int(NOW) + 60},
     ],
-)  # fmt: skip
+)
 async def test_answers_that_do_not_hold(asking: Front, source: Issuer, facts: dict[str, Any]) -> None:
     source.tokens["opaque"] = source.claims(NOW, AUDIENCE, **facts)
     assert not await asking.holds("opaque")
@@ -299,12 +308,14 @@ async def test_an_issuer_that_does_not_know_us_is_503(asking: Front, source: Iss
 @pytest.mark.parametrize(
     "facts",
     [
-        {"issuer": ""}, {"issuer": "http://idp.example"}, {"issuer": "ftp://127.0.0.1"},
+        {"issuer": ""},
+        {"issuer": "http://idp.example"},
+        {"issuer": "ftp://127.0.0.1"},
         {"issuer": "https://idp.example", "jwks_url": "http://idp.example/jwks"},
         {"issuer": "https://idp.example", "introspection_url": "https://idp.example/introspect"},
         {"issuer": "https://idp.example", "introspection_url": "https://u@idp.example/", "client_id": "a"},
     ],
-)  # fmt: skip
+)
 async def test_settings_that_cannot_be(tmp_path: Path, facts: dict[str, Any]) -> None:
     with pytest.raises(ConfigInvalid):
         async with opened(tmp_path, OauthSettings(mode="external", **facts)):
@@ -315,9 +326,12 @@ async def test_the_secret_may_be_in_a_file_of_its_owners_alone(source: Issuer, t
     file = tmp_path / "secret"
     file.write_text("front's secret\n")
     settings = OauthSettings(
-        mode="external", issuer=source.url, introspection_url=f"{source.url}/introspect",
-        client_id="front", client_secret_file=str(file),
-    )  # fmt: skip
+        mode="external",
+        issuer=source.url,
+        introspection_url=f"{source.url}/introspect",
+        client_id="front",
+        client_secret_file=str(file),
+    )
     file.chmod(0o644)
     with pytest.raises(ConfigInvalid, match="open to others"):
         async with opened(tmp_path, settings):

@@ -142,8 +142,11 @@ async def test_declining_tells_the_client(front: Front) -> None:
         page = await browser.sign_in(request_for(client["client_id"], pkce))
         answer = redirected(await browser.send(page, "deny"))
     assert answer == {
-        "error": "access_denied", "error_description": "the person declined", "state": "st&te", "iss": BASE
-    }  # fmt: skip
+        "error": "access_denied",
+        "error_description": "the person declined",
+        "state": "st&te",
+        "iss": BASE,
+    }
     assert front.noted("denied")
 
 

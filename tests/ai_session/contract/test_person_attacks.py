@@ -115,10 +115,15 @@ def attacked(place: Path, host: SshHost, way: str, question_id: str) -> str:
     file = place / f"verb-{way.replace(' ', '-')}"
     file.write_text(line + "\n")
     words = WAYS[way].format(
-        verb=line, quoted=shlex.quote(line), python=sys.executable, disguised=shlex.quote(DISGUISED),
-        ssh=shlex.join(host.words), ssh_tt=shlex.join([host.words[0], "-tt", *host.words[1:]]),
-        socket=SOCKET, file=file,
-    )  # fmt: skip
+        verb=line,
+        quoted=shlex.quote(line),
+        python=sys.executable,
+        disguised=shlex.quote(DISGUISED),
+        ssh=shlex.join(host.words),
+        ssh_tt=shlex.join([host.words[0], "-tt", *host.words[1:]]),
+        socket=SOCKET,
+        file=file,
+    )
     script = place / f"attack-{way.replace(' ', '-')}"
     script.write_text(words + "\n")
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)

@@ -125,8 +125,14 @@ def test_no_place_tells_a_secret(planted: World, how: tuple[str, str]) -> None:
     name_things_after_them(planted, how[1])
     err_with_them(planted)
     ask_about_them(planted)
-    for words in (("approvals",), ("audit", "show", "40"), ("audit", "tail", "-n", "500"), ("audit", "export"),
-                  ("audit", "export", "--format", "ocsf"), ("audit", "export", "--format", "otel")):  # fmt: skip
+    for words in (
+        ("approvals",),
+        ("audit", "show", "40"),
+        ("audit", "tail", "-n", "500"),
+        ("audit", "export"),
+        ("audit", "export", "--format", "ocsf"),
+        ("audit", "export", "--format", "otel"),
+    ):
         planted.verb(*words)
     look_everywhere(planted, how[1])
 

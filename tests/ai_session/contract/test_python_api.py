@@ -25,9 +25,22 @@ from tests.bounds import BOUND_SECONDS
 from tests.conftest import UNBOXED, environment, new_home
 
 NAMES = {
-    "AiSessionError", "Command", "CommandFailed", "CommandResult", "ConsentNeeded", "Denied", "NotExpected", "Screen",
-    "Session", "SessionBusy", "SessionInfo", "aio", "list_sessions", "open", "spawn",
-}  # fmt: skip
+    "AiSessionError",
+    "Command",
+    "CommandFailed",
+    "CommandResult",
+    "ConsentNeeded",
+    "Denied",
+    "NotExpected",
+    "Screen",
+    "Session",
+    "SessionBusy",
+    "SessionInfo",
+    "aio",
+    "list_sessions",
+    "open",
+    "spawn",
+}
 RULE = '[[policy.rules]]\nid = "{0}"\ndecision = "{0}"\nclients = ["python"]\ntools = ["execute_command"]\n{1}\n'
 POLICY = RULE.format("deny", 'commands = ["halt now"]') + RULE.format("ask", 'commands = ["mount all"]')
 

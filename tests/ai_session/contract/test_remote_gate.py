@@ -251,12 +251,15 @@ async def test_whoever_speaks_the_protocol_wrongly_is_told_so(house: Path) -> No
         await reader.readline()
         who = {"subject": "alice", "scopes": ["sessions:read"]}
         for line, code in (
-            (b"garbage", "invalid_arguments"), (b"[]", "invalid_arguments"), (b'{"id":1}', "invalid_arguments"),
-            (b'{"id":"x","method":"started"}', "invalid_arguments"), (b'{"id":2,"method":"stop"}', "invalid_arguments"),
+            (b"garbage", "invalid_arguments"),
+            (b"[]", "invalid_arguments"),
+            (b'{"id":1}', "invalid_arguments"),
+            (b'{"id":"x","method":"started"}', "invalid_arguments"),
+            (b'{"id":2,"method":"stop"}', "invalid_arguments"),
             (b'{"id":3,"method":"call","call":{"name":"list_sessions"}}', "denied"),
             (b'{"id":4,"method":"call","who":{"subject":"alice"},"call":{}}', "invalid_arguments"),
             (json.dumps({"id": 5, "method": "tools", "who": {"subject": 7}}).encode(), "invalid_arguments"),
-        ):  # fmt: skip
+        ):
             writer.write(line + b"\n")
             assert json.loads(await reader.readline())["error"]["code"] == code, line
         writer.write(b'{"cancel":99}\n{"answer":99,"word":null}\n')

@@ -99,9 +99,14 @@ async def shell(prefix: tuple[str, ...], home: Path) -> AsyncIterator[Shell]:
     (home / "files.py").write_text(FILES)
     (home / "left.py").write_text(LEFT)
     process = await asyncio.create_subprocess_exec(
-        *prefix, "/bin/bash", cwd=home, start_new_session=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        *prefix,
+        "/bin/bash",
+        cwd=home,
+        start_new_session=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
     started = Shell(process)
     started.type("echo ready")
     assert await started.line() == "ready"

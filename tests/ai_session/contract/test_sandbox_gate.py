@@ -184,8 +184,10 @@ def test_a_daemon_that_is_stopped_ends_the_record_not_the_program(home: Path, ow
         assert process.stdout.readline() == b"ready\n"
         own.run("daemon", "stop")
         assert [(begin["tool"], end["outcome"]) for begin, end in audit.calls()] == [
-            ("sandbox", "lost"), ("list_sessions", "ok"), ("stop", "ok"),
-        ]  # fmt: skip
+            ("sandbox", "lost"),
+            ("list_sessions", "ok"),
+            ("stop", "ok"),
+        ]
         assert process.poll() is None
         process.terminate()
         assert "the audit log does not record" in finish(process)[1]
@@ -202,9 +204,13 @@ def client(line: CommandLine) -> Iterator[ControlClient]:
 
 def test_what_is_no_program_is_refused(audit: Audit, client: ControlClient) -> None:
     for wrong in (
-        {"argv": []}, {"argv": "true"}, {"argv": [1]},
-        {"profile": "none"}, {"workspace": None}, {"domains": "pypi.org"},
-    ):  # fmt: skip
+        {"argv": []},
+        {"argv": "true"},
+        {"argv": [1]},
+        {"profile": "none"},
+        {"workspace": None},
+        {"domains": "pypi.org"},
+    ):
         with pytest.raises(AiSessionError):
             client.request("sandbox", **(ASKED | wrong))
         assert "pid" in client.request("status")
@@ -213,9 +219,13 @@ def test_what_is_no_program_is_refused(audit: Audit, client: ControlClient) -> N
 
 def test_who_tells_what_is_no_end_is_refused_and_recorded_so(audit: Audit, client: ControlClient) -> None:
     for word, told in (
-        ("started", {"level": "steel"}), ("started", {}), ("call", {"name": "list_sessions"}),
-        ("ended", {}), ("ended", {"exit_code": 256}), ("ended", {"exit_code": "0"}),
-    ):  # fmt: skip
+        ("started", {"level": "steel"}),
+        ("started", {}),
+        ("call", {"name": "list_sessions"}),
+        ("ended", {}),
+        ("ended", {"exit_code": 256}),
+        ("ended", {"exit_code": "0"}),
+    ):
         client.request("sandbox", **ASKED)
         with pytest.raises(AiSessionError):
             client.request(word, **told)

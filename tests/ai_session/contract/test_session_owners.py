@@ -114,9 +114,15 @@ def test_a_person_ends_the_sessions_of_an_owner_or_of_a_run(house: House) -> Non
         ("k2", "ada", "four"),
     ):
         house.ask(agent, "create_session", run, name=name, backend="pty", working_directory=str(house.home))
-    ended = [json.loads(cli.out("kill", *words, "--json", "--yes"))["ended"] for words in (
-        ("--owner", "run:k1/agent:bob"), ("--run", "k1"), ("--run", "k2"), ("--owner", "run:k2"),
-    )]  # fmt: skip
+    ended = [
+        json.loads(cli.out("kill", *words, "--json", "--yes"))["ended"]
+        for words in (
+            ("--owner", "run:k1/agent:bob"),
+            ("--run", "k1"),
+            ("--run", "k2"),
+            ("--owner", "run:k2"),
+        )
+    ]
     assert [sorted(names) for names in ended] == [["two"], ["one"], ["four", "three"], []]
     assert {"bobs", "mine"} <= set(house.names(""))
     assert cli.run("kill", "--run", "k1", "--all", code=2).stderr.startswith("error: which sessions?")

@@ -216,8 +216,9 @@ def test_the_standard_variables_set_what_the_file_does_not(home: Path) -> None:
     assert read(OTEL_EXPORTER_OTLP_ENDPOINT="http://a") == {"endpoint": "http://a"}
     assert read(OTEL_EXPORTER_OTLP_ENDPOINT="http://a", OTEL_SDK_DISABLED="true") == {}
     assert read(OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="http://t/x", OTEL_METRICS_EXPORTER="none") == {
-        "traces_endpoint": "http://t/x", "metrics_endpoint": "none",
-    }  # fmt: skip
+        "traces_endpoint": "http://t/x",
+        "metrics_endpoint": "none",
+    }
     assert (
         read(OTEL_EXPORTER_OTLP_ENDPOINT="http://a", AI_SESSION_TELEMETRY_ENDPOINT="http://b")["endpoint"] == "http://b"
     )

@@ -46,10 +46,17 @@ def acting(data: bytes, *, live: bool = False) -> list[bytes]:
 
 
 WAYS = [
-    ("logs", "main"), ("logs", "main", "-n", "5"), ("logs", "main", "-c", "last"), ("screen", "main"),
-    ("screen", "main", "--ansi"), ("exec", "main", "cat corpus"), ("exec", "main", "--stderr", "cat corpus >&2"),
-    ("exec", "main", "cat corpus; sleep 0.3; cat corpus"), ("ls",), ("info", "main"),
-]  # fmt: skip
+    ("logs", "main"),
+    ("logs", "main", "-n", "5"),
+    ("logs", "main", "-c", "last"),
+    ("screen", "main"),
+    ("screen", "main", "--ansi"),
+    ("exec", "main", "cat corpus"),
+    ("exec", "main", "--stderr", "cat corpus >&2"),
+    ("exec", "main", "cat corpus; sleep 0.3; cat corpus"),
+    ("ls",),
+    ("info", "main"),
+]
 
 
 def test_a_terminal_gets_what_draws(main: CommandLine) -> None:

@@ -131,9 +131,17 @@ VERBS: dict[str, Way | str] = {
 """Each verb, in an order in which they can be tried; with a reason where it touches no session."""
 
 QUIET = {
-    "completion bash", "audit tail", "audit show 1", "audit verify", "audit export", "policy check",
-    "config show", "config check", "config path", "mcp status",
-}  # fmt: skip
+    "completion bash",
+    "audit tail",
+    "audit show 1",
+    "audit verify",
+    "audit export",
+    "policy check",
+    "config show",
+    "config check",
+    "config path",
+    "mcp status",
+}
 """What those that touch no session are run with."""
 
 

@@ -32,12 +32,18 @@ ctypes.CFUNCTYPE(ctypes.c_int)(at)()
 
 KERNEL = (
     Attack(
-        "user-namespace", "kernel", "high", new_namespace("user"),
+        "user-namespace",
+        "kernel",
+        "high",
+        new_namespace("user"),
         python=f"if os.fork() == 0:\n    libc.unshare(0x10000000); os.write(w, b'x'){HOLD_IN_CHILD}\n"
         "os.read(r, 1); hold()",
     ),
     Attack(
-        "mount-in-namespace", "kernel", "high", mounted,
+        "mount-in-namespace",
+        "kernel",
+        "high",
+        mounted,
         python=f"""
 os.makedirs('m', exist_ok=True)
 if os.fork() == 0:
@@ -46,34 +52,56 @@ os.read(r, 1); hold()
 """,
     ),
     Attack(
-        "clone-namespace", "kernel", "high", new_namespace("user"),
+        "clone-namespace",
+        "kernel",
+        "high",
+        new_namespace("user"),
         python=f"if libc.syscall(CLONE, 0x10000000 | 17, 0, 0, 0, 0) == 0:{HOLD_IN_CHILD}\nhold()",
     ),
     Attack(
-        "clone3-namespace", "kernel", "high", new_namespace("user"),
+        "clone3-namespace",
+        "kernel",
+        "high",
+        new_namespace("user"),
         python=f"a = struct.pack('8Q', 0x10000000, 0, 0, 0, 17, 0, 0, 0)\n"
         f"if libc.syscall(435, a, 64) == 0:{HOLD_IN_CHILD}\nhold()",
     ),
     Attack(
-        "io-uring", "kernel", "high", holds("[io_uring]"),
+        "io-uring",
+        "kernel",
+        "high",
+        holds("[io_uring]"),
         python="libc.syscall(425, 4, ctypes.create_string_buffer(256)); hold()",
     ),
     Attack(
-        "perf-events", "kernel", "medium", holds("[perf_event]"),
+        "perf-events",
+        "kernel",
+        "medium",
+        holds("[perf_event]"),
         python="""
 attr = bytearray(128); struct.pack_into('IIQ', attr, 0, 1, 128, 1); struct.pack_into('Q', attr, 40, 0b1100001)
 libc.syscall(PERF, ctypes.create_string_buffer(bytes(attr), 128), 0, -1, -1, ctypes.c_ulong(0)); hold()
 """,
     ),
     Attack(
-        "userfaultfd", "kernel", "medium", holds("[userfaultfd]"), python="libc.syscall(USERFAULTFD, 1); hold()",
+        "userfaultfd",
+        "kernel",
+        "medium",
+        holds("[userfaultfd]"),
+        python="libc.syscall(USERFAULTFD, 1); hold()",
     ),
     Attack(
-        "new-key", "kernel", "medium", new_key,
+        "new-key",
+        "kernel",
+        "medium",
+        new_key,
         python="libc.syscall(ADD_KEY, b'user', b'@nonce@', b'x', ctypes.c_size_t(1), -4)",
     ),
     Attack(
-        "lease", "kernel", "medium", keeps_waiting("@ws@/leased"),
+        "lease",
+        "kernel",
+        "medium",
+        keeps_waiting("@ws@/leased"),
         python="""
 signal.signal(signal.SIGIO, signal.SIG_IGN)
 fcntl.fcntl(os.open('leased', os.O_RDWR | os.O_CREAT), fcntl.F_SETLEASE, fcntl.F_WRLCK); hold()
@@ -81,11 +109,14 @@ fcntl.fcntl(os.open('leased', os.O_RDWR | os.O_CREAT), fcntl.F_SETLEASE, fcntl.F
     ),
     Attack("set-uid-file", "kernel", "high", mode("@ws@/mine", 0o4000), "cp /bin/true mine; chmod u+s mine"),
     Attack(
-        "set-uid-at-birth", "kernel", "high", mode("@ws@/born", 0o4000),
+        "set-uid-at-birth",
+        "kernel",
+        "high",
+        mode("@ws@/born", 0o4000),
         python="os.open('born', os.O_CREAT | os.O_WRONLY, 0o4755)",
     ),
     Attack("set-uid-by-old-call", "kernel", "high", mode("@ws@/old", 0o4000), python=OLD_CALL),
-)  # fmt: skip
+)
 
 FORKS = """
 try:
@@ -119,23 +150,43 @@ MIB = 1 << 20
 RESOURCES = (
     Attack("many-processes", "resources", "medium", crowd(150), python=FORKS),
     Attack(
-        "memory-of-one", "resources", "high", keeps_memory(600 * MIB), alone=True,
+        "memory-of-one",
+        "resources",
+        "high",
+        keeps_memory(600 * MIB),
+        alone=True,
         python=MEMORY.format(count=1, memory=f"mmap.mmap(-1, {700 * MIB}, flags=mmap.MAP_PRIVATE)"),
     ),
     Attack(
-        "memory-of-many", "resources", "medium", keeps_memory(600 * MIB), alone=True,
+        "memory-of-many",
+        "resources",
+        "medium",
+        keeps_memory(600 * MIB),
+        alone=True,
         python=MEMORY.format(count=4, memory=f"mmap.mmap(-1, {175 * MIB}, flags=mmap.MAP_PRIVATE)"),
     ),
     Attack(
-        "memory-shared", "resources", "medium", keeps_memory(600 * MIB), alone=True,
+        "memory-shared",
+        "resources",
+        "medium",
+        keeps_memory(600 * MIB),
+        alone=True,
         python=MEMORY.format(count=1, memory=f"mmap.mmap(-1, {700 * MIB})"),
     ),
     Attack(
-        "memory-in-nameless-files", "resources", "medium", keeps_files_in_memory(600 * MIB), alone=True,
+        "memory-in-nameless-files",
+        "resources",
+        "medium",
+        keeps_files_in_memory(600 * MIB),
+        alone=True,
         python="for i in range(50): os.write(os.memfd_create('x'), bytes(15 << 20))\nhold()",
     ),
     Attack(
-        "memory-in-detached-segments", "resources", "medium", keeps_segments(600 * MIB), alone=True,
+        "memory-in-detached-segments",
+        "resources",
+        "medium",
+        keeps_segments(600 * MIB),
+        alone=True,
         python="""
 libc.shmat.restype = ctypes.c_void_p
 ids = [libc.shmget(0, 70 << 20, 0o600) for _ in range(10)]
@@ -147,19 +198,33 @@ for each in ids: libc.shmctl(each, 0, None)
 """,
     ),
     Attack(
-        "one-large-file", "resources", "medium", larger("@ws@/large", 20 * MIB), "head -c 24M /dev/zero >large",
+        "one-large-file",
+        "resources",
+        "medium",
+        larger("@ws@/large", 20 * MIB),
+        "head -c 24M /dev/zero >large",
     ),
     Attack(
-        "many-large-files", "resources", "medium", larger("@ws@/many", 100 * MIB),
-        f"mkdir many; {MANY_FILES}many/$i; done", alone=True,
+        "many-large-files",
+        "resources",
+        "medium",
+        larger("@ws@/many", 100 * MIB),
+        f"mkdir many; {MANY_FILES}many/$i; done",
+        alone=True,
     ),
     Attack("fill-tmp", "resources", "medium", fills("/tmp", 100 * MIB), python=IN_MEMORY.format(directory="/tmp")),
     Attack(
-        "fill-shared-memory", "resources", "medium", fills("/dev/shm", 300 * MIB),
+        "fill-shared-memory",
+        "resources",
+        "medium",
+        fills("/dev/shm", 300 * MIB),
         python=IN_MEMORY.format(directory="/dev/shm").replace("range(12)", "range(24)"),
     ),
     Attack(
-        "many-descriptors", "resources", "low", holds_many(17_000),
+        "many-descriptors",
+        "resources",
+        "low",
+        holds_many(17_000),
         python="""
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -170,6 +235,6 @@ except OSError as error: print(error)
 hold()
 """,
     ),
-)  # fmt: skip
+)
 
 CASES = (*KERNEL, *RESOURCES)

@@ -9,9 +9,17 @@ from tests.ai_session.escape.evidence import Evidence
 
 Severity = Literal["critical", "high", "medium", "low"]
 Group = Literal[
-    "writing files", "planting code", "traps for the set-up", "reading secrets", "processes", "terminals",
-    "local channels", "network", "kernel", "resources",
-]  # fmt: skip
+    "writing files",
+    "planting code",
+    "traps for the set-up",
+    "reading secrets",
+    "processes",
+    "terminals",
+    "local channels",
+    "network",
+    "kernel",
+    "resources",
+]
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,14 @@ class Outside:
         with open(self.facts["dev_shm"], "wb") as file:
             file.write(secret)
         os.chmod(self.facts["dev_shm"], 0o600)
-        key = libc.syscall(ADD_KEY, b"user", self.facts["key_name"].encode(), self.facts["key_secret"].encode(),
-                           ctypes.c_size_t(len(self.facts["key_secret"])), USER_KEYRING)  # fmt: skip
+        key = libc.syscall(
+            ADD_KEY,
+            b"user",
+            self.facts["key_name"].encode(),
+            self.facts["key_secret"].encode(),
+            ctypes.c_size_t(len(self.facts["key_secret"])),
+            USER_KEYRING,
+        )
         libc.syscall(KEYCTL, SET_PERMISSIONS, key, ctypes.c_uint32(0x3F3F0000))
         self.facts["key_id"] = key
 
@@ -121,8 +127,9 @@ def main() -> None:
     outside = Outside(json.loads(sys.argv[1]))
     facts = outside.facts
     inet, inet6, unix, stream, datagram = (
-        *(socket.AF_INET, socket.AF_INET6, socket.AF_UNIX), *(socket.SOCK_STREAM, socket.SOCK_DGRAM),
-    )  # fmt: skip
+        *(socket.AF_INET, socket.AF_INET6, socket.AF_UNIX),
+        *(socket.SOCK_STREAM, socket.SOCK_DGRAM),
+    )
     facts["tcp"] = outside.listen("tcp", inet, stream, ("0.0.0.0", 0))[1]
     facts["udp"] = outside.listen("udp", inet, datagram, ("0.0.0.0", 0))[1]
     facts["tcp6"] = outside.listen("tcp6", inet6, stream, ("::1", 0))[1]

@@ -120,8 +120,14 @@ class Session:
             left = deadline - time.monotonic()
             if left <= 0 or ended:
                 return ""
-            facts = self._call("read_output", session_id=self._id, command_id="all", offset=len(printed),
-                               wait_for="output", timeout_seconds=min(left, 10.0))  # fmt: skip
+            facts = self._call(
+                "read_output",
+                session_id=self._id,
+                command_id="all",
+                offset=len(printed),
+                wait_for="output",
+                timeout_seconds=min(left, 10.0),
+            )
             ended = "error" in facts or facts.get("waited") == "finished"
 
 

@@ -65,68 +65,96 @@ TERMINAL = (
         needs=("less",),
     ),
     prints(
-        "terminal inside", "terminal-ok",
-        "python3 -c 'import pty; pty.spawn([\"sh\", \"-c\", \"test -t 0 && echo terminal-ok\"])'",
+        "terminal inside",
+        "terminal-ok",
+        'python3 -c \'import pty; pty.spawn(["sh", "-c", "test -t 0 && echo terminal-ok"])\'',
     ),
     prints(
-        "tmux inside", "done",
+        "tmux inside",
+        "done",
         "tmux -L inner -f /dev/null new-session -d 'sleep 100' && tmux -L inner kill-server && echo do''ne",
         needs=("tmux",),
     ),
-)  # fmt: skip
+)
 
 TOOLS = (
     prints(
-        "git commit", "2", "echo two >>file; git add file; git commit -qm two; git log --oneline | wc -l",
+        "git commit",
+        "2",
+        "echo two >>file; git add file; git commit -qm two; git log --oneline | wc -l",
         needs=("git",),
     ),
     prints(
-        "git branches", "main", "git checkout -qb side; git checkout -q main; git branch --show-current",
+        "git branches",
+        "main",
+        "git checkout -qb side; git checkout -q main; git branch --show-current",
         needs=("git",),
     ),
     prints("git clone", "2", "git clone -q . copy; git -C copy log --oneline | wc -l", needs=("git",)),
     prints("virtual environment", "3.14", "python3 -m venv --without-pip env && env/bin/python -c 'print(3.14)'"),
-    prints("node", "v-ok", "node -e 'console.log(\"v-\" + \"ok\")'", needs=("node",)),
+    prints("node", "v-ok", 'node -e \'console.log("v-" + "ok")\'', needs=("node",)),
     prints("compiler", "55", "gcc -o program work.c && ./program", needs=("gcc",)),
     prints("make", "made", "printf 'all:\\n\\t@echo ma''de\\n' >Makefile; make", needs=("make",)),
     prints(
-        "database with locks", "5",
-        "sqlite3 base 'create table t(x); insert into t values(2),(3); select sum(x) from t'", needs=("sqlite3",),
+        "database with locks",
+        "5",
+        "sqlite3 base 'create table t(x); insert into t values(2),(3); select sum(x) from t'",
+        needs=("sqlite3",),
     ),
     prints("tracer", "traced", "strace -o log true && grep -q execve log && echo tra''ced", needs=("strace",)),
     prints("temporary files", "temporary", "t=$(mktemp) && echo tempo''rary >$t && cat $t"),
     prints("a home to write to", "kept", "mkdir -p ~/.cache/t && echo kep''t >~/.cache/t/x && cat ~/.cache/t/x"),
     prints("pipes and sorting", "200000", "seq 200000 | sort -R | sort -n | tail -1"),
-    prints("multiprocessing", "285", python="""
+    prints(
+        "multiprocessing",
+        "285",
+        python="""
 import multiprocessing as m
 def square(x): return x * x
 if __name__ == "__main__":
     with m.Pool(4) as pool: print(sum(pool.map(square, range(10))))
-"""),
-    prints("multiprocessing manager", "managed", python="""
+""",
+    ),
+    prints(
+        "multiprocessing manager",
+        "managed",
+        python="""
 import multiprocessing as m
 if __name__ == "__main__":
     with m.Manager() as manager: d = manager.dict(); d["x"] = "managed"; print(d["x"])
-"""),
-    prints("shared memory", "shared", python="""
+""",
+    ),
+    prints(
+        "shared memory",
+        "shared",
+        python="""
 from multiprocessing import shared_memory
 s = shared_memory.SharedMemory(create=True, size=64); s.buf[:6] = b"shared"
 print(bytes(s.buf[:6]).decode()); s.close(); s.unlink()
-"""),
-    prints("server on loopback", "served", python="""
+""",
+    ),
+    prints(
+        "server on loopback",
+        "served",
+        python="""
 import http.server, threading, urllib.request
 class H(http.server.BaseHTTPRequestHandler):
     def do_GET(self): self.send_response(200); self.end_headers(); self.wfile.write(b"served")
     def log_message(self, *_): pass
 s = http.server.HTTPServer(("127.0.0.1", 0), H); threading.Thread(target=s.serve_forever, daemon=True).start()
 print(urllib.request.urlopen(f"http://127.0.0.1:{s.server_port}/").read().decode())
-"""),
-    prints("own Unix socket", "talked", python="""
+""",
+    ),
+    prints(
+        "own Unix socket",
+        "talked",
+        python="""
 import socket
 s = socket.socket(socket.AF_UNIX); s.bind("socket"); s.listen(); c = socket.socket(socket.AF_UNIX); c.connect("socket")
 p, _ = s.accept(); p.send(b"talked"); print(c.recv(6).decode())
-"""),
-)  # fmt: skip
+""",
+    ),
+)
 
 CASES = (*TERMINAL, *TOOLS)
 

@@ -56,11 +56,17 @@ class World:
         self._template = root / "template"
         self.values = {name: f"s{secrets.token_hex(12)}" for name in SECRETS}
         self.values |= {
-            "home": str(self.home), "outside": str(self.outside), "tmux": str(root / "tmux.sock"), "nonce": "",
-            "user": str(self.user), "python": unprivileged.interpreter(),
-            "unix": str(root / "run/agent.sock"), "datagram": str(root / "run/log.sock"),
-            "state_directory": str(self.home / ".local/state/ai-session"), "address4": _own_address(),
-        }  # fmt: skip
+            "home": str(self.home),
+            "outside": str(self.outside),
+            "tmux": str(root / "tmux.sock"),
+            "nonce": "",
+            "user": str(self.user),
+            "python": unprivileged.interpreter(),
+            "unix": str(root / "run/agent.sock"),
+            "datagram": str(root / "run/log.sock"),
+            "state_directory": str(self.home / ".local/state/ai-session"),
+            "address4": _own_address(),
+        }
         self._originals: dict[Path, str] = {}
         self._outside: subprocess.Popen[bytes] | None = None
         self._victim: subprocess.Popen[bytes] | None = None
@@ -77,18 +83,31 @@ class World:
     def env(self) -> dict[str, str]:
         """Of the client that sessions come from."""
         return {
-            "HOME": str(self.home), "PATH": PATH, "SHELL": "/bin/bash", "TERM": "xterm-256color", "LANG": "C.UTF-8",
-            "USER": "somebody", "LOGNAME": "somebody", "MY_SETTING": self.values["env_secret"],
-            "PYTHONPATH": unprivileged.library_path(), "PYTHONDONTWRITEBYTECODE": "1",
+            "HOME": str(self.home),
+            "PATH": PATH,
+            "SHELL": "/bin/bash",
+            "TERM": "xterm-256color",
+            "LANG": "C.UTF-8",
+            "USER": "somebody",
+            "LOGNAME": "somebody",
+            "MY_SETTING": self.values["env_secret"],
+            "PYTHONPATH": unprivileged.library_path(),
+            "PYTHONDONTWRITEBYTECODE": "1",
             "ESCAPE_WORLD": str(self.root),
-        }  # fmt: skip
+        }
 
     def run(self, *argv: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         """As this user, outside of any box."""
         return subprocess.run(
-            argv, cwd=cwd or self.root, env=self.env, capture_output=True, text=True, timeout=BOUND_SECONDS,
-            check=False, **self.identity,
-        )  # fmt: skip
+            argv,
+            cwd=cwd or self.root,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=BOUND_SECONDS,
+            check=False,
+            **self.identity,
+        )
 
     def __enter__(self) -> Self:
         self.root.chmod(0o755)
@@ -195,9 +214,13 @@ class World:
         facts = {"key": secrets.randbits(30), "mq": f"/{token}", "dev_shm": f"/dev/shm/{token}", "abstract": token}
         facts |= {"key_name": token, **{name: self.values[name] for name in FACTS}}
         self._outside = subprocess.Popen(
-            ["/usr/bin/python3", str(HERE / "outside.py"), json.dumps(facts)], env=self.env, cwd=self.root,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, **self.identity,
-        )  # fmt: skip
+            ["/usr/bin/python3", str(HERE / "outside.py"), json.dumps(facts)],
+            env=self.env,
+            cwd=self.root,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            **self.identity,
+        )
         assert self._outside.stdout
         self.values |= {name: str(value) for name, value in json.loads(self._outside.stdout.readline()).items()}
 
@@ -224,9 +247,14 @@ class World:
         self.own(address)
         self._victim = subprocess.Popen(
             ["/usr/bin/python3", str(HERE / "victim.py"), str(address), self.values["argv"]],
-            env=self.env, cwd=self.root, stdin=terminal, stdout=terminal, start_new_session=True,
-            pass_fds=(folder,), **self.identity,
-        )  # fmt: skip
+            env=self.env,
+            cwd=self.root,
+            stdin=terminal,
+            stdout=terminal,
+            start_new_session=True,
+            pass_fds=(folder,),
+            **self.identity,
+        )
         os.close(folder)
         self.values |= {"victim": str(self._victim.pid), "tty": os.ttyname(terminal)}
         os.close(terminal)

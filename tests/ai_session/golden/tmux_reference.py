@@ -42,8 +42,10 @@ class TmuxReference:
         configuration.write_text("set -g status off\nset -g default-command 'exec cat'\nset -g exit-empty off\n")
         self._client = subprocess.Popen(
             ["tmux", "-u", "-S", str(self._socket), "-f", str(configuration), "-C", "new-session"],
-            env={**os.environ, "LC_ALL": "C.UTF-8"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            env={**os.environ, "LC_ALL": "C.UTF-8"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         self._answer()
 
     def ask(self, *words: str) -> str:

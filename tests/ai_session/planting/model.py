@@ -9,9 +9,15 @@ from tests.ai_session.escape.evidence import Evidence
 from tests.ai_session.escape.model import Severity
 
 Group = Literal[
-    "git", "agents", "editors", "package managers and build tools", "shells and other tools",
-    "other names and ways", "secrets", "denied commands",
-]  # fmt: skip
+    "git",
+    "agents",
+    "editors",
+    "package managers and build tools",
+    "shells and other tools",
+    "other names and ways",
+    "secrets",
+    "denied commands",
+]
 GROUPS: tuple[Group, ...] = get_args(Group)
 
 Outcome = Literal["stopped", "noticed", "missed"]

@@ -25,23 +25,56 @@ WORDS = (
     "#no",
 )
 RANGES = (
-    (0x21, 0x7E), (0xA1, 0x17F), (0x391, 0x3C9), (0x410, 0x44F), (0x5D0, 0x5EA), (0x300, 0x30F), (0x4E00, 0x4FFF),
-    (0xAC00, 0xACFF), (0xFF01, 0xFF5E), (0x1F600, 0x1F640), (0x1F1E6, 0x1F1FF), (0xE000, 0xE010), (0x10FFF0, 0x10FFFD),
-)  # fmt: skip
+    (0x21, 0x7E),
+    (0xA1, 0x17F),
+    (0x391, 0x3C9),
+    (0x410, 0x44F),
+    (0x5D0, 0x5EA),
+    (0x300, 0x30F),
+    (0x4E00, 0x4FFF),
+    (0xAC00, 0xACFF),
+    (0xFF01, 0xFF5E),
+    (0x1F600, 0x1F640),
+    (0x1F1E6, 0x1F1FF),
+    (0xE000, 0xE010),
+    (0x10FFF0, 0x10FFFD),
+)
 UNSEEN = bytes(b for b in range(32) if b not in (8, 9, 10, 13, 27)) + b"\x7f"
 INVALID = (b"\xff", b"\xfe", b"\xc0", b"\xe4 ", b"\xf0\x9f.", b"\xed\xa0\x80", b"\x80", b"\xbf\xbf")
 """None of them joins with what stands before or after it."""
 
 FORGED = (
-    b"\x1b]133;A\x07", b"\x1b]133;C\x07", b"\x1b]133;D;0\x07", b"\x1b]633;D;0\x07", b"\x1b]633;E;ls\x07",
-    b"\x1b]7777;D;0\x07", b"\x1b]7777;;D;1;0;;;\x07", b"\x1b]7777;NONCE;D;SEQ;0;1.5;;/\x07",
-    b"\x1b]7777;NONCE;C;SEQ;1.5\x07", b"\x1b]7777;NONCE;X;SEQ;9;1.5;;/\x07", b"\x1b]7777;NONCE;B\x07",
-)  # fmt: skip
+    b"\x1b]133;A\x07",
+    b"\x1b]133;C\x07",
+    b"\x1b]133;D;0\x07",
+    b"\x1b]633;D;0\x07",
+    b"\x1b]633;E;ls\x07",
+    b"\x1b]7777;D;0\x07",
+    b"\x1b]7777;;D;1;0;;;\x07",
+    b"\x1b]7777;NONCE;D;SEQ;0;1.5;;/\x07",
+    b"\x1b]7777;NONCE;C;SEQ;1.5\x07",
+    b"\x1b]7777;NONCE;X;SEQ;9;1.5;;/\x07",
+    b"\x1b]7777;NONCE;B\x07",
+)
 INVISIBLE = (
-    b"\x1b[31m", b"\x1b[0m", b"\x1b[1;38;5;196m", b"\x1b[48:2::1:2:3m", b"\x1b]0;title\x07", b"\x1b]2;t\x1b\\",
-    b"\x1b]8;;http://a.b/c?d=e\x07", b"\x1bP1;2|68656c6c6f\x1b\\", b"\x1b_Gq\x1b\\", b"\x1b^pm\x1b\\", b"\x1b[?2004h",
-    b"\x1b[?25l", b"\x1b[?1049hon the other screen\x1b[?1049l", b"\x1b(B", b"\x1b=", b"\x1b>", b"\xc2\x85",
-)  # fmt: skip
+    b"\x1b[31m",
+    b"\x1b[0m",
+    b"\x1b[1;38;5;196m",
+    b"\x1b[48:2::1:2:3m",
+    b"\x1b]0;title\x07",
+    b"\x1b]2;t\x1b\\",
+    b"\x1b]8;;http://a.b/c?d=e\x07",
+    b"\x1bP1;2|68656c6c6f\x1b\\",
+    b"\x1b_Gq\x1b\\",
+    b"\x1b^pm\x1b\\",
+    b"\x1b[?2004h",
+    b"\x1b[?25l",
+    b"\x1b[?1049hon the other screen\x1b[?1049l",
+    b"\x1b(B",
+    b"\x1b=",
+    b"\x1b>",
+    b"\xc2\x85",
+)
 LINES = (
     ("10%\r20%\r100%", "100%"),
     ("downloading\r\x1b[Kdone", "done"),

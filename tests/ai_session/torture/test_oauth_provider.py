@@ -25,9 +25,14 @@ PASSWORD, SECRET = "carol's own password", "front's own secret"
 async def provider(folder: Path) -> AsyncIterator[str]:
     """Its URL."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.ai_session.torture.django_issuer", str(folder), cwd=Path(__file__).parents[3],
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "tests.ai_session.torture.django_issuer",
+        str(folder),
+        cwd=Path(__file__).parents[3],
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -44,9 +49,12 @@ async def provider(folder: Path) -> AsyncIterator[str]:
 async def test_the_sdks_client_signs_in_at_another_issuer(tmp_path: Path) -> None:
     async with provider(tmp_path) as url:
         settings = OauthSettings(
-            mode="external", issuer=url, introspection_url=f"{url}/introspect/",
-            client_id="front", client_secret_variable="SECRET",
-        )  # fmt: skip
+            mode="external",
+            issuer=url,
+            introspection_url=f"{url}/introspect/",
+            client_id="front",
+            client_secret_variable="SECRET",
+        )
         clock = Clock(time.time())
         async with opened(tmp_path, settings, environ={"SECRET": SECRET}, clock=clock) as front, running(front):
             memory, person = Memory(), Person(username="carol", password=PASSWORD, allow="Authorize")
@@ -69,9 +77,12 @@ async def test_the_sdks_client_signs_in_at_another_issuer(tmp_path: Path) -> Non
 async def test_tokens_it_made_for_somebody_else_are_refused(tmp_path: Path) -> None:
     async with provider(tmp_path) as url:
         settings = OauthSettings(
-            mode="external", issuer=url, introspection_url=f"{url}/introspect/",
-            client_id="front", client_secret_variable="SECRET",
-        )  # fmt: skip
+            mode="external",
+            issuer=url,
+            introspection_url=f"{url}/introspect/",
+            client_id="front",
+            client_secret_variable="SECRET",
+        )
         async with opened(tmp_path, settings, environ={"SECRET": SECRET}) as front, running(front):
             async with httpx2.AsyncClient(trust_env=False) as http:
                 for resource in ({}, {"resource": "https://other.example/mcp"}):

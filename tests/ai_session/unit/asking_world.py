@@ -122,9 +122,14 @@ class Asking:
             self.directory / "person", event=self._event, terminals=self.windows, clock=lambda: self.now, **settings
         )
         self.consent = Consent(
-            self.directory, event=self._event, clock=lambda: self.now,
-            ask_seconds=5.0, process_ancestry=Family(), person=self.person, admit=lambda question: self.admit(question),
-        )  # fmt: skip
+            self.directory,
+            event=self._event,
+            clock=lambda: self.now,
+            ask_seconds=5.0,
+            process_ancestry=Family(),
+            person=self.person,
+            admit=lambda question: self.admit(question),
+        )
 
     def _event(self, name: str, **facts: Any) -> None:
         self.events.append((name, facts))
@@ -133,10 +138,16 @@ class Asking:
         facts: dict[str, Any] = {
             "question_id": f"ap_{next(self._numbers)}",
             "principal": Principal(kind="mcp", uid=UID, pid=10, client="agent", env={"SECRET": "s3cret"}),
-            "tool": "execute_command", "session": "ses_1", "message": "agent wants …", "rule": "leave-box",
-            "arguments_sha256": "a" * 64, "policy_sha256": "p" * 64, "asked_at": self.now,
-            "expires_at": self.now + 600, **changes,
-        }  # fmt: skip
+            "tool": "execute_command",
+            "session": "ses_1",
+            "message": "agent wants …",
+            "rule": "leave-box",
+            "arguments_sha256": "a" * 64,
+            "policy_sha256": "p" * 64,
+            "asked_at": self.now,
+            "expires_at": self.now + 600,
+            **changes,
+        }
         return Question(**facts)
 
     async def obtain(

@@ -37,9 +37,11 @@ class Disk:
 
     def __init__(self, **changes: os.stat_result | None) -> None:
         found: Mapping[str, os.stat_result | None] = {
-            "/": facts(DIRECTORY, 0o755), "/etc": facts(DIRECTORY, 0o755),
-            "/etc/ai-session": facts(DIRECTORY, 0o755), str(ETC): facts(FILE, 0o644),
-        }  # fmt: skip
+            "/": facts(DIRECTORY, 0o755),
+            "/etc": facts(DIRECTORY, 0o755),
+            "/etc/ai-session": facts(DIRECTORY, 0o755),
+            str(ETC): facts(FILE, 0o644),
+        }
         names = {"root": "/", "etc": "/etc", "directory": "/etc/ai-session", "file": str(ETC)}
         self._facts = {**found, **{names[name]: value for name, value in changes.items()}}
 

@@ -33,10 +33,18 @@ UNICODE = st.text(st.characters(), max_size=30)
 
 def question(number: int = 1, **changes: Any) -> Question:
     facts: dict[str, Any] = {
-        "question_id": f"ap_{number}", "principal": Principal(kind="mcp", uid=1, client="agent"), "tool": "t",
-        "session": "s", "message": "m", "rule": "r", "arguments_sha256": "a", "policy_sha256": "p",
-        "asked_at": float(number), "expires_at": 1e6, **changes,
-    }  # fmt: skip
+        "question_id": f"ap_{number}",
+        "principal": Principal(kind="mcp", uid=1, client="agent"),
+        "tool": "t",
+        "session": "s",
+        "message": "m",
+        "rule": "r",
+        "arguments_sha256": "a",
+        "policy_sha256": "p",
+        "asked_at": float(number),
+        "expires_at": 1e6,
+        **changes,
+    }
     return Question(**facts)
 
 
@@ -56,14 +64,30 @@ class Clock:
     st.builds(
         Approval,
         question=st.builds(
-            question, st.integers(0, 9), message=UNICODE, tool=TEXT, rule=UNICODE, session=TEXT, detail=UNICODE,
-            principal=st.builds(Principal, kind=st.just("mcp"), uid=st.integers(0, 9), client=UNICODE,
-                                pid=st.none() | st.integers(1, 9), working_directory=UNICODE),
+            question,
+            st.integers(0, 9),
+            message=UNICODE,
+            tool=TEXT,
+            rule=UNICODE,
+            session=TEXT,
+            detail=UNICODE,
+            principal=st.builds(
+                Principal,
+                kind=st.just("mcp"),
+                uid=st.integers(0, 9),
+                client=UNICODE,
+                pid=st.none() | st.integers(1, 9),
+                working_directory=UNICODE,
+            ),
         ),
-        binding=TEXT, askers=st.frozensets(TEXT), expires_at=st.floats(1, 1e9), nonce=TEXT,
-        nonce_expires_at=st.floats(0, 1e9), answer=st.none() | st.builds(Answer, allowed=st.booleans(), reason=UNICODE),
+        binding=TEXT,
+        askers=st.frozensets(TEXT),
+        expires_at=st.floats(1, 1e9),
+        nonce=TEXT,
+        nonce_expires_at=st.floats(0, 1e9),
+        answer=st.none() | st.builds(Answer, allowed=st.booleans(), reason=UNICODE),
     )
-)  # fmt: skip
+)
 def test_what_is_put_is_there_after_a_restart(kept: Approval) -> None:
     folder = Path(tempfile.mkdtemp())
     try:
@@ -166,14 +190,18 @@ def test_grants_are_bounded_and_the_newest_stay(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"tool": "x"}, {"session": "x"}, {"arguments_sha256": "x"}, {"policy_sha256": "x"}, {"rule": "x"},
+        {"tool": "x"},
+        {"session": "x"},
+        {"arguments_sha256": "x"},
+        {"policy_sha256": "x"},
+        {"rule": "x"},
         {"principal": Principal(kind="mcp", uid=2, client="agent")},
         {"principal": Principal(kind="person", uid=1, client="agent")},
         {"principal": Principal(kind="mcp", uid=1, client="x")},
         {"principal": Principal(kind="mcp", uid=1, client="agent", working_directory="/x")},
         {"principal": Principal(kind="mcp", uid=1, client="agent", subject="alice", scopes=frozenset({"admin"}))},
     ],
-)  # fmt: skip
+)
 def test_a_binding_is_of_one_call_only_and_survives_a_new_relay(changes: dict[str, Any]) -> None:
     assert binding(question(**changes)) != binding(question())
     again = Principal(kind="mcp", uid=1, client="agent", pid=77, env={"X": "y"})

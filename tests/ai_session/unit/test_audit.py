@@ -62,9 +62,13 @@ async def test_shapes_are_kept_and_contents_never(home: Path, audit: AuditLog) -
     assert b"s3cret" not in path.read_bytes()
     (start,), (end,) = found(home / "audit", "tool.start"), found(home / "audit", "tool.end")
     assert start["args"] == {
-        "session_id": "build", "text": {"chars": 6}, "stdin": {"chars": 1},
-        "env": {"type": "dict", "items": 1}, "n": 3, "s": "0.5",
-    }  # fmt: skip
+        "session_id": "build",
+        "text": {"chars": 6},
+        "stdin": {"chars": 1},
+        "env": {"type": "dict", "items": 1},
+        "n": 3,
+        "s": "0.5",
+    }
     assert start["actor"] == {"kind": "mcp", "uid": 1000, "pid": 7, "client": "test", "agent": "tester"}
     assert (start["call"], start["tool"], start["request"]) == ("call_1", "execute_command", "7")
     assert (end["call"], end["start"], end["outcome"], end["rule"]) == ("call_1", start["seq"], "ok", "default")

@@ -105,7 +105,9 @@ EDITS: dict[str, Callable[[list[bytes]], list[bytes]]] = {
     "the last record": lambda log: [*log[:-1], log[-1].replace(b"audit.", b"audit,")],
     "the first record": lambda log: [log[0].replace(b"segment", b"Segment"), *log[1:]],
     "a record with a hash of its own": lambda log: [
-        *log[:25], seal({**json.loads(log[25]), "tool": "list_sessions", "hash": None})[0], *log[26:],
+        *log[:25],
+        seal({**json.loads(log[25]), "tool": "list_sessions", "hash": None})[0],
+        *log[26:],
     ],
     "a record deleted": lambda log: log[:25] + log[26:],
     "the first record deleted": lambda log: log[1:],
@@ -113,7 +115,9 @@ EDITS: dict[str, Callable[[list[bytes]], list[bytes]]] = {
     "two swapped": lambda log: [*log[:25], log[26], log[25], *log[27:]],
     "one repeated": lambda log: [*log[:25], log[25], *log[25:]],
     "one inserted": lambda log: [
-        *log[:25], seal({"event": "tool.start", "seq": 26, "prev": json.loads(log[24])["hash"]})[0], *log[25:],
+        *log[:25],
+        seal({"event": "tool.start", "seq": 26, "prev": json.loads(log[24])["hash"]})[0],
+        *log[25:],
     ],
     "garbage inserted": lambda log: [*log[:25], b"\0\xff{}\n", *log[25:]],
     "an empty line inserted": lambda log: [*log[:25], b"\n", *log[25:]],
@@ -121,7 +125,7 @@ EDITS: dict[str, Callable[[list[bytes]], list[bytes]]] = {
     "the head cut": lambda log: log[20:],
     "rebuilt without a record, signatures kept": lambda log: resealed(log[:25] + log[26:]),
     "rebuilt and signed with another key": lambda log: chain(read(log[:25] + log[26:]), FOREIGN),
-}  # fmt: skip
+}
 
 WITH_ANCHOR: dict[str, Callable[[list[bytes]], list[bytes]]] = {
     "the tail cut": lambda log: log[:-25],

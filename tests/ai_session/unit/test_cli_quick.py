@@ -118,13 +118,28 @@ def test_a_line_means_what_typer_takes_it_for(line: tuple[tuple[str, ...], list[
 @pytest.mark.parametrize(
     "line",
     [
-        "ls", "ls --json", "info build", "info --json build", "exec build true", "exec build -t 3 -- make -j4",
-        "exec --new build --timeout=3 make", "send build hello -k Enter -k C-c", "screen build --ansi",
-        "logs build -n 5", "logs -f build -c last", "interrupt build", "kill a b c", "kill --all -y", "new",
+        "ls",
+        "ls --json",
+        "info build",
+        "info --json build",
+        "exec build true",
+        "exec build -t 3 -- make -j4",
+        "exec --new build --timeout=3 make",
+        "send build hello -k Enter -k C-c",
+        "screen build --ansi",
+        "logs build -n 5",
+        "logs -f build -c last",
+        "interrupt build",
+        "kill a b c",
+        "kill --all -y",
+        "new",
         "new build -C . -e A=1",
-        "policy mode", "config show", "audit verify --anchor 1:x", "approve q --always",
+        "policy mode",
+        "config show",
+        "audit verify --anchor 1:x",
+        "approve q --always",
     ],
-)  # fmt: skip
+)
 def test_a_usual_line_needs_no_typer(line: str) -> None:
     found, rest = cli_quick.find(line.split())
     assert found is not None

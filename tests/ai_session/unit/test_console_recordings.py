@@ -37,8 +37,12 @@ def test_a_pause_is_short_and_the_clock_tells_when_it_was(home: Path) -> None:
     made = recorded(home, events)
     assert (made.facts()["seconds"], made.facts()["shown"]) == (5.0, 15)
     assert [lines(made, at) for at in (-1.0, 1.9, 2.0, 3.0, 99.0)] == [
-        ["one"], ["one"], ["one", "two"], ["one", "two", "three"], ["one", "two", "three"],
-    ]  # fmt: skip
+        ["one"],
+        ["one"],
+        ["one", "two"],
+        ["one", "two", "three"],
+        ["one", "two", "three"],
+    ]
     assert [made.screen(at)[0]["clock"] for at in (0.0, 2.5, 5.0)] == [BEGAN, BEGAN + 60.5, BEGAN + 70]
     clocks = [BEGAN + later for later in (-5.0, 0.0, 1.0, 30.0, 60.0, 60.5, 61.0, 62.0, 69.0, 70.0, 1e9)]
     assert made.positions(clocks) == [0.0, 0.0, 1.0, 2.0, 2.0, 2.5, 3.0, 4.0, 5.0, 5.0, 5.0]
@@ -97,6 +101,12 @@ def test_one_without_any_output_is_empty(home: Path) -> None:
     assert made.facts()["seconds"] == 0.0
     assert made.piece(0) == ({"events": []}, b"")
     assert made.screen(0.0)[0] | {"clock": 0} == {
-        "at": 0.0, "clock": 0, "shown": 0, "piece": 0, "skip": 0, "rows": 3, "cols": 20,
-    }  # fmt: skip
+        "at": 0.0,
+        "clock": 0,
+        "shown": 0,
+        "piece": 0,
+        "skip": 0,
+        "rows": 3,
+        "cols": 20,
+    }
     made.close()

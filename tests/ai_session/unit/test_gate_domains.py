@@ -18,9 +18,20 @@ pytestmark = pytest.mark.anyio
 AGENT = Principal(kind="mcp", uid=UID, pid=10, client="agent")
 OTHER = Principal(kind="mcp", uid=UID, pid=20, client="other")
 SPEC = SessionSpec(
-    session_id="ses_1", name="main", shell="bash", backend="pty", working_directory="/", env={}, rows=1, cols=1,
-    created_at=0.0, nonce="", cookie="", profile=SandboxProfile("workspace"), level=SandboxLevel.BWRAP,
-)  # fmt: skip
+    session_id="ses_1",
+    name="main",
+    shell="bash",
+    backend="pty",
+    working_directory="/",
+    env={},
+    rows=1,
+    cols=1,
+    created_at=0.0,
+    nonce="",
+    cookie="",
+    profile=SandboxProfile("workspace"),
+    level=SandboxLevel.BWRAP,
+)
 
 
 class World:

@@ -169,8 +169,11 @@ async def test_a_program_is_judged_by_its_words_its_directory_and_each_name_it_m
     assert await judged("true", domains=("pypi.org", "a.evil.test")) == "no-evil"
     await sandboxed(world, PERSON)
     assert world.record.arguments == {
-        "command": """npm run 'it'"'"'s'""", "profile": "workspace", "working_directory": "/w", "domains": ["pypi.org"],
-    }  # fmt: skip
+        "command": """npm run 'it'"'"'s'""",
+        "profile": "workspace",
+        "working_directory": "/w",
+        "domains": ["pypi.org"],
+    }
     assert (world.record.outcome, world.record.facts["exit_code"]) == ("ok", 3)
 
 

@@ -42,9 +42,14 @@ async def test_the_order_where_nobody_is_asked_and_no_key_is_given(home: Path) -
     result = await world.call()
     assert world.journal == [*LOOKED_UP, "subject", "run", *END]
     assert world.record == Record(
-        "call_1", CLIENT, "execute", {"text": "x"}, "ok", "default:trusted",
+        "call_1",
+        CLIENT,
+        "execute",
+        {"text": "x"},
+        "ok",
+        "default:trusted",
         facts={"profile": "trusted", "level": "none", "exit_code": 0, "decision": world.record.facts["decision"]},
-    )  # fmt: skip
+    )
     assert world.record.facts["decision"]["verdict"] == "allow"
     assert result.call_id == "call_1"
     assert result.meta["ai-session/audit"] == {"seq": 1, "head": "head"}
@@ -237,9 +242,12 @@ async def test_a_clients_secrets_are_known_before_its_first_call_is_recorded(hom
     world.gate = Gate(replace(world.gate.parts, audit=audit))
     await world.call(principal=client, command="echo not-looking-like-one")
     async with world.gate.person.sandboxed(
-        Principal("person", CLIENT.uid, 9, env={"OTHER_TOKEN": "neither-does-this"}), ("echo", "neither-does-this"),
-        profile="workspace", workspace="/w", domains=(),
-    ):  # fmt: skip
+        Principal("person", CLIENT.uid, 9, env={"OTHER_TOKEN": "neither-does-this"}),
+        ("echo", "neither-does-this"),
+        profile="workspace",
+        workspace="/w",
+        domains=(),
+    ):
         pass
     audit.close()
     written = b"".join(lines(home / "audit"))

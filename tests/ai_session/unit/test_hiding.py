@@ -103,9 +103,11 @@ def test_output_that_comes_in_drops_tells_no_beginning_of_a_secret(home: Path, d
 
 @pytest.mark.parametrize(
     "end",
-    [*("Password: ", "user@host:~$ ", ">>> ", "Continue? [Y/n] ", "on http://localhost:8080", "12:30:45", "sk-"),
-     *("eyes", "the token is", "basic", "task-list", "https://example.com/path", "key=", "[==>  ] 45%", "correct")],
-)  # fmt: skip
+    [
+        *("Password: ", "user@host:~$ ", ">>> ", "Continue? [Y/n] ", "on http://localhost:8080", "12:30:45", "sk-"),
+        *("eyes", "the token is", "basic", "task-list", "https://example.com/path", "key=", "[==>  ] 45%", "correct"),
+    ],
+)
 def test_the_end_of_ordinary_output_that_goes_on_is_shown(home: Path, end: str) -> None:
     masking = Masking(home / "redaction.key", ["MY_*"], [])
     masking.learn({"MY_VALUE": "correcting" + KNOWN})

@@ -92,8 +92,15 @@ EDIT = st.fixed_dictionaries(
         "payload": st.fixed_dictionaries({}, optional={"import": TEXT, "code": TEXT}) | JSON,
     },
 )
-PLAN = st.fixed_dictionaries({}, optional={"summary": TEXT | JSON, "edits": st.lists(EDIT | JSON, max_size=4) | JSON,
-                                           "rollback": JSON, "postChecks": JSON})  # fmt: skip
+PLAN = st.fixed_dictionaries(
+    {},
+    optional={
+        "summary": TEXT | JSON,
+        "edits": st.lists(EDIT | JSON, max_size=4) | JSON,
+        "rollback": JSON,
+        "postChecks": JSON,
+    },
+)
 PROFILE = st.dictionaries(st.sampled_from(list(Profile().facts())), JSON | st.lists(PATH, max_size=3), max_size=8)
 
 UNHURRIED = settings(deadline=None)

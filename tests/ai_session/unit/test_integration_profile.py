@@ -97,8 +97,10 @@ def test_risks_are_named(home: Path) -> None:
     write(home / "p", pnpm_lock_D_yaml="")
     (home / "p" / "pnpm-lock.yaml").write_text("")
     assert set(profile_of(home / "p").risks) == {
-        "multiple_entrypoints", "multiple_package_managers_node", "unreadable_manifest",
-    }  # fmt: skip
+        "multiple_entrypoints",
+        "multiple_package_managers_node",
+        "unreadable_manifest",
+    }
 
 
 def test_globs_choose_what_counts(home: Path) -> None:
@@ -120,8 +122,12 @@ def test_no_link_is_followed_and_no_secret_is_read(home: Path) -> None:
         assert [tree.read(path) for path in ("link.py", "folder/secret.py", "pipe.py", ".env", "own.py")] == [None] * 5
         assert tree.read("a.py") == "x = 1\n"
         assert [tree.kind(path) for path in ("link.py", "folder/secret.py", "pipe.py", "a.py", "folder")] == [
-            "link", "link", "other", "file", "link",
-        ]  # fmt: skip
+            "link",
+            "link",
+            "other",
+            "file",
+            "link",
+        ]
         (root / "a.py").unlink()
         (root / "a.py").symlink_to(home / "outside/secret.py")
         assert tree.read("a.py") is None
@@ -144,8 +150,9 @@ def test_bounds_are_met_and_said(home: Path) -> None:
     assert (profile.files, profile.lines) == (5, 1)
     assert "scan_bounded" in profile.risks
     assert profile.facts()["warnings"] == [
-        "not everything was read: read 6 bytes", "not everything was read: looked at 5 files and directories",
-    ]  # fmt: skip
+        "not everything was read: read 6 bytes",
+        "not everything was read: looked at 5 files and directories",
+    ]
     deep = home / "deep" / "/".join("d" * 40)
     deep.mkdir(parents=True)
     assert profile_of(home / "deep").warnings == ("not everything was read: looked 24 directories deep",)
@@ -159,10 +166,26 @@ def test_a_large_file_counts_but_is_not_read(home: Path) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["", "/etc/passwd", "../a", "a/../../b", "a//b", "./a",
-      "~/a", "a\0", "a\nb", "C:/a", "a\\b", ".git/hooks/x", "x" * 2000,
-     "a/.GIT/config", 5, None, ["a"]],
-)  # fmt: skip
+    [
+        "",
+        "/etc/passwd",
+        "../a",
+        "a/../../b",
+        "a//b",
+        "./a",
+        "~/a",
+        "a\0",
+        "a\nb",
+        "C:/a",
+        "a\\b",
+        ".git/hooks/x",
+        "x" * 2000,
+        "a/.GIT/config",
+        5,
+        None,
+        ["a"],
+    ],
+)
 def test_paths_that_lead_out_are_refused(path: object) -> None:
     with pytest.raises(InvalidArguments) as refused:
         checked_path(path)
@@ -183,8 +206,9 @@ def test_a_foreign_profile_is_read_as_far_as_it_fits() -> None:
     (row,) = detect(profile)["frameworks"]
     assert (row["name"], row["confidence"], row["insertAnchors"]) == ("fastapi", 0.72, [])
     assert row["reasons"] == [
-        "the profile names it among its frameworkCandidates", "app/main.py is named as its apps often are",
-    ]  # fmt: skip
+        "the profile names it among its frameworkCandidates",
+        "app/main.py is named as its apps often are",
+    ]
 
 
 def test_clients_are_recognized_by_their_files(home: Path) -> None:
@@ -206,9 +230,16 @@ def test_the_surest_app_is_chosen_or_what_a_person_names(home: Path) -> None:
 
 
 SPELLED = {
-    "FastAPI": "fastapi", "next.js": "nextjs", "Nest": "nestjs", "@nestjs/core": "nestjs", ".mcp.json": "claude-code",
-    "VS Code": "vscode", "ccswarm.toml": "ccswarm", ".codex/config.toml": "codex", "Claude Code": "claude-code",
-}  # fmt: skip
+    "FastAPI": "fastapi",
+    "next.js": "nextjs",
+    "Nest": "nestjs",
+    "@nestjs/core": "nestjs",
+    ".mcp.json": "claude-code",
+    "VS Code": "vscode",
+    "ccswarm.toml": "ccswarm",
+    ".codex/config.toml": "codex",
+    "Claude Code": "claude-code",
+}
 
 
 @pytest.mark.parametrize(("spelled", "name"), SPELLED.items())

@@ -78,9 +78,11 @@ def test_a_command_is_judged_as_the_gate_judges_it() -> None:
     policy = Policy(UID, "workspace", RULES)
     judged = decisions(policy.decide, UID, "cd x && git push --force")
     assert [(one["who"], one["verdict"], one["rule"]) for one in judged] == [
-        ("client", "deny", "no-force"), ("client", "deny", "no-force"),
-        ("you", "deny", "no-force"), ("you", "deny", "no-force"),
-    ]  # fmt: skip
+        ("client", "deny", "no-force"),
+        ("client", "deny", "no-force"),
+        ("you", "deny", "no-force"),
+        ("you", "deny", "no-force"),
+    ]
     assert [one["verdict"] for one in decisions(policy.decide, UID, "ls")] == ["allow"] * 4
     assert reading("ls > x")["obscure"]
     assert reading("ls -l")["commands"] == [["ls", "-l"]]

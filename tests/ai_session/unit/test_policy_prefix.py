@@ -66,7 +66,11 @@ def test_what_is_covered_is_what_an_allow_rule_with_the_prefix_lets_through(line
     if prefix := offered(line, "default:no-box"):
         policy = Policy(os.getuid(), rules=[{"decision": "allow", "commands": [prefix]}])
         asked = Action(
-            Principal("mcp", os.getuid()), "execute_command", Effect.EXECUTE, profile="trusted",
-            level=SandboxLevel.NONE, command=line,
-        )  # fmt: skip
+            Principal("mcp", os.getuid()),
+            "execute_command",
+            Effect.EXECUTE,
+            profile="trusted",
+            level=SandboxLevel.NONE,
+            command=line,
+        )
         assert policy.decide(asked).verdict == "allow"

@@ -406,13 +406,20 @@ def test_a_name_that_runs_nothing_is_no_command(line: str) -> None:
 
 
 SLOW = [
-    "env -S 'env -S \"env -S x\"' " * 150, "bash -c 'bash -c \"bash -c x\"' " * 130, "A_CMD='B_CMD=\"x y\" z' " * 180,
+    "env -S 'env -S \"env -S x\"' " * 150,
+    "bash -c 'bash -c \"bash -c x\"' " * 130,
+    "A_CMD='B_CMD=\"x y\" z' " * 180,
     "ssh -o 'ProxyCommand" + " " * 4000 + "'",
-    "ssh -o " + "Command" * 500, "git -c " + "a" * 4000, "rsync -e 'x y' " * 270,
-    "sed '/" + "e" * 4000 + "'", "tar " + "--use-compress-program=x " * 150,
+    "ssh -o " + "Command" * 500,
+    "git -c " + "a" * 4000,
+    "rsync -e 'x y' " * 270,
+    "sed '/" + "e" * 4000 + "'",
+    "tar " + "--use-compress-program=x " * 150,
     ";".join(f"env 'A_CMD=a{n} b'" for n in range(49)),
-    "env " + " ".join(f"'A_CMD=a{n} b'" for n in range(200)), "sudo " * 800, "PAGER='" + "$(" * 200 + "'",
-]  # fmt: skip
+    "env " + " ".join(f"'A_CMD=a{n} b'" for n in range(200)),
+    "sudo " * 800,
+    "PAGER='" + "$(" * 200 + "'",
+]
 
 
 @pytest.mark.parametrize("line", SLOW, ids=lambda line: line[:20])
@@ -506,11 +513,15 @@ def test_denied_paths_are_found_in_words_and_arguments() -> None:
     assert [
         judged(line)
         for line in (
-            "bash -c 'cat /etc/shadow'", "PAGER='less /etc/shadow' git log", "X=/root/.ssh/id_rsa make",
+            "bash -c 'cat /etc/shadow'",
+            "PAGER='less /etc/shadow' git log",
+            "X=/root/.ssh/id_rsa make",
             "sh -c 'x</etc/shadow'",
-            "python -c 'open(\"/etc/shadow\")'", "env -S 'cat /etc/shadow'", "ssh -o 'ProxyCommand=cat /etc/shadow' x",
+            "python -c 'open(\"/etc/shadow\")'",
+            "env -S 'cat /etc/shadow'",
+            "ssh -o 'ProxyCommand=cat /etc/shadow' x",
         )
-    ] == ["deny"] * 7  # fmt: skip
+    ] == ["deny"] * 7
     assert judged("ls", "/root/.ssh/x") == "deny"
     assert [judged(line) for line in ("cat $X", "cat ~/x", "cat x)", "cat ../x", "ls > $X")] == ["ask"] * 5
     assert [judged(line) for line in ("cat x", "cat /etc/passwd", "ls /home/u/.sshx")] == ["allow"] * 3

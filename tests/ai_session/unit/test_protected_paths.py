@@ -214,8 +214,10 @@ def test_many_repositories_lose_commits_before_they_lose_protection(tmp_path: Pa
     assert open_to_commits
     assert len(whole) + len(open_to_commits) == MOST_ALONE // 4
     assert found.mounts <= MOST_ALONE
-    assert any(line.startswith(f"no commits can be made, because there are more repositories than fit: {len(whole)} (")
-               for line in describe(found))  # fmt: skip
+    assert any(
+        line.startswith(f"no commits can be made, because there are more repositories than fit: {len(whole)} (")
+        for line in describe(found)
+    )
 
 
 def test_more_room_opens_all_of_them(tmp_path: Path) -> None:
@@ -333,9 +335,14 @@ def test_what_links_lead_to_is_protected_where_it_lies(here: Path) -> None:
         (here / path).parent.mkdir(parents=True, exist_ok=True)
         (here / path).touch()
     for link, target in (
-        (".cargo", "c"), (".config", "dot"), ("sub/.claude", "../real/ai"), ("sub/.envrc", "env.x"),
-        (".git/hooks/pre-commit", "../../tools/hook"), ("a", "own"), ("sub/.gemini", "../.."),
-    ):  # fmt: skip
+        (".cargo", "c"),
+        (".config", "dot"),
+        ("sub/.claude", "../real/ai"),
+        ("sub/.envrc", "env.x"),
+        (".git/hooks/pre-commit", "../../tools/hook"),
+        ("a", "own"),
+        ("sub/.gemini", "../.."),
+    ):
         (here / link).symlink_to(target)
     found = look(here)
     own = {path for path in relative(found.read_only, here) if not path.startswith(".git/")}

@@ -15,9 +15,15 @@ ME = Principal("mcp", 1000, client="agent")
 
 def asked(about: str, **changes: Any) -> Question:
     facts: dict[str, Any] = {
-        "session": "ses_1", "name": "main", "where": "/work, sandbox none", "detail": narrowed(about, about),
-        "rule": "default:no-box", "reason": "Why.", "policy": "p", **changes,
-    }  # fmt: skip
+        "session": "ses_1",
+        "name": "main",
+        "where": "/work, sandbox none",
+        "detail": narrowed(about, about),
+        "rule": "default:no-box",
+        "reason": "Why.",
+        "policy": "p",
+        **changes,
+    }
     return ask_about(ME, "execute_command", {}, about=about, **facts)
 
 

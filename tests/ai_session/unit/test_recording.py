@@ -36,12 +36,19 @@ def test_output_comes_at_its_time_with_sizes_commands_and_the_exit() -> None:
     record = CommandRecord("cmd_1", 1, "make s3cret5", "finished", 100.0, 3)
     header, told = events(source(b"aaabbbccc", ticks, commands=[record], exit_code=2))
     assert header == {
-        "version": 3, "term": {"cols": 80, "rows": 24, "type": "xterm-256color"}, "timestamp": 100, "title": "main",
-    }  # fmt: skip
+        "version": 3,
+        "term": {"cols": 80, "rows": 24, "type": "xterm-256color"},
+        "timestamp": 100,
+        "title": "main",
+    }
     assert told == [
-        (0.0, "o", "aaa"), (0.0, "m", "make [masked]"), (0.5, "o", "bbb"), (0.5, "r", "90x30"), (1.0, "o", "ccc"),
+        (0.0, "o", "aaa"),
+        (0.0, "m", "make [masked]"),
+        (0.5, "o", "bbb"),
+        (0.5, "r", "90x30"),
+        (1.0, "o", "ccc"),
         (0.0, "x", "2"),
-    ]  # fmt: skip
+    ]
 
 
 def test_characters_cut_by_a_tick_stay_whole() -> None:

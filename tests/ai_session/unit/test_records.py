@@ -35,9 +35,16 @@ async def test_calls_of_a_session_are_found_across_segments_newest_last(home: Pa
     rows = calls_of(folder, "ses_1", 60)
     assert [row["command"] for row in rows] == [f"echo {number}" for number in range(121, 300, 3)]
     assert rows[-1] == {
-        "at": rows[-1]["at"], "who": "ada", "agent": "scout", "tool": "execute_command", "outcome": "ok", "rule": "r",
-        "exit_code": 0, "command": "echo 298", "consent": {"by": "person"},
-    }  # fmt: skip
+        "at": rows[-1]["at"],
+        "who": "ada",
+        "agent": "scout",
+        "tool": "execute_command",
+        "outcome": "ok",
+        "rule": "r",
+        "exit_code": 0,
+        "command": "echo 298",
+        "consent": {"by": "person"},
+    }
     assert rows[-2]["code"] == rows[-2]["outcome"] == "denied"
     assert calls_of(folder, "ses_9", 60) == []
     assert len(calls_of(folder, "ses_0", 1000)) == 100

@@ -63,8 +63,12 @@ def allowed(text: str, operation: str, path: str) -> bool:
     for rule in read(text):
         if rule[0] not in ("allow", "deny"):
             continue
-        named = any(word == operation or operation.startswith(word.rstrip("*") + "-") or
-                    (word.endswith("*") and operation.startswith(word[:-1])) for word in operations(rule))  # fmt: skip
+        named = any(
+            word == operation
+            or operation.startswith(word.rstrip("*") + "-")
+            or (word.endswith("*") and operation.startswith(word[:-1]))
+            for word in operations(rule)
+        )
         filters = [word for word in rule[1:] if isinstance(word, list)]
         if named and not any(kind[0] in ("target", "global-name") for kind in filters) and fits(filters, path):
             verdict = rule[0]

@@ -218,8 +218,10 @@ async def test_metrics_count_calls_output_and_masks(seeing: Callable[..., Seen])
     (duration,) = points["mcp.server.operation.duration"]
     assert duration.count == 1
     assert dict(duration.attributes) == {
-        "mcp.method.name": "tools/call", "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "execute",
-    }  # fmt: skip
+        "mcp.method.name": "tools/call",
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "execute",
+    }
 
 
 async def test_a_call_that_comes_too_often_is_counted(seeing: Callable[..., Seen]) -> None:

@@ -29,9 +29,20 @@ class Table:
         self.add(2, "systemd", 1, 2)
 
     def add(
-        self, pid: int, name: str, parent: int, session: int, terminal: int = 0, *, user: int = ME,
-        started: int = 0, line: str = "a", environ: bytes = b"", front: bool = True, program: Path | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        pid: int,
+        name: str,
+        parent: int,
+        session: int,
+        terminal: int = 0,
+        *,
+        user: int = ME,
+        started: int = 0,
+        line: str = "a",
+        environ: bytes = b"",
+        front: bool = True,
+        program: Path | None = None,
+    ) -> None:
         process = self.folder / str(pid)
         (process / "fd").mkdir(parents=True, exist_ok=True)
         foreground = pid if front else 1

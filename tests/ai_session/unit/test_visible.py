@@ -86,8 +86,17 @@ def test_it_says_the_same_when_it_is_said_again(text: str) -> None:
 def test_a_question_hides_nothing_wherever_it_comes_from() -> None:
     deceiving = "x\u3164\n\x1b[2J\u202e"
     question = ask_about(
-        Principal("mcp", 1, client=deceiving, subject=deceiving), "execute_command", {}, session="s", name=deceiving,
-        about=deceiving, where=f"{deceiving}, sandbox none", detail="d", rule="r", reason=deceiving, policy="p",
-    )  # fmt: skip
+        Principal("mcp", 1, client=deceiving, subject=deceiving),
+        "execute_command",
+        {},
+        session="s",
+        name=deceiving,
+        about=deceiving,
+        where=f"{deceiving}, sandbox none",
+        detail="d",
+        rule="r",
+        reason=deceiving,
+        policy="p",
+    )
     assert visible(question.message, lines=True) == question.message
     assert question.message.count("\n") == 4, "the lines of the question and the one of what it is about"

@@ -334,9 +334,12 @@ async def test_changes_where_nothing_is_read_only(scene: Scene) -> None:
         scene.write(".git/hooks/pre-push")
         (scene.root / "a/.npmrc").chmod(0o600)
         wanted = {
-            ("changed", ".vscode/tasks.json"), ("settings", ".vscode/more.json"), ("changed", ".git/config"),
-            ("settings", ".git/hooks/pre-push"), ("changed", "a/.npmrc"),
-        }  # fmt: skip
+            ("changed", ".vscode/tasks.json"),
+            ("settings", ".vscode/more.json"),
+            ("changed", ".git/config"),
+            ("settings", ".git/hooks/pre-push"),
+            ("changed", "a/.npmrc"),
+        }
         assert set(await news(watch)) == wanted
         scene.git("init", "-q", "lib")
         assert await news(watch) == [("repository", "lib/.git")]

@@ -31,9 +31,14 @@ class Started(subprocess.Popen[bytes]):
     def __init__(self, words: list[str], home: Path, env: Mapping[str, str]) -> None:
         with (home / "server.log").open("ab") as log:
             super().__init__(
-                [sys.executable, "-m", "ccswarm", *words], cwd=home, env=env, bufsize=0,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-            )  # fmt: skip
+                [sys.executable, "-m", "ccswarm", *words],
+                cwd=home,
+                env=env,
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
 
     def close(self) -> None:
         self.kill()

@@ -91,8 +91,13 @@ def test_what_happens_comes_in_order_in_either_version(wire: Wire) -> None:
     with wire.stream("SendStreamingMessage", message=text_message("say it")) as events:
         found = list(events)
     assert [next(iter(event)) for event in found] == [
-        "task", "statusUpdate", "statusUpdate", "artifactUpdate", "statusUpdate", "statusUpdate",
-    ]  # fmt: skip
+        "task",
+        "statusUpdate",
+        "statusUpdate",
+        "artifactUpdate",
+        "statusUpdate",
+        "statusUpdate",
+    ]
     first, *_, last = found
     assert first["task"]["status"]["state"] in ("TASK_STATE_SUBMITTED", WORKING)
     number = first["task"]["id"]
@@ -255,8 +260,11 @@ def test_a_person_is_asked_and_the_peer_cannot_answer(wire: Wire, desk: RunDesk)
     words, approvals = task["status"]["message"]["parts"]
     (question,) = approvals["data"]["approvals"]
     assert question == {
-        "id": question["id"], "agent": "eve", "tool": "small.echo", "command": f"ccswarm approve {question['id']}",
-    }  # fmt: skip
+        "id": question["id"],
+        "agent": "eve",
+        "tool": "small.echo",
+        "command": f"ccswarm approve {question['id']}",
+    }
     told = f"eve asks for small.echo text=may I?; a person answers with: ccswarm approve {question['id']}"
     assert words == {"text": told}
     old = wire.ask("tasks/get", id=task["id"])
@@ -379,9 +387,13 @@ def test_tasks_are_listed_the_last_that_changed_first(wire: Wire) -> None:
 def test_as_much_history_comes_as_is_wanted(wire: Wire) -> None:
     number = wire.done(text_message("x"))["id"]
     for method, length, there in (
-        ("GetTask", None, True), ("GetTask", 1, True), ("GetTask", 0, False),
-        ("tasks/get", None, True), ("tasks/get", 0, True), ("tasks/get", 5, True),
-    ):  # fmt: skip
+        ("GetTask", None, True),
+        ("GetTask", 1, True),
+        ("GetTask", 0, False),
+        ("tasks/get", None, True),
+        ("tasks/get", 0, True),
+        ("tasks/get", 5, True),
+    ):
         assert ("history" in wire.ask(method, id=number, historyLength=length)) is there
     assert "history" not in wire.done(text_message("y"), historyLength=0)
     with wire.stream("SendStreamingMessage", message=text_message("z"), configuration={"historyLength": 0}) as events:

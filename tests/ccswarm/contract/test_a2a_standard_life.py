@@ -291,8 +291,11 @@ def test_the_messages_of_the_documents_get_answers_of_their_form(wire: Wire) -> 
     assert replayed(2, "GetTask", {"id": number, "historyLength": 10})["result"]["id"] == number
     query = {"contextId": "context-uuid", "status": "TASK_STATE_WORKING", "pageSize": 50, "pageToken": "0:cursor-token"}
     assert replayed(3, "ListTasks", query)["result"] == {
-        "tasks": [], "nextPageToken": "", "pageSize": 50, "totalSize": 0,
-    }  # fmt: skip
+        "tasks": [],
+        "nextPageToken": "",
+        "pageSize": 50,
+        "totalSize": 0,
+    }
     assert replayed(4, "CancelTask", {"id": number})["error"]["code"] == -32002
     assert replayed(6, "GetExtendedAgentCard", {})["error"]["code"] == -32004
     detail = {"reason": "TASK_NOT_FOUND", "domain": "a2a-protocol.org", "metadata": {"taskId": "nonexistent-task-id"}}

@@ -158,8 +158,11 @@ async def test_work_is_given_back_in_the_same_tree_and_judged_anew(house: Attemp
     tasks = await ran(house, task("t", "echo line >>log.txt", gates=[gate], visits=3))
     assert status(tasks) == {"t": "succeeded"}
     assert house.head["log.txt"].split() == ["line", "line"]
-    tasks = (await house.run(swarm(task("t", "echo >>log.txt", gates=[{"command": "false"}], visits=2)), "run_2",
-                             workspace=house.place)).result["tasks"]  # fmt: skip
+    tasks = (
+        await house.run(
+            swarm(task("t", "echo >>log.txt", gates=[{"command": "false"}], visits=2)), "run_2", workspace=house.place
+        )
+    ).result["tasks"]
     assert tasks["t"]["summary"].startswith("gate `false`: expected exit code 0, got 1")
 
 
@@ -250,9 +253,15 @@ class Hurried(Workspaces):
         return await super().copy(clone, commit, name, seconds=self._noted("copy", seconds))
 
     async def merge(
-        self, clone: Clone, title: str, configuration: Collection[str] = (), *, commit: str = "",
-        judged: Collection[str] | None = None, seconds: float | None = None,
-    ) -> Merged:  # fmt: skip
+        self,
+        clone: Clone,
+        title: str,
+        configuration: Collection[str] = (),
+        *,
+        commit: str = "",
+        judged: Collection[str] | None = None,
+        seconds: float | None = None,
+    ) -> Merged:
         left = self._noted("merge", seconds)
         return await super().merge(clone, title, configuration, commit=commit, judged=judged, seconds=left)
 

@@ -142,8 +142,9 @@ def test_runs_are_compared_part_by_part(home: Path) -> None:
         first, second = (row["run"] for row in desk.json("runs", "list"))
         rows = desk.json("runs", "diff", second, first, code=1)["differences"]
     assert {(row["task"], row["a"], row["b"]) for row in rows} == {
-        ("main", "tell", "told"), ("main.hand.tell", "tell", "told"),
-    }  # fmt: skip
+        ("main", "tell", "told"),
+        ("main.hand.tell", "tell", "told"),
+    }
 
 
 def test_what_is_asked_in_parts_is_listed_and_answered(home: Path) -> None:
@@ -154,8 +155,10 @@ def test_what_is_asked_in_parts_is_listed_and_answered(home: Path) -> None:
         result = desk.result("run", "--no-wait", code=3)
         run = result["run"]
         assert {name: task["status"] for name, task in result["tasks"].items()} == {
-            "main": "waiting_approval", "main.hand.count": "succeeded", "main.hand.tell": "waiting_approval",
-        }  # fmt: skip
+            "main": "waiting_approval",
+            "main.hand.count": "succeeded",
+            "main.hand.tell": "waiting_approval",
+        }
         assert [row[:3] for row in desk.run("ps").rows] == [
             [run, "waiting_approval", ""],
             ["  main", "waiting_approval", "cleo"],
@@ -198,8 +201,10 @@ def test_what_goes_on_in_parts_is_shown_while_it_does(home: Path) -> None:
             run = desk.json("status")["run"]
             rows = desk.run("ps").rows
             assert [row[:3] for row in rows[:3]] == [
-                [run, "running", ""], ["  main", "running", "cleo"], ["    main.hand.held", "running", "cy"],
-            ]  # fmt: skip
+                [run, "running", ""],
+                ["  main", "running", "cleo"],
+                ["    main.hand.held", "running", "cy"],
+            ]
             with desk.started("logs", "last", "-f") as logs:
                 assert logs.process.stdout
                 line = next(line for line in logs.process.stdout if b"pipe.read" in line)

@@ -60,9 +60,14 @@ def looked(desk: RunDesk, words: Sequence[str], *, room: bool = True) -> tuple[s
 
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     ran = subprocess.run(
-        [*LINE, *words], cwd=desk.home, env=desk.env, capture_output=True, text=True, timeout=BOUND_SECONDS,
+        [*LINE, *words],
+        cwd=desk.home,
+        env=desk.env,
+        capture_output=True,
+        text=True,
+        timeout=BOUND_SECONDS,
         preexec_fn=before,
-    )  # fmt: skip
+    )
     now = resource.getrusage(resource.RUSAGE_CHILDREN)
     return ran, now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
 
@@ -88,9 +93,14 @@ def test_a_look_loads_nothing_heavy(desk: RunDesk) -> None:
     for words in (*LOOKS, ("diff", "last", "--stat")):
         assert words[0] in quick.QUICK
         ran = subprocess.run(
-            [sys.executable, "-c", program, *words], cwd=desk.home, env=desk.env, capture_output=True, text=True,
-            timeout=BOUND_SECONDS, check=True,
-        )  # fmt: skip
+            [sys.executable, "-c", program, *words],
+            cwd=desk.home,
+            env=desk.env,
+            capture_output=True,
+            text=True,
+            timeout=BOUND_SECONDS,
+            check=True,
+        )
         assert not HEAVY & set(ran.stderr.split()), words
 
 

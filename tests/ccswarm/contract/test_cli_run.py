@@ -45,8 +45,13 @@ def test_with_json_each_event_is_a_document_and_the_last_is_the_result(desk: Run
     said = desk.run("run", "--json", "--name", "mine")
     *events, result = [json.loads(line) for line in said.out.splitlines()]
     assert [event["event"] for event in events] == [
-        "run.started", "task.started", "task.ended", "task.started", "task.ended", "run.ended"
-    ]  # fmt: skip
+        "run.started",
+        "task.started",
+        "task.ended",
+        "task.started",
+        "task.ended",
+        "run.ended",
+    ]
     assert sorted(event["at"] for event in events) == [event["at"] for event in events]
     assert (result["event"], result["status"], result["name"], result["exit_code"]) == (
         "result",

@@ -52,8 +52,11 @@ def test_a_person_speaks_to_an_agent_that_works_and_all_of_it_can_be_read(desk: 
     shown = desk.json("transcript")
     (attempt,) = shown["attempts"]
     assert (attempt["task"], attempt["agent"], attempt["status"], attempt["asked"]) == (
-        "look", "kim", "succeeded", "What is there?",
-    )  # fmt: skip
+        "look",
+        "kim",
+        "succeeded",
+        "What is there?",
+    )
     entries = attempt["entries"]
     heard = [one for one in entries if one.get("event") == "person.said"]
     assert [one["text"] for one in heard] == ["Look\nagain.", "And hurry."]

@@ -169,8 +169,11 @@ def test_approvals_are_answered_while_another_process_executes_and_while_none_do
     assert said.err == ""
     events = [json.loads(line) for line in said.out.splitlines()]
     assert [one["event"] for one in events] == [
-        "worker.started", *["execution"] * (len(events) - 3), "worker.ending", "worker.ended",
-    ]  # fmt: skip
+        "worker.started",
+        *["execution"] * (len(events) - 3),
+        "worker.ending",
+        "worker.ended",
+    ]
     ended = {one["id"]: one["status"] for one in events if one["event"] == "execution"}
     assert ended == {second: "failed", f"{second}.ask": "failed"}
 

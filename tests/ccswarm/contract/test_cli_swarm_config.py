@@ -115,8 +115,13 @@ def test_check_of_a_file_that_is_named(desk: Desk) -> None:
 
 def test_without_a_file_all_is_as_by_default(desk: Desk) -> None:
     assert desk.json("config", "check") == {
-        "valid": True, "path": None, "servers": [], "agents": [], "tasks": [], "changed": False,
-    }  # fmt: skip
+        "valid": True,
+        "path": None,
+        "servers": [],
+        "agents": [],
+        "tasks": [],
+        "changed": False,
+    }
     assert desk.json("config", "path", code=1) == {"path": None, "exists": False}
     assert desk.run("config", "path", code=1).out == ""
     assert desk.run("config", "show").out == "# no file; the defaults apply\n"

@@ -47,8 +47,16 @@ def test_all_is_well(desk: Desk) -> None:
     found = checked(desk)
     assert wrong(found) == {}
     assert set(found) == {
-        "python", "sqlite", "configuration", "server small", "git", "state", "store", "workers", "journal",
-    }  # fmt: skip
+        "python",
+        "sqlite",
+        "configuration",
+        "server small",
+        "git",
+        "state",
+        "store",
+        "workers",
+        "journal",
+    }
     assert re.fullmatch(r"small 1, MCP 2025-11-25, \d+ tools in \d+ ms", found["server small"][0]["detail"])
     assert found["store"][0]["detail"].startswith(f"sqlite {desk.state}/engine.db")
 

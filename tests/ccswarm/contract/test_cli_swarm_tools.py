@@ -228,8 +228,13 @@ def test_a_plan_is_checked_with_the_servers_it_calls(desk: Desk) -> None:
     with desk.file.open("a") as file:
         file.write(CRASH)  # no step calls it
     assert desk.json("plan", "check") == {
-        "valid": True, "plan": str(desk.file), "tasks": 3, "steps": 4, "agents": 2, "servers_asked": True,
-    }  # fmt: skip
+        "valid": True,
+        "plan": str(desk.file),
+        "tasks": 3,
+        "steps": 4,
+        "agents": 2,
+        "servers_asked": True,
+    }
     plan = desk.home / "plan.toml"
     plan.write_text('[[tasks]]\nid = "t"\nagent = "ada"\nsteps = [{ id = "s", tool = "small.ecko" }]')
     error = desk.json("plan", "check", "plan.toml", code=2)["error"]

@@ -275,8 +275,9 @@ def test_what_is_trusted_is_listed(desk: RunDesk) -> None:
     (desk.home / "plan.toml").write_text("")
     rows = desk.run("trust", "--list").rows
     assert [(row[0], row[2]) for row in rows] == [
-        ("unchanged", str(desk.file)), ("changed", str(desk.home / "plan.toml")),
-    ]  # fmt: skip
+        ("unchanged", str(desk.file)),
+        ("changed", str(desk.home / "plan.toml")),
+    ]
     found = desk.json("trust", "--list")["files"]
     assert [one["path"] for one in found] == [row[2] for row in rows]
     assert found[0]["digest"].startswith("sha256-")

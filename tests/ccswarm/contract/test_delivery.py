@@ -82,8 +82,10 @@ async def test_work_is_left_on_a_branch_and_those_that_need_it_wait_for_its_merg
     second = task("second", "cat x.txt", needs=["first"])
     tasks = await ran(house, swarm(alone, first, second, swarm={"merge": "branch"}))
     assert {name: one["status"] for name, one in tasks.items()} == {
-        "alone": "succeeded", "first": "blocked", "second": "skipped",
-    }  # fmt: skip
+        "alone": "succeeded",
+        "first": "blocked",
+        "second": "skipped",
+    }
     assert tasks["alone"]["summary"].endswith("its work is on a branch: git merge ccswarm/run_1/alone")
     assert tasks["first"]["summary"] == "other tasks wait for its merge: git merge ccswarm/run_1/first"
     assert set(house.head) == {"a.txt"}
@@ -166,8 +168,9 @@ async def test_work_that_is_given_back_is_done_again_in_its_tree_with_the_commen
     assert house.head["log.txt"].split() == ["line", "line"]
     answers = [one async for one in house.engine.events("run_1.t", follow=False) if one["event"] == "approval.answered"]
     assert [(one["approved"], one.get("again"), one["reason"]) for one in answers] == [
-        (False, True, "once more"), (True, None, ""),
-    ]  # fmt: skip
+        (False, True, "once more"),
+        (True, None, ""),
+    ]
 
 
 async def test_a_run_that_is_stopped_merges_nothing_it_asks_about(house: Attempts) -> None:

@@ -121,16 +121,22 @@ async def test_what_was_recorded_can_be_read_and_by_dbos_without_an_engine(stage
             await stage.engine.wait(name)
         steps = await stage.engine.steps("e1")
         assert [(one.name, one.result, bool(one.error)) for one in steps[:1] + steps[-1:]] == [
-            ("a", "a", False), ("b", "b", False),
-        ]  # fmt: skip
+            ("a", "a", False),
+            ("b", "b", False),
+        ]
         known = await all_of(stage.engine)
         if (home / "state/engine.db").exists():
             assert await asyncio.to_thread(read_at_once, home / "state") == known
 
 
 WHICH: tuple[dict[str, Any], ...] = (
-    {}, {"kind": "run"}, {"prefix": "r1"}, {"top": True}, {"unfinished": True}, {"limit": 2},
-)  # fmt: skip
+    {},
+    {"kind": "run"},
+    {"prefix": "r1"},
+    {"top": True},
+    {"unfinished": True},
+    {"limit": 2},
+)
 
 
 async def all_of(store: Store) -> list[Any]:

@@ -88,14 +88,16 @@ def answering(answers: Mapping[str, Any]) -> Script:
 ANALYSED = {
     "summary": "It is small.",
     "complexity": {
-        "score": 2, "level": "low", "factors": {"technical": 2, "integration": 1, "scalability": 1, "security": 4},
+        "score": 2,
+        "level": "low",
+        "factors": {"technical": 2, "integration": 1, "scalability": 1, "security": 4},
     },
     "keyComponents": ["Sessions", "Export of reports"],
     "challenges": [{"area": "Sessions", "severity": "critical", "description": "Cookies", "mitigation": "Care"}],
     "recommendations": {"architecture": "One", "technologies": ["Python"], "patterns": [], "approach": "Now"},
     "risks": [],
     "phases": [{"name": "All", "duration": "2 days", "goals": ["Work"]}],
-}  # fmt: skip
+}
 
 
 async def test_a_model_fills_the_same_schema_and_is_given_the_counted_facts(home: Path) -> None:
@@ -195,16 +197,21 @@ async def test_models_review_side_by_side_and_agree_where_they_do(home: Path) ->
             assert len(await runs((await desk.looking()).engine, 9)) == 1
     reviews = {one["agent"]: one for one in done["reviews"]}
     assert {name: one["answered"] for name, one in reviews.items()} == {
-        "big": True, "small": True, "odd": False, "chatty": False, "gone": False,
-    }  # fmt: skip
+        "big": True,
+        "small": True,
+        "odd": False,
+        "chatty": False,
+        "gone": False,
+    }
     assert reviews["odd"]["why"] == "its answer was not of the shape that was asked for"
     assert (done["consensus"]["agreement"], done["consensus"]["confidence"]) == (0.5, 0.2)
     (issue,) = done["consensus"]["priorityIssues"]
     assert (issue["severity"], issue["models"]) == ("critical", ["big (openai:big)", "small (openai:small)"])
     assert [one["kind"] for one in done["disagreements"]] == ["seen by some"]
     assert done["reviewed"] == [
-        {"name": "calc/__init__.py", "bytes": 32, "cut": False}, {"name": "new.py", "bytes": 20_000, "cut": True},
-    ]  # fmt: skip
+        {"name": "calc/__init__.py", "bytes": 32, "cut": False},
+        {"name": "new.py", "bytes": 20_000, "cut": True},
+    ]
     prompts = {asked.model: asked.prompt for asked in server.asked}
     assert set(prompts) == set(answers)
     assert "1: def add(a, b):" in prompts["big"]
@@ -223,9 +230,13 @@ async def test_what_is_not_reviewed(home: Path) -> None:
         (work / "out.py").symlink_to(home / "outside.py")
         (work / "key.py").symlink_to(".env")
         refused = {
-            ".env": "FILE_REFUSED", "key.py": "FILE_REFUSED", ".git/config": "FILE_REFUSED", "bin": "FILE_REFUSED",
-            "gone.py": "FILE_NOT_FOUND", "calc": "FILE_NOT_FOUND",
-        }  # fmt: skip
+            ".env": "FILE_REFUSED",
+            "key.py": "FILE_REFUSED",
+            ".git/config": "FILE_REFUSED",
+            "bin": "FILE_REFUSED",
+            "gone.py": "FILE_NOT_FOUND",
+            "calc": "FILE_NOT_FOUND",
+        }
         for name, code in refused.items():
             with pytest.raises(Refusal) as error:
                 await called(desk, "multi_llm_review", files=[name])
@@ -290,8 +301,9 @@ async def test_without_a_model_the_workspace_is_searched_and_counted(home: Path)
         with pytest.raises(Refusal) as unknown:
             await called(desk, "generate_plan", requirements=NEEDED, template="nope")
         assert (unknown.value.code, "cloudflare-hono" in unknown.value.more["availableTemplates"]) == (
-            "TEMPLATE_NOT_FOUND", True,
-        )  # fmt: skip
+            "TEMPLATE_NOT_FOUND",
+            True,
+        )
 
 
 async def test_a_model_plans_and_what_cannot_be_done_in_order_is_not_used(home: Path) -> None:

@@ -39,17 +39,25 @@ def test_a_run_is_started_followed_and_read(client: ServerClient, desk: RunDesk)
     run = started["run"]
     events = client.follow(run)
     assert [(one["event"], one.get("task")) for one in events] == [
-        ("run.started", None), ("task.started", "one"), ("task.ended", "one"), ("task.started", "two"),
-        ("task.ended", "two"), ("run.ended", None),
-    ]  # fmt: skip
+        ("run.started", None),
+        ("task.started", "one"),
+        ("task.ended", "one"),
+        ("task.started", "two"),
+        ("task.ended", "two"),
+        ("run.ended", None),
+    ]
     assert events[2]["told"] == "one: succeeded: 1 step done"
     status = client.tool("run_status", run=run[:14])
     assert (status["name"], status["status"], status["over"], status["workspace"]) == (
-        "mine", "succeeded", True, str(desk.home),
-    )  # fmt: skip
+        "mine",
+        "succeeded",
+        True,
+        str(desk.home),
+    )
     assert [(one["task"], one["status"], one["agent"]) for one in status["tasks"]] == [
-        ("one", "succeeded", "ada"), ("two", "succeeded", "bob"),
-    ]  # fmt: skip
+        ("one", "succeeded", "ada"),
+        ("two", "succeeded", "bob"),
+    ]
     assert status["usage"]["calls"] == 2
     assert client.tool("list_runs", limit=1)["runs"][0]["run"] == run
     read = client.tool("read_result", run=run, task="two")
@@ -60,8 +68,11 @@ def test_a_run_is_started_followed_and_read(client: ServerClient, desk: RunDesk)
     journal = client.ask("resources/read", {"uri": f"run://{run}/journal"})["contents"][0]["text"]
     calls = [json.loads(line) for line in journal.splitlines()]
     assert [(one["event"], one["agent"]) for one in calls if one["event"].startswith("call.")] == [
-        ("call.begin", "ada"), ("call.end", "ada"), ("call.begin", "bob"), ("call.end", "bob"),
-    ]  # fmt: skip
+        ("call.begin", "ada"),
+        ("call.end", "ada"),
+        ("call.begin", "bob"),
+        ("call.end", "bob"),
+    ]
     with environment(client_environment(desk.home)):
         assert desk.json("status", run)["status"] == "succeeded"
 
@@ -140,8 +151,12 @@ def test_a_plan_is_checked_and_every_problem_has_its_place(client: ServerClient)
     assert good["valid"]
     assert good["stages"] == [["one"], ["two"]]
     assert good["tasks"][1] == {
-        "task": "two", "text": "", "agents": ["bob"], "needs": ["one"], "steps": ["say: small.echo"],
-    }  # fmt: skip
+        "task": "two",
+        "text": "",
+        "agents": ["bob"],
+        "needs": ["one"],
+        "steps": ["say: small.echo"],
+    }
     bad = client.tool("check_plan", plan=BAD_PLAN)
     assert not bad["valid"]
     assert {(one["place"], one["problem"].split(" (")[0]) for one in bad["problems"]} == {
@@ -158,8 +173,9 @@ def test_a_plan_is_checked_and_every_problem_has_its_place(client: ServerClient)
     assert client.tool("check_plan", plan="[[tasks]\n")["problems"][0]["problem"].startswith("Expected ']]'")
     unknown = client.tool("check_plan", plan=task("a", step("x", "small.ecko")))
     assert unknown["problems"][0] == {
-        "place": "task a: step x", "problem": "tool small.ecko, which does not exist (did you mean echo?)",
-    }  # fmt: skip
+        "place": "task a: step x",
+        "problem": "tool small.ecko, which does not exist (did you mean echo?)",
+    }
     assert client.tool("check_plan", plan=task("a", step("x", "small.ecko")), offline=True)["valid"]
     error = client.refused("start_run", plan=task("a", step("x", "small.ecko")))
     assert error["code"] == "plan_invalid"
@@ -241,9 +257,18 @@ def test_wrong_calls_are_told_with_the_next_step(
 def test_there_is_no_way_to_answer_an_approval(client: ServerClient) -> None:
     names = [tool["name"] for tool in client.ask("tools/list")["tools"]]
     assert [name for name in names if name not in ORCHESTRE] == [
-        "cancel_run", "check_plan", "list_agents", "list_approvals", "list_runs", "pause_run", "read_result",
-        "resume_run", "run_events", "run_status", "start_run",
-    ]  # fmt: skip
+        "cancel_run",
+        "check_plan",
+        "list_agents",
+        "list_approvals",
+        "list_runs",
+        "pause_run",
+        "read_result",
+        "resume_run",
+        "run_events",
+        "run_status",
+        "start_run",
+    ]
     for name in ("approve", "answer", "swarm.answer", "reject_approval"):
         answer = client.answer(client.begin("tools/call", {"name": name, "arguments": {}}))
         assert answer["error"]["code"] == -32602
@@ -294,8 +319,12 @@ def test_tools_are_described_for_every_client(client: ServerClient) -> None:
     for tool in client.ask("tools/list")["tools"]:
         assert len(tool["description"]) <= 2048
         assert set(tool["annotations"]) == {
-            "title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint",
-        }  # fmt: skip
+            "title",
+            "readOnlyHint",
+            "destructiveHint",
+            "idempotentHint",
+            "openWorldHint",
+        }
         Draft202012Validator.check_schema(tool["inputSchema"])
         assert not {"anyOf", "oneOf", "allOf"} & {*tool["inputSchema"], *tool.get("outputSchema", {})}
         if tool["name"] not in ORCHESTRE:
@@ -308,9 +337,14 @@ def test_text_and_facts_say_the_same_and_fit_the_schema(client: ServerClient) ->
     client.follow(run)
     schemas = {tool["name"]: tool.get("outputSchema") for tool in client.ask("tools/list")["tools"]}
     for name, arguments in (
-        ("list_agents", {}), ("list_runs", {}), ("list_approvals", {}), ("check_plan", {}),
-        ("run_status", {"run": run}), ("run_events", {"run": run}), ("read_result", {"run": run}),
-    ):  # fmt: skip
+        ("list_agents", {}),
+        ("list_runs", {}),
+        ("list_approvals", {}),
+        ("check_plan", {}),
+        ("run_status", {"run": run}),
+        ("run_events", {"run": run}),
+        ("read_result", {"run": run}),
+    ):
         result = client.call(name, **arguments)
         Draft202012Validator(schemas[name]).validate(result["structuredContent"])
         assert result["structuredContent"]["next"] in result["content"][0]["text"]

@@ -96,7 +96,7 @@ BAD_LINES: list[tuple[bytes, list[tuple[object, int]]]] = [
     (b'{"jsonrpc":"2.0","id":1,"result":{}}', []),
     (b"Content-Length: 120", []),
     (b"", []),
-]  # fmt: skip
+]
 
 
 def test_whatever_is_wrong_with_a_line_costs_that_line_only(desk: RunDesk) -> None:

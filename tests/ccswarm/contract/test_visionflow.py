@@ -251,9 +251,13 @@ def test_a_client_that_calls_tools_without_a_handshake_gets_one_line(server: Ser
         )
         assert found["capabilities"] == ["analysis", "synthesis", "prose"]
         assert found["performance"] == {
-            "tasks_active": 0, "tasks_completed": 0, "tasks_failed": 0, "tool_calls": 0, "token_usage": 0,
+            "tasks_active": 0,
+            "tasks_completed": 0,
+            "tasks_failed": 0,
+            "tool_calls": 0,
+            "token_usage": 0,
             "tool_seconds": 0.0,
-        }  # fmt: skip
+        }
         assert found["metadata"]["configured_agent"] == "ada"
         wire.socket.shutdown(socket.SHUT_WR)
         assert wire.answer() is None

@@ -114,9 +114,7 @@ def test_under_a_hub_the_coordinator_comes_first(wire: Wire, desk: RunDesk) -> N
 def test_a_ring_passes_in_order(wire: Wire, desk: RunDesk) -> None:
     swarm, _ = wire.swarm("ring", "coder", "researcher", "coordinator")
     task = wire.over(wire.ask("task_orchestrate", swarmId=swarm, task="pass it on", strategy="parallel")["taskId"])
-    assert events(desk, task["run"]) == [
-        (what, who) for who in ("bob", "ada", "eve") for what in ("started", "ended")
-    ]  # fmt: skip
+    assert events(desk, task["run"]) == [(what, who) for who in ("bob", "ada", "eve") for what in ("started", "ended")]
 
 
 def test_in_a_mesh_all_begin_at_once_unless_one_is_to_follow_the_other(wire: Wire, desk: RunDesk) -> None:

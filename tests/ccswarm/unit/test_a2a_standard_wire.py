@@ -30,12 +30,16 @@ PARTS = st.one_of(
 )
 MESSAGES = st.builds(
     lambda parts, metadata, more: {
-        "messageId": "m", **more, "role": "ROLE_USER", "parts": parts, **({"metadata": metadata} if metadata else {}),
+        "messageId": "m",
+        **more,
+        "role": "ROLE_USER",
+        "parts": parts,
+        **({"metadata": metadata} if metadata else {}),
     },
     st.lists(PARTS, min_size=1, max_size=4),
     OBJECTS,
     st.sampled_from([{}, {"contextId": "c"}, {"contextId": "c", "taskId": "t"}]),
-)  # fmt: skip
+)
 
 
 @given(MESSAGES)
@@ -77,10 +81,14 @@ def test_null_is_as_good_as_absent() -> None:
 @pytest.mark.parametrize(
     ("version", "configuration", "waits"),
     [
-        ("1.0", {}, True), ("1.0", {"returnImmediately": True}, False), ("1.0", {"returnImmediately": False}, True),
-        ("0.3", {}, True), ("0.3", {"blocking": True}, True), ("0.3", {"blocking": False}, False),
+        ("1.0", {}, True),
+        ("1.0", {"returnImmediately": True}, False),
+        ("1.0", {"returnImmediately": False}, True),
+        ("0.3", {}, True),
+        ("0.3", {"blocking": True}, True),
+        ("0.3", {"blocking": False}, False),
     ],
-)  # fmt: skip
+)
 def test_who_waits_for_the_end(version: Any, configuration: Any, waits: bool) -> None:
     role = "user" if version == "0.3" else "ROLE_USER"
     message = {"messageId": "m", "role": role, "parts": [{"kind": "text", "text": "x"}]}

@@ -159,9 +159,11 @@ async def test_after_a_gate_that_failed_nobody_is_asked_or_handed_work_for_what_
     world.tool("srv.wait", wait)
     world.tool("srv.slow", slow)
     given = plan(
-        *steps("asks", tool="srv.asks", needs=[]), *steps("slow", tool="srv.slow", needs=[]),
-        *steps("gate", tool="srv.wait", needs=[], gate=True), *steps("close", always=True),
-    )  # fmt: skip
+        *steps("asks", tool="srv.asks", needs=[]),
+        *steps("slow", tool="srv.slow", needs=[]),
+        *steps("gate", tool="srv.wait", needs=[], gate=True),
+        *steps("close", always=True),
+    )
     async with world.working(), asyncio.timeout(BOUND_SECONDS):
         await world.swarm.submit(settings(given), "run_1", "/project")
         await began.wait()

@@ -106,8 +106,13 @@ def test_who_judges_work_is_a_part_of_it() -> None:
 
 def test_tasks_are_followed_by_their_parts() -> None:
     assert nested(["b", "a", "a.h.x.g.z", "c.h", "a.h.x", "b.review1.y"]) == {
-        "b": 0, "b.review1.y": 1, "a": 0, "a.h.x": 1, "a.h.x.g.z": 2, "c.h": 0
-    }  # fmt: skip
+        "b": 0,
+        "b.review1.y": 1,
+        "a": 0,
+        "a.h.x": 1,
+        "a.h.x.g.z": 2,
+        "c.h": 0,
+    }
 
 
 def test_what_was_done_before_is_done() -> None:

@@ -35,7 +35,7 @@ def parsed(server: str) -> ServerSettings:
         ('url = "https://x", auth = { grant = "client_credentials" }', "needs client_secret or private_key"),
         ('url = "https://x", auth = { grant = "magic" }', "grant should be 'browser' or 'client_credentials'"),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(server: str, said: str) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         parsed(server)

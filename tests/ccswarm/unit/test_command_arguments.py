@@ -47,7 +47,7 @@ def test_what_is_not_quoted_is_refused_with_the_command_that_is_right(command: s
         ("echo \\${q:item}", "comes after a backslash"),
         ("make # ${item}", "is in a comment"),
     ],
-)  # fmt: skip
+)
 def test_where_nothing_can_be_quoted_it_is_said(command: str, why: str) -> None:
     (found,) = told(command=command)
     assert why in found

@@ -62,11 +62,30 @@ WORDS = [
 def here(home: Path) -> Path:
     folder = home / "project"
     files = [
-        "tools/srv.py", "tools/Makefile", "srv", "hook.js", "srv.js", "pyproject.toml", "pkg/__init__.py",
-        "pkg/__main__.py", "pkg/sub.py", "folder/__main__.py", "Makefile", "package.json", "bin/helper",
-        "node_modules/@scope/server/package.json", "node_modules/.bin/server", "../outside.py", "data.db", "unused.py",
-        "tools/deep/run", "folder/index.js", "two words.py", ".venv/bin/helped", "tools/sitecustomize.py",
-    ]  # fmt: skip
+        "tools/srv.py",
+        "tools/Makefile",
+        "srv",
+        "hook.js",
+        "srv.js",
+        "pyproject.toml",
+        "pkg/__init__.py",
+        "pkg/__main__.py",
+        "pkg/sub.py",
+        "folder/__main__.py",
+        "Makefile",
+        "package.json",
+        "bin/helper",
+        "node_modules/@scope/server/package.json",
+        "node_modules/.bin/server",
+        "../outside.py",
+        "data.db",
+        "unused.py",
+        "tools/deep/run",
+        "folder/index.js",
+        "two words.py",
+        ".venv/bin/helped",
+        "tools/sitecustomize.py",
+    ]
     for name in files:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("x")
@@ -123,11 +142,20 @@ def test_a_suite_prepares_cases_in_copies_of_their_fixtures(here: Path) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"\xff", b"[[[", b"[]", b"1", b'{"mcp": 1}', b'{"mcp": {"servers": [1, {"command": 2, "args": 3}]}}',
-        b'{"cases": [{"setup": [1]}]}', b'{"ccswarmPlan": "[[["}', b"{" * 100_000, b'{"mcp": {"servers": {"a": 1}}}',
+        b"",
+        b"\xff",
+        b"[[[",
+        b"[]",
+        b"1",
+        b'{"mcp": 1}',
+        b'{"mcp": {"servers": [1, {"command": 2, "args": 3}]}}',
+        b'{"cases": [{"setup": [1]}]}',
+        b'{"ccswarmPlan": "[[["}',
+        b"{" * 100_000,
+        b'{"mcp": {"servers": {"a": 1}}}',
         b'[[mcp.servers]]\ncommand = "a \\"b"\nargs = ["\\u0000", "", "-", "--", "=", "/", "~", ".."]\n',
     ],
-)  # fmt: skip
+)
 def test_whatever_is_written_there_is_read_without_harm(here: Path, data: bytes) -> None:
     for command in commands_in(tables_in(data)):
         assert found(here, command) <= {"srv"}

@@ -107,8 +107,10 @@ def test_every_problem_is_told_with_its_place() -> None:
     with pytest.raises(PlanInvalid) as refused:
         delegated([{"id": "a b"}, TASK, {**TASK, "visits": 21, "review": {}}])
     assert [one.partition(" ")[0].rstrip(":") for one in refused.value.message.split("; ")] == [
-        "tasks.0.id", "tasks.2.visits", "tasks.2.review",
-    ]  # fmt: skip
+        "tasks.0.id",
+        "tasks.2.visits",
+        "tasks.2.review",
+    ]
 
 
 def levels(model: type[BaseModel], schema: Mapping[str, Any], place: str = "task") -> dict[str, tuple[set[str], Any]]:

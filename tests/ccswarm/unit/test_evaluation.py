@@ -92,14 +92,17 @@ def test_commands_and_steps_become_a_playbook_in_one_terminal(tmp_path: Path) ->
     assert [step.tool.partition(".")[0] for step in steps] == ["sh"] * 4
     assert steps[1].args["command"] == "echo $${HOME}"
     assert steps[1].args["session_id"] == steps[3].args["session_id"] == "${steps.terminal.session_id}"
-    assert check.plan_problems(
-        Settings(
-            mcp=McpSettings(servers=(ServerSettings(name="sh", command="x"),)),
-            agents=(AgentSettings(name="someone", grants=("sh.*",)),),
-            tasks=({"id": "one", "agent": "someone", "steps": steps},),  # pyright: ignore[reportArgumentType]
-        ),
-        None,
-    ) == []  # fmt: skip
+    assert (
+        check.plan_problems(
+            Settings(
+                mcp=McpSettings(servers=(ServerSettings(name="sh", command="x"),)),
+                agents=(AgentSettings(name="someone", grants=("sh.*",)),),
+                tasks=({"id": "one", "agent": "someone", "steps": steps},),  # pyright: ignore[reportArgumentType]
+            ),
+            None,
+        )
+        == []
+    )
     assert evaluation.playbook((), "sh") == ()
 
 

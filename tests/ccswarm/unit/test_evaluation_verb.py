@@ -47,8 +47,9 @@ def test_a_suite_is_a_file_or_a_name(desk: Desk) -> None:
     assert error(desk)["suggestion"] == "ccswarm eval SUITE; there are: basics, mine, repositories"
     wrong = error(desk, "yours")
     assert (wrong["message"], wrong["suggestion"]) == (
-        "there is no suite 'yours'", "give the path of a suite; there are: basics, mine, repositories",
-    )  # fmt: skip
+        "there is no suite 'yours'",
+        "give the path of a suite; there are: basics, mine, repositories",
+    )
     for name in ("mine", "config/suites/mine.toml"):
         wrong = error(desk, name, "--only", "on")
         assert (wrong["message"], wrong["suggestion"]) == ("there is no case 'on'", "one of: one, two")

@@ -33,7 +33,7 @@ EXPECTED = [
     ({"equals": {"a": True}}, ok(a=1), "expected a to be true, got 1"),
     ({"equals": {"a.b": 1}}, ok(a={}), "expected a.b to be 1, but a.b has no value: there is no b in a"),
     ({"contains": "w", "exit_code": 0}, exited(1), "expected exit code 0, got 1 (status finished); expected 'w' in"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("expect", "answer", "said"), EXPECTED)

@@ -193,8 +193,10 @@ async def test_a_person_is_asked_once_for_each_gate_and_shown_its_command(tmp_pa
         run = await world.engine.wait("run_1")
     assert run.result["status"] == "succeeded", run.result
     assert [(one["agent"], one["tool"]) for one in asked] == [
-        ("bob", "files.look"), ("bob", "ai-session.execute_command"), ("bob", "ai-session.execute_command"),
-    ]  # fmt: skip
+        ("bob", "files.look"),
+        ("bob", "ai-session.execute_command"),
+        ("bob", "ai-session.execute_command"),
+    ]
     assert [one["arguments"] for one in asked[1:]] == [
         {"command": "make test", "working_directory": "/project"},
         {"command": "make lint", "working_directory": "/project"},

@@ -58,8 +58,11 @@ async def test_a_coordinator_has_others_work_and_goes_on_with_what_they_found() 
     assert found["tell"]["said"] == "3 by ada"
     assert found["hand"]["tasks"]["two"]["result"]["steps"]["c"]["said"] == 3
     assert [(call.agent, call.step_id) for call in world.task_worker.calls] == [
-        ("cleo", "hand"), ("ada", "c"), ("bob", "c"), ("cleo", "tell"),
-    ]  # fmt: skip
+        ("cleo", "hand"),
+        ("ada", "c"),
+        ("bob", "c"),
+        ("cleo", "tell"),
+    ]
     assert {call.run_id for call in world.task_worker.calls} == {"run_1"}
     assert done.result["usage"]["calls"] == 4
     events = [(event["event"], event.get("run")) for event in await world.events("run_1.main")]
@@ -212,8 +215,11 @@ async def test_work_that_others_do_not_accept_is_done_again() -> None:
     assert result["usage"]["calls"] == 6
     said = [event for event in await world.events("run_1.main") if event["event"] == "review.said"]
     assert [(one["by"], one["accepted"]) for one in said] == [
-        ("ada", False), ("bob", True), ("ada", True), ("bob", True),
-    ]  # fmt: skip
+        ("ada", False),
+        ("bob", True),
+        ("ada", True),
+        ("bob", True),
+    ]
 
 
 async def test_work_that_is_never_accepted_fails_with_what_was_said() -> None:

@@ -123,17 +123,23 @@ async def test_what_else_answers_at_an_address_is_said_and_waited_for_where_a_mo
     assert "make sure that base_url is the URL of such an API" in task["summary"]
     assert (len(model.asked), len(made.engine.store.slept)) == (3, 2)
     others = [
-        PAGE, Raw(b'{"error": {"message": "no credit"}}', headers=NONE), Raw(headers=NONE), Raw(headers=EVENTS),
-        Raw(b"data: [1]\n\n", headers=EVENTS), Raw(status=302, headers={"location": "/login"}),
-    ]  # fmt: skip
+        PAGE,
+        Raw(b'{"error": {"message": "no credit"}}', headers=NONE),
+        Raw(headers=NONE),
+        Raw(headers=EVENTS),
+        Raw(b"data: [1]\n\n", headers=EVENTS),
+        Raw(status=302, headers={"location": "/login"}),
+    ]
     broken = Raw(b"\0no gzip", headers={**EVENTS, "content-encoding": "gzip"})
     task, made, _ = await ran(answers([LOOK, *others, broken, Fail(502), DONE]), kind=kind, retries=9)
     assert task["status"] == "succeeded", task
     waits = [(one["why"], one["message"]) for one in await told(made, "agent.waits")]
     assert [why for why, _ in waits] == ["not_understood"] * 6 + ["cut", "server_error"]
     assert [waits[at][1] for at in (1, 2, 5)] == [
-        "application/json: no credit", "application/json, which is empty", "HTTP 302, which leads to /login"
-    ]  # fmt: skip
+        "application/json: no credit",
+        "application/json, which is empty",
+        "HTTP 302, which leads to /login",
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -267,11 +267,14 @@ def test_what_a_model_is_told_of_a_command() -> None:
 
     plain = {"output": "out\n", "cwd": "/w"}
     assert told(plain, {"output": "", "cwd": "/w/sub"}, {**plain, "cwd": "/w/sub", "exit_code": 2, "note": "odd"}) == [
-        "out", "[you are in /w/sub now]", "out\n[exit code 2; odd]",
-    ]  # fmt: skip
+        "out",
+        "[you are in /w/sub now]",
+        "out\n[exit code 2; odd]",
+    ]
     assert told({"output": ""}, {"output": "a", "late_output": "late", "stderr": "err\n"}) == [
-        "(no output)", "[before this, of the background]\nlate\na\nerr",
-    ]  # fmt: skip
+        "(no output)",
+        "[before this, of the background]\nlate\na\nerr",
+    ]
 
 
 def offered(*grants: str, **settings: Any) -> tuple[list[str], str]:
@@ -291,6 +294,7 @@ def test_the_servers_own_tools_are_listed_where_they_are_granted_by_name() -> No
     assert offered("ai-session.*", "ai-session.send_input", "srv.*")[0][6:] == ["ai-session__send_input", "srv__look"]
     plain, system = offered("*", terminal=False)
     assert plain[2:] == [f"ai-session__{one}" for one in ("create_session", "execute_command", "send_input")] + [
-        "ai-session__close_session", "srv__look",
-    ]  # fmt: skip
+        "ai-session__close_session",
+        "srv__look",
+    ]
     assert "Reproduce" not in system

@@ -28,8 +28,10 @@ def test_names_are_allowed_and_differ_and_do_not_depend_on_the_order(tools: list
 def test_a_plain_tool_is_named_after_its_server() -> None:
     (one,) = offered([ToolInfo("ai-session", "execute_command", "Runs it.")])[len(OWN) :]
     assert (one.name, one.tool, one.description) == (
-        "ai-session__execute_command", "ai-session.execute_command", "Runs it.",
-    )  # fmt: skip
+        "ai-session__execute_command",
+        "ai-session.execute_command",
+        "Runs it.",
+    )
 
 
 def test_schemas_are_what_every_provider_takes() -> None:

@@ -56,8 +56,9 @@ def test_words_are_found_whole_only() -> None:
         "The program itself"
     ]
     assert analysed("Show a form, and offer a REST API to everybody")["keyComponents"] == [
-        "Programming interface", "User interface",
-    ]  # fmt: skip
+        "Programming interface",
+        "User interface",
+    ]
     assert analysed("Users sign-in with\n OAuth2 and more")["keyComponents"] == ["Accounts and access"]
 
 
@@ -107,9 +108,12 @@ def test_a_repository_is_evidence(tmp_path: Path) -> None:
 
 def test_what_git_knows_is_evidence(tmp_path: Path) -> None:
     git = {
-        "commits": 100, "topAuthorShare": 0.9, "lastCommit": NOW - 400 * 86400, "churnOf": 100,
+        "commits": 100,
+        "topAuthorShare": 0.9,
+        "lastCommit": NOW - 400 * 86400,
+        "churnOf": 100,
         "churn": [{"path": "a.py", "commits": 60}],
-    }  # fmt: skip
+    }
     facts = {**counted(Tree(made(tmp_path, PYTHON))), "git": git}
     rules = {one["rule"]: one["evidence"] for one in analysed("Add more of what is there", facts)["risks"]}
     assert rules["one author"] == "90% of 100 commits by one author"
@@ -159,8 +163,14 @@ def test_spans() -> None:
     assert [days_in(one) for one in ("6 weeks", "10 days", "3-month", "1 quarter", "soon")] == [30, 10, 63, 63, 0]
     assert [span(one) for one in (1, 2, 9, 10, 11)] == ["1 day", "2 days", "9 days", "2 weeks", "3 weeks"]
     assert [level_of(one) for one in (1, 3, 3.5, 6, 8, 8.5, 10)] == [
-        "low", "low", "medium", "medium", "high", "very high", "very high",
-    ]  # fmt: skip
+        "low",
+        "low",
+        "medium",
+        "medium",
+        "high",
+        "very high",
+        "very high",
+    ]
     assert [count_in(one) for one in (3, "3 people", None, "none", [5])] == [3, 3, 0, 0, 5]
 
 
@@ -178,9 +188,13 @@ TEXT = st.text(max_size=300) | st.lists(
 
 
 @settings(max_examples=30, deadline=None)
-@given(requirements=TEXT, constraints=st.lists(TEXT, max_size=2), context=st.dictionaries(
-    st.sampled_from(["existingStack", "teamSize", "timeline", "constraints", "businessDomain"]), JUNK
-))  # fmt: skip
+@given(
+    requirements=TEXT,
+    constraints=st.lists(TEXT, max_size=2),
+    context=st.dictionaries(
+        st.sampled_from(["existingStack", "teamSize", "timeline", "constraints", "businessDomain"]), JUNK
+    ),
+)
 def test_any_text_has_an_analysis(requirements: str, constraints: list[str], context: dict[str, Any]) -> None:
     found = analysed(requirements, constraints=constraints, context=context)
     assert analysis_problem(found) == ""

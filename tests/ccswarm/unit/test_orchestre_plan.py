@@ -91,8 +91,12 @@ def as_run(plan: dict[str, Any], requirements: str, facts: dict[str, Any] | None
 def test_what_others_build_on_comes_first() -> None:
     plan = planned(NEEDED)
     assert [(one["id"], one["name"]) for one in plan["phases"]] == [
-        ("1", "Foundation"), ("2", "Base"), ("3", "Features"), ("4", "Hardening"), ("5", "Delivery"),
-    ]  # fmt: skip
+        ("1", "Foundation"),
+        ("2", "Base"),
+        ("3", "Features"),
+        ("4", "Hardening"),
+        ("5", "Delivery"),
+    ]
     tasks = {one["id"]: one for one in tasks_in(plan)}
     assert tasks["2.1"]["title"] == "Users log in"
     assert tasks["2.1"]["dependencies"] == ["1.2"]
@@ -204,9 +208,13 @@ ANY = st.recursive(
 
 
 @settings(max_examples=25, deadline=None)
-@given(requirements=TEXT, analysis=ANY, preferences=st.dictionaries(
-    st.sampled_from(["methodology", "teamSize", "sprintLength", "prioritization"]), ANY, max_size=4
-))  # fmt: skip
+@given(
+    requirements=TEXT,
+    analysis=ANY,
+    preferences=st.dictionaries(
+        st.sampled_from(["methodology", "teamSize", "sprintLength", "prioritization"]), ANY, max_size=4
+    ),
+)
 def test_any_text_has_a_plan_that_the_swarm_takes(
     requirements: str, analysis: Any, preferences: dict[str, Any]
 ) -> None:

@@ -62,8 +62,13 @@ def test_a_rust_project(tmp_path: Path) -> None:
     facts = counted(Tree(made(tmp_path, RUST)))
     assert languages(facts) == {"Rust": 6, "TOML": 10}
     assert facts["tests"] == {
-        "files": 0, "cases": 2, "byLanguage": {"Rust": 2}, "setups": [], "command": "cargo test", "directory": "",
-    }  # fmt: skip
+        "files": 0,
+        "cases": 2,
+        "byLanguage": {"Rust": 2},
+        "setups": [],
+        "command": "cargo test",
+        "directory": "",
+    }
     assert facts["dependencies"]["named"] == ["serde", "tokio"]
     assert facts["entryPoints"] == ["rr", "src/main.rs"]
     assert left_out(facts) == {"made by tools": 1}
@@ -141,9 +146,10 @@ def test_build_files_may_hold_anything(name: str, text: str) -> None:
 @given(
     files=st.dictionaries(
         st.from_regex(r"\A(?:[a-z.]{1,3}/){0,2}[a-z]{1,3}\.(?:py|rs|json|md|toml|zzz)\Z"),
-        st.binary(max_size=200), max_size=8,
+        st.binary(max_size=200),
+        max_size=8,
     )
-)  # fmt: skip
+)
 def test_any_tree_is_counted_whole(tmp_path: Path, files: dict[str, bytes]) -> None:
     root = tmp_path / f"tree{time.monotonic_ns()}"
     root.mkdir()

@@ -72,9 +72,16 @@ def test_what_is_empty_is_refused_as_the_document_has_it() -> None:
 
 @pytest.mark.parametrize(
     ("text", "fits"),
-    [("x" * 9, False), ("x" * 10, True), (f"  {'x' * 9}  ", False), ("é" * 10, True), ("x" * 5000, True),
-     ("x" * 5001, False), (f"{'x' * 5000}\n", True)],
-)  # fmt: skip
+    [
+        ("x" * 9, False),
+        ("x" * 10, True),
+        (f"  {'x' * 9}  ", False),
+        ("é" * 10, True),
+        ("x" * 5000, True),
+        ("x" * 5001, False),
+        (f"{'x' * 5000}\n", True),
+    ],
+)
 def test_requirements_have_10_to_5000_characters(text: str, fits: bool) -> None:
     if fits:
         assert checked(ANALYZE, {"requirements": text})["requirements"] == text.strip()
@@ -86,8 +93,10 @@ def test_all_that_is_wrong_is_said_in_one_answer() -> None:
     told = refused(ANALYZE, requirements="short", constraints=[1], projectPath=7)
     assert (told.code, told.error.count(";")) == ("INVALID_ARGUMENTS", 2)
     assert re.findall(r"requirements|constraints\[0\]|projectPath", told.error) == [
-        "constraints[0]", "projectPath", "requirements",
-    ]  # fmt: skip
+        "constraints[0]",
+        "projectPath",
+        "requirements",
+    ]
     told = refused(BEGIN, projectName="", template="", projectPath="x" * 4001)
     assert told.code == "MISSING_PROJECT_NAME"
     assert told.error.startswith("Project name is required; Template is required; projectPath: ")
@@ -215,8 +224,9 @@ def test_a_starter_is_whole(template: str, tmp_path: Path) -> None:
     pinned = {**package["dependencies"], **package["devDependencies"]}
     assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) for version in pinned.values())
     assert {line.removeprefix("npm ").removeprefix("run ") for line in NEXT[template]} <= {
-        "install", *package["scripts"],
-    }  # fmt: skip
+        "install",
+        *package["scripts"],
+    }
     for path, text in files.items():
         if path.endswith((".json", ".jsonc")):
             json.loads(text)

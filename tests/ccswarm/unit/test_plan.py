@@ -318,9 +318,11 @@ def test_steps_need_the_one_above_unless_they_say_otherwise() -> None:
     assert needs_of(parsing.parse(text).tasks[0].steps) == {"a": (), "b": ("a",), **ends}
 
 
-GRAPHS = st.integers(1, 8).flatmap(
-    lambda count: st.lists(st.lists(st.integers(0, count - 1), max_size=3), min_size=count, max_size=count)
-).map(lambda rows: {str(at): [str(need) for need in needs] for at, needs in enumerate(rows)})  # fmt: skip
+GRAPHS = (
+    st.integers(1, 8)
+    .flatmap(lambda count: st.lists(st.lists(st.integers(0, count - 1), max_size=3), min_size=count, max_size=count))
+    .map(lambda rows: {str(at): [str(need) for need in needs] for at, needs in enumerate(rows)})
+)
 
 
 @given(GRAPHS)

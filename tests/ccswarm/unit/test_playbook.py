@@ -302,9 +302,14 @@ def test_where_nothing_was_opened_there_is_nothing_to_close() -> None:
 def test_after_a_gate_that_failed_only_what_is_always_carried_out_is_begun_and_at_once(pick: Pick) -> None:
     """What went on beside the gate, or begins with its end, is not waited for."""
     plan = task(
-        step("open"), step("slow"), step("gate", needs=["open"], gate=True), step("more", needs=["open"]),
-        step("late"), CLOSE, step("tell", always=True),
-    )  # fmt: skip
+        step("open"),
+        step("slow"),
+        step("gate", needs=["open"], gate=True),
+        step("more", needs=["open"]),
+        step("late"),
+        CLOSE,
+        step("tell", always=True),
+    )
     ended = run(plan, {"gate": exited(1)}, pick)
     assert (ended.finish.status, ended.finish.summary) == ("failed", "gate gate: expected exit code 0, got 1")
     assert [name for name in ended.ids if name in ("close", "tell", "late")][-2:] == ["close", "tell"]

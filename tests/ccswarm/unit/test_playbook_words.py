@@ -72,8 +72,9 @@ def test_the_library_says_what_is_true(tmp_path: Path) -> None:
     assert "hello: 2 places\n" in said("search", "hello\n$(touch planted)\n-e\n")
     nothing_done = "Nothing was done. ccswarm init --with claude, or another, adds an agent that thinks."
     assert said("search", choose("rm -rf /").given, code=1).splitlines()[1:] == [
-        "none was looked for: no word of it has three letters and says what is meant", nothing_done,
-    ]  # fmt: skip
+        "none was looked for: no word of it has three letters and says what is meant",
+        nothing_done,
+    ]
     assert said("search", "sky\n", code=1).splitlines()[1:] == ["sky: 0 places", nothing_done]
     (tmp_path / "shop.py").write_text("raise SystemExit(3)\n")
     failed = subprocess.run(["sh", "-c", commands["tests"]], cwd=tmp_path, capture_output=True, check=False)

@@ -80,8 +80,12 @@ def test_types_and_capabilities_choose_the_agent() -> None:
 
 @pytest.mark.parametrize("status", OVER[1:])
 def test_what_needs_one_that_did_not_succeed_is_skipped_and_the_rest_goes_on(status: RunStatus) -> None:
-    tasks = [TaskSettings(id="a"), TaskSettings(id="b", needs=("a",)), TaskSettings(id="c", needs=("b",)),
-             TaskSettings(id="d")]  # fmt: skip
+    tasks = [
+        TaskSettings(id="a"),
+        TaskSettings(id="b", needs=("a",)),
+        TaskSettings(id="c", needs=("b",)),
+        TaskSettings(id="d"),
+    ]
     one = scheduler(tasks, agents(1))
     one.start()
     one.ended("a", status)

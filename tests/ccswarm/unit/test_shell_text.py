@@ -27,9 +27,15 @@ def ran(shell: tuple[str, ...], script: str, folder: Path) -> bytes:
     file.write_bytes(script.encode())
     env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "LC_ALL": "C.UTF-8"}
     return subprocess.run(
-        [*shell, str(file)], cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, timeout=BOUND_SECONDS, check=False,
-    ).stdout  # fmt: skip
+        [*shell, str(file)],
+        cwd=folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        timeout=BOUND_SECONDS,
+        check=False,
+    ).stdout
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
@@ -57,11 +63,47 @@ def test_what_can_be_no_argument_is_refused(text: str) -> None:
 
 
 FRAGMENTS = [
-    *("${q:item}",) * 6, *"'\"\\`$()[]<>|&;!#~*?=%^-+,:@ \t\n{}", *(" ", "\n", '"', "'") * 2, "a", "x=", "$(", "((",
-    "))", "<<", "<<<", "<(", "$'", '$"', "$${", "$${x}", "$${x:-", "$[", "$x[", "a[", "case ", " in ", "esac", "echo ",
-    "\\c", "\\\n", "if ", "fi", "#", " # ", "EOF", "\nEOF\n", "[[ ", " ]]", "@(", "begin;", "end;", "\r", "\u00a0",
-    ">&", ">&1",
-]  # fmt: skip
+    *("${q:item}",) * 6,
+    *"'\"\\`$()[]<>|&;!#~*?=%^-+,:@ \t\n{}",
+    *(" ", "\n", '"', "'") * 2,
+    "a",
+    "x=",
+    "$(",
+    "((",
+    "))",
+    "<<",
+    "<<<",
+    "<(",
+    "$'",
+    '$"',
+    "$${",
+    "$${x}",
+    "$${x:-",
+    "$[",
+    "$x[",
+    "a[",
+    "case ",
+    " in ",
+    "esac",
+    "echo ",
+    "\\c",
+    "\\\n",
+    "if ",
+    "fi",
+    "#",
+    " # ",
+    "EOF",
+    "\nEOF\n",
+    "[[ ",
+    " ]]",
+    "@(",
+    "begin;",
+    "end;",
+    "\r",
+    "\u00a0",
+    ">&",
+    ">&1",
+]
 PAYLOADS = [
     "x;touch PWNED;$(touch PWNED)`touch PWNED`\ntouch PWNED\n",
     "';touch PWNED;'$(touch PWNED)`touch PWNED`\ntouch PWNED\n",

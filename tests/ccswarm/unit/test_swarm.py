@@ -30,13 +30,15 @@ async def test_tasks_run_by_their_needs_and_hand_results_on() -> None:
             "agents": [{"name": "ada", "grants": ["*"]}, {"name": "bob", "grants": ["*"]}],
             "tasks": [
                 {
-                    "id": "tell", "needs": ["count"], "agent": "ada",
+                    "id": "tell",
+                    "needs": ["count"],
+                    "agent": "ada",
                     "steps": steps("say", tool="srv.report", args={"text": "${needs.count.steps.c.lines} lines"}),
                 },
                 {"id": "count", "agent": "bob", "steps": [{"id": "c", "tool": "srv.count"}]},
             ],
         }
-    )  # fmt: skip
+    )
     assert done.result["status"] == "succeeded"
     tasks = done.result["tasks"]
     assert tasks["tell"]["result"]["steps"]["say"]["said"] == "7 lines"
@@ -48,8 +50,13 @@ async def test_tasks_run_by_their_needs_and_hand_results_on() -> None:
     assert world.task_worker.calls[0].key != world.task_worker.calls[1].key
     assert done.result["usage"] == {"calls": 2, "tokens": 0, "dollars": 0.0, "seconds": 2.0}
     assert [event["event"] for event in await world.events()] == [
-        "run.started", "task.started", "task.ended", "task.started", "task.ended", "run.ended",
-    ]  # fmt: skip
+        "run.started",
+        "task.started",
+        "task.ended",
+        "task.started",
+        "task.ended",
+        "run.ended",
+    ]
 
 
 async def test_a_failure_is_tried_again_and_what_needs_it_is_skipped() -> None:
@@ -299,9 +306,14 @@ async def test_an_agent_that_may_not_do_it_fails_with_the_reason() -> None:
         return CallOutcome(CallStatus.LOST, code="server_lost", message="the server ended")
 
     world.tool("srv.gone", lost)
-    done = await world.run({"tasks": [
-        {"id": "a", "steps": steps("s", tool="other.tool")}, {"id": "b", "steps": steps("t", tool="srv.gone")},
-    ]})  # fmt: skip
+    done = await world.run(
+        {
+            "tasks": [
+                {"id": "a", "steps": steps("s", tool="other.tool")},
+                {"id": "b", "steps": steps("t", tool="srv.gone")},
+            ]
+        }
+    )
     assert "other.tool is not granted" in done.result["tasks"]["a"]["summary"]
     assert "the server ended" in done.result["tasks"]["b"]["summary"]
     assert done.result["status"] == "failed"

@@ -163,8 +163,10 @@ def test_what_is_not_toml_is_named_with_its_line(tmp_path: Path) -> None:
         ('[[agents]]\ntype = "coder"', "[agents.#1] name is missing"),
         ('[[agents]]\nname = "a b"', "[agents.a b] name should be letters, digits, - and _, at most 63"),
         ('[[agents]]\nname = "a"\ngrants = "x"', "[agents.a] grants should be a list"),
-        ('[[tasks]]\nid = "t"\n' + STEP.replace("[[steps]]", "[[tasks.steps]]") + "expect = { exitcode = 0 }"
-         , "[tasks.t.steps.one.expect] exitcode is not known (did you mean exit_code?)"),
+        (
+            '[[tasks]]\nid = "t"\n' + STEP.replace("[[steps]]", "[[tasks.steps]]") + "expect = { exitcode = 0 }",
+            "[tasks.t.steps.one.expect] exitcode is not known (did you mean exit_code?)",
+        ),
         (STEP + "for_each = 3", "[steps.one] for_each should be a text or should be a list"),
         (STEP + "args = 3", "[steps.one] args should be a table"),
         ('[[steps]]\nid = "one"', "[steps.one] tool is missing"),
@@ -176,8 +178,10 @@ def test_what_is_not_toml_is_named_with_its_line(tmp_path: Path) -> None:
         ('[mcp]\nservers = [{ name = "s", command = "a \'b" }]', "[mcp.servers.s] command cannot be split: No closing"),
         ('[mcp]\nservers = [{ name = "s" }]', "[mcp.servers.s] needs either a command or a url"),
         ('[mcp]\nservers = [{ name = "s", command = "a", url = "b" }]', "[mcp.servers.s] needs either a command or"),
-        ('[mcp]\nservers = [{ name = "swarm", url = "b" }]', ("[mcp.servers.swarm] this name is reserved for the"
-                                                             " swarm's own")),
+        (
+            '[mcp]\nservers = [{ name = "swarm", url = "b" }]',
+            ("[mcp.servers.swarm] this name is reserved for the swarm's own"),
+        ),
         ('[[agents]]\nname = "orchestrator"', "[agents] the name orchestrator is reserved for running gates"),
         ('[[agents]]\nname = "a"\n[[agents]]\nname = "a"', "[agents] name a occurs 2 times"),
         ('[[tasks]]\nid = "t"\n[[tasks]]\nid = "t"', "[tasks] id t occurs 2 times"),
@@ -185,7 +189,7 @@ def test_what_is_not_toml_is_named_with_its_line(tmp_path: Path) -> None:
         (STEP + STEP, "[steps] id one occurs 2 times"),
         (STEP + 'save_as = "one"', "[steps] id one occurs 2 times"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_named_with_their_place(text: str, said: str) -> None:
     assert f"c.toml: {said}" in refused(text)
 

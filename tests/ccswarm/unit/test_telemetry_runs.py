@@ -108,9 +108,14 @@ async def test_a_run_its_tasks_and_thoughts_are_one_trace(tmp_path: Path) -> Non
     assert {own(task) for task in tasks} == {span_id_of("run_1.one"), span_id_of("run_1.two")}
     assert run.attributes
     assert dict(run.attributes) == {
-        "gen_ai.operation.name": "invoke_workflow", "ccswarm.run.id": "run_1", "ccswarm.execution.id": "run_1",
-        "ccswarm.status": "succeeded", "ccswarm.calls": 2, "ccswarm.tokens": 0, "ccswarm.dollars": 0.0,
-    }  # fmt: skip
+        "gen_ai.operation.name": "invoke_workflow",
+        "ccswarm.run.id": "run_1",
+        "ccswarm.execution.id": "run_1",
+        "ccswarm.status": "succeeded",
+        "ccswarm.calls": 2,
+        "ccswarm.tokens": 0,
+        "ccswarm.dollars": 0.0,
+    }
     assert run.start_time
     assert run.start_time == int(done.created_at * 1e9)
     assert (told.total("ccswarm.run.duration"), told.total("ccswarm.task.duration")) == (1, 2)

@@ -247,10 +247,13 @@ def test_what_was_begun_costs_no_message_behind_it() -> None:
     assert spread.rest() == [b'{\n"id": 9,']
 
 
-@given(st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3), max_leaves=8,
-))  # fmt: skip
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=8,
+    )
+)
 def test_any_message_comes_whole_out_of_its_lines(params: Any) -> None:
     message = {"jsonrpc": "2.0", "id": 1, "method": "x", "params": params}
     lines = json.dumps(message, indent=2, ensure_ascii=False).encode().split(b"\n")

@@ -19,13 +19,37 @@ from ai_session.errors import InvalidArguments
 from ai_session.tools.integration.project.tree import Tree, checked_path
 
 LANGUAGES = {
-    "py": "python", "pyi": "python",
-    "ts": "typescript", "tsx": "typescript", "mts": "typescript", "cts": "typescript",
-    "js": "javascript", "jsx": "javascript", "mjs": "javascript", "cjs": "javascript",
-    "go": "go", "rs": "rust", "rb": "ruby", "java": "java", "kt": "kotlin", "cs": "csharp", "php": "php",
-    "c": "c", "h": "c", "cc": "cpp", "cpp": "cpp", "hpp": "cpp", "swift": "swift", "scala": "scala", "ex": "elixir",
-    "sh": "shell", "bash": "shell", "lua": "lua", "dart": "dart", "zig": "zig",
-}  # fmt: skip
+    "py": "python",
+    "pyi": "python",
+    "ts": "typescript",
+    "tsx": "typescript",
+    "mts": "typescript",
+    "cts": "typescript",
+    "js": "javascript",
+    "jsx": "javascript",
+    "mjs": "javascript",
+    "cjs": "javascript",
+    "go": "go",
+    "rs": "rust",
+    "rb": "ruby",
+    "java": "java",
+    "kt": "kotlin",
+    "cs": "csharp",
+    "php": "php",
+    "c": "c",
+    "h": "c",
+    "cc": "cpp",
+    "cpp": "cpp",
+    "hpp": "cpp",
+    "swift": "swift",
+    "scala": "scala",
+    "ex": "elixir",
+    "sh": "shell",
+    "bash": "shell",
+    "lua": "lua",
+    "dart": "dart",
+    "zig": "zig",
+}
 """By the ending of a file's name."""
 
 SCRIPTS = ("javascript", "typescript")

@@ -82,9 +82,19 @@ async def analyze_project(workbench: Workbench, given: Given) -> Given:
         facts["existingCode"] = {"characters": len(brief.existing_code), "lines": brief.existing_code.count("\n") + 1}
     done: Facts = {"analysis": analysis, "repository": facts, "method": RULES, "notes": [NEW] if fresh else []}
     PARTIAL.get()(f"by rules: {analysis['summary']}")
-    said = await _one(workbench, loaded, done["notes"], "analyze", lambda: question(
-        TO_ANALYSE, ANALYSIS, given=dict(given), repository=facts, analysis_by_rules=analysis,
-    ))  # fmt: skip
+    said = await _one(
+        workbench,
+        loaded,
+        done["notes"],
+        "analyze",
+        lambda: question(
+            TO_ANALYSE,
+            ANALYSIS,
+            given=dict(given),
+            repository=facts,
+            analysis_by_rules=analysis,
+        ),
+    )
     if said is None:
         return done
     answer = analysed(said.answer)
@@ -116,9 +126,20 @@ async def generate_plan(workbench: Workbench, given: Given) -> Given:
     PARTIAL.get()(f"by rules: {plan['overview']} {', '.join(one['name'] for one in plan['phases'])}")
     agents = {agent.name: {"type": agent.type, "capabilities": list(agent.capabilities)} for agent in able}
     wished = {name: one for name, one in given.items() if name != "analysis"}
-    said = await _one(workbench, loaded, done["notes"], "plan", lambda: question(
-        TO_PLAN, PLAN, given=wished, analysis=analysis, agents=agents, plan_by_rules=plan,
-    ))  # fmt: skip
+    said = await _one(
+        workbench,
+        loaded,
+        done["notes"],
+        "plan",
+        lambda: question(
+            TO_PLAN,
+            PLAN,
+            given=wished,
+            analysis=analysis,
+            agents=agents,
+            plan_by_rules=plan,
+        ),
+    )
     if said is not None:
         answer = table(said.answer.get("plan")) or said.answer
         problem = plan_problem(answer)
@@ -243,9 +264,20 @@ async def research(workbench: Workbench, given: Given) -> Given:
     done: Facts = {"topic": topic, "findings": [], "workspace": there, "method": "search", "notes": []}
     hits = [{"path": one["path"], "lines": one["lines"]} for one in there["hits"]]
     PARTIAL.get()(f"{there['filesWithHits']} files have words of it: {', '.join(one['path'] for one in hits)}")
-    said = await _one(workbench, loaded, done["notes"], "research", lambda: question(
-        TO_RESEARCH, RESEARCHED, topic=topic, context=given.get("context") or "", hits_in_the_workspace=hits,
-    ), tools=True)  # fmt: skip
+    said = await _one(
+        workbench,
+        loaded,
+        done["notes"],
+        "research",
+        lambda: question(
+            TO_RESEARCH,
+            RESEARCHED,
+            topic=topic,
+            context=given.get("context") or "",
+            hits_in_the_workspace=hits,
+        ),
+        tools=True,
+    )
     if said is None:
         done["notes"].append("only the files of the workspace were searched, by words; nobody drew conclusions")
         return done

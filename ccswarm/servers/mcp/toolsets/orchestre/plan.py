@@ -225,12 +225,24 @@ def _foundation(facts: Mapping[str, Any] | None, template: str) -> Phase:
             )
         )
     study = (
-        Work("Find what is there and what it touches", "Read the code that the requirements touch; list its places.",
-             "study", 1, "high", works[-1:])
+        Work(
+            "Find what is there and what it touches",
+            "Read the code that the requirements touch; list its places.",
+            "study",
+            1,
+            "high",
+            works[-1:],
+        )
         if code
-        else Work("Settle what is wanted", "For each requirement: how one sees that it is met.",
-                  "study", 1, "high", works[-1:])
-    )  # fmt: skip
+        else Work(
+            "Settle what is wanted",
+            "For each requirement: how one sees that it is met.",
+            "study",
+            1,
+            "high",
+            works[-1:],
+        )
+    )
     command = str(facts["tests"]["command"]) if facts else ""
     test = (
         Work(

@@ -5,26 +5,72 @@ from __future__ import annotations
 import re
 
 LANGUAGES = {
-    "Python": ".py .pyi", "JavaScript": ".js .jsx .mjs .cjs", "TypeScript": ".ts .tsx .mts .cts", "Rust": ".rs",
-    "Go": ".go", "Java": ".java", "Kotlin": ".kt .kts", "Swift": ".swift", "C": ".c .h", "C++": ".cc .cpp .cxx .hpp",
-    "C#": ".cs", "Ruby": ".rb", "PHP": ".php", "Scala": ".scala", "Elixir": ".ex .exs", "Erlang": ".erl",
-    "Haskell": ".hs", "Dart": ".dart", "Lua": ".lua", "R": ".r .R", "Perl": ".pl .pm", "Clojure": ".clj .cljs",
-    "Objective-C": ".m .mm", "Zig": ".zig", "Shell": ".sh .bash .zsh .fish", "PowerShell": ".ps1", "SQL": ".sql",
-    "HTML": ".html .htm", "CSS": ".css .scss .sass .less", "Vue": ".vue", "Svelte": ".svelte", "Terraform": ".tf",
-    "Protocol Buffers": ".proto", "GraphQL": ".graphql .gql", "Markdown": ".md .mdx", "reStructuredText": ".rst",
-    "YAML": ".yml .yaml", "TOML": ".toml", "JSON": ".json", "XML": ".xml",
-}  # fmt: skip
+    "Python": ".py .pyi",
+    "JavaScript": ".js .jsx .mjs .cjs",
+    "TypeScript": ".ts .tsx .mts .cts",
+    "Rust": ".rs",
+    "Go": ".go",
+    "Java": ".java",
+    "Kotlin": ".kt .kts",
+    "Swift": ".swift",
+    "C": ".c .h",
+    "C++": ".cc .cpp .cxx .hpp",
+    "C#": ".cs",
+    "Ruby": ".rb",
+    "PHP": ".php",
+    "Scala": ".scala",
+    "Elixir": ".ex .exs",
+    "Erlang": ".erl",
+    "Haskell": ".hs",
+    "Dart": ".dart",
+    "Lua": ".lua",
+    "R": ".r .R",
+    "Perl": ".pl .pm",
+    "Clojure": ".clj .cljs",
+    "Objective-C": ".m .mm",
+    "Zig": ".zig",
+    "Shell": ".sh .bash .zsh .fish",
+    "PowerShell": ".ps1",
+    "SQL": ".sql",
+    "HTML": ".html .htm",
+    "CSS": ".css .scss .sass .less",
+    "Vue": ".vue",
+    "Svelte": ".svelte",
+    "Terraform": ".tf",
+    "Protocol Buffers": ".proto",
+    "GraphQL": ".graphql .gql",
+    "Markdown": ".md .mdx",
+    "reStructuredText": ".rst",
+    "YAML": ".yml .yaml",
+    "TOML": ".toml",
+    "JSON": ".json",
+    "XML": ".xml",
+}
 BY_SUFFIX = {suffix: language for language, suffixes in LANGUAGES.items() for suffix in suffixes.split()}
 BY_NAME = {"Dockerfile": "Dockerfile", "Makefile": "Makefile", "CMakeLists.txt": "CMake", "Rakefile": "Ruby"}
 NO_CODE = {"Markdown", "reStructuredText", "YAML", "TOML", "JSON", "XML"}
 """Counted, but a project is not written in them."""
 
 LOCKS = {
-    "package-lock.json": "npm", "pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lock": "bun", "bun.lockb": "bun",
-    "uv.lock": "uv", "poetry.lock": "poetry", "pdm.lock": "pdm", "Pipfile.lock": "pipenv", "Cargo.lock": "cargo",
-    "go.sum": "go", "Gemfile.lock": "bundler", "composer.lock": "composer", "mix.lock": "mix", "pubspec.lock": "pub",
-    "Package.resolved": "swiftpm", "gradle.lockfile": "gradle", "flake.lock": "nix",
-}  # fmt: skip
+    "package-lock.json": "npm",
+    "pnpm-lock.yaml": "pnpm",
+    "yarn.lock": "yarn",
+    "bun.lock": "bun",
+    "bun.lockb": "bun",
+    "uv.lock": "uv",
+    "poetry.lock": "poetry",
+    "pdm.lock": "pdm",
+    "Pipfile.lock": "pipenv",
+    "Cargo.lock": "cargo",
+    "go.sum": "go",
+    "Gemfile.lock": "bundler",
+    "composer.lock": "composer",
+    "mix.lock": "mix",
+    "pubspec.lock": "pub",
+    "Package.resolved": "swiftpm",
+    "gradle.lockfile": "gradle",
+    "flake.lock": "nix",
+}
 """Files in which a package manager keeps the exact versions; their lines are nobody's."""
 
 TESTS = re.compile(

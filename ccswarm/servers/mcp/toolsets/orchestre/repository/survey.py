@@ -40,11 +40,23 @@ STARTS = re.compile(
     r"|Dockerfile|Procfile|index\.html|(?:docker-)?compose\.ya?ml)$"
 )
 TEST_SETUPS = {
-    "pytest.ini": "pytest", "conftest.py": "pytest", "tox.ini": "tox", "noxfile.py": "nox", "jest.config.js": "jest",
-    "jest.config.ts": "jest", "vitest.config.ts": "vitest", "vitest.config.js": "vitest", "playwright.config.ts":
-    "playwright", "cypress.config.js": "cypress", "cypress.config.ts": "cypress", "karma.conf.js": "karma",
-    "phpunit.xml": "phpunit", "phpunit.xml.dist": "phpunit", ".rspec": "rspec", ".mocharc.json": "mocha",
-}  # fmt: skip
+    "pytest.ini": "pytest",
+    "conftest.py": "pytest",
+    "tox.ini": "tox",
+    "noxfile.py": "nox",
+    "jest.config.js": "jest",
+    "jest.config.ts": "jest",
+    "vitest.config.ts": "vitest",
+    "vitest.config.js": "vitest",
+    "playwright.config.ts": "playwright",
+    "cypress.config.js": "cypress",
+    "cypress.config.ts": "cypress",
+    "karma.conf.js": "karma",
+    "phpunit.xml": "phpunit",
+    "phpunit.xml.dist": "phpunit",
+    ".rspec": "rspec",
+    ".mocharc.json": "mocha",
+}
 TEST_PACKAGES = {"pytest", "jest", "vitest", "mocha", "playwright", "cypress", "rspec", "phpunit/phpunit", "unittest"}
 
 

@@ -29,13 +29,39 @@ BINARY_BYTES = 8192
 
 VERSIONED = {".git", ".hg", ".svn", ".jj"}
 INSTALLED = {
-    "node_modules", "bower_components", "vendor", "third_party", "Pods", "site-packages", ".venv", "venv", ".tox",
-    ".nox", ".bundle", "deps",
-}  # fmt: skip
+    "node_modules",
+    "bower_components",
+    "vendor",
+    "third_party",
+    "Pods",
+    "site-packages",
+    ".venv",
+    "venv",
+    ".tox",
+    ".nox",
+    ".bundle",
+    "deps",
+}
 MADE = {
-    "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", ".cache", ".gradle", ".next", ".nuxt",
-    ".terraform", ".idea", "target", "dist", "build", "out", "coverage", "htmlcov", "_build",
-}  # fmt: skip
+    "__pycache__",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".hypothesis",
+    ".cache",
+    ".gradle",
+    ".next",
+    ".nuxt",
+    ".terraform",
+    ".idea",
+    "target",
+    "dist",
+    "build",
+    "out",
+    "coverage",
+    "htmlcov",
+    "_build",
+}
 LEFT_OUT = {
     **dict.fromkeys(VERSIONED, "versions"),
     **dict.fromkeys(INSTALLED, "installed"),
