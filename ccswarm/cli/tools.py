@@ -76,7 +76,7 @@ def tools(
 async def _asked(servers: Sequence[ServerSettings], directory: str, own: bool) -> list[Listing]:
     from ccswarm.toolbox.discovery import listings, own_listing
 
-    return [*await listings(servers, directory), *([await own_listing()] if own else [])]
+    return [*await listings(servers, directory), *([own_listing()] if own else [])]
 
 
 def agents(file: PlanFile = None, config: Config = None, as_json: Json = False) -> None:

@@ -209,6 +209,11 @@ class Engine(Store, Protocol):
         is it. Raises RunNotFound."""
         ...
 
+    async def messages(self, execution_id: str, topic: str) -> Mapping[str, Json]:
+        """Return the messages sent on ``topic``, received or not, by an id of each, in no particular order; none
+        for an unknown execution."""
+        ...
+
     async def recover(self, worker_id: str) -> int:
         """Take over what a worker that is gone left unfinished; how many."""
         ...

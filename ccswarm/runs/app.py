@@ -90,11 +90,11 @@ async def working(
     async with AsyncExitStack() as closing:
         telemetry = await asyncio.to_thread(_telemetry, settings, environ)
         closing.push_async_callback(telemetry.close)
+        engine = _engine(settings, state_directory)
         task_worker = AgentTools(
-            servers, state_directory, environ, worker_id, config.servers_of, telemetry, config.secret
+            servers, state_directory, environ, worker_id, config.servers_of, telemetry, config.secret, engine
         )
         closing.push_async_callback(task_worker.close)
-        engine = _engine(settings, state_directory)
 
         def tidy(unfinished: Sequence[str]) -> None:
             days, most = settings.engine.clone_days, settings.engine.clone_bytes

@@ -10,6 +10,7 @@ from ccswarm.clones.clones import Workspaces
 from ccswarm.config.files import clones_directory
 from ccswarm.config.settings import ServerSettings
 from ccswarm.telemetry.base import Telemetry
+from ccswarm.toolbox.mail import MessageStore
 from ccswarm.toolbox.toolboxes import Toolboxes
 
 
@@ -25,8 +26,9 @@ class AgentTools(Toolboxes):
         servers_of: Callable[[tuple[str, ...]], Sequence[ServerSettings]],
         telemetry: Telemetry,
         secret: Callable[[str], str],
+        messages: MessageStore,
     ) -> None:
-        super().__init__(servers, state_directory, environ, worker_id, servers_of, telemetry)
+        super().__init__(servers, state_directory, environ, worker_id, servers_of, telemetry, messages)
         self.worker_context = WorkerContext(secret, environ, state_directory)
         self._workspaces: dict[str, Workspaces] = {}
 

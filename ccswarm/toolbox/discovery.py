@@ -10,13 +10,12 @@ from typing import Any
 
 from agentwire import plugins
 from ccswarm.config import config
-from ccswarm.config.settings import PLAYBOOK, AgentSettings, ServerSettings, Settings, SwarmSettings
+from ccswarm.config.settings import PLAYBOOK, ServerSettings, Settings
 from ccswarm.errors import ServerUnavailable, SwarmError
 from ccswarm.models import ToolInfo
 from ccswarm.plan.check import OWN_SERVER
-from ccswarm.plan.team import Team
 from ccswarm.toolbox.grants import Grants
-from ccswarm.toolbox.mail import Mailboxes
+from ccswarm.toolbox.mail import TOOLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +32,9 @@ class Listing:
     notes: Sequence[str] = field(default_factory=list[str])
 
 
-async def own_listing() -> Listing:
-    """Of the swarm's own server, which is no process: it is only listed, for nobody."""
-    team = Team(SwarmSettings(), [AgentSettings(name="nobody")])
-    client = Mailboxes(config.state_directory() / "mail", team)
-    return Listing(OWN_SERVER, 0.0, await client.list_tools())
+def own_listing() -> Listing:
+    """Return the tools of the swarm's own server, which is no process."""
+    return Listing(OWN_SERVER, 0.0, TOOLS)
 
 
 async def listings(servers: Iterable[ServerSettings], directory: str) -> list[Listing]:
@@ -78,4 +75,4 @@ async def called(settings: Settings, directory: str) -> dict[str, ToolInfo]:
     if broken := [one for one in found if one.problem]:
         advice = f"{broken[0].suggestion or 'fix it'}; or check without servers: --offline"
         raise ServerUnavailable("; ".join(one.problem for one in broken), suggestion=advice)
-    return {tool.full_name: tool for one in [*found, await own_listing()] for tool in one.tools}
+    return {tool.full_name: tool for one in [*found, own_listing()] for tool in one.tools}

@@ -1,23 +1,21 @@
 """What agents of a run have with each other, as a tool server named ``swarm``: messages, and work that is handed on.
 The topology decides who may write to whom.
 
-Kept in files of the state directory, so agents of workers on one machine reach each other. A message is delivered once:
-``read_messages`` gives what came since the last time, and a call that is made again by the same key gives the same.
+Messages are stored with the run, so agents of workers on different machines reach each other where the workers share a
+store. A message is delivered once: ``read_messages`` gives what came since the last time, and a call that is repeated
+with the same key gives the same.
 """
 
 from __future__ import annotations
 
-import asyncio
-import fcntl
 import json
-import os
+import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ccswarm.clients.base import OnProgress
 from ccswarm.errors import InvalidArguments, MessageForbidden, UnknownTool
-from ccswarm.models import ServerAnswer, ToolInfo
+from ccswarm.models import Json, ServerAnswer, ToolInfo
 from ccswarm.plan.check import OWN_SERVER
 from ccswarm.plan.delegation import MOST_TASKS, SCHEMA
 from ccswarm.plan.team import Team
@@ -80,6 +78,18 @@ TOOLS = (
 )
 
 
+class MessageStore(Protocol):
+    """Where messages are stored with the run they belong to: an ``Engine``."""
+
+    async def send(self, execution_id: str, topic: str, message: Json, *, key: str = "") -> bool:
+        """Store a message; with ``key`` only the first one, which is reported."""
+        ...
+
+    async def messages(self, execution_id: str, topic: str) -> Mapping[str, Json]:
+        """Return what was sent on ``topic``, by an id of each."""
+        ...
+
+
 class Mailboxes:
     """A ToolClient for the agents of ``team``, who also have ``servers``. Work that may be handed on is only
     agreed to here: the caller's agent hands it on."""
@@ -88,8 +98,8 @@ class Mailboxes:
     problem = about = ""
     notes: Sequence[str] = ()
 
-    def __init__(self, directory: Path, team: Team, servers: Sequence[str] = ()) -> None:
-        self._directory = directory
+    def __init__(self, store: MessageStore, team: Team, servers: Sequence[str] = ()) -> None:
+        self._store = store
         self._team = team
         self._servers = servers
 
@@ -121,12 +131,11 @@ class Mailboxes:
             except MessageForbidden as error:
                 facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion}
                 return ServerAnswer(f"error {error.code}: {error.message}", None, True, {"ai-session/error": facts})
-            message = {"from": agent, "text": arguments["text"], "key": key}
-            sent = await asyncio.to_thread(_deliver, self._box(run, arguments["to"]), message)
-            return _answer({"to": arguments["to"], "sent": sent})
+            message = {"from": agent, "text": arguments["text"], "at": time.time()}
+            await self._store.send(run, _sent_to(arguments["to"]), message, key=key)
+            return _answer({"to": arguments["to"], "sent": True})
         if name == "read_messages":
-            found = await asyncio.to_thread(_take, self._box(run, agent), key)
-            return _answer({"messages": found})
+            return _answer({"messages": await self._read(run, agent, key)})
         raise UnknownTool(f"there is no tool {OWN_SERVER}.{name}")
 
     async def close(self) -> None:
@@ -136,46 +145,30 @@ class Mailboxes:
         agent = self._team.agents[name]
         return {"name": name, "type": agent.type, "capabilities": list(agent.capabilities)}
 
-    def _box(self, run: str, agent: str) -> Path:
-        return self._directory / run / f"{agent}.jsonl"
+    async def _read(self, run: str, agent: str, key: str) -> list[dict[str, Any]]:
+        """Return the messages that no earlier call has read, or those that the call with this key has read. Each call
+        records what it reads under its number: of two at once, the one that comes later reads again."""
+        while True:
+            reads = await self._store.messages(run, _read_by(agent))
+            sent = await self._store.messages(run, _sent_to(agent))
+            mine = next((read["ids"] for read in reads.values() if key and read["key"] == key), None)
+            if mine is None:
+                known = {one for read in reads.values() for one in read["ids"]}
+                mine = [one for one in sent if one not in known]
+                record = {"key": key, "ids": mine}
+                if (key or mine) and not await self._store.send(run, _read_by(agent), record, key=str(len(reads))):
+                    continue
+            found = sorted((sent[one] for one in mine), key=lambda message: message["at"])
+            return [{"from": message["from"], "text": message["text"]} for message in found]
+
+
+def _sent_to(agent: str) -> str:
+    return f"messages to {agent}"
+
+
+def _read_by(agent: str) -> str:
+    return f"messages read by {agent}"
 
 
 def _answer(facts: dict[str, Any]) -> ServerAnswer:
     return ServerAnswer(json.dumps(facts, ensure_ascii=False), facts)
-
-
-def _records(box: Path) -> tuple[int, list[dict[str, Any]]]:
-    """The box, locked, and what is in it; an unfinished last line is cut off."""
-    box.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fd = os.open(box, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    fcntl.flock(fd, fcntl.LOCK_EX)
-    with open(fd, "rb", closefd=False) as file:
-        whole = file.read().rpartition(b"\n")
-    os.ftruncate(fd, len(whole[0]) + len(whole[1]))
-    os.lseek(fd, 0, os.SEEK_END)
-    return fd, [json.loads(line) for line in whole[0].split(b"\n") if line]
-
-
-def _deliver(box: Path, message: dict[str, Any]) -> bool:
-    fd, records = _records(box)
-    try:
-        if not message["key"] or not any(one.get("key") == message["key"] for one in records):
-            os.write(fd, json.dumps(message).encode() + b"\n")
-    finally:
-        os.close(fd)
-    return True
-
-
-def _take(box: Path, key: str) -> list[dict[str, Any]]:
-    fd, records = _records(box)
-    try:
-        messages = [one for one in records if "text" in one]
-        reads = [one for one in records if "read" in one]
-        known: dict[str, Any] | None = next((one for one in reads if key and one["key"] == key), None)
-        if known is None:
-            since: int = reads[-1]["read"] if reads else 0
-            known = {"read": len(messages), "since": since, "key": key}
-            os.write(fd, json.dumps(known).encode() + b"\n")
-    finally:
-        os.close(fd)
-    return [{"from": one["from"], "text": one["text"]} for one in messages[known["since"] : known["read"]]]

@@ -17,7 +17,7 @@ from ccswarm.journal.writer import Journal, persons_journal
 from ccswarm.models import CallOutcome, CallRequest, ToolInfo
 from ccswarm.telemetry.base import Telemetry
 from ccswarm.toolbox.claims import Claims
-from ccswarm.toolbox.mail import Mailboxes
+from ccswarm.toolbox.mail import Mailboxes, MessageStore
 from ccswarm.toolbox.scope import ToolScope
 from ccswarm.toolbox.toolbox import Toolbox
 
@@ -28,7 +28,8 @@ class Toolboxes:
 
     A server that names no directory is started once for each directory that agents work in: what it may touch by
     default is that directory, an agent's own clone or the run's workspace. ``servers_of`` reads those that the files
-    of a run named when it was started, for runs that were begun by another process.
+    of a run named when it was started, for runs that were begun by another process. Agents of a team have the server
+    ``swarm`` where ``messages`` are stored.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Toolboxes:
         writer: str = "",
         servers_of: Callable[[tuple[str, ...]], Sequence[ServerSettings]] = lambda _: (),
         telemetry: Telemetry | None = None,
+        messages: MessageStore | None = None,
     ) -> None:
         self.claims = Claims()
         self._servers = {server.name: server for server in servers}
@@ -46,6 +48,7 @@ class Toolboxes:
         self._state = state_directory
         self._environ = environ
         self._telemetry = telemetry
+        self._messages = messages
         self._clients: dict[tuple[str, str], ToolClient] = {}
         self._toolboxes: dict[tuple[str, str], Toolbox] = {}
         self._mask = Masks(environ)
@@ -59,8 +62,8 @@ class Toolboxes:
         who = json.dumps([team and team.key, list(scope.files), *those], sort_keys=True)
         if (who, directory) not in self._toolboxes:
             reached = self._reached(directory, tuple(scope.files))
-            if team:
-                mail = Mailboxes(self._state / "mail", team, list(reached))
+            if team and self._messages:
+                mail = Mailboxes(self._messages, team, list(reached))
                 reached[mail.name] = mail
             self._toolboxes[who, directory] = Toolbox(
                 reached, agents, self._journal, mask=self._mask, process=self.claims.process, telemetry=self._telemetry

@@ -163,7 +163,7 @@ class MemoryEngine:
         row = self.store.row(execution_id)
         new = not key or (topic, key) not in row.keyed
         if new:
-            row.messages.append((topic, json.dumps(message)))
+            row.take_in(topic, json.dumps(message))
             row.keyed |= {(topic, key): json.dumps(message)} if key else {}
         self.store.changed()
         return new
@@ -171,6 +171,10 @@ class MemoryEngine:
     async def sent(self, execution_id: str, topic: str, key: str) -> Json | None:
         row = self.store.rows.get(execution_id)
         return json.loads(row.keyed.get((topic, key), "null")) if row else None
+
+    async def messages(self, execution_id: str, topic: str) -> Mapping[str, Json]:
+        sent = self.store.rows[execution_id].sent if execution_id in self.store.rows else []
+        return {f"m{number}": json.loads(text) for number, (on, text) in enumerate(sent) if on == topic}
 
     async def events(
         self, execution_id: str, *, offset: int = 0, follow: bool = True

@@ -39,8 +39,14 @@ class Row:
     shown: str = "null"
     records: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict[tuple[int, int], tuple[str, str]])
     messages: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    sent: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     keyed: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
     events: list[str] = field(default_factory=list[str])
+
+    def take_in(self, topic: str, message: str) -> None:
+        """``messages`` are those not received yet, ``sent`` all of them."""
+        self.messages.append((topic, message))
+        self.sent.append((topic, message))
 
     def seen(self, *, payload: bool = True) -> Execution:
         facts = {name: getattr(self, name) for name in ("id", "kind", "status", "parent", "agent", "priority")}
@@ -194,7 +200,7 @@ class MemoryFlow:
     async def send(self, execution_id: str, topic: str, message: Json) -> None:
         async def make(_: object) -> None:
             if execution_id in self._store.rows:
-                self._store.rows[execution_id].messages.append((topic, json.dumps(message)))
+                self._store.rows[execution_id].take_in(topic, json.dumps(message))
                 self._store.changed()
 
         await self._recorded(f"send {execution_id}", make)

@@ -73,7 +73,7 @@ async def told(made: World, event: str = "", task: str = "run_1.t") -> list[Mapp
 
 
 class ToolboxHands(MemoryHands):
-    """Everything goes through a toolbox, as it does in a worker; agents write to each other in ``directory``."""
+    """Everything goes through a toolbox, as it does in a worker."""
 
     def __init__(self, directory: Path, *clients: MemoryClient, process: str = "one") -> None:
         super().__init__(process)
@@ -85,7 +85,7 @@ class ToolboxHands(MemoryHands):
 
     def toolbox(self, scope: ToolScope) -> Toolbox:
         team = scope.team
-        mail = {"swarm": Mailboxes(self._directory / "mail", team, list(self._clients))} if team else {}
+        mail = {"swarm": Mailboxes(self.messages, team, list(self._clients))} if team else {}
         return Toolbox({**self._clients, **mail}, scope.agents, self._journal, process=self.claims.process)
 
     async def call(self, scope: ToolScope) -> Call:

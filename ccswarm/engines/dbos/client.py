@@ -154,6 +154,9 @@ class Client:
     async def sent(self, execution_id: str, topic: str, key: str) -> Json | None:
         return await self._shared.call(self._shared.store.sent, execution_id, topic, key)
 
+    async def messages(self, execution_id: str, topic: str) -> Mapping[str, Json]:
+        return await self._shared.call(self._shared.store.messages, execution_id, topic)
+
     async def events(self, execution_id: str, offset: int, follow: bool) -> AsyncGenerator[Mapping[str, Any]]:
         shared = self._shared
         bell = self._shared.bell(execution_id)

@@ -119,6 +119,9 @@ class DbosEngine:
     async def sent(self, execution_id: str, topic: str, key: str) -> Json | None:
         return await self._client.sent(execution_id, topic, key)
 
+    async def messages(self, execution_id: str, topic: str) -> Mapping[str, Json]:
+        return await self._client.messages(execution_id, topic)
+
     def events(self, execution_id: str, *, offset: int = 0, follow: bool = True) -> AsyncIterator[Mapping[str, Any]]:
         return self._client.events(execution_id, offset, follow)
 

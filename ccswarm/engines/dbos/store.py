@@ -281,6 +281,15 @@ class Store:
             text = c.execute(self._mail(execution, f"{execution}/{topic}/{key}")).scalar()
         return None if text is None else self.system.serializer.deserialize(text)
 
+    def messages(self, execution: str, topic: str) -> dict[str, Json]:
+        """Return the messages sent on ``topic``, received or not, by an id of each."""
+        mail = self.system.tables.notifications.c
+        query = sa.select(mail.message_uuid, mail.message).where(
+            mail.destination_uuid == execution, mail.topic == topic
+        )
+        with self.engine.connect() as c:
+            return {row.message_uuid: self.system.serializer.deserialize(row.message) for row in c.execute(query)}
+
     def _mail(self, execution: str, name: str) -> sa.Select[Any]:
         mail = self.system.tables.notifications
         return sa.select(mail.c.message).where(mail.c.message_uuid == f"{name}::{execution}")

@@ -379,6 +379,21 @@ async def test_executions_write_to_each_other(stage: Stage) -> None:
         assert await stage.result("e2") == [None, None]
 
 
+async def test_messages_can_be_read_whether_received_or_not(stage: Stage) -> None:
+    await stage.submit("e1", ["receive", "mail", 10])
+    assert await stage.engine.send("e1", "mail", "first", key="k")
+    assert not await stage.engine.send("e1", "mail", "again", key="k")
+    await stage.engine.send("e1", "mail", {"n": 2})
+    await stage.engine.send("e1", "other", "no")
+    async with stage.worker():
+        assert await stage.result("e1") in (["first"], [{"n": 2}])
+    before = await stage.engine.messages("e1", "mail")
+    assert sorted(before.values(), key=str) == ["first", {"n": 2}]
+    await stage.engine.send("e1", "mail", "late")
+    assert (await stage.engine.messages("e1", "mail")).items() > before.items()
+    assert await stage.engine.messages("e2", "mail") == {}
+
+
 async def test_spending_stops_at_the_cap_and_is_counted_once(stage: Stage) -> None:
     stage.referee.held = {"s"}
     caps = {"calls": 3, "dollars": 1.0}

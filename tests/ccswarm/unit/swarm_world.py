@@ -19,7 +19,7 @@ from ccswarm.plan.team import Team
 from ccswarm.swarm.agent import Call
 from ccswarm.swarm.swarm import Swarm
 from ccswarm.toolbox.claims import Claims
-from ccswarm.toolbox.mail import AGENT, RUN, Mailboxes
+from ccswarm.toolbox.mail import AGENT, RUN, Mailboxes, MessageStore
 from ccswarm.toolbox.scope import ToolScope
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.engine_double import MemoryEngine, MemoryStore
@@ -30,7 +30,7 @@ Act = Callable[[CallRequest], Awaitable[Mapping[str, Any] | CallOutcome]]
 class MemoryHands:
     """Tools are coroutines by their full name; a call of one that is not there is denied. ``calls`` are all that were
     made, ``asks`` the tools that a person must approve, ``own`` those of the swarm's own server that are granted,
-    whose messages lie in ``mail``."""
+    which has ``messages``."""
 
     def __init__(self, process: str = "one") -> None:
         self.claims = Claims(process)
@@ -38,7 +38,7 @@ class MemoryHands:
         self.acts: dict[str, Act] = {}
         self.asks: set[str] = set()
         self.own: set[str] = set()
-        self.mail = Path("/nowhere")
+        self.messages: MessageStore = MemoryEngine()
         self.calls: list[CallRequest] = []
         self.directories: list[str] = []
         self.released = asyncio.Event()
@@ -69,7 +69,7 @@ class MemoryHands:
         self.calls.append(request)
         meta = {AGENT: request.agent, RUN: request.run_id}
         try:
-            mail = Mailboxes(self.mail, team, list({name.partition(".")[0] for name in self.acts}))
+            mail = Mailboxes(self.messages, team, list({name.partition(".")[0] for name in self.acts}))
             answer = await mail.call(request.tool.partition(".")[2], request.arguments, meta=meta)
         except SwarmError as error:
             return CallOutcome(CallStatus.INVALID, code=error.code, message=error.message)
@@ -93,6 +93,7 @@ class World:
     def __init__(self, store: MemoryStore | None = None, process: str = "one") -> None:
         self.engine = MemoryEngine(store)
         self.task_worker = MemoryHands(process)
+        self.task_worker.messages = self.engine
         self.swarm = Swarm(self.engine, self.task_worker)
 
     @property

@@ -13,12 +13,13 @@ from ccswarm.config.settings import AgentSettings, ServerSettings, SwarmSettings
 from ccswarm.plan.team import Team
 from ccswarm.toolbox.mail import Mailboxes
 from tests.ccswarm.doubles import MemoryClient
+from tests.ccswarm.engine_double import MemoryEngine
 
 PORT = [name for name in vars(ToolClient) if not name.startswith("_")]
 
 
-def mail(directory: Path) -> ToolClient:
-    return Mailboxes(directory, Team(SwarmSettings(), [AgentSettings(name="ada")]))
+def mail(_: Path) -> ToolClient:
+    return Mailboxes(MemoryEngine(), Team(SwarmSettings(), [AgentSettings(name="ada")]))
 
 
 def mcp(directory: Path) -> ToolClient:
