@@ -1,4 +1,4 @@
-"""Orchestrates agents over MCP servers.
+"""Orchestration of agents over MCP servers.
 
     import ccswarm
 
@@ -6,7 +6,7 @@
         run = ccswarm.submit("plan.toml")
         print(run.wait().answer)
 
-``ccswarm.aio`` has the same names, awaited. Importing the package costs nothing until one of its names is used.
+``ccswarm.aio`` has the same names for asyncio. Importing the package loads nothing until one of its names is used.
 """
 
 __version__ = "0.1.0"
@@ -39,7 +39,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """The names of the API, loaded when one is first used."""
+    """Load a name of the API when it is first used."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from ccswarm import errors, models

@@ -1,22 +1,22 @@
-"""Entry of the ``ccswarm`` command."""
+"""The entry point of the ``ccswarm`` command."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from agentwire.system import interrupts  # and no more: until main has begun, Ctrl-C shows a traceback
+from agentwire.system import interrupts  # nothing else: until main begins, Ctrl-C shows a traceback
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
 COMPLETING = "_CCSWARM_COMPLETE"
-"""What a shell that completes a line asks with."""
+"""The variable that a shell sets to ask for completions."""
 
 
 def main() -> NoReturn:
-    """Run the command line in ``sys.argv``; what programs of a task start is found before anything else is loaded."""
+    """Run the command line in ``sys.argv``. Verbs that a task's programs start run before anything else is loaded."""
     interrupts.end_by_them()
     from agentwire.system import inherited_signals, utf8
 

@@ -1,4 +1,4 @@
-"""Every error ccswarm raises on purpose.
+"""Every error that ccswarm raises on purpose.
 
     SwarmError
     ├── CallerError              the caller can fix it: the message says what, `suggestion` says how
@@ -9,6 +9,7 @@
     │   ├── NotGranted           not_granted
     │   ├── ApprovalNeeded       approval_needed
     │   ├── Rejected             rejected
+    │   ├── AnsweredAlready      answered_already
     │   ├── BudgetExhausted      budget_exhausted
     │   ├── MessageForbidden     message_forbidden
     │   ├── RunNotFound          run_not_found
@@ -26,7 +27,7 @@
         ├── WorkspaceUnusable    workspace_unusable
         └── JournalBroken        journal_broken
 
-A tool that answers with an error, and an exit code other than 0, are results, never exceptions.
+A tool's error and an exit code other than 0 are results, never exceptions.
 """
 
 from __future__ import annotations
@@ -37,23 +38,23 @@ from agentwire.errors import ConfigInvalid as ConfigInvalid
 from agentwire.errors import OperatorError as OperatorError
 
 SwarmError = CodedError
-"""What a caller of this package catches."""
+"""The base of all errors of this package, for callers to catch."""
 
 
 class UsageInvalid(CallerError, ValueError):
-    """A command line or a request makes no sense as it is."""
+    """A command line or a request is not valid."""
 
     code = "usage_invalid"
 
 
 class PlanInvalid(CallerError, ValueError):
-    """A plan cannot be carried out as it is written; the message names every problem."""
+    """A plan cannot be carried out as written. The message names every problem."""
 
     code = "plan_invalid"
 
 
 class InvalidArguments(CallerError, ValueError):
-    """Arguments do not fit the tool's schema."""
+    """The arguments do not match the tool's schema."""
 
     code = "invalid_arguments"
 
@@ -65,25 +66,25 @@ class UnknownTool(CallerError, LookupError):
 
 
 class NotGranted(CallerError, PermissionError):
-    """The agent may not use the tool."""
+    """The agent has no grant for the tool."""
 
     code = "not_granted"
 
 
 class ApprovalNeeded(CallerError, PermissionError):
-    """A person has to agree first."""
+    """The call needs a person's approval first."""
 
     code = "approval_needed"
 
 
 class Rejected(CallerError, PermissionError):
-    """A person said no."""
+    """A person rejected the call."""
 
     code = "rejected"
 
 
 class AnsweredAlready(CallerError):
-    """Somebody else's answer to the question counts."""
+    """The question was answered before, and the first answer counts."""
 
     code = "answered_already"
 
@@ -107,20 +108,20 @@ class RunNotFound(CallerError, LookupError):
 
 
 class Conflict(CallerError):
-    """Results cannot be brought together without a person."""
+    """Results cannot be merged without a person."""
 
     code = "conflict"
 
 
 class WorkRefused(Conflict):
-    """What an agent left cannot be taken over as it is; the message names the file."""
+    """An agent's work cannot be accepted as it is. The message names the file."""
 
     code = "work_refused"
 
 
 class ConfigChanged(OperatorError):
-    """A configuration is not what a person used last, and no person has agreed to it. ``path`` is the file's,
-    ``change`` what has become of it, where that is known."""
+    """A configuration file has changed since a person last approved it. ``path`` names the file, ``change`` describes
+    the difference, if it is known."""
 
     code = "config_changed"
 
@@ -131,31 +132,32 @@ class ConfigChanged(OperatorError):
 
 
 class ServerUnavailable(OperatorError, ConnectionError):
-    """An MCP server could not be started or does not speak the protocol; the message has its last words."""
+    """An MCP server cannot be started or does not speak the protocol. The message has its last output."""
 
     code = "server_unavailable"
 
 
 class LoginNeeded(ServerUnavailable):
-    """An MCP server wants a login, or one that may do more; the message names the command. Nothing was done."""
+    """An MCP server requires a login, or one with more scopes. Nothing was done; the message names the command to
+    run."""
 
     code = "login_needed"
 
 
 class ServerLost(OperatorError, ConnectionError):
-    """An MCP server ended while a call was under way: whether it had an effect is not known."""
+    """An MCP server ended during a call. Whether the call had an effect is unknown."""
 
     code = "server_lost"
 
 
 class CallTimedOut(OperatorError, TimeoutError):
-    """A server did not answer a call in time: whether it had an effect is not known."""
+    """A server did not answer a call in time. Whether the call had an effect is unknown."""
 
     code = "call_timed_out"
 
 
 class EngineUnavailable(OperatorError):
-    """The store of the runs cannot be reached or used."""
+    """The store of runs cannot be reached or used."""
 
     code = "engine_unavailable"
 
@@ -167,12 +169,12 @@ class StorageFull(OperatorError, OSError):
 
 
 class WorkspaceUnusable(OperatorError):
-    """An agent's directory cannot be made or used."""
+    """An agent's directory cannot be created or used."""
 
     code = "workspace_unusable"
 
 
 class JournalBroken(OperatorError):
-    """The journal cannot be written, or is not what was written."""
+    """The journal cannot be written, or its records were altered."""
 
     code = "journal_broken"

@@ -1,11 +1,9 @@
-"""The MCP client for Python programs: the tools of one server, called and recorded as those of agents are.
+"""The MCP client for Python programs: it calls one server's tools and records the calls as it does for agents.
 
 from ccswarm.mcp import McpClient
 
-async with McpClient("ai-session mcp-server --stdio") as client:
-    for tool in await client.discover_tools():
-        print(tool.name, tool.description)
-    made = await client.invoke_tool("create_session", {"name": "build"})
+async with McpClient("ai-session mcp-server --stdio") as client: for tool in await client.discover_tools():
+print(tool.name, tool.description) made = await client.invoke_tool("create_session", {"name": "build"})
 """
 
 from __future__ import annotations
@@ -29,17 +27,18 @@ from ccswarm.toolbox.toolboxes import Toolboxes
 __all__ = ["CallOutcome", "McpClient", "ServerSettings", "ToolInfo"]
 
 PROGRAM = "program"
-"""Who calls, in the journal."""
+"""The caller's name in the journal."""
 
 SERVER = "server"
 SCHEMES = ("http://", "https://")
 
 
 class McpClient:
-    """One server: a command line, an address (Streamable HTTP), or settings as in a configuration.
+    """The client of one server, given as a command line, an address (Streamable HTTP) or settings as in a
+    configuration.
 
-    It is started in ``directory`` when it is first needed and ends with the ``async with`` block; one that ended is
-    started again by the next call. ``state_directory`` has the journal; the person's own where it is not given.
+    The server starts in ``directory`` on first use and ends with the ``async with`` block. If it ends earlier, the next
+    call starts it again. ``state_directory`` holds the journal; the default is that of the user.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class McpClient:
         self._state = state_directory or config.state_directory()
         self._opened: tuple[Toolboxes, Toolbox] | None = None
         self.available_tools: Sequence[ToolInfo] = ()
-        """As of the last ``discover_tools``."""
+        """The tools that the last ``discover_tools`` found."""
 
     async def __aenter__(self) -> Self:
         name = f"{platform.node() or 'host'}-program-{os.getpid()}-{secrets.token_hex(2)}"
@@ -71,13 +70,14 @@ class McpClient:
             await toolboxes.close()
 
     async def discover_tools(self) -> Sequence[ToolInfo]:
-        """All tools of the server, in its order, pages followed. Raises ServerUnavailable."""
+        """Return all tools of the server, across all pages, in its order. Raises ServerUnavailable."""
         toolbox = self._toolbox()
         self.available_tools = await toolbox.list_tools(self._server.name)
         return self.available_tools
 
     async def invoke_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> CallOutcome:
-        """One call. The outcome has: ``ok``, ``text``, ``structured``, else ``code`` and ``message``."""
+        """Call a tool. The outcome has ``ok``, ``text`` and ``structured``, or ``code`` and ``message`` if the call
+        failed."""
         toolbox, tool = self._toolbox(), f"{self._server.name}.{name}"
         request = CallRequest("", "", "", PROGRAM, tool, arguments or {}, for_user=True)
         return await toolbox.call(request, budget=None, approved=lambda _: False)

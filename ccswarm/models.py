@@ -1,4 +1,4 @@
-"""Values that cross a process boundary: frozen, and plain JSON both ways."""
+"""Values that cross a process boundary: immutable, and plain JSON in both directions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from enum import StrEnum
 from typing import Any, Literal
 
 Json = Any
-"""What ``json.dumps`` takes and ``json.loads`` returns."""
+"""Anything ``json.dumps`` accepts and ``json.loads`` returns."""
 
 Priority = Literal["low", "medium", "high", "critical"]
 PRIORITIES: tuple[Priority, ...] = ("critical", "high", "medium", "low")
-"""First come first."""
+"""The priorities, highest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,37 +29,37 @@ class ToolInfo:
     title: str = ""
     read_only: bool = False
     destructive: bool = True
-    """As the protocol has it: what does not say so may destroy."""
+    """As in the protocol, a tool counts as destructive unless it says otherwise."""
     idempotent: bool = False
     open_world: bool = True
 
     @property
     def full_name(self) -> str:
-        """``server.tool``: what grants, plans and journals call it."""
+        """``server.tool``: the tool's name in grants, plans and journals."""
         return f"{self.server}.{self.name}"
 
     @property
     def keyed(self) -> bool:
-        """Whether the tool takes a ``call_key``, with which the same call never has its effect twice."""
+        """Whether the tool accepts a ``call_key``, so that a repeated call has its effect only once."""
         properties = self.input_schema.get("properties")
         return isinstance(properties, Mapping) and "call_key" in properties
 
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """What a server answered to one call. ``meta`` is the result's ``_meta``."""
+    """A server's answer to one call. ``meta`` is the result's ``_meta``."""
 
     text: str
     structured: Mapping[str, Any] | None = None
     is_error: bool = False
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
     other_content: Sequence[Mapping[str, Any]] = ()
-    """Images, audio, resources and links, as the protocol writes them."""
+    """Images, audio, resources and links, in the protocol's form."""
 
 
 class CallStatus(StrEnum):
-    """How a call of a tool ended. ``ok`` and ``tool_error`` came from the tool; of ``lost`` and ``timeout`` nobody
-    knows whether they had their effect."""
+    """How a tool call ended. ``ok`` and ``tool_error`` come from the tool. After ``lost`` and ``timeout`` it is unknown
+    whether the call had an effect."""
 
     OK = "ok"
     TOOL_ERROR = "tool_error"
@@ -74,7 +74,8 @@ class CallStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """One call an agent wants made. ``tool`` is ``server.tool``; ``key`` stays the same over retry and recovery."""
+    """One call that an agent requests. ``tool`` is ``server.tool``; ``key`` stays the same over retries and
+    recovery."""
 
     run_id: str
     task_id: str
@@ -86,27 +87,28 @@ class CallRequest:
     attempt: int = 1
     timeout_seconds: float | None = None
     approval: str = ""
-    """Id of the question a person answered with yes, where the agent needs one."""
+    """The id of the approved question, if the agent needs an approval."""
     for_user: bool = False
-    """Made for the swarm's user, who sees what every agent has open; no agent is passed to servers."""
+    """Whether the call is made for the swarm's user, who sees the sessions of every agent; servers get no agent
+    name."""
     principal: str = ""
-    """The run that is passed to servers, so that what is opened belongs to it alone; empty: ``run_id``."""
+    """The run passed to servers, which alone owns what the call opens; empty: ``run_id``."""
     claim: str = ""
-    """The process that was about to make the call the first time; empty: this one."""
+    """The id of the process that first prepared the call; empty: this one."""
     repeatable: bool = False
-    """Twice is the same as once, whatever is known of the tool."""
+    """Whether the call may be repeated, whatever the tool declares."""
 
     @property
     def digest(self) -> str:
-        """Of the tool and its arguments: what an approval is for."""
+        """The SHA-256 of the tool and its arguments, which an approval is bound to."""
         plain = json.dumps([self.tool, dict(self.arguments)], sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(plain.encode(errors="surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """How a call ended. ``code`` and ``message`` say why it did not run or failed; ``call_id`` and ``audit`` are what
-    the server calls it in its own audit log, where it has one."""
+    """How a call ended. ``code`` and ``message`` say why it did not run or failed. ``call_id`` and ``audit`` identify
+    the call in the server's own audit log, if it has one."""
 
     status: CallStatus
     text: str = ""
@@ -118,27 +120,28 @@ class CallOutcome:
     audit: Mapping[str, Any] | None = None
     duration_seconds: float = 0.0
     images: Sequence[Mapping[str, str]] = ()
-    """What it answered beside text: each has its media ``type``, and its ``data`` in base64."""
+    """The images of the answer, each with its media ``type`` and its ``data`` in base64."""
 
     @property
     def ok(self) -> bool:
-        """Whether the tool ran and reported no error of its own. An exit code is for the caller to judge."""
+        """Whether the tool ran and reported no error. The caller judges the exit code."""
         return self.status is CallStatus.OK
 
     def to_json(self) -> dict[str, Any]:
-        """Without what is empty."""
+        """Return the fields that are not empty."""
         facts = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {name: value for name, value in facts.items() if value not in ("", None, 0.0, ())}
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> CallOutcome:
-        """What ``to_json`` wrote."""
+        """Rebuild an outcome from the result of ``to_json``."""
         plain: dict[str, Any] = {**facts, "status": CallStatus(facts["status"])}
         return cls(**plain)
 
 
 class RunStatus(StrEnum):
-    """Of a run and of a task. ``blocked`` waits for a person to repair something; ``exhausted`` used up a budget."""
+    """The status of a run or a task. ``blocked`` waits for a person to fix something; ``exhausted`` used up a
+    budget."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -153,13 +156,13 @@ class RunStatus(StrEnum):
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will happen by itself."""
+        """Whether the status is final unless somebody acts."""
         return self not in (self.QUEUED, self.RUNNING, self.WAITING_APPROVAL, self.PAUSED)
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was spent; sums of these are what budgets bound."""
+    """The amounts spent, which budgets limit."""
 
     calls: int = 0
     tokens: int = 0
@@ -177,7 +180,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class LoginFacts:
-    """What may be shown of a login. ``expires_at`` is a Unix time, None if unknown."""
+    """The parts of a login that may be shown. ``expires_at`` is a Unix time, None if unknown."""
 
     issuer: str
     scopes: tuple[str, ...]
@@ -187,7 +190,7 @@ class LoginFacts:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """A run, a task, or a part of one, as the store has it. Times are seconds since 1970, 0 where not yet."""
+    """A run, a task, or a part of one, as stored. Times are Unix times in seconds, 0 if not yet known."""
 
     id: str
     kind: str

@@ -1,1 +1,1 @@
-"""What was called and what came of it, chained; joined with a server's audit log."""
+"""The chained record of every call and its result, and its comparison with a server's audit log."""

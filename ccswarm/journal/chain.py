@@ -1,7 +1,6 @@
-"""Records of the journal and how they hang together: one JSON object a line, each naming the hash of the last. Pure.
-
-A line is the canonical JSON of its record (sorted names, no spaces, UTF-8), sealed as ``agentwire.chain`` does.
-"""
+"""The records of the journal and their chain: one JSON object a line, each naming the hash of the previous one. A line
+is the canonical JSON of its record (sorted names, no spaces, UTF-8), sealed by ``agentwire.chain``. The module does no
+input or output."""
 
 from __future__ import annotations
 
@@ -14,13 +13,13 @@ from typing import Any, cast
 from agentwire import chain
 
 GENESIS = "0" * 64
-"""What the first record of a file names as the one before it."""
+"""The hash that the first record of a file names as the previous one."""
 
 TEXT_CHARS = 4096
-"""Longest text a record carries; longer ones end in …"""
+"""The longest text in a record. A longer one is cut and ends in …"""
 
 MOST_ITEMS = 256
-"""Of a list or a mapping."""
+"""The most items of a list or a mapping in a record."""
 
 RECOVER = "journal.recover"
 
@@ -33,7 +32,7 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=F
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record. ``at``: seconds since 1970, never less than that of the record before it in the same file."""
+    """One record. ``at`` is a Unix time in seconds, never earlier than that of the previous record in the same file."""
 
     worker: str
     seq: int
@@ -43,13 +42,13 @@ class Record:
 
     @property
     def run_id(self) -> str:
-        """The run it is about, or ``""``."""
+        """The id of the run the record is about, or ``""``."""
         return str(self.facts.get("run", ""))
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A record and its place in the chain."""
+    """A record with its position in the chain."""
 
     record: Record
     prev: str
@@ -57,7 +56,8 @@ class Link:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """``value`` as JSON that is read back alike: what JSON does not have as text, long things cut. Never raises."""
+    """Convert ``value`` to JSON that reads back unchanged: other types become text, long values are cut. Never
+    raises."""
     kind = type(cast("object", value))
     if isinstance(value, str):
         text = value if len(value) <= TEXT_CHARS else value[: TEXT_CHARS - 1] + "…"
@@ -77,7 +77,7 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def seal(record: Record, prev: str) -> tuple[bytes, str]:
-    """The line of ``record`` after the one whose hash is ``prev``, and its own hash."""
+    """Return the line of ``record``, which follows the one with hash ``prev``, and the line's own hash."""
     body = _encode(
         {
             "event": plain(record.event),
@@ -92,23 +92,24 @@ def seal(record: Record, prev: str) -> tuple[bytes, str]:
     return chain.seal(body)
 
 
-def opened(line: bytes) -> Link | None:
-    """What a whole line says, if its hash is its own and it is a record."""
-    said = chain.unseal(line)
+def parse_line(line: bytes) -> Link | None:
+    """Parse a whole line. Return None if its hash is wrong or it is not a record."""
+    fields = chain.unseal(line)
     try:
-        record = Record(said["worker"], said["seq"], said["ts"] / 1e6, said["event"], said["facts"])
-        prev = said["prev"]
+        record = Record(fields["worker"], fields["seq"], fields["ts"] / 1e6, fields["event"], fields["facts"])
+        prev = fields["prev"]
     except (ValueError, TypeError, LookupError, RecursionError, OverflowError):
         return None
     shapes = ((record.worker, str), (record.seq, int), (record.event, str), (record.facts, dict), (prev, str))
     if not all(isinstance(value, kind) for value, kind in shapes):
         return None
-    return Link(record, prev, said["hash"])
+    return Link(record, prev, fields["hash"])
 
 
 def is_torn(left: bytes) -> bool:
-    """Whether writes that were cut off may have left these bytes between two records: the beginning of a line, perhaps
-    with beginnings of the records that were to report it. A whole line never counts as that, whatever its content."""
+    """Report whether interrupted writes may have left these bytes between two records. They are the beginning of a
+    line, perhaps followed by beginnings of the records that were to report it. A whole line is never torn, whatever it
+    contains."""
     _, *others = pieces = left.split(b"\n")
     begun = all(piece and piece.startswith(_RECOVERING[: len(piece)]) for piece in others)
     return bool(left) and begun and not any(piece[1 - chain.TAIL :].startswith(chain.HASH) for piece in pieces)

@@ -1,4 +1,4 @@
-"""The files of the journal: one for each worker, ``<worker>.jsonl``, of whole lines but perhaps for the last."""
+"""The files of the journal: ``<worker>.jsonl`` for each worker. Only the last line may be incomplete."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from pathlib import Path
 
-from ccswarm.journal.chain import Link, Record, opened
+from ccswarm.journal.chain import Link, Record, parse_line
 
 _SUFFIX = ".jsonl"
 _WINDOW_BYTES = 64 << 10
 
 
 def directory_of(state_directory: Path) -> Path:
-    """Where the journal lies."""
+    """Return the journal's directory."""
     return state_directory / "journal"
 
 
 def file_of(directory: Path, worker: str) -> Path:
-    """Where the worker writes."""
+    """Return the path of the worker's file."""
     return directory / f"{worker}{_SUFFIX}"
 
 
 def files(directory: Path) -> dict[str, Path]:
-    """Worker → its file, sorted; none where there is no such directory."""
+    """Return the file of each worker, sorted by name; empty if the directory does not exist."""
     return {path.name.removesuffix(_SUFFIX): path for path in sorted(directory.glob(f"*{_SUFFIX}"))}
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a file ends: its last record and any bytes after it; ``terminated``: whether these end a line."""
+    """The end of a file: its last record and the bytes after it. ``terminated`` tells whether these end with a
+    newline."""
 
     last: Link | None
     left: bytes
@@ -39,7 +40,7 @@ class End:
 
 
 def end_of(path: Path) -> End:
-    """Read from the end no further than the last record. Raises OSError."""
+    """Find the end of a file, reading backwards no further than the last record. Raises OSError."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         window = _WINDOW_BYTES
@@ -50,7 +51,7 @@ def end_of(path: Path) -> End:
             while position:
                 begin = data.rfind(b"\n", 0, position - 1) + 1
                 line = data[begin:position]
-                if link := opened(line if line.endswith(b"\n") else line + b"\n"):
+                if link := parse_line(line if line.endswith(b"\n") else line + b"\n"):
                     return End(link, data[position:], data.endswith(b"\n"))
                 position = begin
             if start == 0:
@@ -59,9 +60,9 @@ def end_of(path: Path) -> End:
 
 
 def read(directory: Path, run_id: str = "") -> Iterator[Record]:
-    """Every record that is what its hash says, of ``run_id`` where one is given, in the order of time; also while
-    workers write. Raises OSError."""
-    # A file is open only between its first and its last record: thousands of workers leave more than may be open.
+    """Yield every record with a correct hash, of ``run_id`` if given, in order of time. Safe while workers write.
+    Raises OSError."""
+    # A file is open only between its first and its last record: thousands of workers exceed the limit of open files.
     waiting: list[tuple[float, str, int, Record | None, Iterator[Record]]] = []
     for worker, path in files(directory).items():
         if first := next(_records(path), None):
@@ -78,5 +79,5 @@ def read(directory: Path, run_id: str = "") -> Iterator[Record]:
 def _records(path: Path) -> Iterator[Record]:
     with path.open("rb") as file:
         for line in file:
-            if link := opened(line):
+            if link := parse_line(line):
                 yield link.record

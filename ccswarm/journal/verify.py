@@ -1,4 +1,4 @@
-"""What the journal proves: that it is what was written, and that its calls are those a server's audit log has."""
+"""Proof that the journal was not altered, and that its calls match those in a server's audit log."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ccswarm.journal.chain import GENESIS, RECOVER, Link, is_torn, opened
+from ccswarm.journal.chain import GENESIS, RECOVER, Link, is_torn, parse_line
 from ccswarm.journal.files import files, read
 
 MOST_PROBLEMS = 100
 
 CLIENT = "ccswarm"
-"""What calls of this project are known by in a server's audit log, beside their ids."""
+"""The name of this project's calls in a server's audit log, in addition to their ids."""
 
 CALL_PREFIX = "ccall_"
-"""How the id of a call begins that a toolbox made."""
+"""The prefix of the ids of calls that a toolbox made."""
 
 Head = tuple[int, str]
-"""Number and hash of a record."""
+"""The number and the hash of a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """``place`` is file and line, a file, or the id of a call."""
+    """One problem. ``place`` is a file and a line, a file, or the id of a call."""
 
     place: str
     what: str
@@ -34,18 +34,18 @@ class Problem:
 
 @dataclass(slots=True)
 class Findings:
-    """Problems; at most 100 are kept, ``broken`` counts all."""
+    """The problems found. The first 100 are stored; ``broken`` counts all."""
 
     problems: list[Problem] = field(default_factory=list[Problem])
     broken: int = 0
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether no problem was found."""
         return not self.broken
 
     def add(self, location: str, what: str) -> None:
-        """One more problem."""
+        """Record a problem."""
         self.broken += 1
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(Problem(location, what))
@@ -53,8 +53,9 @@ class Findings:
 
 @dataclass(slots=True)
 class Report(Findings):
-    """What verifying found. ``heads`` are the newest records, for a later ``verify``; ``unclosed`` the workers whose
-    file does not end as one that was closed: they run, were killed, or somebody cut the end off."""
+    """The result of verifying a journal. ``heads`` are the newest records, to pass to a later ``verify``. ``unclosed``
+    are the workers whose file does not end with a close record: they are running, were killed, or the end of the file
+    was cut off."""
 
     files: int = 0
     records: int = 0
@@ -66,11 +67,9 @@ class Report(Findings):
 
 @dataclass(slots=True)
 class JoinReport(Findings):
-    """What holding the journal against the audit log of the servers found. Ids are the journal's.
-
-    ``calls`` were begun, ``joined`` of them stand once in each log; ``open`` have no end (their worker runs, or was
-    killed), and ``going_on`` have none at the server; ``refused`` calls were never sent.
-    """
+    """The result of comparing the journal with the servers' audit logs. Ids are the journal's. ``calls`` counts the
+    calls begun; ``joined`` of them are once in each log. ``open`` calls have no end record because their worker is
+    running or was killed; ``going_on`` calls have none at the server. ``refused`` calls were never sent."""
 
     calls: int = 0
     joined: int = 0
@@ -80,19 +79,19 @@ class JoinReport(Findings):
 
 
 def verify(directory: Path, heads: Mapping[str, Head] | None = None) -> Report:
-    """Judge every file, also while workers write: changed, added, moved and removed records are found. A file or an
-    end that is gone as a whole is found where ``heads``, noted earlier, know of it. Raises OSError."""
+    """Check every file for changed, added, moved and removed records. Safe while workers write. A missing file or a cut
+    end is only found if ``heads``, noted earlier, name them. Raises OSError."""
     report = Report()
     known = dict(heads or {})
     for worker, path in files(directory).items():
         _File(worker, path, report, known.pop(worker, None)).judge()
     for worker in known:
-        report.add(f"{worker}.jsonl", "the file is gone")
+        report.add(f"{worker}.jsonl", "the file is missing")
     return report
 
 
 class _File:
-    """One worker's file being judged."""
+    """The check of one worker's file."""
 
     def __init__(self, worker: str, path: Path, report: Report, noted: Head | None) -> None:
         self._worker = worker
@@ -107,7 +106,7 @@ class _File:
         report, count = self._report, 0
         with self._path.open("rb") as file:
             for count, line in enumerate(file, 1):
-                if link := opened(line if line.endswith(b"\n") else line + b"\n"):
+                if link := parse_line(line if line.endswith(b"\n") else line + b"\n"):
                     self._record(count, link)
                 else:
                     self._left += line
@@ -138,7 +137,7 @@ class _File:
         self._report.records += 1
 
     def _between(self, location: str, link: Link) -> None:
-        """Judge what lies between the last record and this one: only this one's word makes it what a crash left."""
+        """Judge the bytes between the last record and this one. Only a recovery record explains them by a crash."""
         recovery = link.record.facts if link.record.event == RECOVER else None
         left = self._left.removesuffix(b"\n")
         if recovery is not None:
@@ -160,49 +159,49 @@ class _File:
 
 @dataclass(slots=True)
 class _Call:
-    """A call as the journal has it: ``begins`` and ``ends`` count its records."""
+    """A call in the journal. ``begins`` and ``ends`` count its records."""
 
     begins: int = 0
     ends: int = 0
     server_call: str = ""
     found: list[str] = field(default_factory=list[str])
-    """The server's ids of the calls that came with its id."""
+    """The server's ids of the calls that carried this call's id."""
 
 
 @dataclass(slots=True)
 class _Served:
-    """A call as a server's audit log has it."""
+    """A call in a server's audit log."""
 
     starts: int = 0
     ends: int = 0
     request: str = ""
     ours: bool = False
     lost: bool = False
-    """The server was killed before it could say what came of it."""
+    """Whether the server was killed before it recorded the result."""
 
 
 def join(directory: Path, audit_lines: Iterable[bytes]) -> JoinReport:
-    """Hold the journal against the audit logs of the servers its calls went to, given as lines in any order.
+    """Compare the journal with the audit logs of the servers it called, given as lines in any order.
 
-    Sound: each call has one begin, and one end unless it is named open; each that a server gave a call id has one
-    begin and one end there under that id, with the journal's id as ``request``; and each call a server had from
-    ccswarm is in the journal, once. One that was lost because the server was killed may have been asked again; it does
-    not count then. Raises OSError.
+    The result is sound if each call has one begin and, unless listed as open, one end; if each call to which a server
+    gave an id has one begin and one end there, with the journal's id as ``request``; and if each call that a server
+    received from ccswarm is in the journal once. A call lost because the server was killed may have been repeated; the
+    lost one then does not count. Raises OSError.
     """
     report = JoinReport()
-    calls = _journalled(directory, report)
-    served = _served(audit_lines, report)
-    for call_id, had in served.items():
-        if call := calls.get(had.request):
+    calls = _journal_calls(directory, report)
+    served = _audit_calls(audit_lines, report)
+    for call_id, entry in served.items():
+        if call := calls.get(entry.request):
             call.found.append(call_id)
-        elif had.ours:
+        elif entry.ours:
             report.add(call_id, "the server received this call from ccswarm, but the journal has no record of it")
     for client_id, call in calls.items():
         _compare(client_id, call, served, report)
     return report
 
 
-def _journalled(directory: Path, report: JoinReport) -> dict[str, _Call]:
+def _journal_calls(directory: Path, report: JoinReport) -> dict[str, _Call]:
     calls: dict[str, _Call] = {}
     for record in read(directory):
         call_id = str(record.facts.get("call", ""))
@@ -223,19 +222,19 @@ def _journalled(directory: Path, report: JoinReport) -> dict[str, _Call]:
     return calls
 
 
-def _served(audit_lines: Iterable[bytes], report: JoinReport) -> dict[str, _Served]:
+def _audit_calls(audit_lines: Iterable[bytes], report: JoinReport) -> dict[str, _Served]:
     served: dict[str, _Served] = {}
     for record in _parsed(audit_lines, report):
         event, call_id = record.get("event"), str(record.get("call", ""))
         if event == "tool.start":
-            had = served.setdefault(call_id, _Served())
-            had.starts += 1
-            had.request = str(record.get("request") or "")
-            had.ours = had.ours or _is_ours(record)
+            entry = served.setdefault(call_id, _Served())
+            entry.starts += 1
+            entry.request = str(record.get("request") or "")
+            entry.ours = entry.ours or _is_ours(record)
         elif event == "tool.end":
-            had = served.setdefault(call_id, _Served())
-            had.ends += 1
-            had.lost = record.get("outcome") == "lost"
+            entry = served.setdefault(call_id, _Served())
+            entry.ends += 1
+            entry.lost = record.get("outcome") == "lost"
     return served
 
 
@@ -251,7 +250,7 @@ def _parsed(audit_lines: Iterable[bytes], report: JoinReport) -> Iterator[dict[s
         unread = 0 if isinstance(record, dict) else count
         if isinstance(record, dict):
             yield record  # pyright: ignore[reportUnknownVariableType]
-    # The very last one may still be on its way to the disk.
+    # The last line may still be incomplete on disk.
 
 
 def _is_ours(record: Mapping[str, Any]) -> bool:
@@ -263,17 +262,17 @@ def _is_ours(record: Mapping[str, Any]) -> bool:
 
 def _compare(client_id: str, call: _Call, served: Mapping[str, _Served], report: JoinReport) -> None:
     wrong = report.broken
-    kept = [call_id for call_id in call.found if not served[call_id].lost] or call.found[-1:]
-    if len(kept) > 1:
-        report.add(client_id, f"the server received it {len(kept)} times: {', '.join(kept[:5])}")
+    counted = [call_id for call_id in call.found if not served[call_id].lost] or call.found[-1:]
+    if len(counted) > 1:
+        report.add(client_id, f"the server received it {len(counted)} times: {', '.join(counted[:5])}")
     if call.server_call and call.server_call not in call.found:
         known = served.get(call.server_call)
         other = f"names request {known.request or '(none)'}" if known else "has no record of it"
         report.add(client_id, f"the server called it {call.server_call}, whose audit log {other}")
     for call_id in call.found:
-        had = served[call_id]
-        if had.starts != 1 or had.ends > 1 or (call_id == call.server_call and not had.ends):
-            report.add(client_id, f"the audit log has {had.starts} begin and {had.ends} end records of {call_id}")
-        elif not had.ends:
+        entry = served[call_id]
+        if entry.starts != 1 or entry.ends > 1 or (call_id == call.server_call and not entry.ends):
+            report.add(client_id, f"the audit log has {entry.starts} begin and {entry.ends} end records of {call_id}")
+        elif not entry.ends:
             report.going_on.append(client_id)
-    report.joined += len(kept) == 1 and report.broken == wrong
+    report.joined += len(counted) == 1 and report.broken == wrong

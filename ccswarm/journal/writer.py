@@ -1,7 +1,5 @@
-"""What happened, as it happened: append-only records, a file for each worker, chained so that changes are found.
-
-A record is on its way to the disk when ``append`` returns, and survives the end of the process by any means.
-"""
+"""The writer of the journal: append-only records, one file for each worker, chained so that changes are detected. When
+``append`` returns, the record has been passed to the kernel: it survives the end of the process."""
 
 from __future__ import annotations
 
@@ -25,8 +23,8 @@ from ccswarm.journal.verify import CALL_PREFIX, JoinReport, Report, join, verify
 
 __all__ = ["CALL_PREFIX", "JoinReport", "Journal", "Record", "Report", "join", "persons_journal", "read", "verify"]
 
-MOST_KEPT = 4096
-"""Records that wait in memory for room; of more than these only the number is kept."""
+MOST_PENDING = 4096
+"""The most records held in memory while they cannot be written. Of any more, only the number is recorded."""
 
 _WORKER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -34,11 +32,11 @@ _sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 
 class Journal:
-    """The one writer of ``<directory>/<worker_id>.jsonl`` (modes 0700 and 0600); any thread may use it.
+    """The only writer of ``<directory>/<worker_id>.jsonl`` (modes 0700 and 0600). Any thread may use it.
 
-    Unfinished bytes of an earlier process stay where they are, and a record ``journal.recover`` reports them.
-    Raises ConfigInvalid for an id that is no file name, JournalBroken where another process writes as this worker or
-    the file cannot be used, StorageFull.
+    An unfinished line of an earlier process stays in the file, and a record ``journal.recover`` reports it. Raises
+    ConfigInvalid for an id that cannot be a file name, JournalBroken if another process writes as this worker or the
+    file cannot be used, and StorageFull.
     """
 
     def __init__(self, directory: Path, worker_id: str) -> None:
@@ -49,7 +47,7 @@ class Journal:
         self.worker_id = worker_id
         self._path = file_of(directory, worker_id)
         self._lock = threading.RLock()
-        self._kept: list[tuple[str, dict[str, Any]]] = []
+        self._pending: list[tuple[str, dict[str, Any]]] = []
         self._lost = 0
         self._fd = -1
         try:
@@ -62,43 +60,40 @@ class Journal:
 
     @property
     def head(self) -> tuple[int, str]:
-        """Number and hash of the newest record: what somebody outside may keep, for ``verify``."""
+        """The number and hash of the newest record, for ``verify`` to check later."""
         return self._seq, self._head
 
     def append(self, event: str, /, *, sync: bool = False, **facts: Any) -> int:
-        """Write a record and return its number. With ``sync`` it is safe from a power cut too, and the caller's thread
-        is held up until it is. ``facts`` are written as JSON: long text and what JSON does not have are cut or named.
-
-        Raises StorageFull or JournalBroken; then it does not count as written, though it may be there when only
-        ``sync`` failed.
-        """
+        """Write a record and return its number. ``facts`` are written as JSON: long text is cut, other types are named.
+        With ``sync`` the call blocks until the record also survives a power cut. Raises StorageFull or JournalBroken;
+        the record then counts as not written, though it may be in the file if only ``sync`` failed."""
         with self._lock:
-            while self._kept:
-                kept, its_facts = self._kept[0]
-                self._write(kept, its_facts)
-                del self._kept[0]
+            while self._pending:
+                pending, pending_facts = self._pending[0]
+                self._write(pending, pending_facts)
+                del self._pending[0]
             if self._lost:
                 self._write("journal.lost", {"records": self._lost})
                 self._lost = 0
             self._write(event, facts)
             if sync:
-                self._failing(_sync, self._fd)
+                self._translate_errors(_sync, self._fd)
             return self._seq
 
     def note(self, event: str, /, **facts: Any) -> None:
-        """As ``append``, for what has happened already: where it cannot be written it is kept, and written before the
-        next record. Never raises."""
+        """Write a record of something that has already happened. Never raises. If the record cannot be written now, it
+        is held in memory and written before the next one."""
         with self._lock:
             try:
                 self.append(event, **facts)
             except OperatorError:
-                if len(self._kept) < MOST_KEPT:
-                    self._kept.append((event, facts))
+                if len(self._pending) < MOST_PENDING:
+                    self._pending.append((event, facts))
                 else:
                     self._lost += 1
 
     def close(self) -> None:
-        """End the file as a process does that ends in order. A second time does nothing."""
+        """Write a close record and close the file. Further calls do nothing."""
         if self._fd < 0:
             return
         self.note("journal.close")
@@ -124,7 +119,7 @@ class Journal:
             raise self._problem(error) from error
 
     def _resume(self) -> None:
-        """Find where the chain continues, and what to report about bytes after that."""
+        """Find where the chain continues, and which bytes after that must be reported."""
         end = end_of(self._path)
         self._seq, self._head = (end.last.record.seq, end.last.digest) if end.last else (0, GENESIS)
         self._at = end.last.record.at if end.last else 0.0
@@ -136,7 +131,7 @@ class Journal:
         if self._fd < 0:
             raise JournalBroken(f"the journal of worker {self.worker_id} is closed")
         if self._seq < 0:
-            self._failing(self._resume)
+            self._translate_errors(self._resume)
         if self._torn:
             torn = self._torn
             self._torn = None
@@ -147,9 +142,9 @@ class Journal:
         at = max(time.time_ns() // 1000 / 1e6, self._at)
         seq, head = self._seq + 1, self._head
         line, digest = seal(Record(self.worker_id, seq, at, event, facts), head)
-        self._seq = -1  # until it is written as a whole, only the file knows where the chain continues
+        self._seq = -1  # until the whole line is written, only the file shows where the chain continues
         line = self._gap + line
-        written = self._failing(os.write, self._fd, line)
+        written = self._translate_errors(os.write, self._fd, line)
         if written != len(line):
             raise StorageFull("the disk is full: the journal cannot be written", suggestion="free some space")
         self._gap = b""
@@ -157,9 +152,9 @@ class Journal:
         self._head = digest
         self._at = at
 
-    def _failing(self, function: Callable[..., Any], *given: Any) -> Any:
+    def _translate_errors(self, function: Callable[..., Any], *args: Any) -> Any:
         try:
-            return function(*given)
+            return function(*args)
         except OSError as error:
             raise self._problem(error) from error
 
@@ -171,7 +166,8 @@ class Journal:
 
 
 def persons_journal(directory: Path) -> Journal:
-    """One file for what people do on a machine, but for what happens at the same time: it has one writer."""
+    """Open the journal of what the user does on this machine. All such processes share one file; one that runs at the
+    same time as another gets its own."""
     name = f"{platform.node() or 'host'}-call"
     try:
         return Journal(directory, name)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ccswarm.config.settings import Settings
-from ccswarm.journal.chain import opened
+from ccswarm.journal.chain import parse_line
 from ccswarm.journal.writer import Record
 from ccswarm.models import Execution, RunStatus
 from ccswarm.runs.app import App
@@ -288,7 +288,7 @@ class Round:
         for path in sizes(self.house):
             with path.open("rb") as file:
                 file.seek(self.sizes.get(path, 0))
-                links = [link for line in file if (link := opened(line))]
+                links = [link for line in file if (link := parse_line(line))]
             found += [link.record for link in links if link.record.facts.get("run") == self.run_id]
         return sorted(found, key=lambda record: record.at)
 

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ccswarm.errors import ConfigInvalid, JournalBroken, OperatorError
-from ccswarm.journal.chain import GENESIS, MOST_ITEMS, TEXT_CHARS, is_torn, opened, plain, seal
+from ccswarm.journal.chain import GENESIS, MOST_ITEMS, TEXT_CHARS, is_torn, parse_line, plain, seal
 from ccswarm.journal.files import end_of
 from ccswarm.journal.writer import Journal, Record, read, verify
 from tests.ccswarm.journal_world import directory, written
@@ -88,7 +88,7 @@ def test_nobody_else_may_look(tmp_path: Path) -> None:
 @given(st.dictionaries(st.text(), ANYTHING, max_size=6), st.text())
 def test_any_facts_are_read_back(facts: dict[str, Any], event: str) -> None:
     line, digest = seal(Record("w1", 7, 1.5, event, facts), GENESIS)
-    link = opened(line)
+    link = parse_line(line)
     assert link
     assert (link.digest, link.prev) == (digest, GENESIS)
     assert link.record == Record("w1", 7, 1.5, str(plain(event)), plain(facts))
@@ -118,7 +118,7 @@ def test_any_cut_is_told_of_and_nothing_before_it_lost(cuts: list[float]) -> Non
             whole = file.read_bytes()
             left = whole[: round(len(whole) * cut)]
             file.write_bytes(left)
-            sound = [link for line in left.splitlines() if (link := opened(line + b"\n"))]
+            sound = [link for line in left.splitlines() if (link := parse_line(line + b"\n"))]
             torn = end_of(file).left.removesuffix(b"\n")
             assert verify(where).sound
             Journal(where, "w1").close()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccswarm.journal.chain import opened, seal
+from ccswarm.journal.chain import parse_line, seal
 from ccswarm.journal.verify import MOST_PROBLEMS, Problem
 from ccswarm.journal.writer import Journal, Record, join, verify
 from tests.ccswarm.journal_world import directory, written
@@ -24,7 +24,7 @@ def rebuilt(lines: Lines, first: int) -> Lines:
     """The same records from ``first`` on with other facts, chained anew."""
     kept, head = lines[:first], json.loads(lines[first])["prev"]
     for line in lines[first:]:
-        link = opened(line)
+        link = parse_line(line)
         assert link
         record = Record(link.record.worker, link.record.seq, link.record.at, link.record.event, {"other": 1})
         new, head = seal(record, head)
@@ -70,7 +70,7 @@ def test_what_a_chain_cannot_tell_is_found_by_a_head_noted_before(tmp_path: Path
     assert verify(tmp_path).sound
     assert not verify(tmp_path, heads).sound
     file.unlink()
-    assert verify(tmp_path, heads).problems == [Problem("w1.jsonl", "the file is gone")]
+    assert verify(tmp_path, heads).problems == [Problem("w1.jsonl", "the file is missing")]
 
 
 def test_a_journal_that_grew_has_the_head_noted_before(tmp_path: Path) -> None:
