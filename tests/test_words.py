@@ -304,4 +304,4 @@ def test_docstrings_refer_to_what_there_is() -> None:
         one for text in sources for names in implemented.findall(text) for one in re.findall(r"``(\w+)``", names)
     }
     ours = {name for name in referred if name.rpartition(".")[2] not in defined}
-    assert ours == {"asyncio.to_thread", "setrlimit"}, "the standard library"
+    assert ours <= {"asyncio.to_thread", "setrlimit"}, "the standard library"

@@ -92,7 +92,7 @@ class _Feed:
             changes.close()
 
     def _hear(self, changes: FolderChanges) -> None:
-        if changes.heard():
+        if changes.changed():
             self._changed.set()
 
     async def _tell_changes(self, every: float | None) -> None:

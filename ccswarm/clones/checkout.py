@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Self
 
 from ccswarm.clones.contents import Blob, Contents
-from ccswarm.system.confined_files import walked
+from ccswarm.system.confined_files import open_directory
 from ccswarm.system.untrusted_tree import DIRECTORY, FILE, NO_DIRECTORY
 
 GITLINK = "160000"
@@ -79,7 +79,7 @@ class WorkTree:
     or written."""
 
     def __init__(self, top: Path) -> None:
-        self._fd = walked(top)
+        self._fd = open_directory(top)
         self._last: tuple[str, int] = ("", os.dup(self._fd))
         """The directory that was opened last, since the next file mostly lies there, too."""
 
@@ -240,7 +240,7 @@ class IndexLock:
     """
 
     def __init__(self, git_dir: Path, index: str = "index") -> None:
-        self._fd = walked(git_dir)
+        self._fd = open_directory(git_dir)
         self._name = index
         self._lock = f"{index}.lock"
         try:

@@ -25,7 +25,7 @@ from ccswarm.clones.hooks import not_run
 from ccswarm.clones.merge import finish, merge, require_whole, uncommitted
 from ccswarm.clones.threads import in_thread
 from ccswarm.errors import Conflict, WorkRefused, WorkspaceUnusable
-from ccswarm.system.bounded_process import OutOfTime, within
+from ccswarm.system.bounded_process import OutOfTime, time_limit
 from ccswarm.system.untrusted_tree import DIRECTORY
 
 __all__ = ("Clone", "Difference", "Merged", "Workspaces")
@@ -237,7 +237,7 @@ def _on_disk(repository: Path) -> Generator[None]:
 def _in_time(seconds: float | None) -> Generator[None]:
     """What takes longer is refused."""
     try:
-        with within(seconds):
+        with time_limit(seconds):
             yield
     except OutOfTime:
         raise WorkRefused(

@@ -21,8 +21,8 @@ from typing import IO
 
 from agentwire.system import program_path
 from ccswarm.errors import Conflict, WorkRefused, WorkspaceUnusable
-from ccswarm.system.bounded_process import Bounds, NobodyWaits, OutOfBounds, run
-from ccswarm.system.confined_files import entered
+from ccswarm.system.bounded_process import Bounds, CallerCancelled, OutOfBounds, run
+from ccswarm.system.confined_files import pinned_path
 
 MOST_MEMORY = 2 << 30
 PERSONS_OWN = Bounds(seconds=7200, cpu_seconds=3600)
@@ -268,7 +268,7 @@ class Git:
             yield directory
             return
         try:
-            with entered(directory) as name:
+            with pinned_path(directory) as name:
                 self._recognize(directory, os.stat(name))
                 yield Path(name)
         except OSError as error:
@@ -324,8 +324,8 @@ class Git:
                     program_path.environment(environ, self._written),
                     bounds,
                     stdin=given if isinstance(stdin, bytes) else stdin,
-                    said=said,
-                    output=output,
+                    stderr=said,
+                    stdout=output,
                 )
             except OSError as error:
                 raise WorkspaceUnusable(
@@ -334,7 +334,7 @@ class Git:
                 ) from None
             except OutOfBounds as out:
                 raise _too_much(words[0], out) from None
-            except NobodyWaits:
+            except CallerCancelled:
                 raise WorkspaceUnusable(
                     f"git {words[0]} in {directory} was ended together with its task", suggestion="do it again"
                 ) from None

@@ -15,7 +15,7 @@ from pathlib import Path
 from ccswarm.clones.collect import REFS
 from ccswarm.clones.git import Git
 from ccswarm.errors import WorkspaceUnusable
-from ccswarm.system.confined_files import put, remove_tree
+from ccswarm.system.confined_files import remove_tree, write_files
 from ccswarm.system.untrusted_tree import DIRECTORY, MOST_DEPTH
 
 MOST_REMOVED = 20
@@ -72,7 +72,7 @@ def sizes(root: Path, found: Collection[KeptClones]) -> dict[str, int]:
             counted[one.run] = before if before[0] == changed else [changed, one.bytes]
     if counted != known:
         with suppress(OSError):
-            put(root, {cache.name: json.dumps(counted)}, 0o600)
+            write_files(root, {cache.name: json.dumps(counted)}, 0o600)
     return {run: size for run, (_, size) in counted.items()}
 
 

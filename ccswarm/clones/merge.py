@@ -22,7 +22,7 @@ from ccswarm.clones.contents import Contents
 from ccswarm.clones.git import Git, PrivateRepository, Repository
 from ccswarm.clones.nested import other_repositories, refuse_nested
 from ccswarm.errors import Conflict
-from ccswarm.system.bounded_process import pause, to_the_end
+from ccswarm.system.bounded_process import pause, uninterruptible
 
 BETWEEN_TRIES_SECONDS = 0.05
 """For a lock that says to nobody when it is free."""
@@ -117,7 +117,7 @@ def merge(
                 git.person(directory, "update-ref", f"{clone.ref}-merged", commit)
                 return Made(commit, head, is_merged=False)
             note, putting = clones.merging(repository), _Putting(commit, head, onto, clone.ref)
-            with to_the_end():
+            with uninterruptible():
                 try:
                     note.write_text(json.dumps(asdict(putting)))
                     _put(git, ours, directory, files, index, wanted, new, putting)
@@ -154,7 +154,7 @@ def finish(git: Git, clones: Clones, repository: Repository, lock_seconds: float
                 Contents(git, ours, scratch / "new", putting.commit, after(wanted)) as new,
                 WorkTree(repository.top) as files,
                 suppress(Blocked),
-                to_the_end(),
+                uninterruptible(),
             ):
                 if not files.in_the_way(wanted, old, new):
                     _put(git, ours, clones.directory, files, index, wanted, new, putting)

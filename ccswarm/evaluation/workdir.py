@@ -13,7 +13,7 @@ from pathlib import Path
 from agentwire.system import program_path
 from ccswarm.errors import WorkspaceUnusable
 from ccswarm.evaluation.suite import Case
-from ccswarm.system.confined_files import SHOWN_CHARS, put, remove_tree
+from ccswarm.system.confined_files import SHOWN_CHARS, remove_tree, write_files
 
 WHEN = "2024-01-01T12:00:00Z"
 """All commits of a case are made then, so that they are called the same in every try."""
@@ -58,7 +58,7 @@ class WorkDirectory:
 
     def put(self, files: Mapping[str, str]) -> None:
         """Write files whatever is there. Raises WorkspaceUnusable, OSError."""
-        put(self.directory, files)
+        write_files(self.directory, files)
 
     def clear(self) -> None:
         """Everything out; the directory stays. Raises WorkspaceUnusable where something cannot be removed."""

@@ -1,6 +1,8 @@
-"""The records of the journal and their chain: one JSON object a line, each naming the hash of the previous one. A line
-is the canonical JSON of its record (sorted names, no spaces, UTF-8), sealed by ``agentwire.chain``. The module does no
-input or output."""
+"""The records of the journal and their chain: one JSON object a line, each naming the hash of the previous one.
+
+A line is the canonical JSON of its record (sorted names, no spaces, UTF-8), sealed by ``agentwire.chain``. The module
+does no input or output.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The writer of the journal: append-only records, one file for each worker, chained so that changes are detected. When
-``append`` returns, the record has been passed to the kernel: it survives the end of the process."""
+"""The writer of the journal: append-only records, one file for each worker, chained so that changes are detected.
+
+When ``append`` returns, the record has been passed to the kernel: it survives the end of the process.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccswarm.errors import RunNotFound
-from ccswarm.journal.chain import Record, opened
+from ccswarm.journal.chain import Record, parse_line
 from ccswarm.journal.files import directory_of, files, read
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class Calls:
                     if not line.endswith(b"\n"):
                         break
                     offset += len(line)
-                    if (link := opened(line)) and link.record.run_id == self.run:
+                    if (link := parse_line(line)) and link.record.run_id == self.run:
                         found.append(link.record)
             self._offsets[path] = offset
         return sorted(found, key=lambda record: record.at)

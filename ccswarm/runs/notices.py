@@ -11,7 +11,7 @@ from agentwire.notices.notifier import Notice, Notifier
 from agentwire.notices.settings import NotifySettings
 from agentwire.system import program_path
 from ccswarm.models import CallRequest, Json, RunStatus
-from ccswarm.telemetry.base import Function, Sent, Status, Telemetry
+from ccswarm.telemetry.base import Function, SentCall, Status, Telemetry
 
 PROGRAM = "ccswarm"
 ANSWERED_SOON_SECONDS = 1.0
@@ -43,18 +43,18 @@ class NotifyingTelemetry(Telemetry):
         self._inner = inner
         self._notifier = notifier
 
-    def call(self, request: CallRequest, sent: Sent) -> AbstractContextManager[Mapping[str, str]]:
+    def call(self, request: CallRequest, sent: SentCall) -> AbstractContextManager[Mapping[str, str]]:
         return self._inner.call(request, sent)
 
-    def thought(self, request: CallRequest, function: Function) -> Function:
-        return self._inner.thought(request, function)
+    def trace_thought(self, request: CallRequest, function: Function) -> Function:
+        return self._inner.trace_thought(request, function)
 
-    async def asked(self, number: str, answer: Awaitable[Json | None]) -> Json | None:
+    async def await_answer(self, number: str, answer: Awaitable[Json | None]) -> Json | None:
         text = f"A run waits for your answer: ccswarm approvals shows {number}"
         notice = Notice("question", f"{PROGRAM} asks", text, {"question": number})
         soon = asyncio.get_running_loop().call_later(ANSWERED_SOON_SECONDS, self._notifier.tell, notice)
         try:
-            return await self._inner.asked(number, answer)
+            return await self._inner.await_answer(number, answer)
         finally:
             soon.cancel()
 

@@ -356,7 +356,7 @@ class Agent:
         try:
             work = self._work
             whose = CallRequest(work.run_id, work.task_id, step.id, work.agent, "", {})
-            function = work.telemetry.thought(whose, step.function)
+            function = work.telemetry.trace_thought(whose, step.function)
             facts = await self._flow.step(f"think {step.id}", function, timeout_seconds=step.timeout_seconds)
         except TimeoutError as error:
             return CallOutcome(CallStatus.TIMEOUT, code="timeout", message=str(error))
@@ -487,7 +487,7 @@ class Agent:
         await self._publish()
         await tell(self._flow, "approval.asked", **self._asked[number])  # who hears it may answer at once
         topic = f"approval:{number}"
-        waiting = self._work.telemetry.asked
+        waiting = self._work.telemetry.await_answer
         self._go(step, "approval", lambda: waiting(number, self._flow.receive(topic, APPROVAL_SECONDS)), number)
 
     async def _wait_there(self, step: CallTool, going: _Going, outcome: CallOutcome) -> bool:
@@ -507,7 +507,7 @@ class Agent:
         pause = there.pause
         there.pause = min(2 * pause, MOST_PAUSE_SECONDS)
         there.left = there.left - pause
-        topic, waiting = f"approval:{there.number}", self._work.telemetry.asked
+        topic, waiting = f"approval:{there.number}", self._work.telemetry.await_answer
         self._go(step, "consent", lambda: waiting(there.number, self._flow.receive(topic, pause)), going.approval)
         return True
 

@@ -171,4 +171,4 @@ class Delivery:
         return facts
 
     async def _answer(self, number: str) -> Any:
-        return await self._telemetry.asked(number, self._flow.receive(f"approval:{number}", APPROVAL_SECONDS))
+        return await self._telemetry.await_answer(number, self._flow.receive(f"approval:{number}", APPROVAL_SECONDS))

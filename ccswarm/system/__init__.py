@@ -1,1 +1,1 @@
-"""What the operating system says of files, paths and signals."""
+"""Files, paths and signals, and the processes that use them."""

@@ -1,9 +1,8 @@
-"""Whether a program runs in a session of ai-session: then an agent may have started it, and nobody there can agree to
-something for a person.
+"""Whether a program runs in a session of ai-session, where an agent may have started it and no person can consent.
 
-The evidence is the variable with which ai-session marks the shells of its sessions, here or in the environment that an
-ancestor was started with. It keeps an agent from agreeing with the tools it has. It is no wall against a program
-outside of any box that sets out to deceive, because that one could edit the records as well. Standard library only.
+The evidence is the variable with which ai-session marks the shells of its sessions, in this process's environment or
+the one an ancestor was started with. It keeps an agent from consenting with its own tools. It does not stop a program
+outside of any box that sets out to deceive: that one could edit the records as well. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ MOST_ANCESTORS = 64
 
 
 def in_session(environ: Mapping[str, str], folder: Path = Path("/proc")) -> bool:
-    """Whether this process, or one above it, carries the mark. ``folder`` is where processes are shown; where they are
-    not (macOS), only ``environ`` counts."""
-    return SESSION_VARIABLE in environ or any(_marked(process) for process in _upwards(folder))
+    """Report whether this process or one of its ancestors carries the mark. ``folder`` is the process file system;
+    where there is none (macOS), only ``environ`` counts."""
+    return SESSION_VARIABLE in environ or any(_marked(process) for process in _ancestors(folder))
 
 
-def _upwards(folder: Path) -> Iterator[Path]:
-    """This process, its parent, and so on, as far as it can be seen."""
+def _ancestors(folder: Path) -> Iterator[Path]:
+    """Yield this process and its ancestors, as far as they are visible."""
     number = os.getpid()
     for _ in range(MOST_ANCESTORS):
         process = folder / str(number)
         yield process
         try:
-            # The name of the program is in brackets and may contain anything.
+            # The program's name is in parentheses and may contain anything.
             number = int((process / "stat").read_bytes().rpartition(b")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             return
@@ -40,6 +39,6 @@ def _upwards(folder: Path) -> Iterator[Path]:
 def _marked(process: Path) -> bool:
     try:
         variables = (process / "environ").read_bytes().split(b"\0")
-    except OSError:  # of another user: what a person signed in with
+    except OSError:  # it belongs to another user, such as a login program
         return False
     return any(one.startswith(SESSION_VARIABLE.encode() + b"=") for one in variables)

@@ -1,7 +1,7 @@
-"""Runs one git and waits for its answer: for a bounded time, with bounded memory, and no longer than somebody waits.
+"""Runs one git command with bounded time and memory, and stops it when its caller is cancelled. All functions block.
 
-What git reads may have been made to keep it busy: a pattern that takes for ever to compare, an object of zeros that
-takes gigabytes to hold. All of it blocks.
+What git reads may have been made to keep it busy: a pattern that takes forever to compare, an object of zeros that
+takes gigabytes to hold.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ T = TypeVar("T")
 PR_SET_PDEATHSIG = 1
 NAMES = {resource.RLIMIT_CPU: "cpu", resource.RLIMIT_DATA: "data"}
 SECONDS_TO_END = 5
-"""Of computing time, after the first signal that it is used up."""
+"""The computing time a process gets after the signal that its time is used up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of one command: ``seconds`` that pass, ``cpu_seconds`` of computing in each of its processes, ``memory_bytes``
-    that each may write to, ``output_bytes`` of answer."""
+    """The limits of one command. ``seconds`` is elapsed time and ``output_bytes`` the size of the output.
+    ``cpu_seconds`` of computing and ``memory_bytes`` of writable memory apply to each of its processes."""
 
     seconds: float
     cpu_seconds: int = resource.RLIM_INFINITY
@@ -46,49 +46,49 @@ class Bounds:
 
 
 class OutOfBounds(Exception):
-    """The command was ended; which of the bounds it met, as words."""
+    """The command was ended because it exceeded one of its bounds, which the message names."""
 
 
-class NobodyWaits(Exception):
-    """The command was ended, or not begun, for its caller was cancelled."""
+class CallerCancelled(Exception):
+    """The command was ended, or not started, because its caller was cancelled."""
 
 
 class OutOfTime(Exception):
-    """The time that the caller has for all of it is over."""
+    """The caller's time limit for all commands together has passed."""
 
 
 class Stop:
-    """Says to a thread that nobody waits for it any more."""
+    """A signal to a thread that its caller was cancelled."""
 
     def __init__(self) -> None:
         self.fd, self._write = os.pipe()
         os.set_blocking(self._write, False)
 
     def request(self) -> None:
-        """May be called at any time until ``close``."""
+        """Request the stop. May be called at any time until ``close``."""
         os.write(self._write, b".")
 
     def close(self) -> None:
-        """Once, when the thread has ended."""
+        """Release the pipe. Call it once, after the thread has ended."""
         os.close(self.fd)
         os.close(self._write)
 
 
 _stop: ContextVar[Stop | None] = ContextVar("_stop", default=None)
 _until: ContextVar[float] = ContextVar("_until", default=math.inf)
-"""On the clock of ``time.monotonic``."""
+"""The time limit, by ``time.monotonic``."""
 
 
-def heeding(stop: Stop, do: Callable[[], T]) -> Callable[[], T]:
-    """``do``, of which a command that runs is ended, and none begins, once ``stop`` was requested."""
+def stoppable(stop: Stop, do: Callable[[], T]) -> Callable[[], T]:
+    """Wrap ``do`` so that requesting ``stop`` ends its running command and lets no other one start."""
     context = copy_context()
     context.run(_stop.set, stop)
     return lambda: context.run(do)
 
 
 @contextmanager
-def to_the_end() -> Generator[None]:
-    """What is begun in it is not ended because nobody waits, or because time is over."""
+def uninterruptible() -> Generator[None]:
+    """Run the block's commands to their end, ignoring cancellation and the time limit."""
     waits, until = _stop.set(None), _until.set(math.inf)
     try:
         yield
@@ -98,8 +98,8 @@ def to_the_end() -> Generator[None]:
 
 
 @contextmanager
-def within(seconds: float | None) -> Generator[None]:
-    """What is done in it has so much time, all commands together: after that they and ``go_on`` raise OutOfTime."""
+def time_limit(seconds: float | None) -> Generator[None]:
+    """Limit the time of all commands in the block together. After that they and ``checkpoint`` raise OutOfTime."""
     token = _until.set(math.inf if seconds is None else time.monotonic() + seconds)
     try:
         yield
@@ -107,107 +107,106 @@ def within(seconds: float | None) -> Generator[None]:
         _until.reset(token)
 
 
-def go_on() -> None:
-    """For who reads much that an agent made. Raises OutOfTime, and NobodyWaits where the caller was cancelled."""
+def checkpoint() -> None:
+    """Raise OutOfTime if the time limit has passed, CallerCancelled if the caller was cancelled. Loops over much data
+    made by an agent call this at each step."""
     if time.monotonic() >= _until.get():
         raise OutOfTime
     stop = _stop.get()
     if stop and readable([stop.fd], 0):
-        raise NobodyWaits
+        raise CallerCancelled
 
 
 def pause(seconds: float) -> None:
-    """Returns so much later. Raises as ``go_on``, at once where nobody waits any longer."""
+    """Block for that long. Raises as ``checkpoint`` does, at once if the caller is cancelled."""
     stop = _stop.get()
     readable([stop.fd] if stop else [], seconds)
-    go_on()
+    checkpoint()
 
 
 def run(
-    words: Sequence[str],
+    argv: Sequence[str],
     directory: Path,
     environ: Mapping[str, str],
     bounds: Bounds,
     *,
     stdin: IO[bytes],
-    said: IO[bytes],
-    output: IO[bytes] | None = None,
+    stderr: IO[bytes],
+    stdout: IO[bytes] | None = None,
 ) -> tuple[int, bytes]:
-    """The exit code and the answer, which goes to ``output`` where that is given; complaints go to ``said``.
-
-    Raises OutOfBounds, OutOfTime, NobodyWaits, OSError where it cannot be started.
-    """
-    go_on()
-    ended_at, ended = os.pipe()
+    """Run a command and return its exit code and output. Output goes to ``stdout`` instead if given, errors to
+    ``stderr``. Raises OutOfBounds, OutOfTime, CallerCancelled, and OSError if the command cannot be started."""
+    checkpoint()
+    read_end, write_end = os.pipe()
     try:
-        bounded = _bounded(bounds)
+        prefix = _limit_prefix(bounds)
         process = subprocess.Popen(
-            [*bounded, *_found(words, environ)],
+            [*prefix, *_with_program_path(argv, environ)],
             cwd=directory,
             env=environ,
             stdin=stdin,
-            stdout=output or subprocess.PIPE,
-            stderr=said,
-            pass_fds=(ended,),
+            stdout=stdout or subprocess.PIPE,
+            stderr=stderr,
+            pass_fds=(write_end,),
             start_new_session=True,
-            preexec_fn=None if bounded else _prepared(bounds),
+            preexec_fn=None if prefix else _child_setup(bounds),
         )
-        os.close(ended)
-        ended = -1
+        os.close(write_end)
+        write_end = -1
         with process:
             try:
-                answer = _answer(process, ended_at, bounds)
+                output = _read_output(process, read_end, bounds)
             except BaseException:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 raise
         if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
             raise OutOfBounds(f"takes more than {bounds.cpu_seconds} seconds of computing")
-        return process.returncode, answer
+        return process.returncode, output
     finally:
-        os.close(ended_at)
-        if ended >= 0:
-            os.close(ended)
+        os.close(read_end)
+        if write_end >= 0:
+            os.close(write_end)
 
 
-def _answer(process: subprocess.Popen[bytes], ended_at: int, bounds: Bounds) -> bytes:
-    """Until the process and all that it started have ended."""
+def _read_output(process: subprocess.Popen[bytes], read_end: int, bounds: Bounds) -> bytes:
+    """Read the output until the process and all its descendants have ended."""
     deadline, stop = min(time.monotonic() + bounds.seconds, _until.get()), _stop.get()
-    answer = bytearray()
-    reading = {ended_at, *([process.stdout.fileno()] if process.stdout else ())}
+    output = bytearray()
+    reading = {read_end, *([process.stdout.fileno()] if process.stdout else ())}
     poll = select.poll()
     for fd in (*reading, *([stop.fd] if stop else ())):
         poll.register(fd, select.POLLIN)
     while reading:
         ready = {fd for fd, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1000)}
         if not ready:
-            go_on()
+            checkpoint()
             raise OutOfBounds(f"takes longer than {bounds.seconds:g} seconds")
         for fd in ready & reading:
             part = os.read(fd, 1 << 16)
-            answer += part
+            output += part
             if not part:
                 reading.discard(fd)
                 poll.unregister(fd)
-        if len(answer) > bounds.output_bytes:
+        if len(output) > bounds.output_bytes:
             raise OutOfBounds(f"lists more than {bounds.output_bytes} bytes")
         if stop and stop.fd in ready:
-            raise NobodyWaits
-    return bytes(answer)
+            raise CallerCancelled
+    return bytes(output)
 
 
-def _found(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """With the program's path: what is missing is an OSError here, and no word of the program before it."""
-    program = shutil.which(words[0], path=environ.get("PATH", os.defpath))
+def _with_program_path(argv: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """Replace the program's name by its path. Raises OSError if it is missing; ``setpriv`` would only print that."""
+    program = shutil.which(argv[0], path=environ.get("PATH", os.defpath))
     if not program:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), words[0])
-    return [program, *words[1:]]
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
+    return [program, *argv[1:]]
 
 
-def _bounded(bounds: Bounds) -> list[str]:
-    """Before a program's words: it ends with the thread that started it, and has those limits from its first
-    instruction on; empty where the system lacks the tools. Without them both are set between fork and exec, and a fork
-    of a large process costs four times what git does."""
+def _limit_prefix(bounds: Bounds) -> list[str]:
+    """Return the command prefix that sets the limits and ends the program with the thread that started it. It is empty
+    where the system lacks the tools. Then both are set between fork and exec, and a fork of a large process costs four
+    times what git does."""
     if not (tools := _tools()):
         return []
     setpriv, prlimit = tools
@@ -217,7 +216,7 @@ def _bounded(bounds: Bounds) -> list[str]:
 
 @cache
 def _tools() -> tuple[str, str] | None:
-    """Those of util-linux; busybox has others of these names."""
+    """Return the paths of util-linux's setpriv and prlimit, or None; busybox has other programs of these names."""
     setpriv, prlimit = (shutil.which(name, path=os.defpath) for name in ("setpriv", "prlimit"))
     if not (sys.platform == "linux" and setpriv and prlimit):
         return None
@@ -226,28 +225,28 @@ def _tools() -> tuple[str, str] | None:
 
 
 def _limits(bounds: Bounds) -> list[tuple[int, tuple[int, int]]]:
-    """As ``setrlimit`` takes them, none above what holds for this process."""
+    """Return the limits as ``setrlimit`` accepts them, none above those of this process."""
     limits: list[tuple[int, int, int]] = []
     if bounds.cpu_seconds != resource.RLIM_INFINITY:
         limits.append((resource.RLIMIT_CPU, bounds.cpu_seconds, bounds.cpu_seconds + SECONDS_TO_END))
     if bounds.memory_bytes != resource.RLIM_INFINITY:
-        # Not the whole address space: packs of any size are mapped into it to be read.
+        # Not the whole address space: packs of any size are mapped into it.
         limits.append((resource.RLIMIT_DATA, bounds.memory_bytes, bounds.memory_bytes))
-    given: list[tuple[int, tuple[int, int]]] = []
+    limits_to_set: list[tuple[int, tuple[int, int]]] = []
     for kind, soft, hard in limits:
         _, most = resource.getrlimit(kind)
         free = most == resource.RLIM_INFINITY
-        given.append((kind, (soft, hard) if free else (min(soft, most), min(hard, most))))
-    return given
+        limits_to_set.append((kind, (soft, hard) if free else (min(soft, most), min(hard, most))))
+    return limits_to_set
 
 
-def _prepared(bounds: Bounds) -> Callable[[], None]:
-    """What the child does before it becomes git. All that can be is made before it is born."""
-    given = _limits(bounds)
+def _child_setup(bounds: Bounds) -> Callable[[], None]:
+    """Return what the child process does before exec. Everything possible is prepared before the fork."""
+    limits_to_set = _limits(bounds)
     parent, prctl = os.getpid(), _prctl()
 
     def prepare() -> None:
-        for kind, pair in given:
+        for kind, pair in limits_to_set:
             resource.setrlimit(kind, pair)
         if prctl:
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -259,6 +258,6 @@ def _prepared(bounds: Bounds) -> Callable[[], None]:
 
 @cache
 def _prctl() -> Callable[..., int] | None:
-    import ctypes  # which few need
+    import ctypes  # rarely needed
 
     return ctypes.CDLL(None).prctl if sys.platform == "linux" else None

@@ -1,7 +1,7 @@
 """Files in a directory that a program in a box may be changing: written, read and removed without leaving it.
 
-Every step is taken from an open directory to a name in it, and no link is followed: one that stands where a file
-belongs is replaced. Functions block.
+Every step goes from an open directory to a name in it, and no link is followed: a link in the position of a file is
+replaced. All functions block.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 SHOWN_CHARS = 1000
 
 
-def put(directory: Path, files: Mapping[str, str], mode: int = 0o644) -> None:
-    """Write files, whole or not at all, whatever is there: links are replaced and never followed, what else is in the
-    way is removed. Raises WorkspaceUnusable, OSError."""
+def write_files(directory: Path, files: Mapping[str, str], mode: int = 0o644) -> None:
+    """Write files atomically. Replaces links instead of following them and removes anything else that is in the way.
+    Raises WorkspaceUnusable or OSError."""
     for name, content in files.items():
         *folders, last = Path(name).parts
         at = os.open(directory, FOLDER)
         try:
             for folder in folders:
-                outer, at = at, _folder(at, folder)
+                outer, at = at, _open_or_create(at, folder)
                 os.close(outer)
             temporary = f".{secrets.token_hex(8)}.new"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -45,9 +45,9 @@ def put(directory: Path, files: Mapping[str, str], mode: int = 0o644) -> None:
             os.close(at)
 
 
-def walked(directory: Path) -> int:
-    """An absolute directory, opened without following a link anywhere on the way: whoever found where it leads gets
-    that or nothing. Raises OSError."""
+def open_directory(directory: Path) -> int:
+    """Open an absolute directory without following any link on the way. Raises OSError. The caller that resolved the
+    path gets exactly that directory or an error."""
     at = os.open("/", FOLDER)
     try:
         for name in directory.parts[1:]:
@@ -60,11 +60,11 @@ def walked(directory: Path) -> int:
 
 
 @contextmanager
-def entered(directory: Path) -> Generator[str]:
-    """A name of an absolute directory for a child to start in: of that very directory, whatever comes to stand at its
-    path meanwhile, and none where a link stands on the way. Only Linux has such a name; elsewhere it is the path, as
-    it was found. Raises OSError."""
-    at = walked(directory)
+def pinned_path(directory: Path) -> Generator[str]:
+    """Yield a path of exactly this absolute directory for a child process to start in. Raises OSError. On Linux the
+    path stays valid whatever replaces the directory, and a link on the way is an error. Elsewhere it is ``directory``
+    itself."""
+    at = open_directory(directory)
     try:
         name = f"/proc/self/fd/{at}"
         yield name if os.path.isdir(name) else str(directory)
@@ -72,11 +72,11 @@ def entered(directory: Path) -> Generator[str]:
         os.close(at)
 
 
-def begin(file: Path, most: int) -> tuple[bytes, int] | None:
-    """The first ``most`` bytes of a regular file, and its whole size; None where it cannot be read, or a link has come
-    to stand somewhere on the way."""
+def read_beginning(file: Path, most: int) -> tuple[bytes, int] | None:
+    """Return the first ``most`` bytes of a regular file and its whole size. None if it cannot be read, or a component
+    of its path is a link."""
     try:
-        at = walked(file.parent)
+        at = open_directory(file.parent)
         try:
             opened = os.open(file.name, FILE, dir_fd=at)
         finally:
@@ -89,8 +89,8 @@ def begin(file: Path, most: int) -> tuple[bytes, int] | None:
 
 
 def remove_tree(path: str | Path) -> None:
-    """A directory with all that is in it, however deep it is and whatever an agent closed; nobody is at work in it any
-    more. Raises WorkspaceUnusable."""
+    """Remove a directory with its contents, however deep and whatever permissions an agent removed. No program may be
+    working in it. Raises WorkspaceUnusable."""
     try:
         shutil.rmtree(path)
     except (OSError, RecursionError):
@@ -98,12 +98,12 @@ def remove_tree(path: str | Path) -> None:
         subprocess.run(("chmod", "-R", "u+rwX", "--", path), capture_output=True, env=env)
         done = subprocess.run(("rm", "-rf", "--", path), capture_output=True, env=env)
         if done.returncode:
-            said = done.stderr.decode(errors="replace")[-SHOWN_CHARS:].strip()
-            raise WorkspaceUnusable(f"{path} cannot be removed: {said}", suggestion="remove it by hand") from None
+            errors = done.stderr.decode(errors="replace")[-SHOWN_CHARS:].strip()
+            raise WorkspaceUnusable(f"{path} cannot be removed: {errors}", suggestion="remove it by hand") from None
 
 
-def _folder(at: int, name: str) -> int:
-    """Opened, below the directory ``at``; made where it is not there or is something else."""
+def _open_or_create(at: int, name: str) -> int:
+    """Open a directory below ``at``. Creates it, replacing anything else of that name."""
     try:
         return os.open(name, FOLDER, dir_fd=at)
     except OSError:

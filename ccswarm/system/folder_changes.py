@@ -1,4 +1,4 @@
-"""Hears that somebody, in this process or another, has written to a file in a directory. Standard library only."""
+"""Detects that a process has written to a file in a directory. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ LIBC = ctypes.CDLL(None)
 
 
 class FolderChanges:
-    """``fd`` becomes readable once something is written in one of the ``folders``, which may be created later; -1 if
-    the kernel does not report it or cannot be asked. Writes to files whose names end with one of ``ignored`` do not
-    count, nor does creating or removing files, which readers do themselves."""
+    """A watch on ``folders``, which may be created later. ``fd`` becomes readable when a file in one of them is
+    written; it is -1 if the kernel cannot report that. Writes to files whose names end with one of ``ignored`` do not
+    count, nor does creating or removing files, which readers do."""
 
     def __init__(self, folders: Collection[Path], ignored: tuple[str, ...] = ()) -> None:
         self._folders = folders
@@ -27,11 +27,11 @@ class FolderChanges:
             self.close()
 
     def _watch(self) -> bool:
-        """A folder that is watched already stays so. Whether any is."""
+        """Watch the folders and report whether any is watched. Those watched already stay so."""
         return max(LIBC.inotify_add_watch(self.fd, os.fsencode(one), MODIFY | CREATE) for one in self._folders) >= 0
 
-    def heard(self) -> bool:
-        """Whether something that counts was written since the last time."""
+    def changed(self) -> bool:
+        """Report whether something that counts was written since the last call."""
         names: list[tuple[int, str]] = []
         with suppress(BlockingIOError):
             while data := os.read(self.fd, 1 << 16):
@@ -45,7 +45,7 @@ class FolderChanges:
         return any(mask & MODIFY and not name.endswith(self._ignored or "\0") for mask, name in names)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Stop watching."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

@@ -1,8 +1,8 @@
-"""Reads a directory that somebody else may be changing meanwhile, and never anything outside of it.
+"""Reads a directory that another program may be changing, and never anything outside of it.
 
-Every step is taken from an open directory to a name in it, and no step follows a link, so whatever is moved or
-exchanged meanwhile, what is read lies in the tree. Nothing is read but plain files and the text of links; pipes,
-sockets and devices count as absent, as they do for git. Methods block.
+Every step goes from an open directory to a name in it, and no step follows a link, so whatever is moved or exchanged
+meanwhile, what is read lies in the tree. Only regular files and the text of links are read; pipes, sockets and devices
+count as absent, as they do for git. Methods block.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from ccswarm.errors import WorkRefused
-from ccswarm.system.bounded_process import go_on
+from ccswarm.system.bounded_process import checkpoint
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -30,14 +30,14 @@ MOST_COPIED_BYTES = 4 << 30
 
 NO_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)
 NO_FILE = (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.ENOTDIR)
-"""How the kernel says that a name is none any more, a link, or a socket."""
+"""The errors by which the kernel reports that a name is missing, a link, or a socket."""
 IGNORABLE = dict.fromkeys((*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF))
-"""Characters that some file systems leave out of names."""
+"""Characters that some file systems ignore in names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """``path`` counts from the top. ``link`` is the text of a symbolic link, ``None`` for a plain file."""
+    """One file or link. ``path`` is relative to the top; ``link`` is the text of a symbolic link, None for a file."""
 
     path: str
     executable: bool = False
@@ -50,13 +50,13 @@ class Entry:
 
 
 def is_git(name: str) -> bool:
-    """Whether some file system takes the name for that of a repository."""
+    """Report whether some file system reads the name as that of a git repository."""
     return name.translate(IGNORABLE).casefold().rstrip(". ") in (".git", "git~1")
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What is in one directory; ``git`` are names that git keeps a repository under, however they are written."""
+    """The contents of one directory. ``git`` are names under which git keeps a repository, however they are spelled."""
 
     directories: list[str]
     entries: list[Entry]
@@ -64,13 +64,14 @@ class Listing:
 
 
 class UntrustedTree:
-    """The one at ``top``, whose own path nobody else can change. Closed by ``with``. Raises WorkRefused for what cannot
-    be taken over, OSError where the top cannot be opened; as ``go_on`` does."""
+    """The tree at ``top``, a path that no other user can change. Use it in a ``with`` block. Methods raise WorkRefused
+    for content that cannot be accepted and whatever ``checkpoint`` raises. The constructor raises OSError if the top
+    cannot be opened."""
 
     def __init__(self, top: Path) -> None:
         self._fd = os.open(top, DIRECTORY)
         self._last: tuple[str, int] = ("", os.dup(self._fd))
-        """The directory that was opened last, since the next file mostly lies there, too."""
+        """The directory opened last, since the next file is mostly in the same one."""
         self._device = os.fstat(self._fd).st_dev
         self._seen = 0
 
@@ -82,20 +83,20 @@ class UntrustedTree:
         os.close(self._fd)
 
     def list(self, directory: str) -> Listing:
-        """What is in a directory, by name; an empty listing for one that is gone or something else by now."""
-        go_on()
+        """Return a directory's contents, sorted by name; empty if it has been removed or replaced."""
+        checkpoint()
         found = Listing([], [], [])
         with suppress(FileNotFoundError, NotADirectoryError):
-            fd = self._opened(directory)
+            fd = self._open_directory(directory)
             for name in sorted(os.listdir(fd)):
                 self._seen += 1
                 path = f"{directory}/{name}" if directory else name
                 self._check_bounds(path)
                 with suppress(FileNotFoundError):
-                    self._take(fd, name, path, found)
+                    self._add_entry(fd, name, path, found)
         return found
 
-    def _take(self, fd: int, name: str, path: str, found: Listing) -> None:
+    def _add_entry(self, fd: int, name: str, path: str, found: Listing) -> None:
         info = os.stat(name, dir_fd=fd, follow_symlinks=False)
         if is_git(name):
             found.git.append(path)
@@ -116,37 +117,37 @@ class UntrustedTree:
             found.entries.append(Entry(path, bool(info.st_mode & stat.S_IXUSR)))
 
     def size(self, path: str) -> int | None:
-        """Bytes of a plain file; None where there is no such file."""
+        """Return the size of a regular file in bytes, or None if it does not exist."""
         with self._file(path) as fd:
             return os.fstat(fd).st_size if fd is not None else None
 
     def digest(self, path: str, object_format: str, size: int | None = None) -> str | None:
-        """What git would call the file's bytes as they are; None where there is no such file any more. With ``size``
-        nothing is read of a file that has another one by now, and it is empty."""
+        """Return the id that git gives to the file's exact bytes, or None if the file does not exist. With ``size``, a
+        file of another size is not read, and the result is empty."""
         with self._file(path) as fd:
             if fd is None:
                 return None
             if size not in (None, os.fstat(fd).st_size):
                 return ""
             size = os.fstat(fd).st_size
-            said = hashlib.new(object_format, b"blob %d\0" % size)
+            digest = hashlib.new(object_format, b"blob %d\0" % size)
             left = size
             while left and (part := os.read(fd, min(left, 1 << 20))):
-                go_on()
-                said.update(part)
+                checkpoint()
+                digest.update(part)
                 left -= len(part)
-            # One that was cut meanwhile is nothing that git knows, so it is looked at once more when it is copied.
-            return said.hexdigest() if not left else ""
+            # A file that was truncated meanwhile matches nothing in git, so the copy checks it again.
+            return digest.hexdigest() if not left else ""
 
     def copy(self, path: str, target: Path, most: int = MOST_FILE_BYTES) -> int:
-        """The bytes of a plain file as a new file of ours at ``target``; how many, -1 where there is no such file."""
+        """Copy a regular file to a new file ``target`` and return its size, or -1 if it does not exist."""
         with self._file(path) as source:
             if source is None:
                 return -1
             copied, most = 0, min(most, MOST_FILE_BYTES)
             with open(target, "xb") as file:
                 while copied <= most >= os.fstat(source).st_size and (part := os.read(source, 1 << 20)):
-                    go_on()
+                    checkpoint()
                     copied += len(part)
                     file.write(part)
             if max(copied, os.fstat(source).st_size) > most:
@@ -156,7 +157,7 @@ class UntrustedTree:
             return copied
 
     def read(self, path: str, most: int) -> bytes | None:
-        """The bytes of a small plain file; None where there is none."""
+        """Return the bytes of a small regular file, or None if it does not exist."""
         with self._file(path) as fd:
             if fd is None:
                 return None
@@ -167,20 +168,20 @@ class UntrustedTree:
             return data
 
     def exists(self, path: str) -> bool:
-        """Whether anything is there."""
+        """Report whether anything has that name."""
         folder, _, name = path.rpartition("/")
         with suppress(FileNotFoundError, NotADirectoryError):
-            os.stat(name, dir_fd=self._opened(folder), follow_symlinks=False)
+            os.stat(name, dir_fd=self._open_directory(folder), follow_symlinks=False)
             return True
         return False
 
     @contextmanager
     def _file(self, path: str) -> Generator[int | None]:
-        go_on()
+        checkpoint()
         folder, _, name = path.rpartition("/")
         fd = None
         with suppress(FileNotFoundError, NotADirectoryError):
-            parent = self._opened(folder)
+            parent = self._open_directory(folder)
             try:
                 fd = os.open(name, FILE, dir_fd=parent)
             except OSError as error:
@@ -195,16 +196,16 @@ class UntrustedTree:
             if fd is not None:
                 os.close(fd)
 
-    def _opened(self, directory: str) -> int:
-        """A directory, from name to name; open until another one is asked for. Raises FileNotFoundError,
-        NotADirectoryError where there is none."""
+    def _open_directory(self, directory: str) -> int:
+        """Open a directory step by step; it stays open until the next one. Raises FileNotFoundError,
+        NotADirectoryError."""
         if self._last[0] != directory:
-            fd = self._walked(directory)
+            fd = self._walk_to(directory)
             os.close(self._last[1])
             self._last = directory, fd
         return self._last[1]
 
-    def _walked(self, directory: str) -> int:
+    def _walk_to(self, directory: str) -> int:
         fd = os.dup(self._fd)
         try:
             for name in directory.split("/") if directory else ():

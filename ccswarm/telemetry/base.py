@@ -9,11 +9,11 @@ from typing import Any, Protocol
 from ccswarm.models import CallOutcome, CallRequest, Json
 
 Function = Callable[[str], Awaitable[Any]]
-"""Of a recorded step: what is done the first time, and not again."""
+"""The work of a recorded step: it runs the first time and never again."""
 
 
-class Known(Protocol):
-    """A run or a task, as the engine knows it; see ``engines.base.Execution``."""
+class KnownExecution(Protocol):
+    """A run or a task as the engine stores it; ``engines.base.Execution`` is one."""
 
     @property
     def id(self) -> str: ...
@@ -27,11 +27,11 @@ class Known(Protocol):
     def created_at(self) -> float: ...
 
 
-Status = Callable[[str], Awaitable[Known]]
+Status = Callable[[str], Awaitable[KnownExecution]]
 
 
-class Sent(Protocol):
-    """A call that the toolbox is about to send; see there. ``outcome`` is read at the end."""
+class SentCall(Protocol):
+    """A call that the toolbox is about to send. ``outcome`` is read at the end."""
 
     call_id: str
     begun: bool
@@ -39,26 +39,23 @@ class Sent(Protocol):
 
 
 class Telemetry:
-    """Exports nothing; ``spans`` has the implementation that does.
+    """Telemetry that exports nothing; ``spans.LiveTelemetry`` exports. A run has the same ids whichever process
+    executes it, and is exported when it ends. Steps replayed from its record are not exported again."""
 
-    A run has the same IDs whichever process executes it, and is exported when it is over; steps answered from its
-    record are not exported again.
-    """
-
-    def call(self, request: CallRequest, sent: Sent) -> AbstractContextManager[Mapping[str, str]]:
-        """Around one call; yields what goes with it in its ``_meta``."""
+    def call(self, request: CallRequest, sent: SentCall) -> AbstractContextManager[Mapping[str, str]]:
+        """Return a context around one call. It yields what goes into the request's ``_meta``."""
         return NOTHING
 
-    def thought(self, request: CallRequest, function: Function) -> Function:
-        """``function`` of a step in which an agent's brain thinks; the request says whose."""
+    def trace_thought(self, request: CallRequest, function: Function) -> Function:
+        """Wrap ``function``, a step in which an agent's brain thinks. The request names the agent."""
         return function
 
-    async def asked(self, number: str, answer: Awaitable[Json | None]) -> Json | None:
-        """Around the wait for a person's answer."""
+    async def await_answer(self, number: str, answer: Awaitable[Json | None]) -> Json | None:
+        """Await a person's answer to the question ``number``."""
         return await answer
 
     async def execution(self, execution_id: str, root: str, work: Coroutine[Any, Any, Json], status: Status) -> Json:
-        """Around a run or a task, which belong to the run ``root``. ``status`` finds what is known of one."""
+        """Await the work of a run or a task of the run ``root``. ``status`` looks up the facts of one."""
         return await work
 
     async def close(self) -> None:

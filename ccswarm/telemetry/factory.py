@@ -1,4 +1,4 @@
-"""Which telemetry there is: what the settings say, if it can be had."""
+"""The choice of the telemetry that the settings ask for."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from ccswarm.telemetry.base import Telemetry
 
 
 def open_telemetry(settings: ExportSettings, masked: Callable[[str], str]) -> Telemetry:
-    """The telemetry that is configured. What keeps it from starting is logged, and keeps nothing else from it.
-
-    ``masked`` takes secrets out of names and messages.
-    """
+    """Return the configured telemetry. A failure to start it is logged, and nothing is exported then. ``masked``
+    removes secrets from names and messages."""
 
     def live() -> Telemetry:
         # The packages are an extra, and take 0.2 s to import.

@@ -34,10 +34,10 @@ from agentwire.telemetry.export import Providers
 from ccswarm import __version__
 from ccswarm.errors import SwarmError
 from ccswarm.models import CallRequest, CallStatus, Json
-from ccswarm.telemetry.base import Function, Known, Sent, Status, Telemetry
+from ccswarm.telemetry.base import Function, KnownExecution, SentCall, Status, Telemetry
 
 SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-"""Bounds of a histogram, those of the conventions."""
+"""The bucket boundaries of histograms, as the conventions have them."""
 
 NAME_CHARS = 200
 RUN = "run"
@@ -45,40 +45,40 @@ OTHER = "_OTHER"
 GOOD = frozenset({"succeeded", "ok"})
 
 _TRACE = TraceContextTextMapPropagator()
-_known: ContextVar[tuple[int, int]] = ContextVar("_known", default=(0, 0))
-"""Ids of the trace and the span that is about to begin."""
+_next_ids: ContextVar[tuple[int, int]] = ContextVar("_known", default=(0, 0))
+"""The ids of the trace and the span about to begin; 0 for random ones."""
 
 log = logging.getLogger(__name__)
 
 
 class Ids(RandomIdGenerator):
-    """Random ids, but for the spans whose own are known beforehand."""
+    """A generator of random ids, except for spans whose ids are known beforehand."""
 
     def generate_trace_id(self) -> int:
-        return _known.get()[0] or super().generate_trace_id()
+        return _next_ids.get()[0] or super().generate_trace_id()
 
     def generate_span_id(self) -> int:
-        return _known.get()[1] or super().generate_span_id()
+        return _next_ids.get()[1] or super().generate_span_id()
 
 
 def trace_id_of(root: str) -> int:
-    """Of all that belongs to a run; the same in every process."""
+    """Return the trace id of a run and all its parts, the same in every process."""
     return int.from_bytes(hashlib.sha256(f"trace {root}".encode()).digest()[:16]) or 1
 
 
 def span_id_of(execution_id: str) -> int:
-    """Of a run or a task."""
+    """Return the span id of a run or a task."""
     return int.from_bytes(hashlib.sha256(f"span {execution_id}".encode()).digest()[:8]) or 1
 
 
 class LiveTelemetry(Telemetry):
-    """Exports to ``providers``, whose IDs are made by ``Ids``."""
+    """Telemetry that exports to ``providers``, whose id generator is ``Ids``."""
 
     def __init__(self, providers: Providers, masked: Callable[[str], str]) -> None:
         self._providers = providers
         self._masked = masked
         self._waiting: set[str] = set()
-        self._going: dict[str, int] = {}
+        self._running: dict[str, int] = {}
         self._tracer = providers.traces.get_tracer("ccswarm", __version__)
         meter = providers.metrics.get_meter("ccswarm", __version__)
 
@@ -97,7 +97,7 @@ class LiveTelemetry(Telemetry):
         )
 
     @contextmanager
-    def call(self, request: CallRequest, sent: Sent) -> Generator[Mapping[str, str]]:
+    def call(self, request: CallRequest, sent: SentCall) -> Generator[Mapping[str, str]]:
         parent = self._parent(request.run_id, request.task_id)
         span = self._tracer.start_span(f"tools/call {self._name(request.tool)}", parent, SpanKind.CLIENT)
         inside = set_span_in_context(span, parent)
@@ -114,7 +114,7 @@ class LiveTelemetry(Telemetry):
                 log.exception("a call could not be exported")
             span.end()
 
-    def thought(self, request: CallRequest, function: Function) -> Function:
+    def trace_thought(self, request: CallRequest, function: Function) -> Function:
         async def traced(key: str) -> Any:
             parent = self._parent(request.run_id, request.task_id)
             about = {"gen_ai.agent.name": self._name(request.agent), "ccswarm.run.id": request.run_id}
@@ -124,17 +124,17 @@ class LiveTelemetry(Telemetry):
                 try:
                     facts = await function(key)
                 except BaseException as error:
-                    self._fail(span, error.code if isinstance(error, SwarmError) else type(error).__name__)
+                    self._mark_failed(span, error.code if isinstance(error, SwarmError) else type(error).__name__)
                     raise
                 try:
-                    self._used(span, request.agent, facts)
+                    self._count_usage(span, request.agent, facts)
                 except Exception:
                     log.exception("a thought could not be exported")
             return facts
 
         return traced
 
-    async def asked(self, number: str, answer: Awaitable[Json | None]) -> Json | None:
+    async def await_answer(self, number: str, answer: Awaitable[Json | None]) -> Json | None:
         self._waiting.add(number)
         try:
             return await answer
@@ -143,26 +143,25 @@ class LiveTelemetry(Telemetry):
 
     async def execution(self, execution_id: str, root: str, work: Coroutine[Any, Any, Json], status: Status) -> Json:
         kind = RUN if execution_id == root else "task"
-        self._going[kind] = self._going.get(kind, 0) + 1
+        self._running[kind] = self._running.get(kind, 0) + 1
         result: Any = None
         try:
             result = await work
         except asyncio.CancelledError:
-            raise  # paused, handed back, or cancelled: nobody here knows whether it is over
+            raise  # paused, handed back, or cancelled: it may continue elsewhere
         except BaseException as error:
-            await self._over(execution_id, root, status, {"status": "failed", "error": type(error).__name__})
+            await self._export_ended(execution_id, root, status, {"status": "failed", "error": type(error).__name__})
             raise
         finally:
-            self._going[kind] -= 1
-        await self._over(execution_id, root, status, result)
+            self._running[kind] -= 1
+        await self._export_ended(execution_id, root, status, result)
         return result
 
     async def close(self) -> None:
         await self._providers.close()
 
     def _parent(self, root: str, execution_id: str) -> Context:
-        """The context of a run or task, which may be exported later or by another process; outside all of them, an
-        empty context."""
+        """Return the context of a run or task, which another process may export, or an empty one if ``root`` is."""
         if not root:
             return Context()
         trace = trace_id_of(root)
@@ -172,14 +171,14 @@ class LiveTelemetry(Telemetry):
             NonRecordingSpan(SpanContext(trace, span_id_of(execution_id), True, flags)), Context()
         )
 
-    async def _over(self, execution_id: str, root: str, status: Status, result: Mapping[str, Any]) -> None:
+    async def _export_ended(self, execution_id: str, root: str, status: Status, result: Mapping[str, Any]) -> None:
         try:
-            self._tell(await status(execution_id), root, result)
+            self._export(await status(execution_id), root, result)
         except Exception:
             log.exception("%s could not be exported", execution_id)
 
-    def _tell(self, found: Known, root: str, result: Mapping[str, Any]) -> None:
-        """A run or task from its submission on, so that it is the same whoever took it over."""
+    def _export(self, found: KnownExecution, root: str, result: Mapping[str, Any]) -> None:
+        """Export a run or task from its submission on, so that the result does not depend on takeovers."""
         ended = time.time()
         outcome = str(result.get("status", ""))
         is_run = found.kind == RUN
@@ -197,12 +196,12 @@ class LiveTelemetry(Telemetry):
             "ccswarm.tokens": usage.get("tokens"),
             "ccswarm.dollars": usage.get("dollars"),
         }
-        token = _known.set((trace_id_of(root), span_id_of(found.id)))
+        token = _next_ids.set((trace_id_of(root), span_id_of(found.id)))
         try:
             parent = self._parent(root, found.parent) if found.parent else Context()
             span = self._tracer.start_span(name, parent, start_time=int(found.created_at * 1e9))
         finally:
-            _known.reset(token)
+            _next_ids.reset(token)
         span.set_attributes({name: value for name, value in about.items() if value not in ("", None)})
         if outcome not in GOOD:
             span.set_status(StatusCode.ERROR)
@@ -211,7 +210,7 @@ class LiveTelemetry(Telemetry):
         labels = {"ccswarm.status": outcome} | ({} if is_run else {"gen_ai.agent.name": agent})
         seconds.record(max(0.0, ended - found.created_at), labels)
 
-    def _end_call(self, span: Span, request: CallRequest, sent: Sent) -> None:
+    def _end_call(self, span: Span, request: CallRequest, sent: SentCall) -> None:
         outcome, tool = sent.outcome, self._name(request.tool)
         failed = {"error.type": "tool_error" if outcome.status is CallStatus.TOOL_ERROR else str(outcome.status)}
         shared = {"mcp.method.name": "tools/call", "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}
@@ -233,22 +232,21 @@ class LiveTelemetry(Telemetry):
         span.set_attributes({name: value for name, value in about.items() if value not in ("", None)})
         if not outcome.ok:
             span.set_status(StatusCode.ERROR)
-        # What was not sent may be a name that no tool has.
+        # The name in a call that was not sent may be of no tool.
         counted = {"gen_ai.tool.name": tool if sent.begun else OTHER, "ccswarm.call.status": str(outcome.status)}
         self._calls.add(1, counted)
         if sent.begun:
             self._call_seconds.record(outcome.duration_seconds, shared)
 
-    def _used(self, span: Span, agent: str, facts: Mapping[str, Any]) -> None:
-        """What a thought says it used."""
+    def _count_usage(self, span: Span, agent: str, facts: Mapping[str, Any]) -> None:
         usage: Mapping[str, Any] = facts.get("usage") or {}
-        whose = {"gen_ai.agent.name": self._name(agent)}
+        labels = {"gen_ai.agent.name": self._name(agent)}
         for name, counter in (("tokens", self._tokens), ("dollars", self._dollars)):
             if amount := usage.get(name):
-                counter.add(amount, whose)
+                counter.add(amount, labels)
                 span.set_attribute(f"ccswarm.{name}", amount)
 
-    def _fail(self, span: Span, why: str) -> None:
+    def _mark_failed(self, span: Span, why: str) -> None:
         span.set_attribute("error.type", why)
         span.set_status(StatusCode.ERROR)
 
@@ -259,4 +257,4 @@ class LiveTelemetry(Telemetry):
         return [Observation(len(self._waiting))]
 
     def _executions(self, options: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(count, {"ccswarm.kind": kind}) for kind, count in tuple(self._going.items())]
+        return [Observation(count, {"ccswarm.kind": kind}) for kind, count in tuple(self._running.items())]

@@ -30,7 +30,7 @@ from ccswarm.config.settings import AgentSettings
 from ccswarm.engines.base import Flow
 from ccswarm.errors import PlanInvalid, WorkRefused
 from ccswarm.models import CallOutcome, CallStatus, Json
-from ccswarm.system.confined_files import put
+from ccswarm.system.confined_files import write_files
 
 VARIABLE = "CCSWARM_GUEST"
 PASSED_ON = ("PYTHONPATH",)
@@ -182,7 +182,7 @@ class Program:
 
         def ready() -> None:
             # Not by whoever only continues with a program that is there.
-            put(directory, {programs.PROMPT: prompt, **launch.files}, 0o600)
+            write_files(directory, {programs.PROMPT: prompt, **launch.files}, 0o600)
             if mends:
                 with contextlib.suppress(WorkRefused, ValueError, AttributeError, OSError):
                     programs.repair_gemini(directory, session)  # what it kept may be anything by now

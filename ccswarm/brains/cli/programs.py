@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ccswarm.brains.cli.settings import CliSettings
-from ccswarm.system.confined_files import put
+from ccswarm.system.confined_files import write_files
 from ccswarm.system.untrusted_tree import UntrustedTree
 
 SERVER = "ccswarm"
@@ -210,7 +210,9 @@ def repair_gemini(directory: Path, session: str) -> None:
                 continue
             lines = (tree.read(path, MOST_CHAT_BYTES) or b"").decode().splitlines(keepends=True)
             if lines and json.loads(lines[0]).get("sessionId") == session:
-                put(directory, {path: "".join(line for line in lines if not _only_results(json.loads(line)))}, 0o600)
+                write_files(
+                    directory, {path: "".join(line for line in lines if not _only_results(json.loads(line)))}, 0o600
+                )
 
 
 def _only_results(record: Mapping[str, Any]) -> bool:

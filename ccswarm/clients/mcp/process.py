@@ -24,7 +24,7 @@ from ccswarm.config.programs import Command
 from ccswarm.config.settings import ServerSettings
 from ccswarm.config.trust import ConfigTrust
 from ccswarm.errors import ConfigInvalid, ServerUnavailable, SwarmError
-from ccswarm.system.confined_files import entered
+from ccswarm.system.confined_files import pinned_path
 
 LAST_WORDS_BYTES = 4096
 LEAVE_SECONDS = 2.0
@@ -257,7 +257,7 @@ def _directory(settings: ServerSettings) -> Generator[str | None]:
         return
     with ExitStack() as stack:
         try:
-            directory = stack.enter_context(entered(Path(settings.cwd)))
+            directory = stack.enter_context(pinned_path(Path(settings.cwd)))
         except OSError as error:
             raise ServerUnavailable(
                 f"server {settings.name} is not started: {settings.cwd} cannot be entered without following a link "

@@ -14,7 +14,7 @@ import pytest
 
 from agentwire.system.readable import readable
 from ai_session.system import terminal_device
-from ccswarm.system.bounded_process import NobodyWaits, Stop, go_on, heeding
+from ccswarm.system.bounded_process import CallerCancelled, Stop, checkpoint, stoppable
 
 ROOT = Path(__file__).parents[3]
 HIGH = 1500
@@ -49,8 +49,8 @@ def test_who_has_many_files_open_waits_as_others_do(many: None) -> None:
         assert readable([source, slave]) == {source, slave}
         assert terminal_device.unread_bytes(os.ttyname(slave)) == len("typed\n")
         stop.request()
-        with pytest.raises(NobodyWaits):
-            heeding(stop, go_on)()
+        with pytest.raises(CallerCancelled):
+            stoppable(stop, checkpoint)()
     finally:
         stop.close()
         for fd in (source, sink, master, slave):

@@ -12,7 +12,7 @@ import pytest
 from ccswarm.cli import doctor
 from ccswarm.config import config
 from ccswarm.runs.notices import make_notifier, with_notices
-from ccswarm.telemetry.base import Known, Telemetry
+from ccswarm.telemetry.base import KnownExecution, Telemetry
 from tests.ccswarm.contract.test_cli_swarm_approvals import QUICK, STEPS, over, submitted
 from tests.ccswarm.contract.verb_desk import Desk, agent, agreed, server
 from tests.told import Told, told_in
@@ -35,11 +35,11 @@ async def test_the_end_of_a_run_is_told_and_no_question_that_is_answered_at_once
     async def fails(error: BaseException) -> None:
         raise error
 
-    async def known(number: str) -> Known:
+    async def known(number: str) -> KnownExecution:
         raise AssertionError(number)
 
     telemetry = with_notices(Telemetry(), make_notifier(config.notify_settings(), config.server_environment(), str))
-    assert await telemetry.asked("ap_1", work("yes")) == {"status": "yes"}
+    assert await telemetry.await_answer("ap_1", work("yes")) == {"status": "yes"}
     await telemetry.execution("run_1.main", "run_1", work("succeeded"), known)
     await telemetry.execution("run_1", "run_1", work("budget_exhausted"), known)
     ended = await asyncio.to_thread(told.next)

@@ -23,7 +23,7 @@ from ccswarm.clones.clones import Clone, Workspaces
 from ccswarm.clones.collect import Clones
 from ccswarm.clones.git import Git
 from ccswarm.errors import Conflict, WorkRefused, WorkspaceUnusable
-from ccswarm.system.bounded_process import Bounds, OutOfTime, within
+from ccswarm.system.bounded_process import Bounds, OutOfTime, time_limit
 from ccswarm.system.untrusted_tree import UntrustedTree
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.clones_commands import BY_GIT, BY_LINKS, EVIL, Tree, X, lay
@@ -542,7 +542,7 @@ async def test_who_takes_over_and_merges_has_so_much_time_for_all_of_it(place: W
     with pytest.raises(WorkRefused, match=r"not taken over in the remaining time \(0.3 s\)"):
         await place.workspaces.merge(clone, "its work", seconds=0.3)
     (clone.path / ".gitignore").unlink()
-    with UntrustedTree(clone.path) as tree, within(0), pytest.raises(OutOfTime):
+    with UntrustedTree(clone.path) as tree, time_limit(0), pytest.raises(OutOfTime):
         tree.digest("a.txt", "sha1")
     assert (await place.workspaces.merge(clone, "its work", seconds=BOUND_SECONDS)).commits == 1
 
@@ -681,15 +681,15 @@ def everything(place: World) -> str:
 @pytest.mark.parametrize("what", first(("directory", "file", ".gitignore", ".git/refs", ".git/objects"), "directory"))
 async def test_a_link_exchanged_with_what_is_read_shows_nothing_of_the_host(place: World, what: str) -> None:
     clone = await place.work("ada", "b.txt", "b\n")
-    outside, within = place.directory / "outside", clone.path / "d"
-    within.mkdir()
+    outside, time_limit = place.directory / "outside", clone.path / "d"
+    time_limit.mkdir()
     for number in range(30):
         (outside / f"k{number}").write_text(f"{SECRET} {number}")
-        (within / f"k{number}").write_text("x" * 30)
+        (time_limit / f"k{number}").write_text("x" * 30)
     place.write(outside / "objects/ab/" / ("c" * 38), SECRET)
     place.write(outside / "heads" / clone.branch, SECRET)
     one, target = {
-        "directory": (within, outside),
+        "directory": (time_limit, outside),
         "file": (clone.path / "b.txt", outside / "key"),
         ".gitignore": (clone.path / ".gitignore", outside / "key"),
         ".git/refs": (clone.path / ".git/refs", outside),

@@ -20,17 +20,17 @@ from ccswarm.system.bounded_process import Bounds, OutOfBounds, run
 def test_what_is_beyond_its_bounds_is_ended(command: str, bounds: Bounds, why: str, tmp_path: Path) -> None:
     kept, giver = os.pipe()
     try:
-        with pytest.raises(OutOfBounds, match=why), open(kept, "rb") as given, (tmp_path / "said").open("wb") as said:
-            run(["sh", "-c", command], tmp_path, {"PATH": os.environ["PATH"]}, bounds, stdin=given, said=said)
+        with pytest.raises(OutOfBounds, match=why), open(kept, "rb") as given, (tmp_path / "said").open("wb") as stderr:
+            run(["sh", "-c", command], tmp_path, {"PATH": os.environ["PATH"]}, bounds, stdin=given, stderr=stderr)
     finally:
         os.close(giver)
 
 
 def test_what_keeps_to_them_is_answered(tmp_path: Path) -> None:
     bounds = Bounds(seconds=200, cpu_seconds=200, output_bytes=1000)
-    with open(os.devnull, "rb") as given, (tmp_path / "said").open("wb") as said:
+    with open(os.devnull, "rb") as given, (tmp_path / "said").open("wb") as stderr:
         found = run(
-            ["sh", "-c", "echo a; exit 3"], tmp_path, {"PATH": os.environ["PATH"]}, bounds, stdin=given, said=said
+            ["sh", "-c", "echo a; exit 3"], tmp_path, {"PATH": os.environ["PATH"]}, bounds, stdin=given, stderr=stderr
         )
     assert found == (3, b"a\n")
     assert (tmp_path / "said").read_bytes() == b""

@@ -11,7 +11,7 @@ import pytest
 
 from ccswarm.brains.cli.programs import repair_gemini
 from ccswarm.errors import WorkRefused
-from ccswarm.system.confined_files import begin, entered, put, walked
+from ccswarm.system.confined_files import open_directory, pinned_path, read_beginning, write_files
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_what_stands_in_the_way_is_replaced_and_no_link_is_followed(inside: Path
     (inside / "number").write_text("a file where a directory belongs")
     os.mkfifo(inside / "pipe")
     wanted = {"file": "1", "folder/key": "2", "dangling": "3", "was": "4", "number/x": "5", "pipe": "6", "a/b/c": "7"}
-    put(inside, wanted, 0o600)
+    write_files(inside, wanted, 0o600)
     assert {name: (inside / name).read_text() for name in wanted} == wanted
     assert (inside / "a/b/c").stat().st_mode & 0o777 == 0o600
     assert outside(inside) == before
@@ -57,7 +57,7 @@ def test_somebody_who_exchanges_names_meanwhile_leads_nowhere(inside: Path) -> N
     try:
         for number in range(300):
             try:
-                put(inside, {"d/key": str(number), "zz/kept": str(number)})
+                write_files(inside, {"d/key": str(number), "zz/kept": str(number)})
             except OSError:
                 continue
     finally:
@@ -71,26 +71,26 @@ def test_what_is_read_is_no_link_anywhere_on_the_way(inside: Path) -> None:
     (inside / "d/plan").write_text("own")
     (inside.parent / "outside/plan").write_text("foreign")
     os.mkfifo(inside / "d/fifo")
-    assert begin(inside / "d/plan", 2) == (b"ow", 3)
-    assert begin(inside / "d/fifo", 2) is None
+    assert read_beginning(inside / "d/plan", 2) == (b"ow", 3)
+    assert read_beginning(inside / "d/fifo", 2) is None
     (inside / "by-link").symlink_to(inside.parent / "outside")
-    assert begin(inside / "by-link/plan", 9) is None
+    assert read_beginning(inside / "by-link/plan", 9) is None
     (inside / "plan").symlink_to(inside / "d/plan")
-    assert begin(inside / "plan", 9) is None
+    assert read_beginning(inside / "plan", 9) is None
     with pytest.raises(NotADirectoryError):
-        walked(inside / "by-link")
+        open_directory(inside / "by-link")
 
 
 def test_a_child_starts_in_the_directory_that_was_found_or_nowhere(inside: Path) -> None:
     """Only Linux has names for directories that are open; anywhere a link is found that stood there before."""
     (inside / "d/deep").mkdir(parents=True)
     (inside.parent / "outside/deep").mkdir()
-    with entered(inside / "d/deep") as name:
+    with pinned_path(inside / "d/deep") as name:
         (inside / "d").rename(inside / "moved")
         (inside / "d").symlink_to(inside.parent / "outside")
         if sys.platform == "linux":
             assert subprocess.check_output(["pwd", "-P"], cwd=name, text=True).strip() == str(inside / "moved/deep")
-    with pytest.raises(NotADirectoryError), entered(inside / "d/deep"):
+    with pytest.raises(NotADirectoryError), pinned_path(inside / "d/deep"):
         pytest.fail("a link was followed")
 
 

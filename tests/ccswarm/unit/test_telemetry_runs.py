@@ -44,9 +44,9 @@ class Noting(LiveTelemetry):
         super().__init__(providers, masked)
         self.heard = asyncio.Event()
 
-    async def asked(self, number: str, answer: Awaitable[Any]) -> Any:
+    async def await_answer(self, number: str, answer: Awaitable[Any]) -> Any:
         self.heard.set()
-        return await super().asked(number, answer)
+        return await super().await_answer(number, answer)
 
 
 @dataclass
@@ -224,8 +224,8 @@ async def test_who_waits_for_a_person_is_counted_until_the_answer() -> None:
         await told.telemetry.heard.wait()
         assert told.total("ccswarm.approvals.waiting") == 1
         assert told.total("ccswarm.executions.running") == 2
-        (asked,) = await world.swarm.approvals()
-        await world.swarm.answer(asked["id"], approved=True, by="me", task_id="run_1.t")
+        (question,) = await world.swarm.approvals()
+        await world.swarm.answer(question["id"], approved=True, by="me", task_id="run_1.t")
         await world.engine.wait("run_1")
     assert told.total("ccswarm.approvals.waiting") == 0
     assert told.total("ccswarm.executions.running") == 0
@@ -238,7 +238,7 @@ async def test_thoughts_count_what_they_used_once() -> None:
     async def think(key: str) -> Mapping[str, Any]:
         return {"usage": {"tokens": 12, "dollars": 0.5}, "said": SECRET}
 
-    assert (await told.telemetry.thought(request, think)("k"))["said"] == SECRET
+    assert (await told.telemetry.trace_thought(request, think)("k"))["said"] == SECRET
     span = told.named("think")
     assert above(span) == span_id_of("r1.t")
     assert (told.total("ccswarm.tokens"), told.total("ccswarm.dollars")) == (12, 0.5)
@@ -248,7 +248,7 @@ async def test_thoughts_count_what_they_used_once() -> None:
         raise ValueError(SECRET)
 
     with pytest.raises(ValueError, match=SECRET):
-        await told.telemetry.thought(request, fail)("k")
+        await told.telemetry.trace_thought(request, fail)("k")
     assert SECRET not in "".join(span.to_json() for span in told.spans)
 
 

@@ -25,7 +25,7 @@ from ccswarm.runs import service
 from ccswarm.runs.app import App
 from ccswarm.runs.status import MOST_TASKS, ended_here
 from ccswarm.servers.base import ServerOptions, who_takes_words
-from ccswarm.system.confined_files import begin
+from ccswarm.system.confined_files import read_beginning
 
 log = logging.getLogger(__name__)
 
@@ -173,7 +173,7 @@ class Workbench:
         if "\n" in plan or "=" in plan or plan.startswith(("[", "{")):
             return "the plan", plan
         file = self.within(plan, loaded)
-        found = begin(file, MOST_PLAN_BYTES)
+        found = read_beginning(file, MOST_PLAN_BYTES)
         if found is None or found[1] > MOST_PLAN_BYTES:
             raise UsageInvalid(f"{file} is not a plan", suggestion="give the path of a .toml file, or its text")
         return str(file), found[0].decode(errors="replace")

@@ -13,7 +13,7 @@ from ccswarm.errors import UsageInvalid
 from ccswarm.servers._json_values import items, table
 from ccswarm.servers.mcp.toolsets.orchestre.base import Refusal, Workbench
 from ccswarm.servers.mcp.toolsets.orchestre.repository.tree import VERSIONED, secret
-from ccswarm.system.confined_files import begin
+from ccswarm.system.confined_files import read_beginning
 
 MOST_FILES = 10
 MOST_BYTES = 10_240
@@ -80,7 +80,7 @@ def _read(workbench: Workbench, loaded: Loaded, path: str) -> Source:
     inside = file.relative_to(workbench.root(loaded).resolve())
     if secret(file.name) or any(part in VERSIONED for part in inside.parts):
         raise Refusal(f"{path[:200]!r} may hold secrets and is not shown to models", "FILE_REFUSED", "leave it out")
-    found = begin(file, MOST_BYTES)
+    found = read_beginning(file, MOST_BYTES)
     if found is None:
         raise Refusal(f"{str(file)[:200]!r} cannot be read", "FILE_NOT_FOUND", "give paths of files in the workspace")
     data, size = found

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ccswarm.system.confined_files import walked
+from ccswarm.system.confined_files import open_directory
 
 MOST_FILES = 20_000
 MOST_ENTRIES = 20_000
@@ -116,7 +116,7 @@ class Tree:
     def files(self) -> Iterator[File]:
         """Every file, those of a directory before those below it, by name. Blocks; for a thread."""
         try:
-            top = walked(self.root)
+            top = open_directory(self.root)
         except OSError as error:
             self._leave("unreadable", f". ({error.strerror})")
             return
