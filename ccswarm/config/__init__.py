@@ -1,1 +1,1 @@
-"""Settings and the files they come from, used only as a person has used them."""
+"""Settings and the files they come from, which are used only in the version a person approved."""

@@ -1,5 +1,7 @@
-"""Reads the configuration and plans, where a person has used them as they are. With ``files`` the only reader of
-``os.environ``."""
+"""Reads the configuration and plans in the versions a person approved.
+
+Only this module and ``files`` read ``os.environ``.
+"""
 
 from __future__ import annotations
 
@@ -39,28 +41,31 @@ from ccswarm.errors import ConfigChanged, ConfigInvalid
 
 log = logging.getLogger(__name__)
 
-STANDARD = {
+OTEL_VARIABLES = {
     "endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT",
     "traces_endpoint": "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     "metrics_endpoint": "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
     "protocol": "OTEL_EXPORTER_OTLP_PROTOCOL",
 }
-"""Of [telemetry]: variables that set what the file does not."""
+"""The variables for settings of [telemetry] that the file does not set."""
 
 
-AnyRead = TypeVar("AnyRead")
+Parsed = TypeVar("Parsed")
 
 
 Confirm = Callable[[Change], bool]
-"""Whether a person, who is shown what has changed, agrees to it."""
+"""Whether a person, shown the change, agrees to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """``path`` is None where there is no file, and then all is as by default. ``directory`` is the file's own, or the
-    current one: what relative paths in it count from. ``digest`` is that of the file. ``changed`` is what has become of
-    it where this is what a person used last. ``begun``: nobody named it, it was come upon and is used for the first
-    time, without a question."""
+    """A loaded configuration. ``path`` is None if there is no file, so all settings have their defaults.
+
+    ``directory`` is that of the file, or the current one; relative paths in the file start there. ``digest`` is that of
+    the file. ``changed`` describes the file's change if these settings are an earlier version that a person used.
+    ``begun`` is true for a configuration that was discovered, not named, and is used for the first time without a
+    question.
+    """
 
     settings: Settings
     path: Path | None
@@ -71,7 +76,7 @@ class Loaded:
 
     @property
     def sources(self) -> list[str]:
-        """What a run of it says it was started from."""
+        """The files that a run records as its origin."""
         return [str(Source(self.path, self.digest))] if self.path else []
 
 
@@ -83,34 +88,35 @@ def load(
     remember_absent: bool = False,
     workspace: Path | None = None,
 ) -> Loaded:
-    """The configuration: ``path``, else $CCSWARM_CONFIG (either must exist), else the first that is there of
-    ccswarm.toml and config/ccswarm.toml, these two in each directory above within a git repository, and
+    """Load the configuration.
+
+    It is ``path``, else $CCSWARM_CONFIG (either must exist), else the first that exists of ccswarm.toml and
+    config/ccswarm.toml, these two in each parent directory within a git repository, and
     $XDG_CONFIG_HOME/ccswarm/config.toml.
 
-    It is used as it is where nobody has used the path before, and recorded then, or where a person used it like this;
-    else only where ``confirm`` says yes. The same holds for files that its commands name below its directory, the
-    current one, the one that it names for the work, and ``workspace``: such a file is new where it was not there when
-    the configuration was used first. So is a configuration that nobody named and that takes the place of another. With
-    ``remember_absent`` a file that was looked for in vain has changed when it appears: for whoever has agents work.
+    A path used for the first time is recorded with its content. Later a changed file is used only if ``confirm``
+    returns true. The same holds for the files that its commands name below its directory, the current directory, the
+    workspace it names and ``workspace``: such a file counts as changed if it did not exist when the configuration was
+    first used. So does a discovered configuration that replaces another. With ``remember_absent``, which is for
+    processes in which agents work, a file that was absent also counts as changed when it appears.
 
-    A list of ``steps`` at the top has become the task ``main``. Raises ConfigInvalid, naming every problem, and
-    ConfigChanged.
+    ``steps`` at the top level become the task ``main``. Raises ConfigInvalid, naming every problem, and ConfigChanged.
     """
-    asked = _Asked(confirm)
+    pending = _PendingChanges(confirm)
     trust = ConfigTrust(state_directory(environ))
-    content, seen = chosen(trust, path, environ, asked.later)
+    content, seen = chosen(trust, path, environ, pending.add)
     loaded = _loaded(content, environ)
-    named = asked.about_programs(trust, content, environ, workspace)
-    asked.now()
-    begun = bool(content and not asked.asked(content) and trust.verdict(content) is Verdict.FIRST)
+    named = pending.add_programs(trust, content, environ, workspace)
+    pending.confirm_all()
+    begun = bool(content and not pending.includes(content) and trust.verdict(content) is Verdict.FIRST)
     news = [one for one in (*named, *seen) if trust.verdict(one) is not Verdict.SAME]
     trust.use(one for one in news if one.there or remember_absent or trust.verdict(one) is Verdict.CHANGED)
     return replace(loaded, begun=bool(begun and content and is_discovered(content, path, environ)))
 
 
 def notify_settings(environ: Mapping[str, str] | None = None) -> NotifySettings:
-    """How the person is notified of runs: from the person's own configuration, whichever is in use. If that is invalid,
-    or has changed since the person used it, there are no notices, and the reason is logged. Records nothing."""
+    """Return how the user is notified of runs, from the user's own configuration. Records nothing. If that file is
+    invalid or has changed since it was last used, there are no notices, and the reason is logged."""
     file = own(environ)
     if not file.is_file():
         return NotifySettings()
@@ -124,8 +130,8 @@ def notify_settings(environ: Mapping[str, str] | None = None) -> NotifySettings:
 
 
 def load_last(path: Path | None = None) -> Loaded:
-    """As ``load``, as a person used it last where it has changed since: for what only looks at runs, or stops them.
-    Records nothing."""
+    """Load the configuration as ``load`` does, or its last used version if it has changed. Records nothing. It is for
+    verbs that only inspect or stop runs."""
     changes: list[Change] = []
 
     def last(change: Change) -> Content:
@@ -137,18 +143,18 @@ def load_last(path: Path | None = None) -> Loaded:
 
 
 def peek(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Loaded:
-    """As ``load``, whether a person has agreed to it or not: to be looked at, and for nothing of it to be started."""
+    """Load the configuration without asking for or recording approval. Start nothing from the result."""
     file = path or find(os.environ if environ is None else environ)
     return _loaded(look(file) if file else None, environ)
 
 
 def change_of(path: Path, environ: Mapping[str, str] | None = None) -> Change | None:
-    """What has become of a file since a person used it; None where it is the same, or nobody has used it."""
+    """Return how a file has changed since a person used it, or None if it has not or was never used."""
     return ConfigTrust(state_directory(environ)).change(look_at_any(path))
 
 
 def changes(path: Path | None = None, environ: Mapping[str, str] | None = None) -> list[Change]:
-    """What ``load`` would ask about. Records nothing. Raises ConfigInvalid."""
+    """Return the changes that ``load`` would ask about. Records nothing. Raises ConfigInvalid."""
     found: list[Change] = []
 
     def now(change: Change) -> Content:
@@ -162,37 +168,37 @@ def changes(path: Path | None = None, environ: Mapping[str, str] | None = None) 
     return [*found, *filter(None, (trust.program_change(one, verdict) for one in named))]
 
 
-class _Asked:
-    """Files that have changed, about which a person is asked when it is known that they can be read."""
+class _PendingChanges:
+    """Changed files, about which a person is asked once all of them are known to be readable."""
 
     def __init__(self, confirm: Confirm | None) -> None:
         self._confirm = confirm
         self._changes: list[Change] = []
 
-    def later(self, change: Change) -> Content:
+    def add(self, change: Change) -> Content:
         if not self._confirm:
             return refused(change)
         self._changes.append(change)
         return change.now
 
-    def about_programs(
+    def add_programs(
         self, trust: ConfigTrust, content: Content | None, environ: Mapping[str, str] | None, workspace: Path | None
     ) -> list[Content]:
-        """Those that its commands name. Raises ConfigInvalid."""
+        """Add the changes of the files that its commands name, and return these files. Raises ConfigInvalid."""
         if not content:
             return []
         verdict, named = trust.verdict(content), programs(content, environ, workspace)
         for program in named:
             if change := trust.program_change(program, verdict):
-                self.later(change)
+                self.add(change)
         return [program.content for program in named]
 
-    def asked(self, content: Content) -> bool:
-        """Whether it is among them."""
+    def includes(self, content: Content) -> bool:
+        """Whether its change is among them."""
         return any(change.now == content for change in self._changes)
 
-    def now(self) -> None:
-        """Raises ConfigChanged where a person does not agree."""
+    def confirm_all(self) -> None:
+        """Raise ConfigChanged unless a person agrees to every change."""
         for change in self._changes:
             if not self._confirm or not self._confirm(change):
                 raise change.error()
@@ -201,8 +207,8 @@ class _Asked:
 def _loaded(content: Content | None, environ: Mapping[str, str] | None) -> Loaded:
     environ = os.environ if environ is None else environ
     if content is None:
-        return Loaded(_with_standard(Settings(), environ), None, Path.cwd())
-    settings = _with_standard(parse(_text(content), where=str(content.named)), environ)
+        return Loaded(_with_otel_variables(Settings(), environ), None, Path.cwd())
+    settings = _with_otel_variables(parse(_text(content), where=str(content.named)), environ)
     if "notify" in settings.model_fields_set and content.path != Path(os.path.abspath(own(environ))):
         refuse(
             str(content.named),
@@ -212,11 +218,11 @@ def _loaded(content: Content | None, environ: Mapping[str, str] | None) -> Loade
     return Loaded(settings, content.path, content.path.parent, content.digest)
 
 
-def _with_standard(settings: Settings, environ: Mapping[str, str]) -> Settings:
-    """What OpenTelemetry's variables say where the file says nothing; its exporter itself reads the others."""
+def _with_otel_variables(settings: Settings, environ: Mapping[str, str]) -> Settings:
+    """Add what OpenTelemetry's variables set and the file does not. Its exporter reads the other variables."""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return settings
-    found = {name: value for name, variable in STANDARD.items() if (value := environ.get(variable, "").strip())}
+    found = {name: value for name, variable in OTEL_VARIABLES.items() if (value := environ.get(variable, "").strip())}
     for signal in ("traces", "metrics"):
         if environ.get(f"OTEL_{signal.upper()}_EXPORTER", "").strip() == "none":
             found[f"{signal}_endpoint"] = "none"
@@ -232,26 +238,28 @@ def load_plan(
     workspace: Path | None = None,
     guessed: bool = False,
 ) -> Loaded:
-    """What a plan file says, over what ``base`` says: its tables key by key, its servers and agents added to those of
-    ``base`` (of one name: key by key). Tasks or steps of a plan are all the tasks there are. As with ``load`` a person
-    has to have used it as it is; where it is ``guessed`` that a file was meant, before. Raises ConfigInvalid,
-    ConfigChanged."""
+    """Load a plan file over ``base``.
+
+    Its tables are merged key by key, and so are servers and agents of the same name; others are added. Its tasks or
+    steps replace those of ``base``. A changed file needs approval as in ``load``; so does a new one if ``guessed``,
+    which means that the user may have meant a task's text. Raises ConfigInvalid and ConfigChanged.
+    """
     read = partial(parse_plan, base=base, where=str(path))
-    content, settings = _used(path, confirm, read, workspace, guessed=guessed)
+    content, settings = _load_approved(path, confirm, read, workspace, guessed=guessed)
     return Loaded(settings, content.path, content.path.parent, content.digest)
 
 
 @dataclass(frozen=True, slots=True)
 class Supplied:
-    """``note`` says who was added and why; empty where nobody was."""
+    """Settings with default agents. ``note`` tells which were added and why; it is empty if none were."""
 
     settings: Settings
     note: str = ""
 
 
 def supplied(settings: Settings, types: Sequence[str], environ: Mapping[str, str]) -> Supplied:
-    """With agents of these types to begin with, where a configuration names none and has no tasks: a key in the
-    environment, or a program that thinks, is enough; without either they go by a task's words. Raises ConfigInvalid."""
+    """Add default agents of these types if the settings have neither agents nor tasks. Raises ConfigInvalid. They use a
+    key from the environment, else an installed agent program, else the commands in a task's text."""
     if settings.agents or settings.tasks:
         return Supplied(settings)
     who, why = starters.found(environ, partial(secret, environ=environ))
@@ -266,22 +274,24 @@ def supplied(settings: Settings, types: Sequence[str], environ: Mapping[str, str
         ) from None
     added = parse(starters.addition(who, types, environ=environ, state_directory=state, servers=there).text)
     servers = settings.mcp.model_copy(update={"servers": (*settings.mcp.servers, *added.mcp.servers)})
-    names = f"there {'is' if len(types) == 1 else 'are'} {', '.join(types)}"
-    note = f"no agent is configured ({why}): {names}, {starters.BUDGET_WORDS[who]}; ccswarm init writes this to a file"
+    using = f"using {', '.join(types)}, {starters.BUDGET_WORDS[who]}"
+    note = f"no agent is configured ({why}): {using}; ccswarm init writes this to a file"
     if who in starters.RIGHTS:
         note += f"\nnote: {starters.RIGHTS[who]}"
     return Supplied(settings.model_copy(update={"agents": added.agents, "mcp": servers}), note)
 
 
 def peek_plan(path: Path, base: Settings) -> Settings:
-    """As ``load_plan``, whether a person has agreed to it or not."""
+    """Load a plan as ``load_plan`` does, without asking for approval."""
     return parse_plan(_text(look(path)), base, where=str(path))
 
 
 def as_started(sources: Sequence[str]) -> Settings | None:
-    """What the configuration and the plans say that a run was started from: as they were then or as a person has used
-    them since, whatever lies there now. None where there are none, or one is gone. Raises ConfigInvalid; ConfigChanged
-    where a file is neither, and nobody used it here."""
+    """Return the settings a run was started from: that version of each file, or one approved since.
+
+    None if there are no sources or a file no longer exists. Raises ConfigInvalid, and ConfigChanged if a file has
+    neither version and was never used here.
+    """
     trust = ConfigTrust(state_directory())
     texts: list[str] = []
     for source in map(Source.parse, sources):
@@ -289,7 +299,7 @@ def as_started(sources: Sequence[str]) -> Settings | None:
         if content.data is None:
             return None
         if content.digest != source.digest and trust.verdict(content) is not Verdict.SAME:
-            content = _used_here(trust, content)
+            content = _last_used_version(trust, content)
         texts.append(_text(content))
     if not texts:
         return None
@@ -300,16 +310,14 @@ def as_started(sources: Sequence[str]) -> Settings | None:
 
 
 def servers_of(sources: tuple[str, ...]) -> Sequence[ServerSettings]:
-    """The servers that a configuration and plans over it named when a run was started from them, or when a person used
-    them since; of files that are gone, none. Raises ConfigInvalid, ConfigChanged."""
+    """Return the servers of a run's settings, as ``as_started`` finds them. Raises ConfigInvalid, ConfigChanged."""
     settings = as_started(sources)
     return settings.mcp.servers if settings else ()
 
 
 def settings_of(sources: Sequence[str]) -> tuple[Settings | None, Sequence[str]]:
-    """What a configuration and plans over it say now, and what they are then as sources of a run; None, and the same
-    sources, where one of them is gone. Raises ConfigInvalid, and ConfigChanged where a person has not used one as it
-    is."""
+    """Return the current settings of a configuration and plans over it, and their sources. None and the same sources if
+    a file no longer exists. Raises ConfigInvalid, and ConfigChanged if one is not approved."""
     files = [Source.parse(source) for source in sources]
     if not files or not all(file.path.is_file() for file in files):
         return None, sources
@@ -321,7 +329,7 @@ def settings_of(sources: Sequence[str]) -> tuple[Settings | None, Sequence[str]]
     return loaded.settings, found
 
 
-def _used_here(trust: ConfigTrust, content: Content) -> Content:
+def _last_used_version(trust: ConfigTrust, content: Content) -> Content:
     change = trust.change(content)
     if change and change.before.data is not None:
         return change.before
@@ -336,45 +344,45 @@ def _used_here(trust: ConfigTrust, content: Content) -> Content:
     )
 
 
-def _used(
+def _load_approved(
     path: Path,
     confirm: Confirm | None,
-    read: Callable[[str], AnyRead],
+    read: Callable[[str], Parsed],
     workspace: Path | None = None,
     *,
     guessed: bool = False,
-) -> tuple[Content, AnyRead]:
-    """A file that a person has used as it is, and what ``read`` makes of its text."""
-    trust, asked, content = ConfigTrust(state_directory()), _Asked(confirm), look(path)
+) -> tuple[Content, Parsed]:
+    """Return an approved file and what ``read`` makes of its text."""
+    trust, pending, content = ConfigTrust(state_directory()), _PendingChanges(confirm), look(path)
     change = trust.change(content) or (trust.mistaken(content) if guessed else None)
     if change:
-        content = asked.later(change)
+        content = pending.add(change)
     made = read(_text(content))
-    named = asked.about_programs(trust, content, None, workspace)
-    asked.now()
+    named = pending.add_programs(trust, content, None, workspace)
+    pending.confirm_all()
     trust.use(one for one in (*named, content) if trust.verdict(one) is not Verdict.SAME)
     return content, made
 
 
 def server_environment() -> dict[str, str]:
-    """The environment that clients choose from what a server is given, and take the variables of headers from."""
+    """Return this process's environment, from which clients select what a server or a header gets."""
     return dict(os.environ)
 
 
 def secret(name: str, environ: Mapping[str, str] | None = None) -> str:
-    """The environment variable of that name, else what the system's keyring keeps for service ``ccswarm`` under it,
-    where the keyring package is installed; ``""`` where there is none."""
+    """Return the environment variable, else the system keyring's entry of service ``ccswarm``, else ``""``. The keyring
+    is only used if its package is installed."""
     if value := (os.environ if environ is None else environ).get(name, ""):
         return value
     try:
         keyring = import_module("keyring")
         return keyring.get_password("ccswarm", name) or ""
-    except Exception:  # whatever keeps a keyring from opening: there is no secret then
+    except Exception:  # a keyring that cannot be opened, for any reason, has no secret
         return ""
 
 
 def command_of(server: ServerSettings) -> list[str]:
-    """The words that start it; none for a server that is reached at an address."""
+    """Return the words that start a server; empty for a server that is reached at a URL."""
     return [*shlex.split(server.command), *server.args]
 
 
@@ -386,13 +394,13 @@ def load_as(
     *,
     confirm: Confirm | None = None,
 ) -> AnySection:
-    """What another kind of TOML file says, which a person has to have used as it is. Raises ConfigInvalid, naming every
-    problem, with ``advice``; ConfigChanged."""
-    return _used(path, confirm, lambda text: parse_as(model, text, str(path), advice, problems))[1]
+    """Load another kind of TOML file, which needs a person's approval as a plan does. Raises ConfigInvalid, naming
+    every problem and giving ``advice``, and ConfigChanged."""
+    return _load_approved(path, confirm, lambda text: parse_as(model, text, str(path), advice, problems))[1]
 
 
 def text_of(path: Path) -> str:
-    """What a file says, for nothing of it to be started. Raises ConfigInvalid where it cannot be read."""
+    """Return the text of a file without approval. Raises ConfigInvalid if it cannot be read."""
     return _text(look(path))
 
 

@@ -1,4 +1,4 @@
-"""Where the configuration and the state of ccswarm are. Standard library only: servers ask before anything else."""
+"""The locations of ccswarm's configuration and state. Standard library only: servers use it before anything else."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from ccswarm.errors import ConfigInvalid
 
 VARIABLE = "CCSWARM_CONFIG"
 NAMES = (Path("ccswarm.toml"), Path("config/ccswarm.toml"))
-"""What a configuration is called in the directory that ccswarm is started in."""
+"""The names of a configuration in the directory where ccswarm is started."""
 
 
 def environment(environ: Mapping[str, str] | None = None) -> Mapping[str, str]:
-    """``environ``, else this process's own."""
+    """Return ``environ``, or this process's environment by default."""
     return os.environ if environ is None else environ
 
 
 def candidates(environ: Mapping[str, str] | None = None) -> Sequence[Path]:
-    """Where the configuration is looked for, in order; what $CCSWARM_CONFIG names is the only place."""
+    """Return the paths where the configuration is searched, in order. $CCSWARM_CONFIG replaces all of them."""
     environ = environment(environ)
     if named := environ.get(VARIABLE):
         return (Path(named),)
-    return (*NAMES, *_above(), own(environ))
+    return (*NAMES, *_in_parents(), own(environ))
 
 
 def is_own(path: Path, environ: Mapping[str, str] | None = None) -> bool:
-    """Whether a configuration is that of the place where ccswarm is started, and not the person's for all places."""
+    """Report whether a configuration belongs to the directory where ccswarm is started, not to the user in general."""
     return not environment(environ).get(VARIABLE) and path in map(Path.absolute, candidates(environ)[:-1])
 
 
-def _above() -> Sequence[Path]:
-    """Within a git repository: in each directory above this one, up to the repository's own. Nobody else has made one
-    appear there, as somebody may in /tmp."""
+def _in_parents() -> Sequence[Path]:
+    """Return the paths in each parent directory, up to the root of this git repository, if the user owns them all.
+    Outside of a repository, as in /tmp, another user could create a configuration there."""
     above: list[Path] = []
     try:
         here = Path.cwd()
@@ -46,18 +46,18 @@ def _above() -> Sequence[Path]:
             above.append(folder)
             if os.path.lexists(folder / ".git"):
                 return [one / name for one in above[1:] for name in NAMES]
-    except OSError:  # the directory is gone, or not to be looked into
+    except OSError:  # the directory was removed or is not readable
         pass
     return ()
 
 
 def own(environ: Mapping[str, str] | None = None) -> Path:
-    """The person's own configuration, for all places."""
+    """Return the path of the user's own configuration, which applies everywhere."""
     return _directory(environment(environ), "XDG_CONFIG_HOME", ".config") / "ccswarm/config.toml"
 
 
 def find(environ: Mapping[str, str] | None = None) -> Path | None:
-    """Where the configuration is; None when there is none. What $CCSWARM_CONFIG names need not be there."""
+    """Return the path of the configuration, or None. A path in $CCSWARM_CONFIG need not exist."""
     environ = environment(environ)
     found = candidates(environ)
     if environ.get(VARIABLE):
@@ -66,8 +66,8 @@ def find(environ: Mapping[str, str] | None = None) -> Path | None:
 
 
 def state_directory(environ: Mapping[str, str] | None = None) -> Path:
-    """$XDG_STATE_HOME/ccswarm, else ~/.local/state/ccswarm; made with mode 0700. Raises ConfigInvalid when it cannot
-    be made, or is not a private directory of this user."""
+    """Return $XDG_STATE_HOME/ccswarm, else ~/.local/state/ccswarm; creates it with mode 0700. Raises ConfigInvalid if
+    it cannot be created or is not a private directory of this user."""
     directory = _directory(environment(environ), "XDG_STATE_HOME", ".local/state") / "ccswarm"
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -85,12 +85,12 @@ def state_directory(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def clones_directory(state_directory: Path) -> Path:
-    """Where the clones of attempts lie, those of a run in a directory of its own."""
+    """Return the directory of the clones of attempts, which has one subdirectory for each run."""
     return state_directory / "workspaces"
 
 
 def clone_around(state_directory: Path, directory: Path) -> Path | None:
-    """The clone that ``directory`` lies below; None where it is the top of one, or in none."""
+    """Return the clone that contains ``directory``, or None if it is the top of a clone or in none."""
     root = clones_directory(state_directory)
     names = directory.relative_to(root).parts if directory.is_relative_to(root) else ()
     return root.joinpath(*names[:2]) if len(names) > 2 else None
@@ -98,7 +98,7 @@ def clone_around(state_directory: Path, directory: Path) -> Path | None:
 
 def _directory(environ: Mapping[str, str], variable: str, default: str) -> Path:
     named = environ.get(variable, "")
-    # As the XDG specification has it: a relative path counts as not set.
+    # The XDG specification treats a relative path as not set.
     return Path(named) if named.startswith("/") else Path(_home(environ)) / default
 
 

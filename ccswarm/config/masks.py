@@ -1,4 +1,4 @@
-"""Masks values of variables whose names look secret. Pure."""
+"""Masks the values of variables whose names look secret. Does no input or output."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ SECRET_NAME = re.compile(
 )
 
 MIN_SECRET_CHARS = 6
-"""Shorter values are words that stand anywhere."""
+"""The length below which a value is not masked, because it may occur anywhere as a word."""
 
 
 class Masks:
-    """Called with a text, returns it with each secret value as ``[REDACTED:NAME]``; made of an environment."""
+    """A function that replaces each secret value of an environment in a text by ``[REDACTED:NAME]``."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         named = {

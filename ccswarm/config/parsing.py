@@ -1,4 +1,4 @@
-"""TOML as settings, and plans over settings: every mistake of a text is named, where it stands in it."""
+"""Parses TOML as settings, and plans over settings. Errors name every mistake and its position in the text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ccswarm.config.settings import (
 from ccswarm.errors import ConfigInvalid
 
 NAMED = {"servers": "name", "agents": "name", "tasks": "id", "steps": "id", "cases": "id"}
-"""Lists whose items have a name of their own: the key that holds it."""
+"""The lists whose items have a name, and the key that holds it."""
 MESSAGES = {
     "missing": "is missing",
     "string_pattern_mismatch": "should be letters, digits, - and _, at most 63, the first a letter or digit",
@@ -31,18 +31,18 @@ MESSAGES = {
     "dict_type": "should be a table",
     "model_type": "should be a table",
 }
-"""Where pydantic's own words speak of Python."""
-OF_BRAINS = ("model", "base_url", "key", "price", "fallback", "effort", "program", "environment", "words", "steps")
-"""What is set for a brain, and is looked for beside it."""
+"""Replacements for pydantic's messages that use Python's terms."""
+BRAIN_SETTINGS = ("model", "base_url", "key", "price", "fallback", "effort", "program", "environment", "words", "steps")
+"""The settings of brains, which users often write one level too high."""
 AnySection = TypeVar("AnySection", bound=Section)
 _Table = dict[str, Any]
 _KeyPath = tuple[str | int, ...]
 
 
 def parse_plan(text: str, base: Settings, *, where: str = "the plan") -> Settings:
-    """As ``load_plan``, of TOML or JSON; of what ``generate_plan`` answered, the plan in it."""
+    """Parse a plan in TOML or JSON over ``base``, as ``load_plan`` does. Accepts a result of ``generate_plan``, too."""
     data = plan_tables(text, where)
-    refuse(where, [*_not_valid(data, Settings), *_twice(data)])
+    refuse(where, [*_validation_problems(data, Settings), *_duplicate_names(data)])
     refuse(
         where,
         ["[notify] is allowed in your own configuration only, not in a plan"] if "notify" in data else [],
@@ -52,12 +52,12 @@ def parse_plan(text: str, base: Settings, *, where: str = "the plan") -> Setting
     merged = _merged(below, data)
     merged["agents"] = _by_name(below["agents"], data.get("agents", ()))
     merged["mcp"]["servers"] = _by_name(below["mcp"]["servers"], data.get("mcp", {}).get("servers", ()))
-    refuse(where, _not_startable(merged))
+    refuse(where, _server_problems(merged))
     return Settings.model_validate(merged)
 
 
 def plan_tables(text: str, where: str = "the plan") -> _Table:
-    """What a plan says, as plain values that nothing was checked of yet. Raises ConfigInvalid."""
+    """Return a plan's tables without validating them. Raises ConfigInvalid."""
     data = parsed(text, where)
     if isinstance(plan := data.get("ccswarmPlan"), str):
         refuse(where, [] if plan else ["ccswarmPlan is empty"], "see its check for the reason")
@@ -66,9 +66,9 @@ def plan_tables(text: str, where: str = "the plan") -> _Table:
 
 
 def parse(text: str, *, where: str = "the text") -> Settings:
-    """The settings that a TOML text says, as ``load`` reads them from a file. Raises ConfigInvalid."""
+    """Parse a TOML text as settings, as ``load`` does with a file. Raises ConfigInvalid."""
     data = parsed(text, where)
-    refuse(where, [*_not_valid(data, Settings), *_twice(data), *_not_startable(data)])
+    refuse(where, [*_validation_problems(data, Settings), *_duplicate_names(data), *_server_problems(data)])
     return Settings.model_validate(_with_main(data))
 
 
@@ -79,16 +79,16 @@ def parse_as(
     advice: str,
     problems: Callable[[AnySection], Iterable[str]] = lambda _: (),
 ) -> AnySection:
-    """What a text of another kind says. Raises ConfigInvalid."""
+    """Parse a text of another kind. Raises ConfigInvalid with ``advice``."""
     data = parsed(text, where)
-    refuse(where, _not_valid(data, model), advice)
+    refuse(where, _validation_problems(data, model), advice)
     made = model.model_validate(data)
     refuse(where, problems(made), advice)
     return made
 
 
 def parsed(text: str, where: str) -> _Table:
-    """Any TOML, or a JSON object, as plain values. Raises ConfigInvalid."""
+    """Return the values of TOML or a JSON object. Raises ConfigInvalid."""
     try:
         return read_text(text)
     except (ValueError, RecursionError) as error:
@@ -96,25 +96,25 @@ def parsed(text: str, where: str) -> _Table:
 
 
 def refuse(where: str, problems: Iterable[str], advice: str = "ccswarm config reference lists every setting") -> None:
-    """Raises ConfigInvalid where there are problems, naming each once."""
+    """Raise ConfigInvalid if there are problems, naming each once."""
     if found := list(dict.fromkeys(problems)):
         raise ConfigInvalid(f"{where}: " + "; ".join(found), suggestion=advice)
 
 
-def _not_valid(data: _Table, model: type[Section]) -> Iterator[str]:
+def _validation_problems(data: _Table, model: type[Section]) -> Iterator[str]:
     try:
         model.model_validate(data)
     except ValidationError as error:
         messages_at: dict[_KeyPath, list[str]] = {}
         for problem in error.errors(include_url=False):
-            path = _within(data, problem["loc"], problem["type"])
+            path = _path_in_text(data, problem["loc"], problem["type"])
             messages_at.setdefault(path, []).append(_message(problem["type"], problem["msg"], path, model))
         for path, messages in messages_at.items():
-            yield f"{_written(data, path)} {' or '.join(messages)}"
+            yield f"{_position(data, path)} {' or '.join(messages)}"
 
 
-def _within(data: Any, loc: _KeyPath, kind: str) -> _KeyPath:
-    """``loc`` without the names of the alternatives that pydantic tried."""
+def _path_in_text(data: Any, loc: _KeyPath, kind: str) -> _KeyPath:
+    """Return ``loc`` without the names of the alternatives that pydantic tried."""
     node, path = data, list[str | int]()
     for count, part in enumerate(loc, 1):
         if isinstance(node, Mapping) and part in node:
@@ -133,8 +133,8 @@ def _message(kind: str, message: str, path: _KeyPath, whole: type[Section]) -> s
     if kind in MESSAGES:
         return MESSAGES[kind]
     if kind == "extra_forbidden":
-        model = _model(path[:-1], whole)
-        if model is AgentSettings and path[-1] in OF_BRAINS:
+        model = _section_at(path[:-1], whole)
+        if model is AgentSettings and path[-1] in BRAIN_SETTINGS:
             return f"is not known: it belongs in the agent's settings = {{ {path[-1]} = … }}"
         if path == ("mcpServers",):
             return "is not known: a server is a table [[mcp.servers]] with its name and its command"
@@ -143,8 +143,8 @@ def _message(kind: str, message: str, path: _KeyPath, whole: type[Section]) -> s
     return message.removeprefix("Input ")
 
 
-def _model(path: _KeyPath, whole: type[Section]) -> type[Section] | None:
-    """The section that the whole has at that place."""
+def _section_at(path: _KeyPath, whole: type[Section]) -> type[Section] | None:
+    """Return the section type at that path."""
     model: type[Section] | None = whole
     for part in path:
         if isinstance(part, str):
@@ -153,8 +153,8 @@ def _model(path: _KeyPath, whole: type[Section]) -> type[Section] | None:
     return model
 
 
-def _written(data: Any, path: _KeyPath) -> str:
-    """``[tasks.count.steps.lines] tool``: the tables by name, then the key."""
+def _position(data: Any, path: _KeyPath) -> str:
+    """Format a position as ``[tasks.count.steps.lines] tool``: the tables by name, then the key."""
     parts: list[str] = []
     node = data
     for part in path:
@@ -174,8 +174,8 @@ def _name(item: object, of: str) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _twice(data: _Table) -> Iterator[str]:
-    """Names that more than one item of a list has."""
+def _duplicate_names(data: _Table) -> Iterator[str]:
+    """Yield a problem for each name that occurs more than once in a list."""
     tasks = _items(data.get("tasks"))
     main = [{"id": "main"}] if "steps" in data else []
     lists = [
@@ -194,8 +194,8 @@ def _twice(data: _Table) -> Iterator[str]:
                 yield f"[{table}] {NAMED[kind]} {name} occurs {count} times"
 
 
-def _not_startable(data: _Table) -> Iterator[str]:
-    """Servers that nobody could start or reach."""
+def _server_problems(data: _Table) -> Iterator[str]:
+    """Yield the problems of servers that cannot be started or reached."""
     for server in _items(_table(data.get("mcp")).get("servers")):
         if server.get("name") == "swarm":
             yield "[mcp.servers.swarm] this name is reserved for the swarm's own server"
@@ -223,7 +223,7 @@ def _items(value: object) -> list[_Table]:
 
 
 def _with_main(data: _Table) -> _Table:
-    """The same with its ``steps`` as the task ``main``."""
+    """Convert ``steps`` to the task ``main``."""
     if "steps" not in data:
         return data
     main = {"id": "main", "steps": data["steps"]}
@@ -231,7 +231,7 @@ def _with_main(data: _Table) -> _Table:
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> _Table:
-    """Tables key by key; of everything else ``over`` says all."""
+    """Merge tables key by key. Any other value in ``over`` replaces that in ``base``."""
     both = {key: _merged(base[key], over[key]) for key in over if isinstance(base.get(key), dict)}
     return {**base, **over, **both}
 

@@ -1,6 +1,6 @@
-"""Which files the commands of a configuration, plan or suite name: programs that it starts and what these are given.
+"""The files that the commands of a configuration, plan or suite name: programs to start and files passed to them.
 
-Standard library only: a server asks before it answers anything.
+Standard library only: servers use it before anything else.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, cast
 
 SEPARATORS = re.compile(r"[\s;&|()<>{}\"'`=:,]+")
 ATTRIBUTE = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_][\w.]*")
-"""How servers of Python are named to those that carry them: ``package.module:name``."""
+"""The form ``package.module:name`` in which Python servers are passed to the programs that run them."""
 
-LOADED = {
+LOADED_FILES = {
     "make": ("GNUmakefile", "makefile", "Makefile"),
     "just": ("justfile", ".justfile", "Justfile"),
     **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), ("package.json",)),
@@ -28,25 +28,27 @@ LOADED = {
     "deno": ("deno.json", "deno.jsonc"),
     "cargo": ("Cargo.toml",),
 }
-"""Files that a program takes commands from where it is started, though no word names them."""
-ENVIRONMENTS = frozenset(("uv", "poetry", "pdm", "hatch", "pipenv"))
-"""They look for programs in ``.venv`` where they are started."""
-STARTED = ["sitecustomize.py", "usercustomize.py"]
-"""What Python loads from a search path of its own before anything else."""
-ENDINGS = (".js", ".cjs", ".mjs", ".json", ".node")
-"""What Node adds to a name."""
-DEEP = 3
-"""How many directories a line may change to one after the other: ``cd a && cd b``."""
-VARIABLE = re.compile(r"\$\{?(\w+)\}?/")
-"""Before a path; of one that is not known the directory counts where the program is started."""
+"""The files in its directory from which a program reads commands, though no argument names them."""
+VENV_USERS = frozenset(("uv", "poetry", "pdm", "hatch", "pipenv"))
+"""Programs that search for programs in ``.venv`` of their directory."""
+PYTHON_STARTUP_FILES = ["sitecustomize.py", "usercustomize.py"]
+"""The files of its search path that Python loads before any other."""
+NODE_SUFFIXES = (".js", ".cjs", ".mjs", ".json", ".node")
+"""The suffixes that Node adds to a name."""
+MOST_DIRECTORY_CHANGES = 3
+"""The most directory changes in a row that are followed: ``cd a && cd b``."""
+VARIABLE_PREFIX = re.compile(r"\$\{?(\w+)\}?/")
+"""A variable before a path. An unknown one is taken to be the directory where the program is started."""
 NODE = frozenset(("node", "bun", "deno", "npx", "bunx", "npm", "pnpm", "yarn"))
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Something that is started. ``server`` is empty where it is none. ``directory`` is what it names itself to be
-    started in; ``relative`` where its words count from there, or else from where the work is. ``data`` are files that
-    it names and that may change."""
+    """A command that is started. ``server`` is empty if it is not that of a server.
+
+    ``directory`` is the one it names to be started in. Its words are relative to there, and if ``relative`` to the
+    workspace. ``data`` are files that it names and that may change.
+    """
 
     server: str
     words: tuple[str, ...]
@@ -58,33 +60,34 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Directories:
-    """Where commands are started (``bases``), and below which agents may write (``inside``). Absolute, as they are
-    named and with links followed."""
+    """The directories where commands are started (``bases``), and below which agents may write (``inside``). All are
+    absolute; ``inside`` has each both as named and with links resolved."""
 
     bases: tuple[str, ...]
     inside: tuple[str, ...]
 
     @classmethod
     def of(cls, bases: Iterable[str | os.PathLike[str]], more: Iterable[str | os.PathLike[str]] = ()) -> Directories:
-        """Those, and ``more`` that agents may write below. The whole file system is no workspace."""
+        """Return these directories, with ``more`` ones below which agents may write. ``/`` never counts as a
+        workspace."""
         named = tuple(dict.fromkeys(os.path.abspath(one) for one in bases))
         below = (*named, *(os.path.abspath(one) for one in more))
         both = dict.fromkeys(path for one in below for path in (one, os.path.realpath(one)))
         return cls(named, tuple(path for path in both if path != "/"))
 
-    def have(self, path: str) -> bool:
-        """Whether an absolute path is below one of them."""
+    def contains(self, path: str) -> bool:
+        """Report whether an absolute path is below one of them."""
         return any(path.startswith(f"{one}/") for one in self.inside)
 
 
 def read_text(text: str) -> Any:
-    """What TOML, or a JSON object, says; some editors put a byte order mark before it. Raises ValueError."""
+    """Parse TOML or a JSON object, which may begin with a byte order mark. Raises ValueError."""
     text = text.removeprefix("\ufeff")
     return json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
 
 
 def tables_in(data: bytes | None) -> dict[str, Any]:
-    """The data of a TOML or JSON text; empty if it is neither, which is reported when the text is parsed."""
+    """Return the tables of a TOML or JSON text, or an empty table if it is neither; parsing reports that later."""
     try:
         found = read_text((data or b"").decode())
     except (ValueError, RecursionError):
@@ -94,7 +97,7 @@ def tables_in(data: bytes | None) -> dict[str, Any]:
 
 
 def commands_in(tables: Mapping[str, Any]) -> list[Command]:
-    """The commands of servers, of notices, and those that prepare the cases of a suite."""
+    """Return the commands of servers and notices, and those that prepare a suite's cases."""
     servers = _items(_table(tables.get("mcp")).get("servers"))
     cases = _items(tables.get("cases"))
     command = tuple(_texts(_table(tables.get("notify")).get("command")))
@@ -103,13 +106,13 @@ def commands_in(tables: Mapping[str, Any]) -> list[Command]:
 
 
 def workspace_in(tables: Mapping[str, Any]) -> str:
-    """The directory of the work that they name; empty for none."""
+    """Return the workspace that the tables name; empty if none."""
     named = _table(tables.get("swarm")).get("workspace")
     return named if isinstance(named, str) else ""
 
 
 def _setups(case: Mapping[str, Any]) -> Iterator[Command]:
-    """They are carried out in a copy of the fixture."""
+    """Yield the commands that prepare a case. They run in a copy of its fixture."""
     fixture = str(case.get("fixture", ""))
     for text in _texts(case.get("setup")):
         yield Command("", (text,), directory=fixture, relative=bool(fixture))
@@ -130,48 +133,50 @@ def _server(table: Mapping[str, Any]) -> Command:
 def files_of(
     command: Command, at: Directories, environ: Mapping[str, str], known: Callable[[str], bool] = lambda _: False
 ) -> list[str]:
-    """The files that are there and that its words and variables name, below ``at`` or ``known``: as a path, as a module
-    or package of Python, by a search path, or since the program looks for them where it is started. Absolute, as they
-    are named. Sockets and directories are none."""
+    """Return the existing files that a command's words and variables name, below ``at`` or ``known``.
+
+    They may be named as a path, as a Python module or package, through a search path, or because the program loads them
+    from its directory. Paths are absolute and as named. Sockets and directories do not count.
+    """
     bases = list(at.bases) if command.relative else ["/"]
     if command.directory:
         bases = list(dict.fromkeys(os.path.join(base, command.directory) for base in (os.getcwd(), *bases)))
     home = environ.get("HOME", "/")
     words = [one for word in (*command.words, *command.variables.values()) for one in _pieces(word, home)]
     entered = list[str]()
-    for _ in range(DEEP):
-        entered += [path for path in _joined(bases, words) if at.have(f"{path}/") and os.path.isdir(path)]
+    for _ in range(MOST_DIRECTORY_CHANGES):
+        entered += [path for path in _joined(bases, words) if at.contains(f"{path}/") and os.path.isdir(path)]
         bases = list(dict.fromkeys((*bases, *entered)))
     data = set(_joined(bases, [one for word in command.data for one in _pieces(word, home)]))
     named = (
         *_candidates(words, bases, command.variables),
-        *_entries(words, dict.fromkeys(entered)),
-        *_searched(command, words, bases, at, environ),
+        *_entry_points(words, dict.fromkeys(entered)),
+        *_on_search_path(command, words, bases, at, environ),
     )
     found = filter(_is_file, dict.fromkeys(named))
-    inside = (path for path in found if at.have(path) or at.have(os.path.realpath(path)) or known(path))
+    inside = (path for path in found if at.contains(path) or at.contains(os.path.realpath(path)) or known(path))
     return [path for path in inside if path not in data]
 
 
-def _searched(
+def _on_search_path(
     command: Command, words: Sequence[str], bases: Sequence[str], at: Directories, environ: Mapping[str, str]
 ) -> Iterator[str]:
-    """By the search path. Elsewhere than in directories of agents it is only asked for whole words: a link there may
-    lead to one of these."""
+    """Yield the candidates on the search path. Outside of agents' directories only whole words are searched there,
+    because a link may lead to an agent's directory."""
     search = command.variables.get("PATH", environ.get("PATH", "")).split(":")
     for directory in dict.fromkeys(os.path.join(base, one) for one in search for base in bases):
-        meant = words if at.have(f"{directory}/") else command.words
+        meant = words if at.contains(f"{directory}/") else command.words
         yield from (os.path.join(directory, word) for word in meant if "/" not in word and "\0" not in word)
 
 
 def _candidates(words: Sequence[str], bases: Sequence[str], variables: Mapping[str, str]) -> Iterator[str]:
     yield from _joined(bases, words)
     names = {os.path.basename(word) for word in words}
-    loaded = [file for name in names for file in LOADED.get(name, ())]
-    loaded += [f".venv/bin/{word}" for word in words if "/" not in word] if names & ENVIRONMENTS else []
-    loaded += STARTED if "PYTHONPATH" in variables else []
+    loaded = [file for name in names for file in LOADED_FILES.get(name, ())]
+    loaded += [f".venv/bin/{word}" for word in words if "/" not in word] if names & VENV_USERS else []
+    loaded += PYTHON_STARTUP_FILES if "PYTHONPATH" in variables else []
     if names & NODE:
-        loaded += [f"{word}{ending}" for word in words for ending in ENDINGS]
+        loaded += [f"{word}{ending}" for word in words for ending in NODE_SUFFIXES]
     modules = [word.replace(".", "/") for word in _modules(words)]
     packages = [word.rpartition("@")[0] or word for word in words] if names & NODE else []
     for base in bases:
@@ -186,8 +191,8 @@ def _candidates(words: Sequence[str], bases: Sequence[str], variables: Mapping[s
             yield f"{base}/node_modules/{package}/package.json"
 
 
-def _entries(words: Iterable[str], directories: Iterable[str]) -> Iterator[str]:
-    """What is started of a directory that is named in the place of a program."""
+def _entry_points(words: Iterable[str], directories: Iterable[str]) -> Iterator[str]:
+    """Yield the files that run when a directory is named instead of a program."""
     node = not {"node", "bun", "deno"}.isdisjoint(os.path.basename(word) for word in words)
     for directory in directories:
         yield from (f"{directory}/{name}" for name in ("__main__.py", *(("index.js", "package.json") if node else ())))
@@ -203,8 +208,8 @@ def _modules(words: Sequence[str]) -> Iterator[str]:
 
 
 def _pieces(word: str, home: str) -> Iterator[str]:
-    """The word, and what may be a path or a name in it: ``--file=x``, ``-rx``, ``sh -c 'x $PWD/y'``."""
-    word = VARIABLE.sub(lambda variable: f"{home}/" if variable[1] == "HOME" else "./", word)
+    """Yield the word and each part that may be a path or a name: ``--file=x``, ``-rx``, ``sh -c 'x $PWD/y'``."""
+    word = VARIABLE_PREFIX.sub(lambda variable: f"{home}/" if variable[1] == "HOME" else "./", word)
     for piece in dict.fromkeys((word, word.partition("=")[2], *SEPARATORS.split(word))):
         for one in (piece, piece[2:] if piece[:1] == "-" and piece[1:2] != "-" else ""):
             if one and "\0" not in one and len(one) < 4096:
@@ -218,7 +223,7 @@ def _joined(bases: Iterable[str], words: Iterable[str]) -> Iterator[str]:
 
 
 def _is_file(path: str) -> bool:
-    """Whether it could be read as a program: a FIFO could."""
+    """Report whether it can be read as a program, as even a FIFO can."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Which runs, of all that one user's store has, are those of the place where somebody asks."""
+"""The runs of the project in whose directory a command is started, among all runs of the user."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ from ccswarm.models import Execution
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """Which runs ``last`` is one of: those that work in ``directory``, where a run begun here would work, and those
-    that were begun with ``file``, the configuration of this place; empty where it is the user's own, for all places."""
+    """The runs that ``last`` may refer to.
+
+    They work in ``directory``, where a run started here would work, or were started with ``file``, this project's
+    configuration. ``file`` is empty if the configuration in use is the user's own.
+    """
 
     directory: str
     file: str = ""
 
     @classmethod
     def at(cls, file: Path | None, workspace: str, *, own: bool) -> Project:
-        """By the configuration that is used here, what it says of the workspace, and whether it is ``own`` to this
-        place, or was named."""
+        """Return the project of the configuration in use and its workspace. ``own``: it is not the user's general
+        one."""
         base = file.parent if file else Path.cwd()
         directory = base / Path(workspace).expanduser() if workspace else Path.cwd()
         return cls(str(directory.resolve()), str(file) if file and own else "")
 
     def has(self, run: Execution) -> bool:
-        """Whether that run, with its payload, is one of them."""
+        """Whether the run, given with its payload, belongs to the project."""
         payload: Mapping[str, Any] = run.payload or {}
         files: Sequence[str] = payload.get("files") or ()
         begun_with = str(Source.parse(files[0]).path) if files else ""

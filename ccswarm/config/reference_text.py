@@ -21,18 +21,18 @@ EXAMPLES: dict[object, object] = {str: "NAME", int: 0, float: 1.0}
 
 
 def starter() -> str:
-    """A configuration that runs as it is, for ``ccswarm init``."""
+    """Return a working configuration for ``ccswarm init``."""
     return (Path(__file__).parent / "starter.toml").read_text()
 
 
 def reference() -> str:
-    """Every setting with its default and description, as TOML that is all comments: ``# `` begins a description, ``#``
-    alone a line that takes effect when uncommented."""
+    """Return every setting with its default and description, as TOML of comments only. ``# `` begins a description,
+    ``#`` alone a line that takes effect when uncommented."""
     return "\n".join(["# Every setting of ccswarm. A plan has the same shape.", *_section(Settings, "", {}), ""])
 
 
 def _section(model: type[Section], table: str, shown: dict[type[Section], str]) -> Iterator[str]:
-    """The lines of one table, then of those below it; a section in ``shown`` is only referred to."""
+    """Yield the lines of one table and its subtables. A section in ``shown`` is only referred to."""
     below: list[tuple[str, FieldInfo, type[Section]]] = []
     for key, field in model.model_fields.items():
         if inner := section_of(field.annotation):
@@ -49,7 +49,7 @@ def _section(model: type[Section], table: str, shown: dict[type[Section], str]) 
         many = type(field.default) is tuple
         heading = f"[[{name}]]" if many else f"[{name}]"
         if inner in shown:
-            # An item of a list that says nothing would be wrong.
+            # An empty item of a list would be invalid.
             yield f"{'# ' if many and table else '#'}{heading}"
             yield f"# The same settings as in [{shown[inner]}]."
         else:
@@ -63,7 +63,7 @@ def _commented(text: str) -> Iterator[str]:
 
 
 def _example(annotation: Any) -> object:
-    """A valid value for a setting without a default."""
+    """Return a valid value for a setting without a default."""
     if annotation in EXAMPLES:
         return EXAMPLES[annotation]
     inner = _example(get_args(annotation)[0])

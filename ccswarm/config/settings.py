@@ -15,12 +15,12 @@ from agentwire.system.peers import is_loopback
 from ccswarm.models import Priority
 
 PLAYBOOK = "playbook"
-"""The brain that carries out written steps, without a model."""
+"""The brain that executes written steps without a model."""
 WORD_TOOLS = ("create_session", "execute_command", "read_output")
 """The tools of a terminal server that an agent needs to follow a task's text."""
 
 WORKSPACE = "AI_SESSION_WORKSPACE"
-"""The variable that names a directory where terminals of ai-session may write, besides the one it is started in."""
+"""The variable that names a directory in which ai-session's terminals may write, besides their first one."""
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
 Approval = Literal["auto", "destructive", "all"]
@@ -30,13 +30,13 @@ Merge = Literal["auto", "branch", "ask"]
 
 
 class Section(BaseModel):
-    """Unknown keys are refused."""
+    """A table of settings. Unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def section_of(annotation: object) -> type[Section] | None:
-    """The section class of a field with this annotation, or of its items; None for other types."""
+    """Return the section class of a field with this annotation, or of its items; None for other types."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
     return next(filter(None, map(section_of, get_args(annotation))), None)
@@ -49,7 +49,7 @@ class ToolFilter(Section):
     deny: tuple[str, ...] = Field(default=(), description="Patterns of tool names that are hidden even if allowed.")
 
     def sees(self, name: str) -> bool:
-        """Whether this swarm sees the tool."""
+        """Report whether the swarm sees the tool."""
         allowed = any(fnmatchcase(name, pattern) for pattern in self.allow)
         return allowed and not any(fnmatchcase(name, pattern) for pattern in self.deny)
 
@@ -117,13 +117,15 @@ class ServerSettings(Section):
 
     @property
     def placed(self) -> bool:
-        """Whether ``cwd`` is an agent's directory rather than one that the user configured for the server."""
+        """Whether ``cwd`` is an agent's directory rather than one that the user configured."""
         return self._placed
 
     def placed_in(self, directory: str, clone: str = "") -> ServerSettings:
-        """A copy that is started in ``directory``, an absolute path without links which agents may be changing: it
-        starts there or not at all, even if part of the path has become a link. Its terminals may write in all of
-        the ``clone`` around it."""
+        """Return a copy that starts in ``directory``, an absolute path without links that agents may be changing.
+
+        The server starts there or not at all, even if part of the path has become a link. Its terminals may write in
+        the whole ``clone`` around it.
+        """
         env = {WORKSPACE: clone, **self.env} if clone else self.env
         copy = self.model_copy(update={"cwd": directory, "env": env})
         copy._placed = True
@@ -193,12 +195,12 @@ class AgentSettings(Section):
 
     @property
     def takes_words(self) -> bool:
-        """Whether it can do a task given only as text: it has a model, or its settings say what to do then."""
+        """Whether the agent can do a task given only as text: it has a model, or its settings define what to do."""
         return self.brain != PLAYBOOK or bool(self.settings.get("steps") or self.follows_words)
 
     @property
     def follows_words(self) -> bool:
-        """Whether it follows the commands in a task's text without a model."""
+        """Whether the agent follows the commands in a task's text without a model."""
         return self.brain == PLAYBOOK and bool(self.settings.get("words"))
 
 
@@ -377,8 +379,7 @@ class Settings(Section):
     steps: tuple[PlanStep, ...] = Field(default=(), description="The steps of a plan with one task.")
 
     def agents_for(self, task: TaskSettings) -> list[AgentSettings]:
-        """The agents that match the task's requirements, among the first ``max_agents``, in the order they are
-        written."""
+        """Return the agents among the first ``max_agents`` that match the task's requirements, in their order."""
         return [
             agent
             for agent in self.agents[: self.swarm.max_agents]
@@ -393,13 +394,13 @@ REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:.+|.*(?<!\$)(\$\$)*\$\{
 
 
 def in_clear(url: str) -> bool:
-    """Whether traffic to ``url`` is unencrypted: plain http to another machine."""
+    """Report whether traffic to ``url`` is unencrypted: plain http to another machine."""
     parts = urlsplit(url)
     return parts.scheme != "https" and not is_loopback(parts.hostname or "")
 
 
 def endpoint_problems(server: Mapping[str, Any]) -> Iterator[str]:
-    """The problems of a server's table in the file, if the server is reached at a url."""
+    """Yield the problems of a server's table, if the server is reached at a URL."""
     url = str(server.get("url", ""))
     if not url.startswith(("http://", "https://")):
         yield "url should begin with https:// (or http://)"

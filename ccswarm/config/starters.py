@@ -1,5 +1,7 @@
-"""Agents to begin with: what ``ccswarm init`` writes, and what there is where a configuration names none. Pure text and
-choices: only ``prepare`` writes, and ``load_brain`` imports."""
+"""Default agents: those ``ccswarm init`` writes, and those in use if a configuration names none.
+
+Only ``prepare`` writes files, and only ``load_brain`` imports.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ from agentwire.system import whole_files
 from ccswarm.errors import ConfigInvalid
 
 With = Literal["claude", "codex", "gemini", "anthropic", "openai", "local", "none"]
-"""Who thinks: a program on the command line, a vendor's model, one of this machine, nobody."""
+"""What the agents think with: a command-line program, a vendor's model, a local model, or nothing."""
 For = Literal["visionflow", "a2a", "orchestre"]
 WITH: tuple[With, ...] = get_args(With)
 FOR: tuple[For, ...] = get_args(For)
 
 TYPES = ("coder", "researcher", "analyst", "optimizer", "coordinator")
-"""Of agents, as VisionFlow names them; the first is the one there is where one will do."""
+"""The types of agents, as VisionFlow names them. The first is used where one agent is enough."""
 CLIS: tuple[With, ...] = ("claude", "codex")
 KEYS: Mapping[With, str] = {
     "anthropic": "ANTHROPIC_API_KEY",
@@ -40,13 +42,13 @@ CLI_KEYS: Mapping[With, tuple[tuple[str, str], ...]] = {
     ),
     "codex": (("CODEX_API_KEY", "CODEX_API_KEY"), ("CODEX_API_KEY", "OPENAI_API_KEY")),
 }
-"""What each program calls its key, and where its API is, and the variable of this environment that says it."""
+"""For each program, its variables for the key and the API's address, with the variable each is read from."""
 MAKERS: Mapping[str, re.Pattern[str]] = {
     "anthropic": re.compile(r"anthropic|claude|opus|sonnet|haiku"),
     "openai": re.compile(r"openai|(chat)?gpt|codex|o\d"),
     "gemini": re.compile(r"gemini|google"),
 }
-"""Of models, by how their names begin."""
+"""The vendors of models, by the beginning of a model's name."""
 PROGRAM = re.compile(r"(claude|codex|gemini)([ _-]?(code|cli))?", re.IGNORECASE)
 LOCAL = re.compile(r"local|ollama|lm_?studio|vllm|llama", re.IGNORECASE)
 BRAINS: Mapping[With, str] = {
@@ -79,14 +81,14 @@ RIGHTS: Mapping[With, str] = {
     " through the agent's tools, whose sessions are sandboxed (ai-session docs brains-cli: Where it runs)"
     for who in CLIS
 }
-"""What a program may do, where that is more than an agent."""
+"""The rights of programs that have more than an agent."""
 INSTALL: Mapping[With, str] = {
     "claude": "npm install -g @anthropic-ai/claude-code",
     "codex": "npm install -g @openai/codex",
 }
 SHELL = "ai-session"
 PROGRAMS = "programs"
-"""The server whose terminals such programs run in, with a home of its own."""
+"""The server in whose terminals these programs run, with a home of its own."""
 SERVER = '{ name = "ai-session", command = "ai-session mcp-server --stdio", trusted = true }'
 GRANTS = tuple(f"{SHELL}.{tool}" for tool in ("create_session", "execute_command", "read_output", "close_session"))
 MERGING = """\
@@ -109,7 +111,7 @@ idle_exit_seconds = 60  # its daemon ends by itself: ai-session daemon stop ends
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """TOML to append. ``agents`` and ``servers`` are the names in it."""
+    """TOML to append, with the names of its agents and servers."""
 
     text: str
     agents: tuple[str, ...]
@@ -117,12 +119,12 @@ class Addition:
 
 
 def programs_home(state_directory: Path) -> Path:
-    """The home of the daemon whose terminals programs run in."""
+    """Return the home of the daemon in whose terminals programs run."""
     return state_directory / "programs"
 
 
 def prepare(who: With, state_directory: Path) -> None:
-    """Makes the home of the terminals that a program runs in, where it needs one. Raises OSError."""
+    """Create the home of the terminals for a program, if ``who`` is one. Raises OSError."""
     if who in CLIS:
         directory = programs_home(state_directory) / ".config/ai-session"
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -131,7 +133,7 @@ def prepare(who: With, state_directory: Path) -> None:
 
 
 def agents_for(purpose: For | None) -> Sequence[str]:
-    """The types of agents that a purpose wants."""
+    """Return the types of agents for a purpose."""
     return TYPES if purpose == "visionflow" else TYPES[:1]
 
 
@@ -146,11 +148,14 @@ def addition(
     servers: Sequence[str] = (),
     taken: Sequence[str] = (),
 ) -> Addition:
-    """What makes there be agents of these types; servers that are there are left out. An agent whose name is ``taken``
-    has who thinks for it in its name. ``clone``: they work in clones of the repository; ``fresh``: a new file."""
+    """Return the TOML that defines agents of these types, without servers that exist already.
+
+    An agent whose name is ``taken`` gets a suffix for what it thinks with. With ``clone`` they work in clones of the
+    repository; ``fresh`` tells that the file is new.
+    """
     text, added = "", list[str]()
     if SHELL not in servers:
-        text += f"[[mcp.servers]]\n{_lines(SERVER)}\n"
+        text += f"[[mcp.servers]]\n{_table_lines(SERVER)}\n"
         added.append(SHELL)
     if who in CLIS and PROGRAMS not in servers:
         home = json.dumps(str(programs_home(state_directory)))
@@ -178,25 +183,25 @@ def _agent(name: str, kind: str, who: With, environ: Mapping[str, str], *, clone
 def _brain(who: With, environ: Mapping[str, str]) -> str:
     if who not in CLIS:
         return BRAINS[who]
-    given = {"HOME": environ.get("HOME", ""), "PATH": "$PATH"}
+    variables = {"HOME": environ.get("HOME", ""), "PATH": "$PATH"}
     for name, variable in CLI_KEYS[who]:
-        if environ.get(variable) and name not in given:
-            given[name] = f"${variable}"
-    words = ", ".join(f"{name} = {json.dumps(value)}" for name, value in given.items() if value)
+        if environ.get(variable) and name not in variables:
+            variables[name] = f"${variable}"
+    words = ", ".join(f"{name} = {json.dumps(value)}" for name, value in variables.items() if value)
     return f'brain = "cli"\nsettings = {{ program = "{who}", shell = "{PROGRAMS}", environment = {{ {words} }} }}\n'
 
 
-def _lines(table: str) -> str:
+def _table_lines(table: str) -> str:
     return table.strip("{} ").replace(", ", "\n") + "\n"
 
 
 def maker_of(model: str) -> str:
-    """Whose model it is, by its name; empty where that does not say it."""
+    """Return the vendor of a model, by its name; empty if unknown."""
     return next((maker for maker, begins in MAKERS.items() if begins.match(model.lower())), "")
 
 
 def brain_for(name: str) -> str:
-    """How an agent is set that was given a program, a maker or a model as its brain; empty for other words."""
+    """Return the settings for an agent whose brain was given as a program, vendor or model; empty for other words."""
     program, maker = PROGRAM.fullmatch(name), maker_of(name)
     ways = [f'brain = "cli" and settings = {{ program = "{program[1].lower()}" }}'] if program else []
     if LOCAL.match(name):
@@ -209,7 +214,8 @@ def brain_for(name: str) -> str:
 
 
 def load_brain(name: str) -> Any:
-    """The plugin of that name. Raises ConfigInvalid, with how an agent is set where a program or a model is named."""
+    """Return the plug-in of that name. Raises ConfigInvalid, with the right settings if a program or model was
+    named."""
     try:
         return plugins.load("ccswarm.brains", name)
     except ConfigInvalid as error:
@@ -219,7 +225,7 @@ def load_brain(name: str) -> Any:
 
 
 def found(environ: Mapping[str, str], secret: Callable[[str], str]) -> tuple[With, str]:
-    """Who could think here, and why it is that one: a key comes before a program, and nobody where there is neither."""
+    """Return what agents can think with here, and why. A key comes before a program, and "none" is the last choice."""
     missing = ""
     for who, name in KEYS.items():
         if not secret(name):
@@ -236,7 +242,7 @@ def found(environ: Mapping[str, str], secret: Callable[[str], str]) -> tuple[Wit
 
 
 def needs(who: With, environ: Mapping[str, str], secret: Callable[[str], str]) -> str:
-    """What is missing for it; empty where nothing is known to be."""
+    """Return what is missing to use it; empty if nothing is known to be."""
     if who in CLIS and not shutil.which(who, path=environ.get("PATH", os.defpath)):
         return f"{who} is not installed: {INSTALL[who]}"
     if who in BRAINS and who != "none" and find_spec("pydantic_ai") is None:

@@ -1,12 +1,13 @@
-"""Which configuration files a person has used, and as what: one that has changed since is not used before a person
-agrees to it, and neither are the files that its commands name. A box may write files in its workspace; it cannot write
-these records.
+"""The configuration files that a person approved by using them, and the files that their commands name.
 
-Configurations are parsed from the bytes that were judged. Programs are read again by whoever carries them out: they are
-judged when the configuration is loaded and again right before each start of a server, and what is written between that
-moment and the program's own reading is not noticed. Nor is what a program loads by itself.
+One that has changed since is not used until a person agrees. A program in a box may write files in its workspace, but
+not these records.
 
-Standard library only: a server asks before it answers anything.
+Configurations are parsed from the bytes that were checked. Programs are read again when they run: they are checked when
+the configuration is loaded and again right before each start of a server. A change between that check and the program's
+own reading is not detected. Neither is what a program loads by itself.
+
+Standard library only: servers use it before anything else.
 """
 
 from __future__ import annotations
@@ -34,27 +35,29 @@ from ccswarm.errors import ConfigChanged, ConfigInvalid, OperatorError
 
 FOLDER = "trust"
 PLANS = "plans"
-"""Where ccswarm keeps the plans of clients, beside the records: nobody else writes there."""
+"""The directory of plans sent by clients, next to the records. Only ccswarm writes there."""
 
 ABSENT, DAMAGED, LINK = "absent", "damaged", "link"
 MOST_BYTES = 16 << 20
-"""Of a configuration."""
+"""The largest configuration."""
 MOST_PROGRAM_BYTES = 256 << 20
 KEPT_BYTES = 256 << 10
-"""Of a program, to show what has changed; of a longer one only the digest is kept."""
+"""The largest program whose content is stored, to show changes. Of larger ones only the digest is stored."""
 CHUNK_BYTES = 1 << 20
 DIGEST = "sha256-"
 FILE_ONLY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 STREAMS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
-"""What a person's shell hands over by these is not a file that somebody else could write."""
+"""Paths by which a person's shell passes a stream, which no other program could write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What lay at a path when it was looked at, once. ``path`` is absolute, ``target`` has links followed, ``named`` is
-    as it was given; ``data`` is None where nothing is there, and of programs where they are long. ``digest`` is that of
-    the bytes, ``absent`` where nothing is there, ``link`` of a program that a link names which leads elsewhere: it is
-    the same as long as the link is."""
+    """What a path contained when it was read, once.
+
+    ``path`` is absolute, ``target`` has links resolved, ``named`` is as given. ``data`` is None for a missing file and
+    a long program. ``digest`` is that of the bytes, ``absent`` for a missing file, or ``link`` for a program named by a
+    link that leads out of agents' directories; that one is unchanged while the link is.
+    """
 
     path: Path
     target: Path
@@ -64,18 +67,18 @@ class Content:
 
     @classmethod
     def of(cls, path: Path, target: Path, data: bytes | None, named: Path) -> Content:
-        """With the digest of the bytes."""
+        """Return a content with the digest of the bytes."""
         return cls(path, target, data, named, ABSENT if data is None else _digest(data))
 
     @property
     def there(self) -> bool:
-        """Whether there is anything."""
+        """Whether the file exists."""
         return self.digest != ABSENT
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a person used last at a path. ``data`` is in base64, None where nothing was there."""
+    """The last content that a person used at a path. ``data`` is in base64, None if the file was absent."""
 
     path: str
     target: str
@@ -85,13 +88,13 @@ class Record:
 
     @property
     def content(self) -> Content:
-        """The content when it was read; it may have changed on disk since."""
+        """The recorded content; the file may have changed since."""
         data = None if self.data is None else base64.b64decode(self.data)
         return Content(Path(self.path), Path(self.target), data, Path(self.path), self.digest)
 
 
 class Verdict(Enum):
-    """``FIRST``: nobody has used the path before."""
+    """How a content compares with its record. ``FIRST`` means that the path has none."""
 
     FIRST = "first"
     SAME = "unchanged"
@@ -100,8 +103,8 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A file that is not what a person used last. ``used_at`` is a Unix time. ``new`` says of one that nobody has used
-    why it is asked about all the same. ``server`` is whose command names it, where one does."""
+    """A file that differs from what a person used last. ``used_at`` is a Unix time. ``new`` is the reason to ask about
+    a file that was never used. ``server`` is the server whose command names it, if one does."""
 
     before: Content
     now: Content
@@ -110,7 +113,7 @@ class Change:
     server: str | None = None
 
     def what(self) -> str:
-        """In words."""
+        """Describe the change in a sentence."""
         path, when = str(self.now.path), time.strftime("%Y-%m-%d %H:%M", time.localtime(self.used_at))
         if self.server is not None:
             path += f", named by the command of server {self.server}," if self.server else ", named by a command,"
@@ -119,7 +122,7 @@ class Change:
         if not self.used_at:
             return f"the record of {path} as it was last used is damaged"
         if not self.now.there:
-            return f"{path}, last used {when}, is gone"
+            return f"{path}, last used {when}, no longer exists"
         if not self.before.there:
             return f"{path} exists now, and did not when it was last looked for, {when}"
         if self.before.target != self.now.target and self.before.path == self.now.path:
@@ -127,7 +130,7 @@ class Change:
         return f"{path} has changed since it was last used, {when}"
 
     def error(self) -> ConfigChanged:
-        """Why it is not used."""
+        """Return the error that explains why the file is not used."""
         return ConfigChanged(
             f"{self.what()}; it is not used until a person agrees",
             suggestion=self.remedy(),
@@ -136,12 +139,12 @@ class Change:
         )
 
     def remedy(self) -> str:
-        """What a person types to agree."""
+        """Return the command by which a person agrees."""
         return f"ccswarm trust {shlex.quote(str(self.now.path))}"
 
 
 class Source(NamedTuple):
-    """A file that a run was started from, as its payload has it: ``DIGEST:PATH``."""
+    """A file that a run was started from, in its payload's form ``DIGEST:PATH``."""
 
     path: Path
     digest: str = ""
@@ -151,24 +154,23 @@ class Source(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Source:
-        """What ``str`` wrote, or a path alone."""
+        """Parse the result of ``str``, or a path alone."""
         digest, colon, path = text.partition(":")
         return cls(Path(path), digest) if colon and digest.startswith(DIGEST) else cls(Path(text))
 
 
 def look(path: Path) -> Content:
-    """What is there now. The bytes are read once, from a file that is no link any more. Raises ConfigInvalid where it
-    cannot be read, or is not a file."""
+    """Read a configuration once, from a file that is no longer a link. Raises ConfigInvalid if it cannot be read."""
     absolute = Path(os.path.abspath(path))
     if str(absolute).startswith(STREAMS):
-        return Content.of(absolute, absolute, _all(absolute, path, os.O_RDONLY), path)
+        return Content.of(absolute, absolute, _read_all(absolute, path, os.O_RDONLY), path)
     target = Path(os.path.realpath(path))
-    return Content.of(absolute, target, _all(target, path, FILE_ONLY), path)
+    return Content.of(absolute, target, _read_all(target, path, FILE_ONLY), path)
 
 
 def look_at_program(path: str, at: Directories) -> Content:
-    """As ``look``, of a file that a command names. Where a link leads out of all these directories only the link
-    counts. Raises ConfigInvalid."""
+    """Read a file that a command names. Of a link that leads out of ``at`` only the link counts. Raises
+    ConfigInvalid."""
     try:
         return _program(path, at)
     except ConfigInvalid as error:
@@ -178,9 +180,9 @@ def look_at_program(path: str, at: Directories) -> Content:
 
 def _program(path: str, at: Directories) -> Content:
     named, target = Path(path), os.path.realpath(path)
-    if not at.have(target):
+    if not at.contains(target):
         return Content(named, Path(target), None, named, LINK)
-    with _opened(Path(target), named, FILE_ONLY) as stream:
+    with _open(Path(target), named, FILE_ONLY) as stream:
         if stream is None:
             return Content.of(named, Path(target), None, named)
         digest, kept, size = hashlib.sha256(), b"", 0
@@ -196,8 +198,8 @@ def _program(path: str, at: Directories) -> Content:
     return Content(named, Path(target), data, named, DIGEST + digest.hexdigest())
 
 
-def _all(file: Path, path: Path, flags: int) -> bytes | None:
-    with _opened(file, path, flags) as stream:
+def _read_all(file: Path, path: Path, flags: int) -> bytes | None:
+    with _open(file, path, flags) as stream:
         if stream is None:
             return None
         try:
@@ -210,8 +212,8 @@ def _all(file: Path, path: Path, flags: int) -> bytes | None:
 
 
 @contextmanager
-def _opened(file: Path, path: Path, flags: int) -> Generator[BinaryIO | None]:
-    """None where nothing is there. Raises ConfigInvalid where it is not a file."""
+def _open(file: Path, path: Path, flags: int) -> Generator[BinaryIO | None]:
+    """Open a file; None if it does not exist. Raises ConfigInvalid if it is not a regular file."""
     try:
         descriptor = os.open(file, flags | os.O_CLOEXEC)
     except OSError as error:
@@ -239,7 +241,7 @@ def _too_long(path: Path, most: int) -> ConfigInvalid:
 
 
 def look_at_any(path: Path) -> Content:
-    """As ``look``, of a configuration or a program. Raises ConfigInvalid."""
+    """Read a configuration or a program. Raises ConfigInvalid."""
     try:
         target = os.path.realpath(path)
         if os.stat(target).st_size > MOST_BYTES:
@@ -250,16 +252,18 @@ def look_at_any(path: Path) -> Content:
 
 
 class Program(NamedTuple):
-    """A file that a command names, of that server; empty: of no server."""
+    """A file that a server's command names. ``server`` is empty for other commands."""
 
     server: str
     content: Content
 
 
 def programs(content: Content, environ: Mapping[str, str] | None, workspace: Path | None = None) -> list[Program]:
-    """The files that the commands of a configuration, plan or suite name, below its directory, the current one, the
-    workspace that it names or ``workspace``, or where a server is started. Raises ConfigInvalid where one cannot be
-    read."""
+    """Return the files that the commands of a configuration, plan or suite name.
+
+    They lie below its directory, the current directory, the workspace it names, ``workspace``, or where a server is
+    started. Raises ConfigInvalid if one cannot be read.
+    """
     environ = files.environment(environ)
     tables = tables_in(content.data)
     commands = commands_in(tables)
@@ -269,27 +273,27 @@ def programs(content: Content, environ: Mapping[str, str] | None, workspace: Pat
     if not str(content.path).startswith(STREAMS):
         named = os.path.expanduser(workspace_in(tables))
         bases += [content.path.parent, content.target.parent, content.path.parent / named]
-    # A server is judged again where it is started: what lies there belongs to the first use.
+    # A server is checked again where it starts: the files there belong to the first use.
     elsewhere = [os.path.join(base, one.directory) for one in commands if one.directory for base in bases]
     at = Directories.of(bases, elsewhere)
     found = {path: command.server for command in commands for path in files_of(command, at, environ)}
     return [Program(server, look_at_program(path, at)) for path, server in found.items()]
 
 
-def _new(now: Content, why: str) -> Change:
+def _new_file(now: Content, why: str) -> Change:
     return Change(Content.of(now.path, now.path, None, now.named), now, 0.0, why)
 
 
 class ConfigTrust:
-    """The records of one state directory, which is private. A path has one by the name it was used by, and one with
-    links followed: no other name for a file makes it one that nobody has used."""
+    """The records of one state directory, which is private. A file has records under its name and its path with links
+    resolved, so that another name does not make it a new file."""
 
     def __init__(self, state_directory: Path) -> None:
         self._folder = state_directory / FOLDER
         self._plans = Path(os.path.realpath(state_directory / PLANS))
 
     def verdict(self, now: Content) -> Verdict:
-        """Whether it is what a person used last."""
+        """Compare a content with what a person used last."""
         if self._private(now):
             return Verdict.SAME
         own, other = self.last(now.path), self.last(now.target)
@@ -303,7 +307,7 @@ class ConfigTrust:
         return Verdict.SAME if now.digest in known else Verdict.CHANGED
 
     def change(self, now: Content) -> Change | None:
-        """What has become of it since; None where nobody has used it, or it is the same."""
+        """Return the change since a person used the file, or None if it is the same or was never used."""
         if self.verdict(now) is not Verdict.CHANGED:
             return None
         record = self.last(now.path) or self.last(now.target)
@@ -311,44 +315,47 @@ class ConfigTrust:
         return Change(record.content, now, record.used_at)
 
     def displacing(self, now: Content, own: Path) -> Change | None:
-        """A file that was come upon where work is done, not named, and that nobody has used by that name: why it is
-        asked about. ``own`` is the configuration of the person's that would be used without it. None for somebody who
-        has none and has used nothing yet, and where ``change`` has an answer."""
-        with self._turn(fcntl.LOCK_SH):
+        """Return why a person is asked about a discovered configuration that was never used under that name.
+
+        It would replace ``own``, the user's configuration, or others have been used before. None if neither is so, and
+        if the path has a record.
+        """
+        with self._lock(fcntl.LOCK_SH):
             if not now.there or self.last(now.path):
                 return None
             if os.path.lexists(own):
-                return _new(now, f"is new here and would be used instead of {own}")
+                return _new_file(now, f"is new here and would be used instead of {own}")
             if any(record.digest != ABSENT for record in self.records()):
-                return _new(now, "is new here and has not been used before")
+                return _new_file(now, "is new here and has not been used before")
             return None
 
     def mistaken(self, now: Content) -> Change | None:
-        """A file that was named by a word which could have been something else: why it is asked about, where nobody has
-        used it."""
+        """Return why a person is asked about an unused file whose name could have been meant as a task's text."""
         if not now.there or self.verdict(now) is not Verdict.FIRST:
             return None
-        return _new(now, "is a file that has not been used before, and could be meant as a task in words")
+        return _new_file(now, "is a file that has not been used before, and could be meant as a task in words")
 
     def program_change(self, program: Program, named_by: Verdict) -> Change | None:
-        """What has become of a file that a command of such a configuration names: what is there when that is used first
-        is used with it, and what comes later is new."""
+        """Return the change of a file that a configuration's command names. A file that exists when that configuration
+        is first used is used with it; one that appears later is new."""
         change, now = self.change(program.content), program.content
         if not change and named_by is not Verdict.FIRST and self.verdict(now) is Verdict.FIRST:
-            change = _new(now, "is new and has not been used before")
+            change = _new_file(now, "is new and has not been used before")
         return replace(change, server=program.server) if change else None
 
     def start_change(self, command: Command, directory: str, environ: Mapping[str, str]) -> Change | None:
-        """What keeps a command from being started in that directory: a file that it names is not what a person has
-        used. One that nobody has used there is the same as one of its name that somebody has used elsewhere, as in a
-        clone, or it is new. Raises ConfigInvalid."""
+        """Return the change that prevents a command from starting in that directory, or None.
+
+        The files that it names must be as a person used them. A file without a record must equal one of that name used
+        elsewhere, as in a clone. Raises ConfigInvalid.
+        """
         at = Directories.of((directory,))
         for path in files_of(command, at, environ, known=lambda path: self._file(Path(path)).exists()):
             record = self.last(Path(path))
             now = self.again(record) if record else look_at_program(path, at)
             change = self.change(now)
             if not change and self.verdict(now) is Verdict.FIRST and not self._is_copy(now):
-                change = _new(now, "is new and has not been used before")
+                change = _new_file(now, "is new and has not been used before")
             if change:
                 return replace(change, server=command.server)
         return None
@@ -358,15 +365,14 @@ class ConfigTrust:
         return now.digest != LINK and (now.path.name, now.digest) in known
 
     def again(self, record: Record) -> Content:
-        """What is there now, looked at in the way that it was then. Raises ConfigInvalid."""
+        """Read a recorded file in the same way as it was read then. Raises ConfigInvalid."""
         path = Path(record.path)
         if record.digest == LINK:
             return Content(path, Path(os.path.realpath(path)), None, path, LINK)
         return look_at_any(path)
 
     def last(self, path: Path) -> Record | None:
-        """What a person used at that absolute path. Of a record that is damaged nothing is known but that there is
-        one."""
+        """Return the record of an absolute path. A damaged record has only the path."""
         try:
             return Record(**json.loads(self._file(path).read_bytes()))
         except FileNotFoundError:
@@ -375,23 +381,23 @@ class ConfigTrust:
             return Record(str(path), DAMAGED, DAMAGED, None, 0.0)
 
     def use(self, contents: Iterable[Content]) -> None:
-        """A person uses them, what their commands name before what names it. For another process that begins with the
-        same files, none of them is used yet or all are. Raises OperatorError where that cannot be recorded."""
-        with self._turn(fcntl.LOCK_EX):
+        """Record that a person uses these contents, programs before the file that names them. Other processes see all
+        of these records or none. Raises OperatorError if they cannot be written."""
+        with self._lock(fcntl.LOCK_EX):
             for content in contents:
                 self.record(content)
 
     def record(self, now: Content) -> None:
-        """A person uses it. Raises OperatorError where that cannot be recorded."""
+        """Record that a person uses a content. Raises OperatorError if it cannot be written."""
         if self._private(now):
             return
         data = None if now.data is None else base64.b64encode(now.data).decode()
-        # Where a link leads to was not looked at.
+        # The target of the link was not read.
         for path in dict.fromkeys((now.path, now.target) if now.digest != LINK else (now.path,)):
             self._write(Record(str(path), str(now.target), now.digest, data, round(time.time(), 3)))
 
     def records(self) -> Iterator[Record]:
-        """All of them."""
+        """Yield all readable records."""
         for file in sorted(self._folder.glob("*.json")):
             try:
                 yield Record(**json.loads(file.read_bytes()))
@@ -399,24 +405,24 @@ class ConfigTrust:
                 continue
 
     def _private(self, content: Content) -> bool:
-        """Whether nobody but this user's own programs could have written it."""
+        """Report whether only this user's own programs can have written it."""
         return str(content.path).startswith(STREAMS) or content.target.parent == self._plans
 
     @contextmanager
-    def _turn(self, how: int) -> Generator[None]:
-        """While nobody else records several, or, to record several, looks."""
-        with suppress(OSError):  # then there is nothing to look at, and whoever records says why it cannot be
+    def _lock(self, how: int) -> Generator[None]:
+        """Hold the lock on the records: exclusive to write several, shared to read them together."""
+        with suppress(OSError):  # there are no records then, and writing one reports the reason
             self._folder.mkdir(mode=0o700, exist_ok=True)
         try:
-            turn = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            lock = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
             yield
             return
         try:
-            fcntl.flock(turn, how)
+            fcntl.flock(lock, how)
             yield
         finally:
-            os.close(turn)
+            os.close(lock)
 
     def _file(self, path: Path) -> Path:
         return self._folder / f"{hashlib.sha256(os.fsencode(path)).hexdigest()}.json"
@@ -434,25 +440,27 @@ class ConfigTrust:
 
 
 OnChange = Callable[[Change], Content]
-"""What is used instead of a file that has changed; or raises."""
+"""Returns the content to use instead of a changed file, or raises."""
 
 
 def refused(change: Change) -> Content:
-    """Nothing."""
+    """Raise the error of the change."""
     raise change.error()
 
 
 def as_used_last(change: Change) -> Content:
-    """What a person used."""
+    """Return the content a person used last."""
     return change.before
 
 
 def chosen(
     trust: ConfigTrust, path: Path | None, environ: Mapping[str, str] | None, on_change: OnChange
 ) -> tuple[Content | None, list[Content]]:
-    """The configuration: what is at ``path``, else the first that is there where it is looked for; None where none is.
-    And all that was looked at for that, those that are not there as well. One that nobody named has changed, too, where
-    it is new and takes the place of another. Raises ConfigInvalid, and what ``on_change`` raises."""
+    """Return the configuration, and all contents read while searching for it, including absent ones.
+
+    It is the file at ``path``, else the first that exists of the candidates, else None. A discovered file that is new
+    and replaces another counts as changed. Raises ConfigInvalid, and what ``on_change`` raises.
+    """
     seen: list[Content] = []
     paths = (path,) if path else files.candidates(environ)
     for one in paths:
@@ -469,15 +477,17 @@ def chosen(
 
 
 def is_discovered(content: Content, path: Path | None, environ: Mapping[str, str] | None = None) -> bool:
-    """Whether a configuration was come upon where work is done, and nobody named it."""
+    """Report whether a configuration was found in the working directory or above it, and not named."""
     candidates = files.candidates(environ)
     return not path and len(candidates) > 1 and content.named in candidates[:-1]
 
 
 def remember_now(path: Path | None, workspace: Path | None = None) -> Content | None:
-    """Called when a server starts: the configuration it finds, or its absence, and the files its commands name are
-    recorded as used, unless a person used something else before. An invalid configuration is reported when it is read.
-    Returns a configuration that was not named explicitly and is used for the first time."""
+    """Record as used the configuration that a starting server finds, or its absence, and the files its commands name.
+
+    Files with a record keep theirs. An invalid configuration is reported when it is loaded. Returns a discovered
+    configuration that is used for the first time.
+    """
     changed: set[Path] = set()
 
     def as_before(change: Change) -> Content:

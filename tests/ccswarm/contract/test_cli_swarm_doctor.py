@@ -90,7 +90,7 @@ def test_without_agents_it_looks_at_what_a_run_would_take(
     found = checked(desk)
     assert wrong(found) == {}
     (agents,) = found["agents"]
-    assert "there is coder, working without a model, by the words of a task" in agents["detail"]
+    assert "using coder, working without a model, by the words of a task" in agents["detail"]
     assert "1 server," not in found["configuration"][0]["detail"], "it says what the file says"
     assert found["server ai-session"][0]["detail"].startswith("small 1, ")
 

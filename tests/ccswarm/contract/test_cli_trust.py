@@ -260,7 +260,7 @@ def test_trust_of_what_has_not_changed_asks_nobody(desk: RunDesk) -> None:
 def test_a_file_that_is_gone_is_agreed_to_as_well(desk: RunDesk) -> None:
     desk.run("tools")
     desk.file.unlink()
-    assert "is gone" in desk.run("tools", code=5).err
+    assert "no longer exists" in desk.run("tools", code=5).err
     desk.run("trust", "--yes")
     assert "no server is configured" in desk.run("tools", code=2).err
     desk.file.write_text(BASE)
