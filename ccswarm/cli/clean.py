@@ -37,7 +37,7 @@ def clean(
     unfinished, most, terminals = asyncio.run(_unfinished(config, ends=not dry_run))
     oldest = most if days is None else days
     root = files.clones_directory(files.state_directory())
-    found = [one for one in kept.kept(root, unfinished) if one.days >= oldest]
+    found = [one for one in kept.list_kept(root, unfinished) if one.days >= oldest]
     facts = [{"run": one.run, "path": str(one.path), "bytes": one.bytes, "refs": len(one.refs)} for one in found]
     problems: dict[str, WorkspaceUnusable] = {}
     if not dry_run:

@@ -269,7 +269,7 @@ def clones(config: Path | None) -> Iterator[Finding]:
     from ccswarm.config import files
 
     root = files.clones_directory(files.state_directory())
-    if found := kept.kept(root):
+    if found := kept.list_kept(root):
         size = sum(kept.sizes(root, found).values())
         most = _agreed(config).settings.engine.clone_bytes
         bound = f" of at most {most >> 20}" if most else ""

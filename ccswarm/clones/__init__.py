@@ -1,1 +1,1 @@
-"""A git clone for each attempt, and the way back of its work. Reads what an agent wrote without being led by it."""
+"""A git clone for each attempt, and the merge of its work. Treats everything an agent wrote as untrusted data."""

@@ -1,9 +1,8 @@
-"""Puts a merge into a person's work tree, which others may be changing meanwhile, without leaving it and without losing
-what the person has there.
+"""Writes a merge into a person's work tree without leaving it and without losing the person's files.
 
-Every file is written by its name in an open directory that was reached without following a link. A file is replaced
-only while it is what it was before the merge, or already what it becomes: so a merge that was cut off is carried out by
-making it again. Methods block.
+Other programs may be changing the work tree. Every file is written by its name in an open directory that was reached
+without following a link. A file is replaced only while it is as it was before the merge, or already as the merge makes
+it, so an interrupted merge is completed by doing it again. Methods block.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from ccswarm.system.untrusted_tree import DIRECTORY, FILE, NO_DIRECTORY
 
 GITLINK = "160000"
 CHANGES = ("diff-tree", "-r", "-z", "--raw", "--no-renames")
-"""What ``changes`` reads."""
+"""The git command whose output ``parse_changes`` parses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Of one path from one commit to another; mode and object are of the later one, ``000000`` where it is gone."""
+    """The change of one path between two commits. ``mode`` and ``oid`` are the later ones; mode ``000000``: removed."""
 
     path: str
     old_mode: str
@@ -46,8 +45,8 @@ class Change:
         return self.mode == "000000"
 
 
-def changes(raw: bytes) -> list[Change]:
-    """What git says with ``--raw``."""
+def parse_changes(raw: bytes) -> list[Change]:
+    """Parse git's ``--raw`` output."""
     fields = raw.decode(errors="surrogateescape").split("\0")
     found: list[Change] = []
     for facts, path in zip(fields[::2], fields[1::2], strict=False):
@@ -56,18 +55,18 @@ def changes(raw: bytes) -> list[Change]:
     return found
 
 
-def before(wanted: Sequence[Change]) -> list[Blob]:
-    """What is there before them."""
+def blobs_before(wanted: Sequence[Change]) -> list[Blob]:
+    """Return the files before the changes."""
     return [Blob(one.path, one.old_mode, one.old_oid) for one in wanted if not one.added]
 
 
-def after(wanted: Sequence[Change]) -> list[Blob]:
-    """What is there after them."""
+def blobs_after(wanted: Sequence[Change]) -> list[Blob]:
+    """Return the files after the changes."""
     return [Blob(one.path, one.mode, one.oid) for one in wanted if not one.removed]
 
 
 class Blocked(Exception):
-    """Where a directory should be is something else: with ``link`` a symbolic link."""
+    """Something other than a directory is in the position of one: with ``link``, a symbolic link."""
 
     def __init__(self, name: str, *, link: bool) -> None:
         super().__init__(name)
@@ -75,13 +74,13 @@ class Blocked(Exception):
 
 
 class WorkTree:
-    """The directory ``top``, absolute and without links. Closed by ``with``. Raises OSError where it cannot be opened
-    or written."""
+    """The work tree at ``top``, a path that is absolute and without links. Use it in a ``with`` block. Methods raise
+    OSError if it cannot be opened or written."""
 
     def __init__(self, top: Path) -> None:
         self._fd = open_directory(top)
         self._last: tuple[str, int] = ("", os.dup(self._fd))
-        """The directory that was opened last, since the next file mostly lies there, too."""
+        """The directory opened last, since the next file is mostly in the same one."""
 
     def __enter__(self) -> Self:
         return self
@@ -90,76 +89,76 @@ class WorkTree:
         os.close(self._last[1])
         os.close(self._fd)
 
-    def in_the_way(self, wanted: Sequence[Change], old: Contents, new: Contents) -> list[str]:
-        """Paths that hold neither what they held before nor what they are to hold: the person's, or links on the way to
-        them. ``old`` and ``new`` are the files of before and after."""
-        gone = {change.path for change in wanted if change.removed}
-        return [change.path for change in wanted if not self._is_free(change, old, new, gone)]
+    def conflicting_paths(self, wanted: Sequence[Change], old: Contents, new: Contents) -> list[str]:
+        """Return the paths that are neither as before nor as after the merge, or are reached through links. These are
+        the person's changes. ``old`` and ``new`` are the files before and after."""
+        removed = {change.path for change in wanted if change.removed}
+        return [change.path for change in wanted if not self._is_free(change, old, new, removed)]
 
     def write(self, wanted: Sequence[Change], new: Contents) -> None:
-        """Take away what is gone, put what is new; whole files or none."""
+        """Remove and write files, each of them atomically."""
         for change in wanted:
             if change.removed:
                 self._remove(change.path)
-        self._keep("", os.dup(self._fd))  # what was opened before may be gone
+        self._remember("", os.dup(self._fd))  # the open directory may have been removed
         for change in wanted:
             if not change.removed:
-                self._put(change, new)
+                self._write_file(change, new)
 
-    def _is_free(self, change: Change, old: Contents, new: Contents, gone: set[str]) -> bool:
+    def _is_free(self, change: Change, old: Contents, new: Contents, removed: set[str]) -> bool:
         folder, _, name = change.path.rpartition("/")
         try:
-            fd = self._in(folder)
+            fd = self._directory(folder)
             info = os.stat(name, dir_fd=fd, follow_symlinks=False)
             if stat.S_ISDIR(info.st_mode):
-                return self._holds_only(change.path, gone)
+                return self._holds_only(change.path, removed)
             candidates = [new] if not change.removed else []
             candidates += [old] if not change.added else []
-            return any(_same(fd, name, info, candidate, change.path) for candidate in candidates)
+            return any(_is_same(fd, name, info, candidate, change.path) for candidate in candidates)
         except FileNotFoundError:
             return True
         except Blocked as blocked:
-            # A file on the way is fine where it makes room, a link never is.
+            # A file in the position of a directory is fine if the merge removes it; a link never is.
             parents = (change.path[:end] for end, letter in enumerate(change.path) if letter == "/")
-            return not blocked.link and any(parent in gone for parent in parents)
+            return not blocked.link and any(parent in removed for parent in parents)
 
-    def _holds_only(self, directory: str, gone: set[str]) -> bool:
-        with self._opened(directory) as fd:
+    def _holds_only(self, directory: str, removed: set[str]) -> bool:
+        with self._open(directory) as fd:
             for name in os.listdir(fd):
                 path = f"{directory}/{name}"
                 if stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
-                    if not self._holds_only(path, gone):
+                    if not self._holds_only(path, removed):
                         return False
-                elif path not in gone:
+                elif path not in removed:
                     return False
         return True
 
     def _remove(self, path: str) -> None:
-        """The file, and the directories that are empty without it."""
+        """Remove the file, and the directories that are empty without it."""
         with suppress(FileNotFoundError, Blocked):
             folder, _, name = path.rpartition("/")
-            with self._opened(folder) as fd:
+            with self._open(folder) as fd:
                 os.unlink(name, dir_fd=fd)
             while folder:
                 outer, _, name = folder.rpartition("/")
-                with self._opened(outer) as fd:
+                with self._open(outer) as fd:
                     try:
                         os.rmdir(name, dir_fd=fd)
                     except OSError:
                         return
                 folder = outer
 
-    def _put(self, change: Change, new: Contents) -> None:
+    def _write_file(self, change: Change, new: Contents) -> None:
         folder, _, name = change.path.rpartition("/")
-        fd = self._in(folder, make=True)
-        # The same when the merge is made again, so what a process that was killed left of it goes away.
+        fd = self._directory(folder, make=True)
+        # The same name in every try, so the file left by a killed process is replaced.
         temporary = f".ccswarm-{hashlib.sha256(os.fsencode(f'{change.path} {change.oid}')).hexdigest()[:16]}"
         try:
             try:
-                _make(change.path, new, temporary, fd)
+                _create_file(change.path, new, temporary, fd)
             except FileExistsError:
                 os.unlink(temporary, dir_fd=fd)
-                _make(change.path, new, temporary, fd)
+                _create_file(change.path, new, temporary, fd)
             try:
                 os.rename(temporary, name, src_dir_fd=fd, dst_dir_fd=fd)
             except IsADirectoryError:
@@ -170,20 +169,20 @@ class WorkTree:
                 os.unlink(temporary, dir_fd=fd)
             raise
 
-    def _in(self, directory: str, *, make: bool = False) -> int:
-        """It, open until another one is asked for. Raises as ``_opened``."""
+    def _directory(self, directory: str, *, make: bool = False) -> int:
+        """Return the open directory; it stays open until another one is needed. Raises as ``_open`` does."""
         if self._last[0] != directory:
-            with self._opened(directory, make=make) as fd:
-                self._keep(directory, os.dup(fd))
+            with self._open(directory, make=make) as fd:
+                self._remember(directory, os.dup(fd))
         return self._last[1]
 
-    def _keep(self, directory: str, fd: int) -> None:
+    def _remember(self, directory: str, fd: int) -> None:
         os.close(self._last[1])
         self._last = directory, fd
 
     @contextmanager
-    def _opened(self, directory: str, *, make: bool = False) -> Generator[int]:
-        """Raises FileNotFoundError, Blocked."""
+    def _open(self, directory: str, *, make: bool = False) -> Generator[int]:
+        """Open a directory without following links. Raises FileNotFoundError and Blocked."""
         fd = os.dup(self._fd)
         try:
             for name in directory.split("/") if directory else ():
@@ -204,8 +203,8 @@ class WorkTree:
             os.close(fd)
 
 
-def _same(folder: int, name: str, info: os.stat_result, candidate: Contents, path: str) -> bool:
-    """Whether a file is another one, byte by byte, kind and right to execute included."""
+def _is_same(folder: int, name: str, info: os.stat_result, candidate: Contents, path: str) -> bool:
+    """Report whether a file equals another in its bytes, type and executable bit."""
     if stat.S_ISLNK(info.st_mode) or candidate.is_link(path):
         both = stat.S_ISLNK(info.st_mode) and candidate.is_link(path)
         return both and os.readlink(os.fsencode(name), dir_fd=folder) == b"".join(candidate.read(path))
@@ -217,8 +216,8 @@ def _same(folder: int, name: str, info: os.stat_result, candidate: Contents, pat
         return all(file.read(len(piece)) == piece for piece in candidate.read(path)) and not file.read(1)
 
 
-def _make(path: str, source: Contents, name: str, folder: int) -> None:
-    """A new file, or link, ``name`` in an open directory. Raises FileExistsError."""
+def _create_file(path: str, source: Contents, name: str, folder: int) -> None:
+    """Create a file or link ``name`` in an open directory. Raises FileExistsError."""
     if source.is_link(path):
         os.symlink(b"".join(source.read(path)), os.fsencode(name), dir_fd=folder)
         return
@@ -229,14 +228,14 @@ def _make(path: str, source: Contents, name: str, folder: int) -> None:
 
 
 OURS = b"ccswarm merges\n"
-"""What is in the lock of an index while we hold it; git writes the index itself there."""
+"""The content of the index's lock file while ccswarm holds it; git writes the new index there."""
 
 
 class IndexLock:
-    """The index of a work tree, as git itself locks it: while it is held no other git changes it. What a process of
-    ours that was killed left locked is taken over.
+    """git's own lock of a work tree's index, which keeps every other git from changing it.
 
-    ``git_dir`` is absolute and without links. Raises FileExistsError where another git is at work.
+    A lock left by a killed ccswarm process is taken over. ``git_dir`` is absolute and without links. The constructor
+    raises FileExistsError if another git holds the lock.
     """
 
     def __init__(self, git_dir: Path, index: str = "index") -> None:
@@ -244,38 +243,38 @@ class IndexLock:
         self._name = index
         self._lock = f"{index}.lock"
         try:
-            self._held = self._made()
+            self._lock_fd = self._create()
         except BaseException:
             os.close(self._fd)
             raise
 
-    def _made(self) -> int:
-        """The lock's file, which is locked itself, too, by a lock that goes with its process."""
+    def _create(self) -> int:
+        """Create the lock file. It is also locked with flock, which ends with the process."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            held = os.open(self._lock, flags, 0o666, dir_fd=self._fd)
+            lock_fd = os.open(self._lock, flags, 0o666, dir_fd=self._fd)
         except FileExistsError:
-            return self._left()
-        fcntl.flock(held, fcntl.LOCK_EX)
-        os.write(held, OURS)
-        return held
+            return self._take_over()
+        fcntl.flock(lock_fd, fcntl.LOCK_EX)
+        os.write(lock_fd, OURS)
+        return lock_fd
 
-    def _left(self) -> int:
-        """That of a process of ours which is gone. Raises FileExistsError where there is none."""
+    def _take_over(self) -> int:
+        """Take over the lock file of a dead ccswarm process. Raises FileExistsError if it is not one."""
         try:
-            held = os.open(self._lock, FILE, dir_fd=self._fd)
+            lock_fd = os.open(self._lock, FILE, dir_fd=self._fd)
         except OSError:
             raise FileExistsError(self._lock) from None
         try:
-            if os.read(held, len(OURS) + 1) != OURS:
+            if os.read(lock_fd, len(OURS) + 1) != OURS:
                 raise FileExistsError(self._lock)
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not os.path.samestat(os.fstat(held), os.stat(self._lock, dir_fd=self._fd, follow_symlinks=False)):
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(os.fstat(lock_fd), os.stat(self._lock, dir_fd=self._fd, follow_symlinks=False)):
                 raise FileExistsError(self._lock)
         except OSError:
-            os.close(held)
+            os.close(lock_fd)
             raise FileExistsError(self._lock) from None
-        return held
+        return lock_fd
 
     def __enter__(self) -> Self:
         return self
@@ -283,18 +282,18 @@ class IndexLock:
     def __exit__(self, *_: object) -> None:
         with suppress(FileNotFoundError):
             os.unlink(self._lock, dir_fd=self._fd)
-        os.close(self._held)
+        os.close(self._lock_fd)
         os.close(self._fd)
 
     def copy_to(self, directory: Path) -> None:
-        """The index, and what it may be split into, as files of ours; nothing where there is none."""
+        """Copy the index, and its parts if it is split. Does nothing if there is none."""
         for name in os.listdir(self._fd):
             if name == self._name or name.startswith("sharedindex."):
                 with open(os.open(name, FILE, dir_fd=self._fd), "rb") as file:
                     (directory / name).write_bytes(file.read())
 
     def replace(self, made: Path) -> None:
-        """Put ``made`` in its place, whole or not at all."""
+        """Replace the index by the file ``made`` atomically."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         new = f"{self._name}.ccswarm"
         with open(os.open(new, flags, 0o666, dir_fd=self._fd), "wb") as file:

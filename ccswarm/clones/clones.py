@@ -1,9 +1,9 @@
-"""A git clone for each attempt at a task, and the way of its work back: taken over and merged by us, never lost.
+"""A git clone for each attempt at a task, and the merge of its work into the repository.
 
-A clone shares nothing with the repository it was made from, so nothing done in it can damage that one (a linked
-worktree can, and a shared object store cannot be read inside a sandbox). What an agent could have written, its clone's
-configuration, hooks and files, is never given to a program that would heed it: files and objects are read name by name
-without following links, and git only ever sees them in a repository of ours (``git``).
+A clone shares nothing with the repository it was made from, so nothing done in it can damage the repository. A linked
+worktree could, and a shared object store cannot be read inside a sandbox. An agent may have written the clone's
+configuration, hooks and files, so no program that would act on them ever reads them there: files and objects are read
+name by name without following links, and git only sees them in a private repository (``git``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from ccswarm.clones.collect import LOCK_SECONDS, Clone, Clones, few
+from ccswarm.clones.collect import LOCK_SECONDS, Clone, Clones, shorten
 from ccswarm.clones.difference import Difference
 from ccswarm.clones.git import Git
 from ccswarm.clones.hooks import not_run
@@ -35,8 +35,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """``commits`` came over; 0: there was nothing new. ``candidate`` is what the merge into ``head`` would be, where
-    nothing was merged since nobody judged it. ``not_run`` are what git itself would have done for the person."""
+    """The result of a merge. ``commits`` counts those merged; 0 if there was nothing new.
+
+    ``candidate`` is the merge into ``head`` as a commit, if it was not carried out because it was not judged.
+    ``not_run`` are the hooks and settings of the person's that git would have used.
+    """
 
     commits: int
     head: str
@@ -45,96 +48,99 @@ class Merged:
 
 
 class Workspaces:
-    """The clones of one repository, under ``root``. ``repository`` has its links followed already: one that takes the
-    place of a directory on its way later is refused. ``environ`` is what git is run with. Every method raises
-    WorkspaceUnusable with git's own words when git fails."""
+    """The clones of one repository, under ``root``. Methods raise WorkspaceUnusable with git's message if git fails.
+
+    ``repository`` is a path without links; if a link replaces part of it later, it is refused. ``environ`` is the
+    environment of git.
+    """
 
     def __init__(
         self, repository: Path, root: Path, environ: Mapping[str, str], *, lock_seconds: float = LOCK_SECONDS
     ) -> None:
         self.repository = repository
         self._root = root
-        self._own_turn = asyncio.Lock()
+        self._local_lock = asyncio.Lock()
         self._environ = environ
         self._git = Git(environ, written=(str(repository),))
         self._clones = Clones(repository, root, self._git, lock_seconds=lock_seconds)
 
     async def clone(self, run_id: str, name: str) -> Clone:
-        """The clone of that name, made from what is committed now unless it is there already."""
+        """Return the clone of that name, made from the current commit unless it exists."""
 
         def made() -> Clone:
-            with _on_disk(self.repository):
+            with _disk_errors_as_conflicts(self.repository):
                 return self._clones.make(run_id, name)
 
         return await in_thread(made)
 
     async def require_merged(self, clone: Clone, merged: Mapping[str, str]) -> None:
-        """Raises Conflict where a clone that nobody has worked in was made from something that lacks one of the commits
-        of ``merged``, which are named by whose work they are; then the clone is gone."""
+        """Raise Conflict, and remove a new clone, if it lacks one of the commits in ``merged``. The keys of ``merged``
+        name the tasks whose work the commits hold."""
         try:
-            await self._in_turn(lambda: self._clones.require(clone, merged))
+            await self._exclusively(lambda: self._clones.require(clone, merged))
         except Conflict:
             await self.forget(clone)
             raise
 
     async def copy(self, clone: Clone, commit: str, name: str, *, seconds: float | None = None) -> Clone:
-        """A clone of its own with ``commit``, which was collected from ``clone``, checked out: for who looks at the
-        work and whose changes come to nothing. It is there already where one of that ``name`` was made."""
+        """Return a separate clone that has ``commit``, collected from ``clone``, checked out. It is for reviewers,
+        whose changes are discarded. A clone of that ``name`` is reused."""
 
         def copied() -> Clone:
-            with _on_disk(self.repository), _in_time(seconds):
+            with _disk_errors_as_conflicts(self.repository), _time_limit(seconds):
                 return self._clones.copy(clone, commit, name)
 
         return await in_thread(copied)
 
     async def difference(self, base: str, commit: str) -> Difference:
-        """What of the repository's files is another one in ``commit`` than it was in ``base``."""
+        """Return the difference of the repository's files between two commits."""
 
         def compared() -> Difference:
             with self._clones.scratch() as scratch:
                 return self._clones.difference(base, commit, scratch)
 
-        return await self._in_turn(compared)
+        return await self._exclusively(compared)
 
     async def leave_on_branch(self, clone: Clone, commit: str) -> tuple[str, bool]:
-        """The branch of the repository that ``commit`` lies on from now on, for a person to merge, and whether what is
-        checked out has it already. A branch of that name that is there stays as it is. Raises Conflict where none of
-        that name can be."""
-        return await self._in_turn(lambda: self._clones.leave_on_branch(clone, commit))
+        """Create a branch at ``commit`` for a person to merge, and return its name.
+
+        The second value tells whether the current branch contains the commit already. An existing branch of that name
+        is left as it is. Raises Conflict if the branch cannot be created.
+        """
+        return await self._exclusively(lambda: self._clones.leave_on_branch(clone, commit))
 
     async def require_ready(self, *, merges: bool = True) -> None:
-        """Raises Conflict where work that is to be done could not be committed, or, where somebody ``merges`` it, not
-        be merged into the repository, for what is not committed there, or for what is not checked out; or else not be
-        left on a branch."""
+        """Raise Conflict if future work could not be committed, merged (if ``merges``) or left on a branch. Reasons are
+        a missing identity, uncommitted changes and a sparse checkout."""
         await in_thread(lambda: self._git.identity(self.repository))
         if merges:
             await in_thread(lambda: require_whole(self._clones.repository()))
         else:
             await in_thread(self._clones.require_branches)
-        if mine := await self._in_turn(lambda: uncommitted(self._git, self._clones)):
+        if mine := await self._exclusively(lambda: uncommitted(self._git, self._clones)):
             raise Conflict(
-                f"{self.repository} has uncommitted changes, so no work could be merged into it: {few(mine)}",
+                f"{self.repository} has uncommitted changes, so no work could be merged into it: {shorten(mine)}",
                 suggestion="commit or stash them, then ccswarm resume",
             )
 
     async def commit(self, clone: Clone, title: str, *, seconds: float | None = None) -> str:
-        """As ``collect``; the commit that holds the work, which is the clone's base where there is none."""
+        """Collect as ``collect`` does, and return the commit with the work, or the clone's base if there is none."""
 
         def collected() -> str:
             self._clones.collect(clone, title)
             return self._clones.work(clone)
 
-        return await self._in_turn(collected, seconds)
+        return await self._exclusively(collected, seconds)
 
     async def collect(self, clone: Clone, title: str) -> int:
-        """Bring all work in the clone over to its ``ref``: what is committed there, and as one commit more what is not
-        (but for what .gitignore names). How many commits are not merged yet. The clone's own configuration is not
-        heeded, and nothing in the clone is changed. Of a clone that is gone it is what was brought over before.
+        """Copy all work in the clone to its ``ref``, and return how many of its commits are not merged yet.
 
-        Raises WorkRefused for what cannot be taken over: other repositories inside the clone, files that go through a
-        filter, what git would not take from a stranger.
+        Uncommitted files become one more commit, except for those that .gitignore names. The clone's own configuration
+        is not used, and nothing in the clone changes. If the clone was removed, the count is of the work collected
+        before. Raises WorkRefused for other repositories inside the clone, files that pass through a filter, and
+        objects that git rejects.
         """
-        return await self._in_turn(lambda: self._clones.collect(clone, title))
+        return await self._exclusively(lambda: self._clones.collect(clone, title))
 
     async def merge(
         self,
@@ -146,20 +152,21 @@ class Workspaces:
         judged: Collection[str] | None = None,
         seconds: float | None = None,
     ) -> Merged:
-        """Merge ``commit``, which was collected from the clone, into what is checked out in the repository; one merge
-        at a time. Without one, collect what is there first. ``configuration`` are files that decide what agents may do,
-        beside every ``ccswarm.toml``. With ``judged`` nothing is merged unless the files are then those of one of these
-        commits: else the merge is only made as a commit, for somebody to judge it.
+        """Merge ``commit``, which was collected from the clone, into what is checked out in the repository.
 
-        Raises Conflict when the repository has uncommitted changes, both changed the same, or the work changes what
-        it is configured by: then the repository is as it was, and the work lies at ``clone.ref``.
-        WorkRefused as ``collect``, and where it is not done ``seconds`` after its turn came.
+        Merges run one at a time. Without ``commit`` the work is collected first. ``configuration`` names files that
+        decide what agents may do, in addition to every ``ccswarm.toml``. With ``judged`` the merge is carried out only
+        if the resulting files are those of one of these commits; otherwise it only exists as a commit, to be judged.
+
+        Raises Conflict if the repository has uncommitted changes, both sides changed the same lines, or the work
+        changes ccswarm's configuration: then the repository is unchanged, and the work is at ``clone.ref``. Raises
+        WorkRefused as ``collect`` does, and if it takes longer than ``seconds``, not counting the wait for its turn.
         """
-        return await self._in_turn(lambda: self._merge(clone, title, configuration, commit, judged), seconds)
+        return await self._exclusively(lambda: self._merge(clone, title, configuration, commit, judged), seconds)
 
     async def remove(self, clone: Clone, *, force: bool = False) -> None:
-        """Remove the clone. Raises Conflict where work in it is not merged, unless ``force``; what was collected stays
-        at its ref even then."""
+        """Remove the clone. Raises Conflict if it has unmerged work, unless ``force``. Collected work stays at its ref
+        in any case."""
         if not clone.path.is_dir():
             return
         if not force and (commits := await self.collect(clone, f"left in the clone of {clone.path.name}")):
@@ -170,20 +177,20 @@ class Workspaces:
         await self.discard(clone)
 
     async def discard(self, clone: Clone) -> None:
-        """Remove the clone with all that is in it, whoever may miss it; its ref stays."""
+        """Remove the clone with all its contents; its ref stays."""
         await asyncio.to_thread(self._clones.remove, clone)
 
     async def forget(self, clone: Clone) -> None:
-        """Remove the clone and its refs: its work is merged, or there is none."""
+        """Remove the clone and its refs. Its work is merged, or there is none."""
 
         def forgotten() -> None:
-            with _on_disk(self.repository):
+            with _disk_errors_as_conflicts(self.repository):
                 self._clones.forget(clone)
 
         await in_thread(forgotten)
 
     async def is_repository(self) -> bool:
-        """Whether there is a repository with a commit to make clones from."""
+        """Report whether there is a repository with a commit to clone."""
         if not self.repository.is_dir() or not shutil.which("git", path=self._environ.get("PATH")):
             return False
         try:
@@ -211,19 +218,19 @@ class Workspaces:
             return Merged(0, made.head, made.commit)
         return Merged(commits, made.commit, not_run=not_run(self._git, self.repository))
 
-    async def _in_turn(self, do: Callable[[], T], seconds: float | None = None) -> T:
-        # Whoever waits for another process takes a thread of few; for this process's own it takes none.
-        async with self._own_turn:
-            return await in_thread(lambda: self._alone(do, seconds))
+    async def _exclusively(self, do: Callable[[], T], seconds: float | None = None) -> T:
+        # Waiting for another process occupies one of few threads; waiting for this one's own calls does not.
+        async with self._local_lock:
+            return await in_thread(lambda: self._locked(do, seconds))
 
-    def _alone(self, do: Callable[[], T], seconds: float | None) -> T:
-        with _on_disk(self.repository), _turn(self._root), _in_time(seconds):
+    def _locked(self, do: Callable[[], T], seconds: float | None) -> T:
+        with _disk_errors_as_conflicts(self.repository), _process_lock(self._root), _time_limit(seconds):
             return do()
 
 
 @contextmanager
-def _on_disk(repository: Path) -> Generator[None]:
-    """What a disk does not take, or give, is a person's to see to; what was begun of it is continued later."""
+def _disk_errors_as_conflicts(repository: Path) -> Generator[None]:
+    """Convert an OSError to a Conflict. A person fixes the disk, and the work continues later."""
     try:
         yield
     except OSError as error:
@@ -234,8 +241,8 @@ def _on_disk(repository: Path) -> Generator[None]:
 
 
 @contextmanager
-def _in_time(seconds: float | None) -> Generator[None]:
-    """What takes longer is refused."""
+def _time_limit(seconds: float | None) -> Generator[None]:
+    """Raise WorkRefused if the block takes longer."""
     try:
         with time_limit(seconds):
             yield
@@ -247,8 +254,8 @@ def _in_time(seconds: float | None) -> Generator[None]:
 
 
 @contextmanager
-def _turn(root: Path) -> Generator[None]:
-    """While one collects or merges; waits for the other processes."""
+def _process_lock(root: Path) -> Generator[None]:
+    """Hold the lock that all processes share while one of them collects or merges."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(root, DIRECTORY)
     try:

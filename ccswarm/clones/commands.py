@@ -1,9 +1,9 @@
-"""Which files in a person's work tree programs outside of an agent's box take commands from: those with a protected
-name, those that links in the home make the person's settings, and those that git runs or reads as configuration.
+"""Finds the files in a person's work tree from which programs outside an agent's box take commands.
 
-A symbolic link gives what it leads to a second name, so links count as the work leaves them, and a changed link counts
-wherever something that matters lies behind it. Names are compared as the most careless file system compares them.
-Methods block.
+They are those with a protected name, those that links in the home directory make the person's settings, and those that
+git runs or reads as configuration. A symbolic link gives its target a second name, so links count in the state the work
+leaves them in, and a changed link counts wherever a relevant file is behind it. Names are compared as the least strict
+file system compares them. Methods block.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ccswarm.errors import Conflict
 
 LINK = "120000"
 MOST_LINKS_FOLLOWED = 40
-"""On one way, as in the kernel."""
+"""The limit for one path, as in the kernel."""
 MOST_STEPS = 10_000
 MOST_SECOND_NAMES = 50_000
 MOST_LINKS_IN_A_NAME = 8
@@ -43,14 +43,14 @@ PROGRAMS = re.compile(
     |submodule\..*\.update|svn\.authors-?prog""",
     re.VERBOSE | re.DOTALL,
 )
-"""Settings of git whose value it runs, as a program or as a line of a shell."""
+"""git's settings whose value it runs, as a program or as a shell command."""
 FILES = re.compile(r"include\.path|includeif\..*\.path|core\.attributesfile", re.DOTALL)
 DIRECTORIES = re.compile(r"core\.hookspath|init\.templatedir|gitflow\.path\.hooks")
 RUNS_ANOTHER = re.compile(
     r"(?:^|\s)(?:!|-c\b|-x|-O|--exec|--extcmd|--open-files-in-pager|--(?:upload|receive)-pack|--\w+-filter"
     r"|run\b|foreach\b)"
 )
-"""What an alias has in it that starts more than git's own commands."""
+"""The parts of an alias that start more than git's own commands."""
 HOOKS = frozenset(
     (
         *("applypatch-msg", "pre-applypatch", "post-applypatch", "pre-commit", "pre-merge-commit"),
@@ -60,22 +60,22 @@ HOOKS = frozenset(
         *("post-index-change", "p4-changelist", "p4-prepare-changelist", "p4-post-changelist", "p4-pre-submit"),
     )
 )
-"""Where they lie at the top of the work tree; elsewhere the whole directory counts."""
+"""The names that count as hooks at the top of the work tree. In other directories of hooks every name counts."""
 BETWEEN_WORDS = re.compile(r"[\s'\"=;&|()<>`{}]+")
 ENTERED = re.compile(r"(?:\b(?:cd|pushd)\s+(?:--\s+)?|\s-C[\s=]*|--directory[\s=]+|--prefix[\s=]+)([^\s;&|()<>]+)")
 VARIABLE = re.compile(r"\$\w*/")
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """What a person's git names, as far as it may lie in the work tree: absolute paths as they are written."""
+class NamedPaths:
+    """The paths that a person's git configuration names, absolute and as written."""
 
     files: frozenset[str]
     directories: frozenset[str]
 
 
 class Names:
-    """Of one repository's git: reads settings, runs nothing."""
+    """A reader of the names in one repository's git configuration. It runs nothing."""
 
     def __init__(self, git: Git, repository: Repository) -> None:
         self._git = git
@@ -85,8 +85,8 @@ class Names:
         self._files: set[str] = set()
         self._directories: set[str] = set()
 
-    def all(self) -> Named:
-        """Hooks, further configuration, programs."""
+    def all(self) -> NamedPaths:
+        """Return the paths of hooks, further configuration and programs."""
         common = self._git.person(repository_top := self._repository.top, "rev-parse", "--git-common-dir")
         common = os.path.join(repository_top, common)
         self._add_directory(f"{common}/hooks")
@@ -98,23 +98,23 @@ class Names:
                 self._add_directory(path)
             else:
                 self._files.add(path)
-        said = self._git.person(repository_top, "config", "-z", "--show-origin", "--list", "--includes").split("\0")
-        for origin, entry in zip(said[::2], said[1::2], strict=False):
+        output = self._git.person(repository_top, "config", "-z", "--show-origin", "--list", "--includes").split("\0")
+        for origin, entry in zip(output[::2], output[1::2], strict=False):
             kind, _, file = origin.partition(":")
             key, _, value = entry.partition("\n")
             if kind == "file":
                 self._files.add(file := os.path.join(self._top, file))
                 self._add(key.casefold(), value, os.path.dirname(file))
-        return Named(frozenset(self._files), frozenset(self._directories))
+        return NamedPaths(frozenset(self._files), frozenset(self._directories))
 
     def _add(self, key: str, value: str, directory: str) -> None:
         value = value.removeprefix(":(optional)")
         if key.startswith(("include.", "includeif.")) and FILES.fullmatch(key):
             self._files.add(os.path.join(directory, self._expanded(value)))
         elif FILES.fullmatch(key):
-            self._files |= set(self._from_anywhere(value))
+            self._files |= set(self._possible_paths(value))
         elif DIRECTORIES.fullmatch(key):
-            for path in self._from_anywhere(value):
+            for path in self._possible_paths(value):
                 self._add_directory(path)
         elif PROGRAMS.fullmatch(key) or "ext::" in f"{key} {value}":
             self._add_program(f"{key} {value}" if "ext::" in key else value)
@@ -133,22 +133,22 @@ class Names:
             words |= set(shlex.split(value))
         entered = [""]
         for found in ENTERED.finditer(value):
-            inner = _bare(found[1].strip("'\""))
+            inner = _without_variable(found[1].strip("'\""))
             entered += [os.path.join(outer, inner) for outer in entered[:MOST_LINKS_FOLLOWED]]
         for word in words:
             for one in (word, word[2:] if word.startswith("-") else ""):
-                for path in self._from_anywhere(one.lstrip("!")):
+                for path in self._possible_paths(one.lstrip("!")):
                     self._files.add(path)
                 for outer in entered[1:]:
-                    if _bare(one):
-                        self._files.add(os.path.join(self._top, outer, _bare(one)))
+                    if _without_variable(one):
+                        self._files.add(os.path.join(self._top, outer, _without_variable(one)))
 
-    def _from_anywhere(self, word: str) -> Iterator[str]:
-        """The path, counted from each directory that a program of git's may be started in."""
+    def _possible_paths(self, word: str) -> Iterator[str]:
+        """Yield the path relative to each directory in which git may start a program."""
         expanded = self._expanded(word)
         if expanded.startswith("/"):
             yield expanded
-        if bare := _bare(expanded):
+        if bare := _without_variable(expanded):
             for outer in (self._top, f"{self._top}/{self._repository.prefix}", str(self._repository.git_dir)):
                 yield os.path.join(outer, bare)
 
@@ -159,13 +159,13 @@ class Names:
         return os.path.expanduser(word) if word.startswith("~") else word
 
 
-def _bare(word: str) -> str:
-    """What is left of a path without the variable, or the answer of a command, that it begins with."""
+def _without_variable(word: str) -> str:
+    """Remove the variable or command substitution that a path begins with."""
     return VARIABLE.sub("", word, count=1).lstrip("/") if word.startswith("$") else word.lstrip("/")
 
 
 class Links:
-    """Symbolic links below ``top``: their texts by path, which is relative as git writes it."""
+    """The symbolic links below ``top``: their targets by path, which is relative as git writes it."""
 
     def __init__(self, top: str, links: Iterable[tuple[str, str]]) -> None:
         self._tops = tuple(dict.fromkeys((top, os.path.realpath(top))))
@@ -175,15 +175,15 @@ class Links:
             self.paths[path] = None
             self._texts.setdefault(fold_path(path), {})[path, text] = None
 
-    def within(self, path: str) -> set[str]:
-        """The absolute path relative to the top, as it is written and as the file system resolves it."""
+    def relative_names(self, path: str) -> set[str]:
+        """Return the absolute path relative to the top, as written and as the file system resolves it."""
         found: set[str] = set()
         for one in (path, os.path.normpath(path), os.path.realpath(path)):
             found |= {one[len(top) + 1 :] for top in self._tops if one == top or one.startswith(f"{top}/")}
         return found
 
     def follow(self, path: str) -> tuple[set[str], set[str]]:
-        """Folded: every name that the way to ``path`` leads over, and where it ends."""
+        """Return every name that the resolution of ``path`` passes, and the names where it ends, all folded."""
         over: set[str] = set()
         ends: set[str] = set()
         seen: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()
@@ -193,7 +193,7 @@ class Links:
             if (behind, rest) in seen or followed > MOST_LINKS_FOLLOWED:
                 continue
             seen.add((behind, rest))
-            _check(len(seen), MOST_STEPS)
+            _check_limit(len(seen), MOST_STEPS)
             if not rest:
                 ends.add(fold_path("/".join(behind)))
                 continue
@@ -219,33 +219,33 @@ class Links:
         return over, ends
 
     def _outside(self, path: str, followed: int) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], int]]:
-        for one in self.within(path):
+        for one in self.relative_names(path):
             yield (), tuple(one.split("/")), followed + 1
 
 
 class Commands:
-    """``named`` is what the person's git names, ``names`` are protected. Raises Conflict where links are too many to be
-    followed."""
+    """The decision which changed files programs take commands from. ``named`` are the paths that the person's git
+    names, ``names`` are protected. The constructor raises Conflict if there are too many links to follow."""
 
-    def __init__(self, named: Named, names: Patterns, links: Links) -> None:
+    def __init__(self, named: NamedPaths, names: Patterns, links: Links) -> None:
         self._names = names
         self._over: set[str] = set()
         self._files: set[str] = set()
         self._directories: set[str] = set()
         for given, found in ((named.files, self._files), (named.directories, self._directories)):
             for path in given:
-                for inner in links.within(path):
+                for inner in links.relative_names(path):
                     found |= self._followed(links, inner)
         if "" in self._directories:
             self._directories.discard("")
             self._files |= HOOKS
         self._second: dict[str, dict[str, frozenset[str]]] = {}
-        """By where a link ends: the names of that by links, each with the links it leads over."""
+        """For each end of links: its names through links, each with the links that it passes."""
         self._known: set[str] = set()
         self._find_second_names(links)
 
-    def take(self, change: Change) -> bool:
-        """Whether git, a shell, an editor, another agent or a package manager does what stands there."""
+    def controls_programs(self, change: Change) -> bool:
+        """Report whether git, a shell, an editor, another agent or a package manager acts on the file's content."""
         link = change.mode == LINK
         if self._is_protected(change.path, link=link):
             return True
@@ -274,7 +274,7 @@ class Commands:
         return ends
 
     def _find_second_names(self, links: Links) -> None:
-        """Of what lies behind links with a protected name, or on the way to one: the names it has by them."""
+        """Find the names that files have through links with a protected name, or on the way to one."""
         new = {(path, path): frozenset((path,)) for path in links.paths if self._is_protected(path, link=True)}
         count = 0
         for _ in range(MOST_LINKS_IN_A_NAME):
@@ -282,32 +282,32 @@ class Commands:
                 self._known.add(name)
                 for end in self._followed(links, path):
                     self._second.setdefault(end, {})[name] = chain
-                    _check(count := count + 1, MOST_SECOND_NAMES)
-            if not (new := self._behind(links)):
+                    _check_limit(count := count + 1, MOST_SECOND_NAMES)
+            if not (new := self._links_behind(links)):
                 return
-        raise _tangled()
+        raise _too_many_links()
 
-    def _behind(self, links: Links) -> dict[tuple[str, str], frozenset[str]]:
-        """Links that lie behind others, with a name that they have there and that was not known yet."""
+    def _links_behind(self, links: Links) -> dict[tuple[str, str], frozenset[str]]:
+        """Return the links behind other links, with the names they have there that are not known yet."""
         found: dict[tuple[str, str], frozenset[str]] = {}
         for path in links.paths if self._second else ():
             names = path.split("/")
             for count in range(len(names) + 1):
                 for second, chain in self._second.get(fold_path("/".join(names[:count])), {}).items():
                     name = "/".join((second, *names[count:]))
-                    # One that leads over the same link again says nothing new.
+                    # A name that passes the same link again adds nothing.
                     if path not in chain and self._is_protected(name, link=True):
                         found[path, name] = chain | {path}
-                        _check(len(found), MOST_SECOND_NAMES)
+                        _check_limit(len(found), MOST_SECOND_NAMES)
         return {(path, name): chain for (path, name), chain in found.items() if name not in self._known}
 
 
-def _check(count: int, most: int) -> None:
+def _check_limit(count: int, most: int) -> None:
     if count > most:
-        raise _tangled()
+        raise _too_many_links()
 
 
-def _tangled() -> Conflict:
+def _too_many_links() -> Conflict:
     return Conflict(
         "symbolic links lead to each other in more ways than can be followed",
         suggestion="remove those that lead to the directory they are in, or merge by hand",
@@ -315,12 +315,12 @@ def _tangled() -> Conflict:
 
 
 def links_of(git: Git, ours: PrivateRepository, tree: str, top: Path) -> Links:
-    """Those of a tree of git's, and what else of links lies in its directories in the person's work tree."""
-    said = git.private(ours, "ls-tree", "-r", "-z", "--full-tree", tree).decode(errors="surrogateescape")
+    """Return the links of a git tree, and other links in its directories in the person's work tree."""
+    output = git.private(ours, "ls-tree", "-r", "-z", "--full-tree", tree).decode(errors="surrogateescape")
     found: list[tuple[str, str]] = []
     links: dict[str, str] = {}
     directories = {""}
-    for line in said.split("\0")[:-1]:
+    for line in output.split("\0")[:-1]:
         facts, _, path = line.partition("\t")
         mode, _, oid = facts.split(" ")
         if mode == LINK:
@@ -339,15 +339,15 @@ def links_of(git: Git, ours: PrivateRepository, tree: str, top: Path) -> Links:
 
 
 def _blobs(git: Git, ours: PrivateRepository, oids: Collection[str]) -> Mapping[str, str]:
-    asked = list(dict.fromkeys(oids))
-    if not asked:
+    unique = list(dict.fromkeys(oids))
+    if not unique:
         return {}
-    said = git.private(ours, "cat-file", "--batch", stdin="".join(f"{oid}\n" for oid in asked).encode())
+    output = git.private(ours, "cat-file", "--batch", stdin="".join(f"{oid}\n" for oid in unique).encode())
     found: dict[str, str] = {}
     at = 0
-    for oid in asked:
-        end = said.index(b"\n", at)
-        size = int(said[at:end].split()[2])
-        found[oid] = os.fsdecode(said[end + 1 : end + 1 + size])
+    for oid in unique:
+        end = output.index(b"\n", at)
+        size = int(output[at:end].split()[2])
+        found[oid] = os.fsdecode(output[end + 1 : end + 1 + size])
         at = end + size + 2
     return found

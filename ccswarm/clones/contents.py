@@ -1,8 +1,7 @@
-"""What files of a commit hold as they are checked out, but for filters. Of many, the bytes are read one after the other
-from one file of ours, and only what git converts on its way out (ends of lines, ``ident``, encodings) is checked out
-first; a few are all checked out, which starts fewer programs.
+"""The contents of a commit's files as they are checked out, except for filters. Functions and methods block.
 
-Functions and methods block.
+Of many files the bytes are read one after the other from one private file, and only those that git converts (line
+endings, ``ident``, encodings) are checked out first. A few files are all checked out, which starts fewer programs.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from ccswarm.clones.git import Git, PrivateRepository, unusable
 
 LINK = "120000"
 CONVERTED = ("eol", "ident", "working-tree-encoding")
-"""Attributes by which files are other bytes in a directory than in the repository, filters apart."""
+"""The attributes, except filters, by which a checked-out file differs from the repository's bytes."""
 PIECE_BYTES = 1 << 20
 FEW = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """One path of a commit; ``mode`` is in git's notation."""
+    """One path of a commit. ``mode`` is in git's notation."""
 
     path: str
     mode: str
@@ -31,7 +30,7 @@ class Blob:
 
 
 class Contents:
-    """Those of ``blobs`` in the tree ``commit``; ``directory`` is none yet. Closed by ``with``."""
+    """The contents of ``blobs`` in the tree ``commit``. Use it in a ``with`` block; ``directory`` must not exist."""
 
     def __init__(
         self, git: Git, repository: PrivateRepository, directory: Path, commit: str, blobs: Sequence[Blob]
@@ -40,23 +39,25 @@ class Contents:
         self._checked_out = directory
         files = [blob for blob in blobs if blob.mode != LINK]
         every = repository.converts or len(blobs) < FEW
-        converted = {blob.path for blob in files} if every else converted_of(git, repository, directory, commit, files)
+        converted = (
+            {blob.path for blob in files} if every else paths_converted(git, repository, directory, commit, files)
+        )
         git.files(repository, directory, commit, sorted(converted))
         self._bytes: dict[str, tuple[int, int]] = {}
-        """Where each begins in the file, and how many there are."""
+        """The position of each in the file, and its length."""
         self._file: IO[bytes] = open(directory.with_suffix(".blobs"), "x+b")  # noqa: SIM115 - closed by ``with``
         try:
-            if kept := [blob for blob in blobs if blob.path not in converted]:
-                self._find(git, repository, kept)
+            if unconverted := [blob for blob in blobs if blob.path not in converted]:
+                self._find(git, repository, unconverted)
         except BaseException:
             self._file.close()
             raise
 
-    def _find(self, git: Git, repository: PrivateRepository, kept: Sequence[Blob]) -> None:
-        given = "".join(f"{blob.oid}\n" for blob in kept).encode()
-        git.private(repository, "cat-file", "--batch", "--buffer", stdin=given, output=self._file)
+    def _find(self, git: Git, repository: PrivateRepository, unconverted: Sequence[Blob]) -> None:
+        stdin = "".join(f"{blob.oid}\n" for blob in unconverted).encode()
+        git.private(repository, "cat-file", "--batch", "--buffer", stdin=stdin, output=self._file)
         self._file.seek(0)
-        for blob in kept:
+        for blob in unconverted:
             _, kind, *size = self._file.readline().split()
             if kind != b"blob":
                 raise unusable("cat-file", repository.path, f"{blob.path}: {blob.oid} is not a file", 1)
@@ -81,7 +82,7 @@ class Contents:
         return (self._checked_out / path).stat().st_size
 
     def read(self, path: str) -> Iterator[bytes]:
-        """The bytes of a file, or the text of a link, in pieces."""
+        """Yield the bytes of a file, or the target of a link, in pieces."""
         if path not in self._bytes:
             with open(self._checked_out / path, "rb") as file:
                 while piece := file.read(PIECE_BYTES):
@@ -94,17 +95,19 @@ class Contents:
             yield piece
 
 
-def converted_of(
+def paths_converted(
     git: Git, repository: PrivateRepository, directory: Path, commit: str, blobs: Sequence[Blob]
 ) -> set[str]:
-    """The paths that git converts when it checks them out."""
+    """Return the paths that git converts on checkout."""
     index = {"GIT_INDEX_FILE": str(directory.with_suffix(".attributes"))}
     git.private(repository, "read-tree", commit, variables=index)
     if not git.private(repository, "ls-files", "-z", "--", ":(icase)*.gitattributes", variables=index):
         return set()
-    given = b"".join(blob.path.encode(errors="surrogateescape") + b"\0" for blob in blobs)
-    said = git.private(repository, "check-attr", "--cached", "-z", "--stdin", *CONVERTED, stdin=given, variables=index)
-    fields = said.decode(errors="surrogateescape").split("\0")
+    stdin = b"".join(blob.path.encode(errors="surrogateescape") + b"\0" for blob in blobs)
+    output = git.private(
+        repository, "check-attr", "--cached", "-z", "--stdin", *CONVERTED, stdin=stdin, variables=index
+    )
+    fields = output.decode(errors="surrogateescape").split("\0")
     return {
         path
         for path, name, value in zip(fields[::3], fields[1::3], fields[2::3], strict=False)

@@ -1,6 +1,6 @@
-"""What two commits, or trees, differ in: by file, and line by line. Blocks.
+"""The difference of two commits or trees, by file and line by line. Blocks.
 
-git compares them in a repository of ours: no driver, filter or conversion to text of anybody is run.
+git compares them in a private repository, so no driver, filter or text conversion is run.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ WORDS = (
     "-z",
     "--patch",
 )
-"""The counts come first, and an empty record after them."""
+"""The git command. Its output has the counts first, then an empty record and the patch."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedFile:
-    """``added`` and ``removed`` count lines; None where the file is no text."""
+    """One changed file. ``added`` and ``removed`` count lines, None for a binary file."""
 
     path: str
     added: int | None
@@ -34,8 +34,8 @@ class ChangedFile:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """From ``base`` to ``commit``, which may be a tree. ``text`` is what ``git apply`` reads, but for files that are no
-    text."""
+    """The difference from ``base`` to ``commit``, which may be a tree. ``git apply`` accepts ``text``, except for
+    binary files."""
 
     base: str
     commit: str
@@ -44,22 +44,22 @@ class Difference:
 
     @property
     def added(self) -> int:
-        """Lines, of all files."""
+        """The added lines of all files."""
         return sum(one.added or 0 for one in self.files)
 
     @property
     def removed(self) -> int:
-        """Lines, of all files."""
+        """The removed lines of all files."""
         return sum(one.removed or 0 for one in self.files)
 
     @property
     def summary(self) -> str:
-        """In few words."""
+        """The number of files and lines, as a short text."""
         return f"{len(self.files)} file{'' if len(self.files) == 1 else 's'}, +{self.added} −{self.removed}"
 
 
 def compare(git: Git, repository: PrivateRepository, base: str, commit: str) -> Difference:
-    """Raises WorkRefused where that is more than can be shown."""
+    """Return the difference. Raises WorkRefused if it exceeds the limits."""
     counted, _, text = git.private(repository, *WORDS, base, commit).partition(b"\0\0")
     files: list[ChangedFile] = []
     for line in counted.decode(errors="surrogateescape").split("\0") if counted else ():

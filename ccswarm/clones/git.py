@@ -1,9 +1,9 @@
-"""git, run so that nothing but its caller decides what it does.
+"""Runs git so that only its caller decides what it does.
 
 A repository's configuration names programs that git runs: hooks, filters, merge and diff drivers, file system monitors.
-So the only commands that ever meet a configuration are those in ``Git.person``, which start none of these programs.
-Everything that looks into trees or objects runs in a ``PrivateRepository``: a directory of ours with a configuration of
-ours over somebody's objects.
+So configurations are only used by the commands of ``Git.person``, which start none of these programs. Everything that
+reads trees or objects runs in a ``PrivateRepository``: a private directory with its own configuration over another
+repository's objects.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from ccswarm.system.confined_files import pinned_path
 
 MOST_MEMORY = 2 << 30
 PERSONS_OWN = Bounds(seconds=7200, cpu_seconds=3600)
-"""Of a command that reads nothing of an agent's: a clone of a repository of any size."""
+"""The limits of a command that reads nothing of an agent's: a clone of a repository of any size."""
 ASKS = ("config", "rev-parse", "update-ref", "var")
-"""Commands that read or write some lines, whatever the size of the repository."""
+"""Commands that read or write a few lines, whatever the size of the repository."""
 ASKING = Bounds(seconds=600)
 OF_AGENTS = Bounds(seconds=1800, cpu_seconds=600, memory_bytes=MOST_MEMORY)
-"""Of a command on what an agent made. A tree of some hundred bytes may stand for billions of files."""
+"""The limits of a command on an agent's files. A tree of some hundred bytes may stand for billions of files."""
 COMPARING = Bounds(seconds=300, cpu_seconds=60, memory_bytes=MOST_MEMORY)
-"""Of one that compares names with an agent's patterns: seconds for a million names, and for ever for one of some."""
+"""The limits of comparing names with an agent's patterns: seconds for a million names, or forever for a few."""
 COMPARES = ("check-ignore", "check-attr")
 OUT_OF_MEMORY = re.compile(r"out of memory|cannot allocate memory|mmap failed", re.IGNORECASE)
 
 DISK_IS_FULL = re.compile(r"no space left|out of diskspace|disk quota exceeded", re.IGNORECASE)
 
-NOTHING_OF_OTHERS = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_ATTR_NOSYSTEM": "1"}
+NO_SYSTEM_CONFIG = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_ATTR_NOSYSTEM": "1"}
 ALWAYS = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_OPTIONAL_LOCKS": "0",
@@ -59,14 +59,14 @@ QUIET = (
 )
 
 CHECKED_OUT = ("HEAD^{commit}", "--symbolic-full-name", "HEAD", "--")
-"""What ``rev-parse`` is asked for three lines about it: the commit, the ref of its branch (HEAD where it is none), and
-``--``, which says that all of them are no files."""
+"""The arguments by which ``rev-parse`` prints three lines: the commit, the ref of its branch (HEAD for none), and
+``--``, which marks all of them as revisions."""
 MOST_SAID = 1 << 16
 LARGE_FILE = "32m"
-"""From this size on git passes files through instead of holding them, with others, in memory."""
+"""The size from which git streams files instead of loading them into memory."""
 IDENTITY = re.compile(r"(?P<name>.*) <(?P<email>.*)> \d+ [+-]\d+")
 CONVERTING = ("core.autocrlf", "core.eol", "core.filemode", "core.ignorecase", "core.precomposeunicode")
-"""Settings of a person's that decide how files become objects, and start nothing."""
+"""A person's settings that decide how files become objects, and start nothing."""
 
 
 PERSONS = (*ASKS, "clone", "checkout", "check-attr", "ls-files")
@@ -74,7 +74,8 @@ PERSONS = (*ASKS, "clone", "checkout", "check-attr", "ls-files")
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A person's: what of it is known before anything of it is used. ``prefix`` is where in it the workspace lies."""
+    """The facts of a person's repository, read before anything in it is used. ``prefix`` is the workspace's path in
+    it."""
 
     top: Path
     prefix: Path
@@ -85,20 +86,22 @@ class Repository:
     head: str
     """The commit that is checked out."""
     onto: str
-    """The ref of the branch that is checked out; HEAD where it is none."""
+    """The ref of the branch that is checked out; HEAD for none."""
     settings: Mapping[str, str]
     sparse: bool
     excluded: bytes
-    """Patterns of files that are never committed, beside those of the tree."""
+    """The patterns of files that are never committed, in addition to those in the tree."""
     shallow: bytes
-    """Commits whose parents are not there, as git writes them down."""
+    """The commits whose parents are missing, in git's file format."""
 
 
 class Git:
-    """``environ`` is the person's; no git is run that lies in one of the ``written`` directories, or in another place
-    where agents leave programs. These directories, absolute and without links, are entered as they were when they were
-    first seen: what somebody puts in their place is refused. Methods block. All raise WorkspaceUnusable with git's own
-    words when git fails, OSError where it says that the disk is full."""
+    """A runner of git with the person's ``environ``. Methods block.
+
+    It runs no git from one of the ``written`` directories, or from another where agents leave programs. These
+    directories, absolute and without links, are opened as they were when first seen; a replacement is refused. Methods
+    raise WorkspaceUnusable with git's message if git fails, and OSError if the disk is full.
+    """
 
     def __init__(
         self,
@@ -109,10 +112,10 @@ class Git:
         comparing: Bounds = COMPARING,
     ) -> None:
         self._written = tuple(written)
-        self._known: dict[Path, tuple[int, int] | None] = dict.fromkeys(map(Path, written))
-        """Identities of ``written`` and of the work trees that these lie in; None: not seen yet."""
+        self._identities: dict[Path, tuple[int, int] | None] = dict.fromkeys(map(Path, written))
+        """The identities of ``written`` and of the work trees that contain them; None: not seen yet."""
         self._repositories: dict[Path, tuple[int, int]] = {}
-        """Those of the ``.git`` that each leads to."""
+        """The identities of the ``.git`` directory of each."""
         self._of_agents = of_agents
         self.comparing = comparing
         kept = {name: value for name, value in environ.items() if not name.startswith("GIT_")}
@@ -120,21 +123,21 @@ class Git:
         self._person = {**kept, **people, **ALWAYS} | {
             name: environ[name] for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM") if name in environ
         }
-        self._private = {**kept, **ALWAYS, **NOTHING_OF_OTHERS}
+        self._private = {**kept, **ALWAYS, **NO_SYSTEM_CONFIG}
 
     @property
     def home(self) -> str:
-        """The person's directory."""
+        """The person's home directory."""
         return self._person.get("HOME") or os.path.expanduser("~")
 
     def person(self, directory: Path, *words: str, stdin: bytes = b"", allowed: Sequence[int] = (0,)) -> str:
-        """For those few commands that start no program of a configuration, and for making a clone."""
+        """Run one of the few commands that start no program of a configuration, or make a clone. Returns its output."""
         assert words[0] in PERSONS
-        with self._entered(directory) as at:
+        with self._pinned(directory) as at:
             bounds = ASKING if words[0] in ASKS else PERSONS_OWN
-            code, output, said = self._run(words, at, self._person, bounds, stdin)
+            code, output, errors = self._run(words, at, self._person, bounds, stdin)
         if code not in allowed:
-            raise unusable(words[0], directory, said or output.decode(errors="replace"), code)
+            raise unusable(words[0], directory, errors or output.decode(errors="replace"), code)
         return output.decode(errors="surrogateescape").removesuffix("\n")
 
     def private(
@@ -146,12 +149,12 @@ class Git:
         variables: Mapping[str, str] | None = None,
         output: IO[bytes] | None = None,
     ) -> bytes:
-        """Any command, in a repository of ours."""
-        code, answer, said = self.outcome(
+        """Run any command in a private repository, and return its output."""
+        code, answer, errors = self.outcome(
             repository, *words, stdin=stdin, work_tree=work_tree, variables=variables, output=output
         )
         if code:
-            raise unusable(words[0], repository.path, said, code)
+            raise unusable(words[0], repository.path, errors, code)
         return answer
 
     def outcome(
@@ -163,43 +166,43 @@ class Git:
         variables: Mapping[str, str] | None = None,
         output: IO[bytes] | None = None,
     ) -> tuple[int, bytes, str]:
-        """The same for a command whose exit code means something: that, its answer, its complaint."""
+        """Run a command as ``private`` does, and return its exit code, output and errors."""
         environ = {**self._private, **(variables or {}), "GIT_DIR": str(repository.path)}
         if work_tree:
             environ["GIT_WORK_TREE"] = str(work_tree)
         bounds = self.comparing if words[0] in COMPARES else self._of_agents
-        code, answer, said = self._run(words, work_tree or repository.path, environ, bounds, stdin, output)
-        if code and OUT_OF_MEMORY.search(said):
+        code, answer, errors = self._run(words, work_tree or repository.path, environ, bounds, stdin, output)
+        if code and OUT_OF_MEMORY.search(errors):
             raise WorkRefused(
                 f"git {words[0]} needs more than {bounds.memory_bytes} bytes of memory for the agent's work",
                 suggestion="git count-objects -vH shows its size; commit again without the large files",
             )
-        return code, answer, said
+        return code, answer, errors
 
     def files(self, repository: PrivateRepository, directory: Path, commit: str, paths: Sequence[str]) -> Path:
-        """Files of a commit as they are checked out, but for filters, in a new directory."""
+        """Check out files of a commit, except for filters, in a new directory."""
         directory.mkdir()
         if paths:
             index = {"GIT_INDEX_FILE": str(directory.with_suffix(".index"))}
             self.private(repository, "read-tree", commit, variables=index)
-            given = b"".join(path.encode(errors="surrogateescape") + b"\0" for path in paths)
+            stdin = b"".join(path.encode(errors="surrogateescape") + b"\0" for path in paths)
             words = ("checkout-index", "-q", "-z", "--stdin")
-            self.private(repository, *words, stdin=given, variables=index, work_tree=directory)
+            self.private(repository, *words, stdin=stdin, variables=index, work_tree=directory)
         return directory
 
     def repository(self, directory: Path) -> Repository:
-        """The one that ``directory`` lies in, which must have a commit."""
-        asked = ("--show-toplevel", "--absolute-git-dir", "--show-object-format")
+        """Return the facts of the repository that contains ``directory``, which must have a commit."""
+        words = ("--show-toplevel", "--absolute-git-dir", "--show-object-format")
         inner = [word for name in ("objects", "index", "info/exclude", "shallow") for word in ("--git-path", name)]
-        answer = self.person(directory, "rev-parse", *asked, *inner, *CHECKED_OUT).split("\n")
-        if len(answer) != len(asked) + len(inner) // 2 + 3:
+        answer = self.person(directory, "rev-parse", *words, *inner, *CHECKED_OUT).split("\n")
+        if len(answer) != len(words) + len(inner) // 2 + 3:
             raise WorkspaceUnusable(
                 f"{str(directory)!r} cannot be cloned: its path contains a line break",
                 suggestion="rename the directory, or use workspace = 'shared'",
             )
-        top, git_dir, object_format = answer[: len(asked)]
-        *names, head, onto, _ = answer[len(asked) :]
-        self._check(directory, Path(top), Path(git_dir))
+        top, git_dir, object_format = answer[: len(words)]
+        *names, head, onto, _ = answer[len(words) :]
+        self._require_unchanged(directory, Path(top), Path(git_dir))
         objects, index, exclude, shallow = (directory / name for name in names)
         if objects.is_symlink():
             raise WorkspaceUnusable(
@@ -221,36 +224,36 @@ class Git:
             onto,
             {name: known[name] for name in CONVERTING if name in known},
             known.get("core.sparsecheckout") == "true",
-            self._excluded(known.get("core.excludesfile", ""), exclude),
+            self._read_excludes(known.get("core.excludesfile", ""), exclude),
             shallow.read_bytes() if shallow.is_file() else b"",
         )
 
     def refs(self, directory: Path, wanted: Mapping[str, str]) -> None:
-        """Set all of them, each to its commit, or none; where that is empty, the ref goes, which need not be there."""
+        """Set all refs to their commits, or none. An empty commit deletes the ref, which need not exist."""
         lines = (f"update {ref} {commit}\n" if commit else f"delete {ref}\n" for ref, commit in wanted.items())
         self.person(directory, "update-ref", "--stdin", stdin="".join(lines).encode())
 
     def filters(self, directory: Path) -> tuple[str, ...]:
-        """Programs that files go through on their way into the repository, by name."""
+        """Return the names of the filters that files pass on their way into the repository."""
         said = self.person(directory, "config", "--name-only", "--get-regexp", r"^filter\.", allowed=(0, 1))
         return tuple(dict.fromkeys(line[len("filter.") :].rpartition(".")[0] for line in said.splitlines()))
 
     def through_filters(
         self, repository: PrivateRepository, commit: str, paths: Iterable[str], drivers: Collection[str]
     ) -> dict[str, str]:
-        """Which of ``paths`` go through one of ``drivers``, as the attributes of ``commit`` say."""
-        given = b"".join(os.fsencode(path) + b"\0" for path in paths)
-        if not drivers or not given:
+        """Return those of ``paths`` that ``commit`` sends through one of ``drivers``, with its name."""
+        stdin = b"".join(os.fsencode(path) + b"\0" for path in paths)
+        if not drivers or not stdin:
             return {}
         index = {"GIT_INDEX_FILE": str(repository.path / "attributes.index")}
         self.private(repository, "read-tree", commit, variables=index)
         words = ("check-attr", "--cached", "-z", "--stdin", "filter")
-        said = self.private(repository, *words, stdin=given, variables=index)
+        said = self.private(repository, *words, stdin=stdin, variables=index)
         fields = said.decode(errors="surrogateescape").split("\0")
         return {path: name for path, name in zip(fields[::3], fields[2::3], strict=False) if name in drivers}
 
     def identity(self, directory: Path) -> dict[str, str]:
-        """Who commits, as git's own variables. Raises Conflict where git does not know."""
+        """Return the identity of commits as git's variables. Raises Conflict if git has none."""
         found: dict[str, str] = {}
         for who in ("AUTHOR", "COMMITTER"):
             said = self.person(directory, "var", f"GIT_{who}_IDENT", allowed=(0, 128))
@@ -263,13 +266,13 @@ class Git:
         return found
 
     @contextmanager
-    def _entered(self, directory: Path) -> Generator[Path]:
-        if directory not in self._known:
+    def _pinned(self, directory: Path) -> Generator[Path]:
+        if directory not in self._identities:
             yield directory
             return
         try:
             with pinned_path(directory) as name:
-                self._recognize(directory, os.stat(name))
+                self._require_same(directory, os.stat(name))
                 yield Path(name)
         except OSError as error:
             raise WorkspaceUnusable(
@@ -277,26 +280,26 @@ class Git:
                 suggestion="check who replaced it, and make it a directory again",
             ) from None
 
-    def _check(self, directory: Path, top: Path, git_dir: Path) -> None:
-        """Raises WorkspaceUnusable where settings of a repository put its files elsewhere, or it is not what it was."""
+    def _require_unchanged(self, directory: Path, top: Path, git_dir: Path) -> None:
+        """Raise WorkspaceUnusable if settings move the repository's files elsewhere, or if it was replaced."""
         real = directory.resolve()
         if top != next((one for one in (real, *real.parents) if os.path.lexists(one / ".git")), None):
             raise WorkspaceUnusable(
                 f"the repository of {directory} has its files in {top}, according to core.worktree",
                 suggestion="start ccswarm where the .git of these files is, or use workspace = 'shared'",
             )
-        if directory in self._known:
-            self._known.setdefault(top, None)
+        if directory in self._identities:
+            self._identities.setdefault(top, None)
             inside = _identity(os.stat(git_dir)) if git_dir.is_dir() else (0, 0)
             if self._repositories.setdefault(directory, inside) != inside:
-                raise _another(git_dir)
+                raise _replaced_directory(git_dir)
 
-    def _recognize(self, path: Path, info: os.stat_result) -> None:
-        if self._known[path] not in (None, _identity(info)):
-            raise _another(path)
-        self._known[path] = _identity(info)
+    def _require_same(self, path: Path, info: os.stat_result) -> None:
+        if self._identities[path] not in (None, _identity(info)):
+            raise _replaced_directory(path)
+        self._identities[path] = _identity(info)
 
-    def _excluded(self, named: str, own: Path) -> bytes:
+    def _read_excludes(self, named: str, own: Path) -> bytes:
         home = self._person.get("XDG_CONFIG_HOME") or str(Path(self._person.get("HOME", "/"), ".config"))
         found = b""
         for path in (Path(named or f"{home}/git/ignore"), own):
@@ -313,7 +316,7 @@ class Git:
         stdin: bytes | IO[bytes] = b"",
         output: IO[bytes] | None = None,
     ) -> tuple[int, bytes, str]:
-        with _file() as said, _file() as given:
+        with _temporary_file() as said, _temporary_file() as given:
             if isinstance(stdin, bytes):
                 given.write(stdin)
                 given.seek(0)
@@ -346,10 +349,10 @@ class Git:
 
 
 class PrivateRepository:
-    """A git directory of ours, mode 0700, at ``path``: what a person's repository has of objects is there, nothing of
-    its configuration, hooks and attributes. ``head`` is checked out in it.
+    """A private git directory at ``path``, mode 0700, with ``head`` checked out.
 
-    New objects are kept in it, apart from the person's, or with ``writing`` go to the person's.
+    It has the objects of a person's repository, but none of its configuration, hooks and attributes. New objects are
+    stored in it, or with ``writing`` in the person's repository.
     """
 
     def __init__(self, path: Path, repository: Repository, head: str, *, writing: bool = False) -> None:
@@ -360,7 +363,7 @@ class PrivateRepository:
             repository.settings.get("core.autocrlf", "false").casefold() not in ("", "false", "input")
             or repository.settings.get("core.eol", "").casefold() == "crlf"
         )
-        """Whether any file may be other bytes when it is checked out, whatever attributes say."""
+        """Whether any file may be converted on checkout, whatever the attributes are."""
         path.mkdir(mode=0o700)
         (path / "refs").mkdir()
         (path / "info").mkdir()
@@ -373,7 +376,7 @@ class PrivateRepository:
             self.objects.symlink_to(repository.objects)
             kept: list[str] = []
         else:
-            # It is gone after a crash in any case, and a wait for the disk with each object takes minutes.
+            # A crash makes it useless in any case, and waiting for the disk with each object takes minutes.
             kept = ["fsync = none"]
             (self.objects / "info").mkdir(parents=True)
             (self.objects / "pack").mkdir()
@@ -392,8 +395,8 @@ class PrivateRepository:
         (path / "config").write_text("\n".join(lines) + "\n")
 
 
-def _file() -> IO[bytes]:
-    """A temporary one; in memory where no disk has room for it."""
+def _temporary_file() -> IO[bytes]:
+    """Return a temporary file, in memory if no disk has space."""
     try:
         return TemporaryFile()
     except OSError:
@@ -412,7 +415,7 @@ def _identity(info: os.stat_result) -> tuple[int, int]:
     return info.st_dev, info.st_ino
 
 
-def _another(path: Path) -> WorkspaceUnusable:
+def _replaced_directory(path: Path) -> WorkspaceUnusable:
     return WorkspaceUnusable(
         f"{path} has been replaced by another directory",
         suggestion="check who replaced it; if it was you, restart ccswarm to continue with the new one",
@@ -420,7 +423,7 @@ def _another(path: Path) -> WorkspaceUnusable:
 
 
 def unusable(command: str, directory: Path, said: str, code: int) -> WorkspaceUnusable:
-    """What git said when it failed."""
+    """Return the error for a git command that failed."""
     return WorkspaceUnusable(
         f"git {command} in {directory}: {said or f'exit code {code}'}",
         suggestion="the workspace must be a git repository with a commit; or set workspace = 'shared'",

@@ -1,6 +1,6 @@
-"""What git would do for a person at a commit or a merge, and is not done here: hooks, signing. Blocks.
+"""The hooks and signatures that git would run for a person at a commit or a merge, and ccswarm does not. Blocks.
 
-None of it is run: a hook reads files that an agent wrote, outside of every box, and asks nobody.
+A hook reads files that an agent wrote, outside of every box and without consent.
 """
 
 from __future__ import annotations
@@ -14,20 +14,19 @@ from ccswarm.errors import WorkspaceUnusable
 HOOKS = ("pre-commit", "pre-merge-commit", "prepare-commit-msg", "commit-msg", "post-commit", "post-merge")
 
 YES = ("true", "yes", "on", "1", "")
-"""How a setting says so; one without a value does, too."""
+"""The values by which a setting is on; it is also on without a value."""
 
 
 def not_run(git: Git, directory: Path) -> tuple[str, ...]:
-    """What of that the person has set up for the repository of ``directory``: names of hooks, and of a setting. Nothing
-    where git does not say."""
-    asked = ("config", "--show-scope", "-z", "--get-regexp", r"^(core\.hookspath|commit\.gpgsign)$")
+    """Return the names of hooks and the signing setting set up for ``directory``; empty if git cannot tell."""
+    words = ("config", "--show-scope", "-z", "--get-regexp", r"^(core\.hookspath|commit\.gpgsign)$")
     try:
-        said = git.person(directory, *asked, allowed=(0, 1))
+        output = git.person(directory, *words, allowed=(0, 1))
         top, common = git.person(directory, "rev-parse", "--show-toplevel", "--git-common-dir").split("\n")
     except (WorkspaceUnusable, ValueError):
         return ()
-    # git itself is always given another hooks directory here, on its command line.
-    fields = said.split("\0")
+    # ccswarm always passes git another hooks directory on its command line.
+    fields = output.split("\0")
     pairs = zip(fields[::2], fields[1::2], strict=False)
     settings = [setting.partition("\n") for scope, setting in pairs if scope != "command"]
     values = {name: value for name, _, value in settings}

@@ -1,4 +1,4 @@
-"""What is left of attempts whose work was not merged: their clones, and refs in the repositories. Functions block."""
+"""The remaining clones and refs of attempts whose work was not merged. Functions block."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ccswarm.system.confined_files import remove_tree, write_files
 from ccswarm.system.untrusted_tree import DIRECTORY, MOST_DEPTH
 
 MOST_REMOVED = 20
-"""Runs whose clones are removed when one is over, so that none has to wait for long."""
+"""The most runs whose clones are removed when one ends, so that it does not take long."""
 
 MOST_COUNTED = 1_000_000
-"""Files that are looked at for how large a clone is."""
+"""The most files counted for the size of a clone."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptClones:
-    """The clones of one run. ``refs`` are where their work lies, each with its repository."""
+    """The clones of one run. ``refs`` are the repositories and refs of their work."""
 
     run: str
     path: Path
@@ -36,7 +36,7 @@ class KeptClones:
 
     @property
     def bytes(self) -> int:
-        """What its files take; no link is followed, nor opened."""
+        """The disk space of its files. Links are not followed."""
         with suppress(OSError):
             fd = os.open(self.path, DIRECTORY)
             try:
@@ -46,11 +46,11 @@ class KeptClones:
         return 0
 
 
-def kept(root: Path, unfinished: Collection[str] = ()) -> list[KeptClones]:
-    """What lies in ``root`` of runs that are not among the ``unfinished``, the oldest first."""
+def list_kept(root: Path, unfinished: Collection[str] = ()) -> list[KeptClones]:
+    """Return the clones in ``root`` of runs that are not ``unfinished``, the oldest first."""
     found: list[KeptClones] = []
     for path in sorted(root.glob("*")) if root.is_dir() else ():
-        # What was handed on in a run has clones beside its own, by the run's name and a dash.
+        # The clones of delegated tasks are next to the run's own, under its name and a dash.
         needed = any(path.name == run or path.name.startswith(f"{run}-") for run in unfinished)
         if path.name.startswith(".") or needed or not path.is_dir():
             continue
@@ -60,7 +60,7 @@ def kept(root: Path, unfinished: Collection[str] = ()) -> list[KeptClones]:
 
 
 def sizes(root: Path, found: Collection[KeptClones]) -> dict[str, int]:
-    """What each takes, by run; counted again only where clones came or went since."""
+    """Return the size of each run's clones. Cached until a clone is added or removed."""
     cache, known = root / ".sizes.json", dict[str, list[int]]()
     with suppress(OSError, ValueError):
         known = json.loads(cache.read_text())
@@ -79,16 +79,19 @@ def sizes(root: Path, found: Collection[KeptClones]) -> dict[str, int]:
 def expire(
     root: Path, unfinished: Collection[str], days: float, most_bytes: int, environ: Mapping[str, str]
 ) -> list[str]:
-    """Remove what is as old as that, and of what is left the oldest clones, as long as all take more than
-    ``most_bytes`` (0: no limit) and their work lies at a ref, which stays. A part of a long list; the runs."""
+    """Remove clones and refs older than ``days``, then the oldest clones while all exceed ``most_bytes`` (0: no limit).
+
+    The latter are removed only if their work is at a ref, which stays. Removes part of a long list at a time, and
+    returns the runs concerned.
+    """
     removed: list[str] = []
     left: list[KeptClones] = []
-    for one in kept(root, unfinished):
+    for one in list_kept(root, unfinished):
         with suppress(OSError):
-            one.path.rmdir()  # nothing was left in it
+            one.path.rmdir()  # it is empty
             continue
         if one.days >= days and len(removed) < MOST_REMOVED:
-            with suppress(OSError, WorkspaceUnusable):  # somebody else removes it, or it is found the next time
+            with suppress(OSError, WorkspaceUnusable):  # another process removes it, or the next call does
                 remove(one, environ)
                 removed.append(one.run)
         else:
@@ -98,19 +101,19 @@ def expire(
     for one in left:
         if over > 0 and len(removed) < MOST_REMOVED and taken.get(one.run):
             with suppress(OSError, WorkspaceUnusable):
-                if _shed(one, environ):
+                if _remove_collected(one, environ):
                     removed.append(one.run)
                     over -= taken[one.run]
     return removed
 
 
-def _shed(one: KeptClones, environ: Mapping[str, str]) -> bool:
-    """Remove the clones whose work lies at a ref, and nothing else; whether there were any."""
+def _remove_collected(one: KeptClones, environ: Mapping[str, str]) -> bool:
+    """Remove only the clones whose work is at a ref, and report whether there were any."""
     git, found = Git(environ), False
     for file, repository, ref in _facts(one.path):
         name = file.name.removeprefix(".").removesuffix(".json")
-        asked = ("rev-parse", "-q", "--verify", f"{ref}^{{commit}}")
-        if not repository.is_dir() or not git.person(repository, *asked, allowed=(0, 1, 128)):
+        words = ("rev-parse", "-q", "--verify", f"{ref}^{{commit}}")
+        if not repository.is_dir() or not git.person(repository, *words, allowed=(0, 1, 128)):
             continue
         for path in [path for path in one.path.iterdir() if path.name == name or path.name.startswith(f"{name}.")]:
             remove_tree(path)
@@ -119,9 +122,8 @@ def _shed(one: KeptClones, environ: Mapping[str, str]) -> bool:
 
 
 def remove(one: KeptClones, environ: Mapping[str, str]) -> None:
-    """Remove the clones and refs of a run; a repository that is gone has none. Raises WorkspaceUnusable, also where a
-    program still works in a clone."""
-    if (found := _at_work(one.path)) is not None:
+    """Remove the clones and refs of a run. Raises WorkspaceUnusable, also if a program still works in a clone."""
+    if (found := _process_in(one.path)) is not None:
         pid, name = found
         raise WorkspaceUnusable(
             f"{name} (process {pid}) still works in {one.path}",
@@ -130,15 +132,14 @@ def remove(one: KeptClones, environ: Mapping[str, str]) -> None:
     git = Git(environ)
     for repository, ref in one.refs:
         if repository.is_dir():
-            with suppress(WorkspaceUnusable, OSError):  # it is no repository any more, or its disk is full
+            with suppress(WorkspaceUnusable, OSError):  # it is not a repository any more, or its disk is full
                 for ending in REFS:
                     git.person(repository, "update-ref", "-d", ref + ending)
     remove_tree(one.path)
 
 
-def _at_work(directory: Path) -> tuple[int, str] | None:
-    """A process whose working directory is there, and its name; None if there is none or the system does not report
-    it."""
+def _process_in(directory: Path) -> tuple[int, str] | None:
+    """Return the id and name of a process working in the directory; None if there is none or it is unknown."""
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if Path(os.readlink(process / "cwd")).is_relative_to(directory):
@@ -147,7 +148,7 @@ def _at_work(directory: Path) -> tuple[int, str] | None:
 
 
 def _sizes(directory: int, depth: int = 0) -> Iterator[int]:
-    """Bytes that the files below an open directory take on the disk, one by one."""
+    """Yield the disk space of each file below an open directory."""
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
             with suppress(OSError):
@@ -168,7 +169,7 @@ def _refs(path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _facts(path: Path) -> Iterator[tuple[Path, Path, str]]:
-    """What is written down beside each clone of a run: the file, the repository, the ref."""
+    """Yield the file, the repository and the ref recorded next to each clone of a run."""
     for file in path.glob(".*.json"):
         with suppress(OSError, ValueError, KeyError):
             facts = json.loads(file.read_text())

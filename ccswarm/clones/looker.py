@@ -1,4 +1,4 @@
-"""What was changed in clones, for who only looks: at once, and also where the disk is full."""
+"""The changes in clones, for read-only inspection: without waiting, and even if the disk is full."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ MEMORY = Path("/dev/shm")
 
 
 class Looker:
-    """At the clones of one repository, with what ``Workspaces`` is made of. Waits for nobody's turn, and writes nothing
-    where clones are kept. Methods block, and raise WorkspaceUnusable with git's own words when git fails."""
+    """A read-only inspector of one repository's clones, created with the arguments of ``Workspaces``.
+
+    It waits for no lock and writes nothing to the directory of clones. Methods block, and raise WorkspaceUnusable with
+    git's message if git fails.
+    """
 
     def __init__(self, repository: Path, root: Path, environ: Mapping[str, str]) -> None:
         self._clones = Clones(repository, root, Git(environ, written=(str(repository),)))
@@ -29,14 +32,14 @@ class Looker:
             return self._clones.difference(base, commit, scratch)
 
     def under_way(self, run_id: str, name: str) -> Difference | None:
-        """What was done in a clone by now, committed or not, that would be brought over; None where it is not there.
-        Raises WorkRefused as ``Workspaces.collect``."""
+        """Return the difference that collecting a clone now would make, or None if it does not exist. Raises
+        WorkRefused as ``Workspaces.collect`` does."""
         with self._scratch() as scratch:
             return self._clones.under_way(run_id, name, scratch)
 
     @contextmanager
     def _scratch(self) -> Generator[Path]:
-        """On the disk where that has room, else in memory."""
+        """Yield a directory on the disk if that has space, else in memory."""
         usual = Path(self._environ.get("TMPDIR") or "/tmp")
         with tempfile.TemporaryDirectory(
             prefix="ccswarm-", dir=usual if has_room(usual) or not has_room(MEMORY) else MEMORY
@@ -45,7 +48,7 @@ class Looker:
 
 
 def has_room(directory: Path) -> bool:
-    """Whether some files can be made there."""
+    """Report whether a few files can be created there."""
     try:
         known = os.statvfs(directory)
     except OSError:

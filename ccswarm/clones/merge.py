@@ -1,7 +1,7 @@
 """Merges an agent's work into what a person has checked out. Blocks.
 
-The merge is made without a work tree; then the files that differ are put where they belong, the index and HEAD follow.
-Whatever of that was done when a process ended, whoever comes next finds it, and does the rest.
+The merge is computed without a work tree; then the files that differ are written, and the index and HEAD updated. If
+the process ends in between, the next one to merge completes it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,17 @@ from pathlib import Path
 
 from agentwire.system.path_patterns import fold_path
 from agentwire.system.protected_names import protected
-from ccswarm.clones.checkout import CHANGES, Blocked, Change, IndexLock, WorkTree, after, before, changes
-from ccswarm.clones.collect import Clone, Clones, few, named
+from ccswarm.clones.checkout import (
+    CHANGES,
+    Blocked,
+    Change,
+    IndexLock,
+    WorkTree,
+    blobs_after,
+    blobs_before,
+    parse_changes,
+)
+from ccswarm.clones.collect import Clone, Clones, describe_ref, shorten
 from ccswarm.clones.commands import Commands, Names, links_of
 from ccswarm.clones.contents import Contents
 from ccswarm.clones.git import Git, PrivateRepository, Repository
@@ -25,14 +34,14 @@ from ccswarm.errors import Conflict
 from ccswarm.system.bounded_process import pause, uninterruptible
 
 BETWEEN_TRIES_SECONDS = 0.05
-"""For a lock that says to nobody when it is free."""
+"""The polling interval for git's lock, which sends no notification."""
 
 OWN_CONFIGURATION = "ccswarm.toml"
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The merge into ``head`` as a commit; it is checked out where ``is_merged``."""
+    """The merge into ``head`` as a commit, which is checked out if ``is_merged``."""
 
     commit: str
     head: str
@@ -40,8 +49,8 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class _Putting:
-    """What is written down while ``commit``, made of what was checked out, is put in its place."""
+class _PendingMerge:
+    """The note that exists while ``commit`` is being written to the work tree."""
 
     commit: str
     head: str
@@ -59,10 +68,10 @@ def merge(
     title: str,
     judged: Collection[str] | None = None,
 ) -> Made:
-    """Merge the commit ``work``, which was collected from ``clone``, into the ``repository`` of ``clones``; with
-    ``judged`` only where its files are those of one of these commits.
+    """Merge the commit ``work``, which was collected from ``clone``, into the ``repository`` of ``clones``.
 
-    Raises Conflict where it cannot be done without a person: then all is as it was.
+    With ``judged`` it is carried out only if its files are those of one of these commits. Raises Conflict if a person
+    is needed; then nothing has changed.
     """
     directory = clones.directory
     by_hand = f"merge by hand in {repository.top}: git merge {clone.ref}"
@@ -71,42 +80,43 @@ def merge(
         head, onto = clones.checked_out()
         if clone.onto not in ("", onto):
             raise Conflict(
-                f"the work began on {named(clone.onto)}, but {repository.top} has {named(onto)} checked out",
-                suggestion=f"check out {named(clone.onto)} again, or {by_hand}",
+                f"the work began on {describe_ref(clone.onto)},"
+                f" but {repository.top} has {describe_ref(onto)} checked out",
+                suggestion=f"check out {describe_ref(clone.onto)} again, or {by_hand}",
             )
         ours = PrivateRepository(scratch / "ours", repository, head, writing=True)
         index.copy_to(ours.path)
         if git.private(ours, "rev-list", "-n1", clone.base, "--not", head):
             raise Conflict(
                 f"the work began with {clone.base[:12]}, which is no longer part of what is checked out in"
-                f" {repository.top}, {named(onto)}",
+                f" {repository.top}, {describe_ref(onto)}",
                 suggestion=f"if it may bring that commit back, {by_hand}",
             )
         tree = _merged_tree(git, ours, scratch, head, work, by_hand)
-        wanted = changes(git.private(ours, *CHANGES, head, tree))
+        wanted = parse_changes(git.private(ours, *CHANGES, head, tree))
         if own := [
             change.path for change in wanted if _configures(repository.top.resolve() / change.path, configuration)
         ]:
             raise Conflict(
-                f"the work changes ccswarm's configuration: {few(own)}",
+                f"the work changes ccswarm's configuration: {shorten(own)}",
                 suggestion=f"read it: git diff HEAD...{clone.ref} -- {own[0]}; {by_hand}",
             )
         _refuse_commands(git, ours, repository, tree, wanted, f"git diff HEAD...{clone.ref}", by_hand)
         filters = git.filters(directory)
         _refuse_filters(git, ours, filters, head, tree, wanted, by_hand)
         with (
-            Contents(git, ours, scratch / "old", head, before(wanted)) as old,
-            Contents(git, ours, scratch / "new", tree, after(wanted)) as new,
+            Contents(git, ours, scratch / "old", head, blobs_before(wanted)) as old,
+            Contents(git, ours, scratch / "new", tree, blobs_after(wanted)) as new,
             WorkTree(repository.top) as files,
         ):
             if mine := _uncommitted(git, ours, repository, wanted, filters):
                 raise Conflict(
-                    f"{directory} has uncommitted changes: {few(mine)}",
+                    f"{directory} has uncommitted changes: {shorten(mine)}",
                     suggestion=f"commit or stash them; its work is at {clone.ref}",
                 )
-            if mine := files.in_the_way(wanted, old, new):
+            if mine := files.conflicting_paths(wanted, old, new):
                 raise Conflict(
-                    f"{directory} has uncommitted files in the way: {few(mine)}",
+                    f"{directory} has uncommitted files in the way: {shorten(mine)}",
                     suggestion=f"move them away; its work is at {clone.ref}",
                 )
             who = git.identity(directory)
@@ -116,11 +126,11 @@ def merge(
             if judged is not None and tree not in seen:
                 git.person(directory, "update-ref", f"{clone.ref}-merged", commit)
                 return Made(commit, head, is_merged=False)
-            note, putting = clones.merging(repository), _Putting(commit, head, onto, clone.ref)
+            note, pending = clones.merging(repository), _PendingMerge(commit, head, onto, clone.ref)
             with uninterruptible():
                 try:
-                    note.write_text(json.dumps(asdict(putting)))
-                    _put(git, ours, directory, files, index, wanted, new, putting)
+                    note.write_text(json.dumps(asdict(pending)))
+                    _write_merge(git, ours, directory, files, index, wanted, new, pending)
                 except Blocked as blocked:
                     note.unlink()
                     raise Conflict(
@@ -132,37 +142,37 @@ def merge(
 
 
 def finish(git: Git, clones: Clones, repository: Repository, lock_seconds: float = 0.0) -> bool:
-    """Do the rest of a merge whose process was killed while it put files there; whether there was one. Where a person
-    has changed something of it since, or checked out something else, all stays as it is.
+    """Complete a merge whose process was killed while writing it, and report whether there was one.
 
-    Raises Conflict where another git is at work for ``lock_seconds``.
+    If a person has changed one of its files since, or checked out something else, nothing is changed. Raises Conflict
+    if another git is working for longer than ``lock_seconds``.
     """
     note = clones.merging(repository)
     if not note.exists():
         return False
     with clones.scratch() as scratch, _locked(repository, lock_seconds) as index:
         try:
-            putting = _Putting(**json.loads(note.read_text()))
-        except ValueError:  # it was killed while it wrote that, so nothing was put anywhere
-            putting = None
-        if putting and (putting.head, putting.onto) == clones.checked_out():
-            ours = PrivateRepository(scratch / "ours", repository, putting.head, writing=True)
+            pending = _PendingMerge(**json.loads(note.read_text()))
+        except ValueError:  # it was killed while writing the note, so no file was written
+            pending = None
+        if pending and (pending.head, pending.onto) == clones.checked_out():
+            ours = PrivateRepository(scratch / "ours", repository, pending.head, writing=True)
             index.copy_to(ours.path)
-            wanted = changes(git.private(ours, *CHANGES, putting.head, putting.commit))
+            wanted = parse_changes(git.private(ours, *CHANGES, pending.head, pending.commit))
             with (
-                Contents(git, ours, scratch / "old", putting.head, before(wanted)) as old,
-                Contents(git, ours, scratch / "new", putting.commit, after(wanted)) as new,
+                Contents(git, ours, scratch / "old", pending.head, blobs_before(wanted)) as old,
+                Contents(git, ours, scratch / "new", pending.commit, blobs_after(wanted)) as new,
                 WorkTree(repository.top) as files,
                 suppress(Blocked),
                 uninterruptible(),
             ):
-                if not files.in_the_way(wanted, old, new):
-                    _put(git, ours, clones.directory, files, index, wanted, new, putting)
+                if not files.conflicting_paths(wanted, old, new):
+                    _write_merge(git, ours, clones.directory, files, index, wanted, new, pending)
         note.unlink()
     return True
 
 
-def _put(
+def _write_merge(
     git: Git,
     ours: PrivateRepository,
     directory: Path,
@@ -170,23 +180,22 @@ def _put(
     index: IndexLock,
     wanted: Sequence[Change],
     new: Contents,
-    putting: _Putting,
+    pending: _PendingMerge,
 ) -> None:
-    """Raises Blocked."""
     files.write(wanted, new)
     _set_index(git, ours, wanted)
     index.replace(ours.path / "index")
-    git.person(directory, "update-ref", "-m", f"merge {putting.ref}", "HEAD", putting.commit, putting.head)
+    git.person(directory, "update-ref", "-m", f"merge {pending.ref}", "HEAD", pending.commit, pending.head)
 
 
 def require_whole(repository: Repository, instead: str = 'git sparse-checkout disable, or merge = "branch"') -> None:
-    """Raises Conflict for a repository of which only a part is checked out."""
+    """Raise Conflict if only a part of the repository is checked out."""
     if repository.sparse:
         raise Conflict(f"{repository.top} is a sparse checkout, which is not merged into", suggestion=instead)
 
 
 def uncommitted(git: Git, clones: Clones) -> list[str]:
-    """Files that a merge would be refused for, whatever it changes; none where another git is at work just now."""
+    """Return the files that would block every merge; empty if another git is working now."""
     repository = clones.repository()
     try:
         if finish(git, clones, repository):
@@ -204,7 +213,7 @@ def uncommitted(git: Git, clones: Clones) -> list[str]:
 
 
 def _locked(repository: Repository, seconds: float = 0.0) -> IndexLock:
-    """Waits so long for another git, or another ccswarm."""
+    """Lock the index, waiting that long for another git or ccswarm. Raises Conflict."""
     until = time.monotonic() + seconds
     while True:
         try:
@@ -221,7 +230,7 @@ def _locked(repository: Repository, seconds: float = 0.0) -> IndexLock:
 def _merged_tree(git: Git, ours: PrivateRepository, scratch: Path, head: str, work: str, by_hand: str) -> str:
     said = git.private(ours, "ls-tree", "-r", "-z", "--name-only", "--full-tree", head)
     names = said.decode(errors="surrogateescape").split("\0")
-    # Which files are merged line by line is the person's to say.
+    # The person's attributes decide which files are merged line by line.
     attributes = git.files(ours, scratch / "attributes", head, [n for n in names if n.endswith(".gitattributes")])
     words = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", head, work)
     code, answer, said = git.outcome(ours, *words, work_tree=attributes)
@@ -229,7 +238,9 @@ def _merged_tree(git: Git, ours: PrivateRepository, scratch: Path, head: str, wo
     if code == 0:
         return tree
     if code == 1:
-        raise Conflict(f"both changed {few(dict.fromkeys(both))}", suggestion=by_hand)  # git 2.39 names each by stage
+        raise Conflict(
+            f"both changed {shorten(dict.fromkeys(both))}", suggestion=by_hand
+        )  # git 2.39 repeats a name for each stage
     if "usage: git merge-tree" in said:
         said = "git 2.38 or newer is required"
     raise Conflict(f"git merge-tree: {said}", suggestion=by_hand)
@@ -244,15 +255,15 @@ def _refuse_commands(
     difference: str,
     by_hand: str,
 ) -> None:
-    """What git, a shell, an editor, another agent or a package manager would do is a person's to let in."""
+    """Refuse changes on which git, a shell, an editor, another agent or a package manager would act."""
     if others := other_repositories(repository.top, [change.path for change in wanted]):
-        raise Conflict(f"the work changes files inside another repository: {few(others)}", suggestion=by_hand)
+        raise Conflict(f"the work changes files inside another repository: {shorten(others)}", suggestion=by_hand)
     refuse_nested(git, ours, tree, wanted, repository.top)
     links = links_of(git, ours, tree, repository.top)
     commands = Commands(Names(git, repository).all(), protected(), links)
-    if taken := [change.path for change in wanted if commands.take(change)]:
+    if taken := [change.path for change in wanted if commands.controls_programs(change)]:
         raise Conflict(
-            f"the work changes files from which programs outside its box take commands: {few(taken)}",
+            f"the work changes files from which programs outside its box take commands: {shorten(taken)}",
             suggestion=f"read it: {difference} -- {taken[0]}; {by_hand}",
         )
 
@@ -266,16 +277,17 @@ def _refuse_filters(
     wanted: Sequence[Change],
     by_hand: str,
 ) -> None:
-    """What a ``.gitattributes`` file has go through a program of the person's when git looks at it the next time."""
+    """Refuse a ``.gitattributes`` file by which git would run a person's filter on more files."""
     if not drivers or not any(fold_path(change.path).endswith(".gitattributes") for change in wanted):
         return
-    said = git.private(ours, "ls-tree", "-r", "-z", "--name-only", "--full-tree", tree)
-    names = said.decode(errors="surrogateescape").split("\0")[:-1]
+    output = git.private(ours, "ls-tree", "-r", "-z", "--name-only", "--full-tree", tree)
+    names = output.decode(errors="surrogateescape").split("\0")[:-1]
     before = git.through_filters(ours, head, names, drivers)
     after = git.through_filters(ours, tree, names, drivers)
-    if led := [path for path, driver in after.items() if before.get(path) != driver]:
+    if filtered := [path for path, driver in after.items() if before.get(path) != driver]:
         raise Conflict(
-            f"the work makes files go through the filter {after[led[0]]!r} of your git configuration: {few(led)}",
+            f"the work makes files go through the filter {after[filtered[0]]!r} of your git configuration:"
+            f" {shorten(filtered)}",
             suggestion=f"leave .gitattributes as it is, or {by_hand}",
         )
 
@@ -287,21 +299,21 @@ def _configures(path: Path, configuration: Collection[Path]) -> bool:
 def _uncommitted(
     git: Git, ours: PrivateRepository, repository: Repository, wanted: Sequence[Change], filters: Collection[str]
 ) -> list[str]:
-    """Files that git knows and the person changed, but for what is to be there afterwards anyway. Of those that go
-    through filters only git itself could say; they are never changed here."""
+    """Return the tracked files that the person changed, except those already as the merge makes them. Of files that
+    pass through filters only git itself could tell; the merge never changes those."""
     known = {change.path: (change.mode, change.oid) for change in wanted}
     git.outcome(ours, "update-index", "-q", "--refresh", "--ignore-submodules", work_tree=repository.top)
-    staged = changes(git.private(ours, "diff-index", "--cached", "-z", "--raw", "--no-renames", "HEAD"))
+    staged = parse_changes(git.private(ours, "diff-index", "--cached", "-z", "--raw", "--no-renames", "HEAD"))
     changed = [one.path for one in staged if known.get(one.path) != (one.mode, one.oid)]
     words = ("diff-files", "-z", "--name-only", "--ignore-submodules=all")
-    said = git.private(ours, *words, work_tree=repository.top).decode(errors="surrogateescape")
-    # What of these the merge is about is looked at byte by byte.
-    unstaged = [path for path in said.split("\0")[:-1] if path not in known]
+    output = git.private(ours, *words, work_tree=repository.top).decode(errors="surrogateescape")
+    # Files in the merge are compared byte by byte instead.
+    unstaged = [path for path in output.split("\0")[:-1] if path not in known]
     unsure = git.through_filters(ours, "HEAD", unstaged, filters)
     return [*changed, *(path for path in unstaged if path not in unsure)]
 
 
 def _set_index(git: Git, ours: PrivateRepository, wanted: Sequence[Change]) -> None:
     lines = [f"{int(change.mode, 8):o} {change.oid}\t{change.path}\0" for change in wanted]
-    given = "".join(lines).encode(errors="surrogateescape")
-    git.private(ours, "update-index", "-z", "--index-info", stdin=given)
+    stdin = "".join(lines).encode(errors="surrogateescape")
+    git.private(ours, "update-index", "-z", "--index-info", stdin=stdin)

@@ -1,5 +1,8 @@
-"""Repositories inside a work tree that git never made one: their parts are files as any others, and git takes a
-directory that has them for a repository, whose configuration and hooks it obeys. Methods block."""
+"""Repositories inside a work tree that git did not create. Methods block.
+
+Their parts are ordinary files, but git treats a directory that has them as a repository and obeys its configuration and
+hooks.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,14 @@ from ccswarm.errors import WorkRefused
 
 HEAD = "head"
 LEADING = frozenset(("config", "config.worktree", "commondir"))
-"""Files next to HEAD that name programs, or say which other directory does."""
+"""Files next to HEAD that name programs, or another directory that does."""
 STORES = frozenset(("objects", "refs"))
 PARTS = LEADING | STORES | {HEAD, "hooks"}
 
 
 def refuse_nested(git: Git, repository: PrivateRepository, commit: str, changed: Sequence[Change], top: Path) -> None:
-    """Raises WorkRefused where ``commit``, of which ``changed`` is new, put over what lies at ``top``, has a directory
-    that git takes for a repository without a work tree."""
+    """Raise WorkRefused if ``commit``, written over ``top``, has a directory that git uses as a repository. ``changed``
+    are the changes of the commit; only a directory without a work tree is searched for."""
     suspects: dict[str, str] = {}
     for change in changed:
         names = change.path.split("/") if not change.removed else ()
@@ -33,8 +36,8 @@ def refuse_nested(git: Git, repository: PrivateRepository, commit: str, changed:
                 suspects[fold_path(folder)] = folder
     if not suspects:
         return
-    said = git.private(repository, "ls-tree", "-r", "-z", "--name-only", "--full-tree", commit)
-    inner = _inner(said.decode(errors="surrogateescape").split("\0")[:-1], suspects)
+    output = git.private(repository, "ls-tree", "-r", "-z", "--name-only", "--full-tree", commit)
+    inner = _inner(output.decode(errors="surrogateescape").split("\0")[:-1], suspects)
     for folded, folder in sorted(suspects.items()):
         files, directories = inner[folded]
         with suppress(OSError), os.scandir(top / folder) as entries:
@@ -48,7 +51,7 @@ def refuse_nested(git: Git, repository: PrivateRepository, commit: str, changed:
 
 
 def _inner(paths: Iterable[str], folders: Iterable[str]) -> dict[str, tuple[set[str], set[str]]]:
-    """By folder: the files in it, and its directories; all folded."""
+    """Return the files and the subdirectories of each folder, all names folded."""
     found: dict[str, tuple[set[str], set[str]]] = {folder: (set(), set()) for folder in folders}
     for path in paths:
         names = fold_path(path).split("/")
@@ -59,7 +62,7 @@ def _inner(paths: Iterable[str], folders: Iterable[str]) -> dict[str, tuple[set[
 
 
 def other_repositories(top: Path, paths: Iterable[str]) -> list[str]:
-    """Directories around ``paths``, below the top, that are repositories of their own there."""
+    """Return the directories below the top that contain ``paths`` and are repositories of their own."""
     around: dict[str, None] = {}
     for path in paths:
         while (path := path.rpartition("/")[0]) and path not in around:
@@ -68,10 +71,10 @@ def other_repositories(top: Path, paths: Iterable[str]) -> list[str]:
 
 
 def _is_repository(directory: Path) -> bool:
-    there: set[str] = set()
+    names: set[str] = set()
     for name in (".git", "HEAD", "commondir", *STORES):
         with suppress(OSError):
             mode = (directory / name).lstat().st_mode
             if name != "HEAD" or not stat.S_ISDIR(mode):
-                there.add(name)
-    return ".git" in there or ("HEAD" in there and ("commondir" in there or there >= STORES))
+                names.add(name)
+    return ".git" in names or ("HEAD" in names and ("commondir" in names or names >= STORES))

@@ -1,8 +1,8 @@
-"""Takes commits over from a repository that somebody else may write, without any git looking into that repository.
+"""Imports commits from a repository that an agent may write, without running git in that repository.
 
-Only what git recomputes on arrival is copied: loose objects and packs, into a repository of ours. Nothing of it that
-leads elsewhere or names programs (configuration, alternates, indexes of packs, graphs, replaced objects) is looked at.
-Methods block.
+Only loose objects and packs are copied to a private repository, because git verifies them on arrival. Nothing that
+points elsewhere or names programs is read: configuration, alternates, pack indexes, graphs, replaced objects. Methods
+block.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ REST = re.compile(r"[0-9a-f]{38}|[0-9a-f]{62}")
 PACK = re.compile(r"[\w-]+\.pack")
 MOST_REFS_BYTES = 64 << 20
 FEW = 100
-"""Objects; more stay together in a pack."""
+"""Fewer objects than this are unpacked; more stay in a pack."""
 
 
 def packs_of(tree: UntrustedTree) -> list[str]:
-    """The names of a clone's packs."""
+    """Return the names of a clone's packs."""
     names = (entry.path.rpartition("/")[2] for entry in tree.list(".git/objects/pack").entries)
     return [name for name in names if PACK.fullmatch(name)]
 
 
 def tip(tree: UntrustedTree, branch: str) -> str:
-    """The commit that a branch of the clone is at. Raises WorkRefused."""
+    """Return the commit of a branch in the clone. Raises WorkRefused."""
     loose = tree.read(f".git/refs/heads/{branch}", 200)
     if loose is not None:
         found = loose.decode(errors="replace").strip()
@@ -47,7 +47,7 @@ def tip(tree: UntrustedTree, branch: str) -> str:
     return found
 
 
-def take(
+def import_commit(
     tree: UntrustedTree,
     git: Git,
     repository: Repository,
@@ -57,8 +57,10 @@ def take(
     packs: Collection[str],
     base: str,
 ) -> None:
-    """Have ``commit``, with all it consists of, in a repository of ours over the person's. The clone was made with
-    ``packs`` from ``base``, which are not looked at again. Raises WorkRefused where it does not hold the commit whole.
+    """Copy ``commit`` and all its objects to the private repository ``into``, which is layered over the person's.
+
+    The clone was made from ``base`` with ``packs``, which are not read again. Raises WorkRefused if the commit is
+    incomplete.
     """
     left = MOST_COPIED_BYTES
     for folder in tree.list(".git/objects").directories:
@@ -76,32 +78,32 @@ def take(
             continue
         left -= size
         with open(copied, "rb") as pack:
-            code, _, said = git.outcome(into, "index-pack", "--stdin", "--fix-thin", stdin=pack)
+            code, _, errors = git.outcome(into, "index-pack", "--stdin", "--fix-thin", stdin=pack)
         copied.unlink()
         if code:
-            raise WorkRefused(f"the clone's {name} is not a pack: {said}", suggestion="git repack -ad")
+            raise WorkRefused(f"the clone's {name} is not a pack: {errors}", suggestion="git repack -ad")
     if commit == base:
         return
-    code, found, said = git.outcome(into, "cat-file", "-t", commit)
+    code, found, errors = git.outcome(into, "cat-file", "-t", commit)
     if not code and found.strip() == b"commit":
-        code, _, said = git.outcome(into, "rev-list", "--objects", "--quiet", commit, "--not", base)
+        code, _, errors = git.outcome(into, "rev-list", "--objects", "--quiet", commit, "--not", base)
         if not code:
             return
     raise WorkRefused(
-        f"the clone's commit {commit[:12]} is incomplete: {said}",
+        f"the clone's commit {commit[:12]} is incomplete: {errors}",
         suggestion="git fsck names what is missing",
     )
 
 
-def bring(
+def export_commits(
     git: Git, quarantine: PrivateRepository, person: PrivateRepository, commits: Collection[str], base: str
 ) -> None:
-    """Give the person's repository ``commits`` with all it lacks of them since ``base``, checked object by object on
-    arrival. Raises WorkRefused for what git would not take from a stranger."""
+    """Copy ``commits`` to the person's repository, with the objects it lacks since ``base``. git checks each object on
+    arrival. Raises WorkRefused for what it rejects."""
     pack = quarantine.path / "outgoing.pack"
     wanted = "".join(f"{commit}\n" for commit in (*commits, f"^{base}")).encode()
     with open(pack, "xb") as file:
-        # Whole, as ``git commit`` keeps them: what they have in common is found when the repository is packed.
+        # Without deltas, as ``git commit`` stores them: repacking finds what they have in common.
         words = ("pack-objects", "--revs", "--stdout", "--thin", "--window=0", "-q")
         git.private(quarantine, *words, stdin=wanted, output=file)
     with open(pack, "rb") as file:
@@ -109,9 +111,9 @@ def bring(
         if count == 0:
             return
         few, many = ("unpack-objects", "-q"), ("index-pack", "--stdin", "--fix-thin")
-        code, _, said = git.outcome(person, *(few if count < FEW else many), "--strict", stdin=file)
+        code, _, errors = git.outcome(person, *(few if count < FEW else many), "--strict", stdin=file)
     if code:
         raise WorkRefused(
-            f"git rejects what the agent committed: {said}",
+            f"git rejects what the agent committed: {errors}",
             suggestion="git log -p shows the commits; make them again without it",
         )

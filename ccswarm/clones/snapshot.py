@@ -1,8 +1,7 @@
-"""What lies in an agent's clone and is not committed, as a tree of git's: what ``git add --all`` would make of it, made
-without running git there.
+"""The uncommitted files of an agent's clone as a git tree, as ``git add --all`` would make it. Methods block.
 
-Files that changed are copied into a directory of ours, with what names ignored files and how text is kept; git sees
-only that directory. Methods block.
+git is not run in the clone. Changed files are copied to a private directory, with the files that define ignored names
+and text conversion; git only sees that directory.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from ccswarm.system.untrusted_tree import Entry, Listing, UntrustedTree
 RULES = (".gitignore", ".gitattributes")
 MOST_RULE_BYTES = 1 << 20
 MARKS_OF_CACHES = ("CACHEDIR.TAG", "pyvenv.cfg")
-"""Files by which tools mark directories that they can make again: Rust's target, Python's environments."""
+"""Files by which tools mark directories that they can recreate: Rust's target, Python's environments."""
 
 IN_ONE_PACK = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.bigFileThreshold", "GIT_CONFIG_VALUE_0": "1"}
-"""Has git add what needs no conversion to one pack; a file for each takes four times as long."""
+"""Settings by which git adds files that need no conversion to one pack: four times as fast as one file each."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEntry:
-    """One path of a commit. ``size`` is 0 for what is no file."""
+    """One path of a commit. ``size`` is 0 unless it is a file."""
 
     mode: str
     oid: str
@@ -38,9 +37,11 @@ class SnapshotEntry:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The person's, by which files are other bytes in the repository than in a directory (Git LFS is one). They are
-    run when a clone is made, never on what an agent wrote. ``digests``: by path, what a clone began with; they have
-    ``size`` bytes together."""
+    """The person's filters, which change files on their way into the repository (Git LFS is one).
+
+    They run when a clone is made, never on an agent's files. ``digests`` are those of the filtered files that a clone
+    began with, by path; ``size`` is their total in bytes.
+    """
 
     drivers: tuple[str, ...]
     digests: Mapping[str, str]
@@ -51,8 +52,8 @@ NO_FILTERS = Filters((), {})
 
 
 class Snapshot:
-    """Of ``tree``, whose branch is at ``commit``; ``copies`` is where files of ours may be made, of ``most_bytes``
-    together; so many are read to compare them beyond what the clone began with."""
+    """The snapshot of ``tree``, whose branch is at ``commit``. At most ``most_bytes`` are copied to ``copies``, and as
+    many more read for comparison than the clone began with."""
 
     def __init__(
         self,
@@ -70,20 +71,18 @@ class Snapshot:
         self._copies = copies
         self._commit = commit
         self._filters = filters
-        self._committed = self._listed(commit)
+        self._committed = self._list_commit(commit)
         self._most_bytes = most_bytes
         self._hashable = most_bytes + filters.size
         self._base = commit
         self._counted = False
         self._compared = 0.0
         self._folders = {parent for path in self._committed for parent in _parents(path)}
-        self._left = most_bytes
+        self._bytes_left = most_bytes
 
     def write(self, base: str) -> str:
-        """The id of the tree, which lies in the repository of ours; ``base`` is what the clone was made from.
-
-        Raises WorkRefused for repositories inside, and for files that belong through a filter.
-        """
+        """Return the id of the tree, written to the private repository. ``base`` is the commit of the clone's origin.
+        Raises WorkRefused for repositories inside, and for files that need a filter."""
         self._copies.mkdir(mode=0o700)
         self._base = base
         changed: list[Entry] = []
@@ -91,31 +90,31 @@ class Snapshot:
         level = [""]
         while level:
             below: list[str] = []
-            asked: list[tuple[str, Entry | None]] = []
+            found: list[tuple[str, Entry | None]] = []
             for directory in level:
                 listing = self._tree.list(directory)
                 if directory and directory not in self._folders and _is_cache(listing):
                     continue
                 self._refuse_repositories(directory, listing.git)
                 self._copy_rules(listing.entries)
-                asked += [(path, None) for path in listing.directories]
-                asked += [(entry.path, entry) for entry in listing.entries]
-            ignored = self._ignored(asked)
-            for path, entry in asked:
+                found += [(path, None) for path in listing.directories]
+                found += [(entry.path, entry) for entry in listing.entries]
+            ignored = self._ignored(found)
+            for path, entry in found:
                 if entry is None:
-                    below += self._inside(path, ignored)
+                    below += self._to_descend(path, ignored)
                 elif path in self._committed or path not in ignored:
                     seen.add(path)
                     changed += self._changed(entry)
             level = below
-        tree = self._indexed(changed, [path for path in self._committed if path not in seen])
+        tree = self._write_tree(changed, [path for path in self._committed if path not in seen])
         self._refuse_filtered(changed, (base, tree))
         return tree
 
-    def _listed(self, commit: str) -> dict[str, SnapshotEntry]:
-        said = self._git.private(self._repository, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
+    def _list_commit(self, commit: str) -> dict[str, SnapshotEntry]:
+        output = self._git.private(self._repository, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
         found: dict[str, SnapshotEntry] = {}
-        for line in said.decode(errors="surrogateescape").split("\0")[:-1]:
+        for line in output.decode(errors="surrogateescape").split("\0")[:-1]:
             facts, _, path = line.partition("\t")
             mode, _, oid, size = facts.split()
             found[path] = SnapshotEntry(mode, oid, int(size) if size.isdigit() else 0)
@@ -135,35 +134,35 @@ class Snapshot:
             if entry.link is None and entry.path.rpartition("/")[2] in RULES:
                 data = self._tree.read(entry.path, MOST_RULE_BYTES)
                 if data is not None:
-                    self._made(entry.path).write_bytes(data)
+                    self._copy_path(entry.path).write_bytes(data)
 
-    def _ignored(self, asked: Iterable[tuple[str, Entry | None]]) -> set[str]:
-        """Those that .gitignore and its like name. A directory is made, for some rules are for directories only."""
+    def _ignored(self, found: Iterable[tuple[str, Entry | None]]) -> set[str]:
+        """Return the paths that are ignored. Creates directories, because some patterns apply only to these."""
         paths: list[str] = []
-        for path, entry in asked:
+        for path, entry in found:
             if entry is None:
                 (self._copies / path).mkdir(parents=True, exist_ok=True)
             if path not in self._committed:
                 paths.append(path)
         if not paths:
             return set()
-        given = b"".join(b"./%b\0" % os.fsencode(path) for path in paths)  # for no name to be taken for a pattern
+        stdin = b"".join(b"./%b\0" % os.fsencode(path) for path in paths)  # so that no name is read as a pattern
         words = ("check-ignore", "--no-index", "--verbose", "--non-matching", "-z", "--stdin")
         began = time.monotonic()
-        code, said, why = self._git.outcome(self._repository, *words, stdin=given, work_tree=self._copies)
+        code, output, why = self._git.outcome(self._repository, *words, stdin=stdin, work_tree=self._copies)
         self._compared += time.monotonic() - began
         if self._compared > (most := self._git.comparing.seconds):
             raise WorkRefused(
                 f"comparing all names with the .gitignore files takes longer than {most:g} seconds",
                 suggestion="write their patterns with fewer stars",
             )
-        patterns = said.decode(errors="surrogateescape").split("\0")[2::4]
+        patterns = output.decode(errors="surrogateescape").split("\0")[2::4]
         if code not in (0, 1) or len(patterns) != len(paths):
             raise WorkRefused(f"git cannot determine what is ignored: {why}", suggestion="check its .gitignore files")
         return {path for path, pattern in zip(paths, patterns, strict=True) if pattern and pattern[0] != "!"}
 
-    def _inside(self, directory: str, ignored: set[str]) -> list[str]:
-        """The directory, where it has to be looked into."""
+    def _to_descend(self, directory: str, ignored: set[str]) -> list[str]:
+        """Return the directory if it must be read."""
         kept = self._committed.get(directory)
         if kept and kept.mode == GITLINK:
             listing = self._tree.list(directory)
@@ -177,33 +176,33 @@ class Snapshot:
         return [directory] if directory in self._folders or directory not in ignored else []
 
     def _changed(self, entry: Entry) -> list[Entry]:
-        """The entry, copied, unless it is what is committed."""
+        """Copy the entry and return it, unless it equals the committed one."""
         kept = self._committed.get(entry.path)
         if entry.link is not None:
-            self._made(entry.path).symlink_to(os.fsdecode(entry.link))
+            self._copy_path(entry.path).symlink_to(os.fsdecode(entry.link))
             return [entry]
         if kept and (kept.mode == entry.mode or (kept.mode.startswith("100") and not self._repository.keeps_modes)):
             known = self._filters.digests.get(entry.path)
             if self._digest(entry, kept, known) in (kept.oid, None, known or kept.oid):
                 return []
-        copy = self._made(entry.path)
+        copy = self._copy_path(entry.path)
         copy.unlink(missing_ok=True)
-        copied = self._tree.copy(entry.path, copy, self._left)
+        copied = self._tree.copy(entry.path, copy, self._bytes_left)
         if copied < 0:
             return []
-        self._left -= copied
+        self._bytes_left -= copied
         copy.chmod(0o700 if entry.executable else 0o600)
         return [entry]
 
     def _digest(self, entry: Entry, kept: SnapshotEntry, known: str | None) -> str | None:
-        """As ``UntrustedTree.digest``; empty, and nothing is read, where the file's size says that it changed."""
+        """Return the id as ``UntrustedTree.digest`` does; empty, without reading, if the size shows a change."""
         size = self._tree.size(entry.path)
         if size is not None and size != kept.size and not known:
             return ""
         self._hashable -= size or 0
         if self._hashable < 0 and not self._counted:
             self._counted = True
-            self._hashable += sum(kept.size for kept in self._listed(self._base).values())
+            self._hashable += sum(kept.size for kept in self._list_commit(self._base).values())
         if self._hashable < 0:
             raise WorkRefused(
                 f"the files have grown by more than {self._most_bytes} bytes since the clone was made: {entry.path!r}",
@@ -211,13 +210,13 @@ class Snapshot:
             )
         return self._tree.digest(entry.path, self._repository.object_format, size or 0)
 
-    def _made(self, path: str) -> Path:
+    def _copy_path(self, path: str) -> Path:
         copy = self._copies / path
         copy.parent.mkdir(parents=True, exist_ok=True)
         return copy
 
     def _refuse_filtered(self, changed: Iterable[Entry], trees: Iterable[str]) -> None:
-        """By what the person's attributes say, and by what they will say with the agent's."""
+        """Refuse files that need a filter by the person's attributes, before or after the agent's changes to them."""
         paths = [entry.path for entry in changed if entry.link is None]
         for tree in trees:
             found = self._git.through_filters(self._repository, tree, paths, self._filters.drivers)
@@ -228,14 +227,14 @@ class Snapshot:
                     suggestion="commit it yourself, or have the agent restore it",
                 )
 
-    def _indexed(self, changed: Iterable[Entry], gone: Iterable[str]) -> str:
+    def _write_tree(self, changed: Iterable[Entry], removed_paths: Iterable[str]) -> str:
         code, _, said = self._git.outcome(self._repository, "read-tree", self._commit)
         if code:
             raise WorkRefused(
                 f"git cannot check out what the agent committed: {said}", suggestion="commit again without it"
             )
         zero = "0" * len(self._commit)
-        removed = [path for path in gone if self._committed[path].mode != GITLINK]
+        removed = [path for path in removed_paths if self._committed[path].mode != GITLINK]
         self._update("--index-info", [f"0 {zero}\t{path}" for path in removed])
         added = [entry.path for entry in changed]
         code, said = self._update("--stdin", added)
@@ -244,14 +243,14 @@ class Snapshot:
         return self._git.private(self._repository, "write-tree").decode().strip()
 
     def _update(self, how: str, lines: Iterable[str]) -> tuple[int, str]:
-        given = b"".join(os.fsencode(line) + b"\0" for line in lines)
-        if not given:
+        stdin = b"".join(os.fsencode(line) + b"\0" for line in lines)
+        if not stdin:
             return 0, ""
         words = ("update-index", "--add", "--replace", "-z", how)
-        code, _, said = self._git.outcome(
-            self._repository, *words, stdin=given, work_tree=self._copies, variables=IN_ONE_PACK
+        code, _, errors = self._git.outcome(
+            self._repository, *words, stdin=stdin, work_tree=self._copies, variables=IN_ONE_PACK
         )
-        return code, said
+        return code, errors
 
 
 def _is_cache(listing: Listing) -> bool:

@@ -1,4 +1,4 @@
-"""What blocks is done on a thread, and ends with who waits for it."""
+"""Runs blocking functions on threads, and stops them with their caller."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def in_thread(do: Callable[[], T]) -> T:
-    """As ``asyncio.to_thread``; when the caller is cancelled a command that runs there is ended and none begins."""
+    """Run ``do`` on a thread. If the caller is cancelled, its running command is ended, and no other one starts."""
     stop = Stop()
     future = asyncio.get_running_loop().run_in_executor(None, stoppable(stop, do))
     future.add_done_callback(lambda done: (stop.close(), done.cancelled() or done.exception()))

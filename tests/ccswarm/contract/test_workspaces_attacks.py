@@ -859,13 +859,13 @@ import asyncio
 from pathlib import Path
 from ccswarm.errors import SwarmError
 from ccswarm.clones.clones import Workspaces
-from ccswarm.clones.kept import kept, remove
+from ccswarm.clones.kept import list_kept, remove
 from ccswarm.clones.looker import Looker
 environ, root = {place.environ!r}, Path({str(place.directory / "clones")!r})
 async def looked():
     assert Looker(Path({str(place.repository)!r}), root, environ).under_way("run_1", "ada")
 async def counted():
-    for one in kept(root):
+    for one in list_kept(root):
         assert one.bytes
         remove(one, environ)
 async def main():

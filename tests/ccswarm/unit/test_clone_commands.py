@@ -42,4 +42,4 @@ def persons_to_merge(home: Path, persons: Tree, work: Tree, setting: str = "") -
     commands = Commands(Names(git, git.repository(top)).all(), protected(), links)
     gone = [Change(path, "100644", "000000", "") for path in persons.keys() - after.keys()]
     new = [Change(path, "000000", LINK if text.startswith("->") else "100644", "") for path, text in work.items()]
-    return sorted(change.path for change in (*gone, *new) if commands.take(change))
+    return sorted(change.path for change in (*gone, *new) if commands.controls_programs(change))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.clones.kept import KeptClones, expire, kept, sizes
+from ccswarm.clones.kept import KeptClones, expire, list_kept, sizes
 from tests.ccswarm.clones_world import World
 
 
@@ -36,11 +36,11 @@ def test_what_is_old_goes_and_what_is_too_much_but_for_its_ref(tmp_path: Path, r
     aged(world, root, "run_4", 1)
     aged(world, root, "run_5", 8)
 
-    found = kept(root, ["run_5"])
+    found = list_kept(root, ["run_5"])
     taken = sizes(root, found)
     assert taken == {one.run: one.bytes for one in found}
     assert expire(root, ["run_5"], 7, 0, world.environ) == ["run_1"], "run_5 is running"
-    assert [one.run for one in kept(root)] == ["run_5", "run_2", "run_3", "run_4"]
+    assert [one.run for one in list_kept(root)] == ["run_5", "run_2", "run_3", "run_4"]
     (root / "run_0").mkdir()
     (root / "run_5-parts").mkdir()
     most = taken["run_2"] + taken["run_4"] + (64 << 10)
