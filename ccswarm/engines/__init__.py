@@ -1,1 +1,1 @@
-"""Where runs are kept and executed: one file each."""
+"""Engines that store and execute runs, one file each."""

@@ -1,7 +1,7 @@
-"""What an engine keeps and executes: durable functions, which continue after a crash where they were.
+"""What an engine stores and executes: durable functions, which continue after a crash where they stopped.
 
-A durable function is run again from its beginning by whoever takes it over; what it did through its ``Flow`` is not
-done again but answered from what was recorded. So it uses no clock, no randomness and no I/O but through the flow.
+The process that takes over a durable function runs it again from its beginning. Operations on its ``Flow`` are not
+repeated, but answered from the record. So the function uses the clock, randomness and I/O only through the flow.
 """
 
 from __future__ import annotations
@@ -20,70 +20,74 @@ RUNS = "runs"
 
 
 class Flow(Protocol):
-    """What a durable function may do."""
+    """The operations of a durable function."""
 
     @property
     def id(self) -> str:
-        """Of this execution: the same whoever runs it."""
+        """The id of this execution, which is the same in every process."""
         ...
 
     async def step(
         self, name: str, function: Callable[[str], Awaitable[Json]], *, timeout_seconds: float | None = None
     ) -> Json:
-        """Run ``function`` and record its result, or return the recorded one. It is given a key that stays the same
-        when the step is run again because nobody knows whether it ended. Steps may run side by side: start them as
-        tasks in an order that is always the same. TimeoutError after ``timeout_seconds``; cancelled with the
-        execution."""
+        """Run ``function`` and record its result, or return the recorded one.
+
+        ``function`` gets a key that stays the same if the step is run again because it is unknown whether it ended.
+        Steps may run concurrently: start them as tasks in an order that is always the same. Raises TimeoutError after
+        ``timeout_seconds``. The step is cancelled with the execution.
+        """
         ...
 
     async def first(self, tasks: Collection[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
-        """Wait until at least one of ``tasks`` is done; which ones is recorded, so that they are the same again."""
+        """Wait until at least one of ``tasks`` is done. Which ones is recorded, so a replay returns the same."""
         ...
 
     async def start(
         self, kind: str, execution_id: str, payload: Json, *, agent: str, priority: Priority = "medium"
     ) -> None:
-        """Queue another execution as a child; a second time with that id does nothing."""
+        """Queue another execution as a child. Does nothing if that id exists."""
         ...
 
     async def outcome(self, execution_id: str) -> Outcome:
-        """How a child that is over ended."""
+        """Wait for the end of a child, and return how it ended."""
         ...
 
-    async def given(self, execution_id: str) -> Json:
-        """What an execution was queued with: not recorded, since it is always the same. Raises RunNotFound."""
+    async def payload_of(self, execution_id: str) -> Json:
+        """Return the payload of an execution. It never changes, so it is not recorded. Raises RunNotFound."""
         ...
 
     async def receive(self, topic: str, timeout_seconds: float) -> Json | None:
-        """The next message somebody sent on ``topic``; None after the time. Holds no worker while it waits."""
+        """Return the next message on ``topic``, or None after the time. Waiting occupies no worker."""
         ...
 
     async def send(self, execution_id: str, topic: str, message: Json) -> None:
-        """A message for another execution's ``receive``; nothing happens where that one is over or unknown."""
+        """Send a message to another execution's ``receive``. Does nothing if that one has ended or is unknown."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """A pause that survives a crash."""
+        """Pause. The pause survives a crash."""
         ...
 
     async def emit(self, event: Mapping[str, Any]) -> None:
-        """Publish an event to followers of this execution; stored with it exactly once."""
+        """Publish an event to followers of this execution. It is stored exactly once."""
         ...
 
     async def publish(self, status: Mapping[str, Any]) -> None:
-        """Replace what ``Execution.shown`` says."""
+        """Replace ``Execution.shown``."""
         ...
 
     async def spend(
         self, scope: str, amounts: Mapping[str, float], caps: Mapping[str, float], *, anyway: bool = False
     ) -> str:
-        """Add ``amounts`` to what ``scope`` has used, unless that would be more than ``caps`` allow: then the name
-        of the first that is short, and nothing is added, but for ``anyway``: it is used already. ``""`` when there was
-        enough. Recorded: a repeated step adds nothing."""
+        """Add ``amounts`` to the use of ``scope`` unless that exceeds ``caps``. Recorded: a replayed step adds nothing.
+
+        Returns ``""``, or the name of the first cap exceeded; then nothing is added, unless ``anyway``, which is for
+        amounts that are already used.
+        """
         ...
 
     async def spent(self, scope: str) -> Mapping[str, float]:
-        """What ``scope`` has used by now; recorded."""
+        """Return what ``scope`` has used so far. Recorded."""
         ...
 
 
@@ -92,7 +96,7 @@ Durable = Callable[[Flow, Json], Awaitable[Json]]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``status`` is succeeded, failed or cancelled, as the engine saw it; ``result`` what the function returned."""
+    """The end of an execution: succeeded, failed or cancelled. ``result`` is what its function returned."""
 
     status: RunStatus
     result: Json = None
@@ -101,8 +105,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``at_once`` executions over all workers, ``per_worker`` in one, ``per_agent`` of one agent; ``starts`` within
-    ``period_seconds`` where both are given. 0: no limit."""
+    """Limits of concurrent executions; 0: no limit.
+
+    ``at_once`` counts all workers, ``per_worker`` one of them, ``per_agent`` the executions of one agent. ``starts``
+    limits those started within ``period_seconds``, if both are given.
+    """
 
     at_once: int = 0
     per_worker: int = 0
@@ -113,8 +120,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step that an execution has recorded: ``result`` is what its function returned, ``error`` what it raised.
-    Times are seconds since 1970."""
+    """A recorded step of an execution. ``result`` is what its function returned, ``error`` what it raised. Times are
+    Unix times in seconds."""
 
     name: str
     result: Json = None
@@ -124,89 +131,94 @@ class Step:
 
 
 class Store(Protocol):
-    """What is kept of executions. Every method raises EngineUnavailable when it cannot be read."""
+    """The stored executions. Every method raises EngineUnavailable if they cannot be read."""
 
     async def status(self, execution_id: str) -> Execution:
-        """Raises RunNotFound."""
+        """Return an execution. Raises RunNotFound."""
         ...
 
     async def list(
         self, *, kind: str = "", prefix: str = "", top: bool = False, unfinished: bool = False, limit: int = 100
     ) -> Sequence[Execution]:
-        """Newest first, without payloads. ``top``: only what has no parent; ``unfinished``: only what is not over."""
+        """Return executions without payloads, newest first. ``top``: only those without a parent; ``unfinished``: only
+        those that have not ended."""
         ...
 
     async def sent(self, execution_id: str, topic: str, key: str) -> Json | None:
-        """The message of that key, received or not; None where there is none."""
+        """Return the message with that key, received or not, or None."""
         ...
 
     def events(self, execution_id: str, *, offset: int = 0, follow: bool = True) -> AsyncIterator[Mapping[str, Any]]:
-        """What the execution emitted, from ``offset`` on; ends when it is over, or at once without ``follow``."""
+        """Yield the execution's events from ``offset`` until it ends; without ``follow`` only the existing ones."""
         ...
 
     async def steps(self, execution_id: str) -> Sequence[Step]:
-        """What the execution has recorded by now, in the order in which it ended."""
+        """Return the recorded steps of an execution, in the order in which they ended."""
         ...
 
     async def spent(self, scope: str) -> Mapping[str, float]:
-        """What ``Flow.spend`` added for ``scope``."""
+        """Return what ``Flow.spend`` added for ``scope``."""
         ...
 
     async def health(self) -> Mapping[str, Any]:
-        """``store``, ``workers`` (id → seconds since its last beat), ``queued``, ``running``."""
+        """Return ``store``, ``workers`` (id → seconds since its last heartbeat), ``queued`` and ``running``."""
         ...
 
 
 class Engine(Store, Protocol):
-    """Opened once per process: ``open`` (or ``run_worker``) first, ``close`` last. Every method raises
-    EngineUnavailable when the store cannot be used; ``wait`` and ``events`` outlast a restart of its server."""
+    """An engine, used once per process: first ``open`` or ``run_worker``, last ``close``. Every method raises
+    EngineUnavailable if the store cannot be used. ``wait`` and ``events`` survive a restart of its server."""
 
     def define(self, kind: str, function: Durable, *, queue: str = TASKS) -> None:
-        """Name a durable function. Before ``open``; in every process the same ones."""
+        """Register a durable function under a name. Call it before ``open``, with the same functions in every
+        process."""
         ...
 
     async def open(self, *, limits: Limits = Limits()) -> None:
-        """Connect, and make the store ready where it is new. Executes nothing."""
+        """Connect, and initialize a new store. Executes nothing."""
         ...
 
     async def run_worker(
         self, worker_id: str, stop: asyncio.Event, *, limits: Limits = Limits(), known: asyncio.Event | None = None
     ) -> None:
-        """Execute what is queued until ``stop`` is set, then hand back what is unfinished. Beats, takes over what lost
-        workers left, and ends the process with exit code 75 when it cannot reach the store for as long as others wait
-        before they take over from it. Opens and closes by itself; ``worker_id`` is unique among those alive.
-        ``known`` is set once everybody finds it in ``health``."""
+        """Execute queued work until ``stop`` is set, then return unfinished work to the queue.
+
+        The worker sends heartbeats and takes over the work of lost workers. If it cannot reach the store for as long as
+        others wait before they take over from it, it ends the process with exit code 75. It opens and closes the engine
+        itself; ``worker_id`` is unique among running workers. ``known`` is set once ``health`` lists it.
+        """
         ...
 
     async def close(self) -> None:
-        """Let go of everything; executions stay as they are."""
+        """Release all connections. Executions stay as they are."""
         ...
 
     async def submit(
         self, kind: str, execution_id: str, payload: Json, *, agent: str = "", priority: Priority = "medium"
     ) -> None:
-        """Queue an execution; a second time with that id does nothing."""
+        """Queue an execution. Does nothing if that id exists."""
         ...
 
     async def wait(self, execution_id: str) -> Execution:
-        """Returns when the execution is over. Raises RunNotFound."""
+        """Wait until the execution has ended, and return it. Raises RunNotFound."""
         ...
 
     async def cancel(self, execution_id: str) -> None:
-        """End it and all its children; steps that run are cancelled, queued ones never start. Raises RunNotFound."""
+        """End an execution and its children: running steps are cancelled, queued ones never start. Raises
+        RunNotFound."""
         ...
 
     async def pause(self, execution_id: str) -> None:
-        """Stop it and its children after what runs now was cancelled; ``resume`` continues. Raises RunNotFound."""
+        """Cancel the running steps of an execution and its children until ``resume``. Raises RunNotFound."""
         ...
 
     async def resume(self, execution_id: str) -> None:
-        """Go on with what is paused, was cancelled or failed, from the last recorded step. Raises RunNotFound."""
+        """Continue a paused, cancelled or failed execution after the last recorded step. Raises RunNotFound."""
         ...
 
     async def send(self, execution_id: str, topic: str, message: Json, *, key: str = "") -> bool:
-        """A message for ``Flow.receive``; kept until it is received. With ``key`` only the first one is: whether this
-        is it. Raises RunNotFound."""
+        """Send a message to ``Flow.receive``; it is stored until it is received. Raises RunNotFound. With ``key`` only
+        the first message is stored; returns whether this is it."""
         ...
 
     async def messages(self, execution_id: str, topic: str) -> Mapping[str, Json]:
@@ -215,9 +227,9 @@ class Engine(Store, Protocol):
         ...
 
     async def recover(self, worker_id: str) -> int:
-        """Take over what a worker that is gone left unfinished; how many."""
+        """Queue the unfinished work of a worker that has ended, and return how much."""
         ...
 
     async def retain(self, before: float) -> int:
-        """Remove what was over before that time (seconds since 1970), with children; how many."""
+        """Remove executions, with children, that ended before that Unix time, and return how many."""
         ...

@@ -298,7 +298,7 @@ class Swarm:
 async def _team(flow: Flow, payload: Json) -> dict[str, Any]:
     """The agents and the settings of the swarm, which are kept with the run that all of it belongs to; some may work
     elsewhere (``placed``)."""
-    plan: Mapping[str, Any] = (await flow.given(payload["root"]))["plan"]
+    plan: Mapping[str, Any] = (await flow.payload_of(payload["root"]))["plan"]
     placed: Mapping[str, str] = payload.get("placed", {})
     agents = [
         {**one, "workspace": placed[one["name"]]} if one["name"] in placed else one for one in plan.get("agents", ())

@@ -1,4 +1,4 @@
-"""What was spent, and what is kept for how long."""
+"""The amounts spent, and the removal of old executions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ccswarm.engines.dbos.store import LOCK, MARK, NAME, SPENDING, SPENT, Store
 
 ACTIVE = ("ENQUEUED", "PENDING", "DELAYED")
 BATCH = 100
-"""Executions removed in one transaction: others write in between."""
+"""The executions removed in one transaction, so that other processes can write in between."""
 
 
 def spend(
@@ -22,9 +22,9 @@ def spend(
     caps: Mapping[str, float],
     anyway: bool,
 ) -> str:
-    """Adds ``amounts`` once per ``step``. Returns the cap they exceed, else ""; such amounts count only ``anyway``."""
+    """Add ``amounts`` once per ``step``. Return the cap they exceed, else ""; such amounts count only ``anyway``."""
     with store.begin() as c:
-        if store.remote:  # one at a time for each scope, also for the first, of which there is no row to lock
+        if store.remote:  # one at a time for each scope, even for the first, which has no row to lock
             c.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK, sa.func.hashtext(scope))))
         known = c.execute(sa.select(SPENDING.c.answer).where(SPENDING.c.step == step)).scalar()
         if known is not None:
@@ -42,13 +42,14 @@ def spend(
 
 
 def spent(store: Store, scope: str) -> dict[str, float]:
-    """By name, what ``scope`` used."""
+    """Return the used amounts of ``scope`` by name."""
     with store.engine.connect() as c:
         return {row.name: row.amount for row in c.execute(sa.select(SPENT).where(SPENT.c.scope == scope))}
 
 
 def retain(store: Store, before: float) -> int:
-    """Removes families that were over before that time, with their messages, events and spendings."""
+    """Remove families that ended before that time, with their messages, events and amounts. Return how many
+    executions."""
     flows, parents, removed = store.flows, store.flows.alias(), 0
     roots = (
         sa.select(flows.c.workflow_uuid)
@@ -73,7 +74,7 @@ def retain(store: Store, before: float) -> int:
 
 
 def remove(store: Store, executions: list[str]) -> None:
-    """Everything about them; the sums of a scope go with its last spending."""
+    """Remove all data of these executions. The sums of a scope are removed with its last entry."""
     for start in range(0, len(executions), BATCH):
         part = executions[start : start + BATCH]
         store.system.delete_workflows(part)

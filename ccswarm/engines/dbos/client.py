@@ -1,4 +1,4 @@
-"""What is asked of the database directly, without a worker in this process."""
+"""Operations on the database that need no worker in this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ccswarm.config.settings import EngineSettings
 from ccswarm.engines.base import RUNS, TASKS, Durable, Limits, Step
-from ccswarm.engines.dbos import budgets as accounts
+from ccswarm.engines.dbos import budgets
 from ccswarm.engines.dbos.rows import NUMBERS, STATUS
 from ccswarm.engines.dbos.serializer import harden
 from ccswarm.engines.dbos.shared import Shared, partition, unreachable
@@ -24,12 +24,12 @@ from ccswarm.models import Execution, Json, Priority
 
 T = TypeVar("T")
 PAGE = 100
-"""Events read at once."""
+"""The events read at once."""
 QUIET_SECONDS = 1.0
 
 
 class Client:
-    """An open engine; implements ``Engine``."""
+    """An open engine. Implements ``Engine``."""
 
     def __init__(self, settings: EngineSettings, directory: Path, kinds: Mapping[str, tuple[Durable, str]]) -> None:
         harden()
@@ -38,25 +38,25 @@ class Client:
         self._shared = Shared(settings, Store(settings, directory), kinds)
 
     async def open(self, limits: Limits) -> None:
-        """Limits are kept in the store, for all workers: those given here only where there are none."""
+        """Open the store. Its limits apply to all workers; those given are stored only if there are none."""
         await self._shared.call(self._make, self._shared.store, limits)
 
     async def work(self, worker_id: str, stop: Event, limits: Limits, known: Event) -> None:
-        """Without an id the worker is called what the settings say, else after host and process."""
+        """Run a worker. Without an id its name is that in the settings, else that of the host and process."""
         await self._shared.call(self._limit, self._shared.store, limits, "always_update")
         name = worker_id or self._settings.worker_id or f"{platform.node()}.{os.getpid()}"
         await Worker(self._shared, name).run(stop, known)
 
     async def close(self) -> None:
-        """Let go of the database."""
+        """Release the database."""
         await self._shared.close()
 
     def _make(self, store: Store, limits: Limits) -> None:
-        store.make()
+        store.create()
         self._limit(store, limits, "never_update")
 
     def _limit(self, store: Store, limits: Limits, conflict: Any) -> None:
-        """Runs wait for their tasks: they are not limited, else they would keep their own tasks from starting."""
+        """Store the limits of tasks. Runs have none: they wait for their tasks, and would keep these from starting."""
         poll = self._settings.poll_seconds
         store.client.register_queue(RUNS, polling_interval_sec=poll, on_conflict=conflict)
         period = {"limit": limits.starts, "period": limits.period_seconds}
@@ -93,26 +93,26 @@ class Client:
         return await self._shared.call(self._unfinished if unfinished else self._shared.executions, which)
 
     def _unfinished(self, which: Mapping[str, Any]) -> Sequence[Execution]:
-        """What is paused is cancelled to dbos."""
-        active = self._shared.executions({**which, "status": list(accounts.ACTIVE)})
+        """Return executions that have not ended. Paused ones are cancelled in dbos."""
+        active = self._shared.executions({**which, "status": list(budgets.ACTIVE)})
         paused = self._shared.store.paused()
         stopped = self._shared.executions({**which, "workflow_ids": paused}) if paused else []
         found = {one.id: one for one in (*active, *stopped) if not one.status.over}
         return sorted(found.values(), key=lambda one: one.created_at, reverse=True)[: which["limit"]]
 
     async def wait(self, execution_id: str) -> Execution:
-        await self._outlast(lambda: self._shared.ends.first([execution_id]))
-        return await self._outlast(lambda: self.status(execution_id))
+        await self._retry_unreachable(lambda: self._shared.ends.first([execution_id]))
+        return await self._retry_unreachable(lambda: self.status(execution_id))
 
     async def stop(self, execution_id: str, why: str) -> None:
-        """``why`` is cancelled or paused."""
+        """Stop an execution. ``why`` is cancelled or paused."""
         await self._shared.call(self._stop_now, execution_id, why)
-        self._shared.stirred.ring()
+        self._shared.activity.ring()
         self._shared.ended.ring()
 
     def _stop_now(self, root: str, why: str) -> None:
-        """Marks come first for what is known, and afterwards for what the family started meanwhile: dbos takes it from
-        the parents down, and who is cancelled starts nothing more."""
+        """Mark the family before and after dbos cancels it, because it may start more executions meanwhile. dbos
+        cancels from the parents down, and a cancelled parent starts nothing more."""
         store = self._shared.store
 
         def mark() -> None:
@@ -133,7 +133,7 @@ class Client:
         await self._shared.call(self._resume_now, execution_id)
 
     def _resume_now(self, execution_id: str) -> None:
-        """Children before their parents, which would take them for cancelled."""
+        """Resume children before their parents, which would otherwise see them as cancelled."""
         store = self._shared.store
         family = store.family(execution_id)
         if not family:
@@ -142,13 +142,13 @@ class Client:
         again = [row for row in family if row.status == "CANCELLED" and (row is top or row.root == top.root)]
         for row in reversed(again):
             store.client.resume_workflow(row.workflow_uuid, queue_name=self._shared.queue(row.name))
-        store.unmark([row.workflow_uuid for row in again])  # before, what is paused would seem to be over
+        store.unmark([row.workflow_uuid for row in again])  # earlier, paused ones would seem to have ended
         if STATUS[top.status].over and top.status not in ("SUCCESS", "CANCELLED"):
             store.retry(execution_id, self._shared.queue(top.name))
 
     async def send(self, execution_id: str, topic: str, message: Json, key: str) -> bool:
         new = await self._shared.call(self._shared.send, execution_id, topic, message, key)
-        self._shared.stirred.ring()
+        self._shared.activity.ring()
         return new
 
     async def sent(self, execution_id: str, topic: str, key: str) -> Json | None:
@@ -163,10 +163,12 @@ class Client:
         pause = self._settings.poll_seconds
         read = shared.store.system.read_stream_values
         decode = shared.store.system.serializer.deserialize
-        status = partial(self._outlast, partial(self.status, execution_id))
+        status = partial(self._retry_unreachable, partial(self.status, execution_id))
         while True:
             count = bell.count
-            state, values = await self._outlast(partial(shared.call, read, execution_id, "events", offset, PAGE))
+            state, values = await self._retry_unreachable(
+                partial(shared.call, read, execution_id, "events", offset, PAGE)
+            )
             for text, _ in values:
                 offset += 1
                 yield decode(text or "null")
@@ -176,11 +178,11 @@ class Client:
             if state is None or not follow or (STATUS[state].over and (await status()).status.over):
                 await status()
                 return
-            # Quiet ones are asked less often: there may be one for each of many tasks.
-            pause = self._settings.poll_seconds if await bell.heard(pause, count) else min(pause * 2, QUIET_SECONDS)
+            # Quiet executions are polled less often: there may be one for each of many tasks.
+            pause = self._settings.poll_seconds if await bell.wait(pause, count) else min(pause * 2, QUIET_SECONDS)
 
-    async def _outlast(self, make: Callable[[], Awaitable[T]]) -> T:
-        """For who waits: a server that cannot be reached is asked again, as long as workers do so."""
+    async def _retry_unreachable(self, make: Callable[[], Awaitable[T]]) -> T:
+        """Retry while the server cannot be reached, for as long as workers do."""
         now = asyncio.get_running_loop().time
         until = 0.0
         while True:
@@ -190,19 +192,19 @@ class Client:
                 until = until or now() + self._settings.lost_after_seconds
                 if not (self._shared.store.remote and unreachable(error)) or now() >= until:
                     raise
-                await self._shared.ended.heard(QUIET_SECONDS, self._shared.ended.count)
+                await self._shared.ended.wait(QUIET_SECONDS, self._shared.ended.count)
 
     async def steps(self, execution_id: str) -> Sequence[Step]:
         return await self._shared.call(self._shared.store.steps, execution_id)
 
     async def spent(self, scope: str) -> Mapping[str, float]:
-        return await self._shared.call(accounts.spent, self._shared.store, scope)
+        return await self._shared.call(budgets.spent, self._shared.store, scope)
 
     async def recover(self, worker_id: str) -> int:
         return await self._shared.call(self._shared.store.recover, worker_id, VERSION)
 
     async def retain(self, before: float) -> int:
-        return await self._shared.call(accounts.retain, self._shared.store, before)
+        return await self._shared.call(budgets.retain, self._shared.store, before)
 
     async def health(self) -> Mapping[str, Any]:
         shared = self._shared

@@ -1,7 +1,7 @@
-"""Runs kept and executed by dbos: in a SQLite file without anything to start, or in PostgreSQL for many machines.
+"""Stores and executes runs with dbos: in a SQLite file without a server, or in PostgreSQL for many machines.
 
-dbos is one in a process, so there is one worker in a process at a time. Submitting, looking and stopping go to the
-database directly and do not need it.
+dbos exists once in a process, so a process has at most one worker at a time. Other operations use the database directly
+and do not need it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def _client() -> ModuleType:
 
 
 class DbosEngine:
-    """Implements ``Engine``. ``open`` and ``close`` are counted, so that a worker and who watches it may share one."""
+    """Implements ``Engine``. Calls of ``open`` and ``close`` are counted, so that a worker and its watcher may share
+    one."""
 
     def __init__(self, settings: EngineSettings, directory: Path) -> None:
         self._settings = settings
@@ -53,7 +54,7 @@ class DbosEngine:
         self._kinds[kind] = (function, queue)
 
     async def open(self, *, limits: Limits = NO_LIMITS) -> None:
-        """Implements ``Engine``. Importing dbos takes a third of a second: on a thread."""
+        """Implements ``Engine``. Importing dbos takes a third of a second and is done on a thread."""
         async with self._opening:
             if self._open is None:
                 client: Client = (await asyncio.to_thread(_client)).Client(self._settings, self._directory, self._kinds)

@@ -1,4 +1,4 @@
-"""Hears of what anybody writes to a SQLite file, in this process or another."""
+"""Detects writes to a SQLite file by any process."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 MODIFY, CLOSED_ON_EXEC = 0x2, os.O_NONBLOCK | os.O_CLOEXEC
 POLL_SECONDS = 0.2
-"""Seconds between two checks whether the file changed, if the kernel does not report it (macOS) or cannot be asked."""
+"""The interval of checks if the kernel does not report changes (macOS)."""
 
 QUEUED = "SELECT 1 FROM workflow_status WHERE status IN ('ENQUEUED', 'DELAYED') LIMIT 1"
 
 
 class FileChanges:
-    """``Changes`` of ``file``, which is in WAL mode and open in this process: what is written is in its log first."""
+    """The ``Changes`` of ``file``, which is in WAL mode and open in this process, so writes reach its log first."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -32,8 +32,8 @@ class FileChanges:
         if self._watched >= 0:
             self._poll.register(self._watched, select.POLLIN)
 
-    def heard(self, seconds: float) -> bool:
-        if self._changed():  # before anything was waited for
+    def wait_for_change(self, seconds: float) -> bool:
+        if self._changed():  # before the wait
             return True
         self._poll.poll(1000 * (seconds if self._watched >= 0 else min(seconds, POLL_SECONDS)))
         if self._watched >= 0:
@@ -66,7 +66,7 @@ class FileChanges:
 
 
 def _watch(path: str) -> int:
-    """A descriptor that can be read when somebody wrote to the file; -1 where there is none to be had."""
+    """Return a descriptor that becomes readable when the file is written, or -1 if there is none."""
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "inotify_init1"):
         return -1

@@ -1,4 +1,4 @@
-"""What a durable function does on dbos."""
+"""The operations of a durable function, on dbos."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ from dbos._context import _set_local_dbos_context as set_context  # pyright: ign
 from dbos._error import DBOSWorkflowCancelledError, DBOSWorkflowConflictIDError
 
 from ccswarm.engines.base import Outcome
-from ccswarm.engines.dbos import budgets as accounts
+from ccswarm.engines.dbos import budgets
 from ccswarm.engines.dbos.rows import NUMBERS
-from ccswarm.engines.dbos.serializer import Recorded, error_of, words_of
+from ccswarm.engines.dbos.serializer import Recorded, decode_error, encode_error
 from ccswarm.engines.dbos.shared import Shared, partition, unreachable
 from ccswarm.errors import EngineUnavailable, RunNotFound, UsageInvalid
 from ccswarm.models import Json, Priority, RunStatus
 
 T = TypeVar("T")
 LANE = 50_000
-"""Calls of one asyncio task on the flow; dbos numbers steps up to 2**31, so there may be 42,949 such tasks."""
+"""The most calls of one asyncio task on the flow. dbos numbers steps up to 2**31, so 42,949 such tasks are possible."""
 
 
 class DbosFlow:
-    """Every asyncio task that calls a flow is a lane with numbers of its own, so that what is in progress side by side
-    gets the same numbers again whatever ended first: only the first calls of the tasks must come in the same order.
-    Implements ``Flow``."""
+    """A flow on dbos. Implements ``Flow``.
+
+    Every asyncio task that calls a flow is a lane with step numbers of its own. So concurrent steps get the same
+    numbers in a replay whatever ended first: only the first calls of the tasks must come in the same order.
+    """
 
     def __init__(self, shared: Shared, context: DBOSContext) -> None:
         task = asyncio.current_task()
@@ -47,16 +49,16 @@ class DbosFlow:
 
     @property
     def id(self) -> str:
-        """The same whoever runs it."""
+        """The id of the execution, the same in every process."""
         return self._context.workflow_id
 
     def stop(self) -> None:
-        """Cancel the function and everything it does side by side."""
+        """Cancel the function and all its concurrent tasks."""
         for task in list(self._lanes):
             task.cancel()
 
     async def end(self) -> None:
-        """After the function: what it left running is cancelled."""
+        """Cancel the tasks that the function left running."""
         left = [task for task in self._lanes if task is not self._main and not task.done()]
         for task in left:
             task.cancel()
@@ -77,24 +79,24 @@ class DbosFlow:
                         raise
                     raise TimeoutError(f"{name} took longer than {timeout_seconds:g} s") from None
                 return Recorded(json.dumps({"value": value}))
-            except Exception as error:  # the flow's, now and whenever the step is replayed
-                return Recorded(json.dumps({"error": words_of(error)}))
+            except Exception as error:  # raised to the flow, now and in each replay
+                return Recorded(json.dumps({"error": encode_error(error)}))
 
-        answer: Any = await self._do(lambda: DBOS.run_step_async({"name": f"step {name}"}, run))
+        answer: Any = await self._call(lambda: DBOS.run_step_async({"name": f"step {name}"}, run))
         if isinstance(answer, Recorded):
             answer = json.loads(answer)
         if "error" in answer:
-            raise error_of(answer["error"])
+            raise decode_error(answer["error"])
         return answer["value"]
 
     async def first(self, tasks: Collection[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
-        await asyncio.sleep(0)  # tasks that were just made get their numbers before this call gets its own
+        await asyncio.sleep(0)  # new tasks get their numbers before this call gets its own
         for task in tasks:
             if task not in self._lanes and isinstance(tasks, AbstractSet):
                 raise UsageInvalid("a set of tasks has no stable order", suggestion="pass a list")
             self._lane(task)
         ordered: list[Any] = sorted(tasks, key=self._lane)
-        done, _ = await self._do(lambda: DBOS.asyncio_wait(ordered, return_when=asyncio.FIRST_COMPLETED))
+        done, _ = await self._call(lambda: DBOS.asyncio_wait(ordered, return_when=asyncio.FIRST_COMPLETED))
         return done
 
     async def start(
@@ -103,23 +105,23 @@ class DbosFlow:
         queue, function = self._shared.queue(kind), self._shared.registered[kind]
         key = partition(agent, execution_id)
         with SetWorkflowID(execution_id), SetEnqueueOptions(priority=NUMBERS[priority], queue_partition_key=key):
-            await self._do(lambda: DBOS.enqueue_workflow_async(queue, function, payload))
+            await self._call(lambda: DBOS.enqueue_workflow_async(queue, function, payload))
 
     async def outcome(self, execution_id: str) -> Outcome:
 
         async def run() -> list[Json]:
-            await self._ask(lambda: self._shared.ends.first([execution_id]))
-            child = await self._ask(lambda: self._shared.call(self._shared.execution, execution_id))
+            await self._retry_unreachable(lambda: self._shared.ends.first([execution_id]))
+            child = await self._retry_unreachable(lambda: self._shared.call(self._shared.execution, execution_id))
             return [child.status.value, child.result, child.error]
 
-        given = await self._do(lambda: DBOS.run_step_async({"name": f"outcome {execution_id}"}, run))
-        return Outcome(RunStatus(given[0]), given[1], given[2])
+        status, result, error = await self._call(lambda: DBOS.run_step_async({"name": f"outcome {execution_id}"}, run))
+        return Outcome(RunStatus(status), result, error)
 
-    async def given(self, execution_id: str) -> Json:
-        return await self._ask(lambda: self._shared.given(execution_id))
+    async def payload_of(self, execution_id: str) -> Json:
+        return await self._retry_unreachable(lambda: self._shared.payload_of(execution_id))
 
     async def receive(self, topic: str, timeout_seconds: float) -> Json | None:
-        return await self._do(lambda: DBOS.recv_async(topic, timeout_seconds))
+        return await self._call(lambda: DBOS.recv_async(topic, timeout_seconds))
 
     async def send(self, execution_id: str, topic: str, message: Json) -> None:
         sender = self.id
@@ -127,20 +129,22 @@ class DbosFlow:
         async def run() -> None:
             key = f"{sender}/{DBOS.step_id}"
             with suppress(RunNotFound):
-                await self._ask(lambda: self._shared.call(self._shared.send, execution_id, topic, message, key))
+                await self._retry_unreachable(
+                    lambda: self._shared.call(self._shared.send, execution_id, topic, message, key)
+                )
 
-        await self._do(lambda: DBOS.run_step_async({"name": f"send {topic}"}, run))
-        self._shared.stirred.ring()
+        await self._call(lambda: DBOS.run_step_async({"name": f"send {topic}"}, run))
+        self._shared.activity.ring()
 
     async def sleep(self, seconds: float) -> None:
-        await self._do(lambda: DBOS.sleep_async(seconds))
+        await self._call(lambda: DBOS.sleep_async(seconds))
 
     async def emit(self, event: Mapping[str, Any]) -> None:
-        await self._do(lambda: DBOS.write_stream_async("events", dict(event)))
+        await self._call(lambda: DBOS.write_stream_async("events", dict(event)))
         self._shared.bell(self.id).ring()
 
     async def publish(self, status: Mapping[str, Any]) -> None:
-        await self._do(lambda: DBOS.set_event_async("shown", dict(status)))
+        await self._call(lambda: DBOS.set_event_async("shown", dict(status)))
 
     async def spend(
         self, scope: str, amounts: Mapping[str, float], caps: Mapping[str, float], *, anyway: bool = False
@@ -150,34 +154,36 @@ class DbosFlow:
         async def run() -> str:
             step = f"{execution}/{DBOS.step_id}"
             call = self._shared.call
-            return await self._ask(lambda: call(accounts.spend, store, step, execution, scope, amounts, caps, anyway))
+            return await self._retry_unreachable(
+                lambda: call(budgets.spend, store, step, execution, scope, amounts, caps, anyway)
+            )
 
-        return await self._do(lambda: DBOS.run_step_async({"name": f"spend {scope}"}, run))
+        return await self._call(lambda: DBOS.run_step_async({"name": f"spend {scope}"}, run))
 
     async def spent(self, scope: str) -> Mapping[str, float]:
 
         async def run() -> dict[str, float]:
-            return await self._ask(lambda: self._shared.call(accounts.spent, self._shared.store, scope))
+            return await self._retry_unreachable(lambda: self._shared.call(budgets.spent, self._shared.store, scope))
 
-        return await self._do(lambda: DBOS.run_step_async({"name": f"spent {scope}"}, run))
+        return await self._call(lambda: DBOS.run_step_async({"name": f"spent {scope}"}, run))
 
     def _lane(self, task: asyncio.Task[Any]) -> int:
         if task not in self._lanes:
             self._lanes[task] = next(self._numbers)
         return self._lanes[task]
 
-    async def _ask(self, make: Callable[[], Awaitable[T]]) -> T:
-        """The store, however long it cannot be reached: a worker that loses it for too long ends by itself."""
+    async def _retry_unreachable(self, make: Callable[[], Awaitable[T]]) -> T:
+        """Call the store, and retry while it cannot be reached: a worker without it for too long ends by itself."""
         while True:
             try:
                 return await make()
             except EngineUnavailable as error:
                 if not unreachable(error):
                     raise
-                await self._shared.ended.heard(1.0, self._shared.ended.count)
+                await self._shared.ended.wait(1.0, self._shared.ended.count)
 
-    async def _do(self, make: Callable[[], Awaitable[T]]) -> T:
-        """Every call goes through here: in its task's lane, and as a cancellation once the execution is not ours."""
+    async def _call(self, make: Callable[[], Awaitable[T]]) -> T:
+        """Make a call of dbos in its task's lane. Raises CancelledError once another worker owns the execution."""
         task = asyncio.current_task()
         assert task
         number = self._lane(task)

@@ -1,4 +1,4 @@
-"""Hears of what changes in the queues of a PostgreSQL database, which announces it (``Store.make``)."""
+"""Detects changes in the queues of a PostgreSQL database, which sends notifications (``Store.create``)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from agentwire.system.readable import readable
 
 CHANNEL = "ccswarm_work"
 AGAIN_SECONDS = 2.0
-"""Before a server that cannot be reached is tried again; meanwhile there may have been anything."""
+"""The pause before another connection attempt, after which anything may have changed."""
 
 TRIGGER = "ccswarm_queued"
 
 
 def announce(c: sa.Connection, table: str) -> None:
-    """Whatever changes the state of an execution is announced from now on, by whichever program."""
+    """Create a trigger that announces every change of an execution's state, by whatever program."""
     known = c.execute(sa.text("SELECT 1 FROM pg_trigger WHERE tgname = :name"), {"name": TRIGGER}).first()
     if known:
         return
@@ -38,25 +38,25 @@ def announce(c: sa.Connection, table: str) -> None:
 
 
 class Notifications:
-    """``Changes`` by LISTEN and NOTIFY of PostgreSQL."""
+    """Implements ``Changes`` by LISTEN and NOTIFY of PostgreSQL."""
 
     def __init__(self, engine: sa.Engine, queued: sa.Select[Any]) -> None:
         self._engine = engine
         self._queued = queued
         self._woken, self._waking = os.pipe()
-        self._held: Any = None
+        self._connection: Any = None
 
-    def heard(self, seconds: float) -> bool:
+    def wait_for_change(self, seconds: float) -> bool:
         try:
-            if self._held is None:
-                self._held = _listening(self._engine)
+            if self._connection is None:
+                self._connection = _connect(self._engine)
                 return True
-            link = self._held.dbapi_connection
+            link = self._connection.dbapi_connection
             if link.fileno() not in readable((link.fileno(), self._woken), seconds):
                 return False
             return bool(list(link.notifies(timeout=0)))
         except (SQLAlchemyError, OSError, self._engine.dialect.loaded_dbapi.Error):
-            self._let_go()
+            self._disconnect()
             readable([self._woken], min(seconds, AGAIN_SECONDS))
             return True
 
@@ -71,22 +71,22 @@ class Notifications:
         os.write(self._waking, b".")
 
     def close(self) -> None:
-        self._let_go()
+        self._disconnect()
         os.close(self._woken)
         os.close(self._waking)
 
-    def _let_go(self) -> None:
-        held = self._held
-        self._held = None
-        if held is not None:
-            with suppress(Exception):  # it is broken already
-                held.close()
+    def _disconnect(self) -> None:
+        connection = self._connection
+        self._connection = None
+        if connection is not None:
+            with suppress(Exception):  # it may be broken
+                connection.close()
 
 
-def _listening(engine: sa.Engine) -> Any:
-    """A connection of its own, on which announcements come."""
-    held: Any = engine.raw_connection()
-    held.detach()
-    held.dbapi_connection.autocommit = True
-    held.dbapi_connection.execute(f"LISTEN {CHANNEL}")
-    return held
+def _connect(engine: sa.Engine) -> Any:
+    """Open a separate connection that receives the notifications."""
+    connection: Any = engine.raw_connection()
+    connection.detach()
+    connection.dbapi_connection.autocommit = True
+    connection.dbapi_connection.execute(f"LISTEN {CHANNEL}")
+    return connection

@@ -1,4 +1,4 @@
-"""Runs kept and executed by dbos, and read without it where they lie in a file: what reads loads nothing else."""
+"""The dbos engine, and a reader of its SQLite file that does not import dbos."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ FILE = "engine.db"
 
 
 class Plugin:
-    """Makes engines."""
+    """The maker of engines."""
 
     name = "dbos"
 
     def open(self, settings: EngineSettings, state_directory: Path) -> Engine:
-        """An engine whose SQLite file, where it needs one, is ``engine.db`` in ``state_directory``; it is not opened
-        yet."""
+        """Return an engine, not yet opened. If it needs a SQLite file, that is ``engine.db`` in ``state_directory``."""
         from ccswarm.engines.dbos.engine import DbosEngine
 
         return DbosEngine(settings, state_directory)
 
     def store(self, database_url: str, state_directory: Path) -> Store | None:
-        """What is kept, to be read without an engine, and without waiting for anything; None where only an engine
-        can read it."""
+        """Return a store that reads without an engine and without waiting, or None if only an engine can read it."""
         if database_url:
             return None
         from ccswarm.engines.dbos.reading import FileStore

@@ -1,4 +1,4 @@
-"""The file in which dbos keeps runs, read as it is: standard library only, and nothing is ever written."""
+"""Reads the SQLite file of dbos without dbos, by the standard library alone. Never writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from ccswarm.engines.base import Step
-from ccswarm.engines.dbos.rows import ERROR, STATUS, STEP, Row, seen, step_of
+from ccswarm.engines.dbos.rows import ERROR, STATUS, STEP, Row, to_execution, to_step
 from ccswarm.errors import EngineUnavailable, RunNotFound
 from ccswarm.models import Execution, Json, RunStatus
 
@@ -30,8 +30,8 @@ INPUT = "coalesce((SELECT i.inputs FROM workflow_input i WHERE i.workflow_uuid =
 
 
 class FileStore:
-    """A ``Store``. A file that is not there yet is empty. Whoever asks never waits for anything but the disk:
-    what is returned is there at once, and no loop is needed."""
+    """A ``Store`` on a file, which may not exist yet. Its coroutines only wait for the disk, so they need no event
+    loop."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -46,20 +46,20 @@ class FileStore:
     async def list(
         self, *, kind: str = "", prefix: str = "", top: bool = False, unfinished: bool = False, limit: int = 100
     ) -> Sequence[Execution]:
-        where, given = ["f.application_name = 'ccswarm'"], list[object]()
+        where, parameters = ["f.application_name = 'ccswarm'"], list[object]()
         if kind:
             where.append("f.name = ?")
-            given.append(kind)
+            parameters.append(kind)
         if prefix:
             where.append("f.workflow_uuid >= ? AND f.workflow_uuid < ?")
-            given += [prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)]
+            parameters += [prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)]
         if top:
             where.append("f.parent_workflow_id IS NULL")
         if unfinished:
             going = ", ".join(f"'{name}'" for name, status in STATUS.items() if not status.over)
             where.append(f"(f.status IN ({going}) OR (f.status = 'CANCELLED' AND m.why = 'paused'))")
         query = f"{ROWS.format(input='NULL')} WHERE {' AND '.join(where)} ORDER BY f.created_at DESC, f.rowid DESC"
-        return self._executions(f"{query} LIMIT ?", *given, limit)
+        return self._executions(f"{query} LIMIT ?", *parameters, limit)
 
     async def sent(self, execution_id: str, topic: str, key: str) -> Json | None:
         name = f"{execution_id}/{topic}/{key}::{execution_id}"
@@ -69,18 +69,18 @@ class FileStore:
     async def events(
         self, execution_id: str, *, offset: int = 0, follow: bool = True
     ) -> AsyncGenerator[Mapping[str, Any]]:
-        """What comes later is not waited for."""
+        """Yield the existing events. ``follow`` must be false."""
         assert not follow, "only an engine follows what happens"
         await self.status(execution_id)
         query = "SELECT value FROM streams WHERE workflow_uuid = ? AND key = 'events' AND \"offset\" >= ?"
         for row in self._rows(f'{query} ORDER BY "offset"', execution_id, offset):
-            if isinstance(event := json.loads(row["value"]), dict):  # else it marks the end
+            if isinstance(event := json.loads(row["value"]), dict):  # anything else marks the end
                 yield event
 
     async def steps(self, execution_id: str) -> Sequence[Step]:
         query = "SELECT function_name, output, started_at_epoch_ms, completed_at_epoch_ms FROM operation_outputs"
         query += " WHERE workflow_uuid = ? AND function_name LIKE ? ORDER BY completed_at_epoch_ms, function_id"
-        return [step_of(*row) for row in self._rows(query, execution_id, f"{STEP}%")]
+        return [to_step(*row) for row in self._rows(query, execution_id, f"{STEP}%")]
 
     async def spent(self, scope: str) -> Mapping[str, float]:
         rows = self._rows("SELECT name, amount FROM ccswarm_spent WHERE scope = ?", scope)
@@ -96,36 +96,36 @@ class FileStore:
         return {"store": f"sqlite {self._file}", "workers": workers, "queued": queued, "running": running}
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._open:
             self._open.close()
             self._open = None
 
-    def _executions(self, query: str, *given: object) -> list[Execution]:
-        return [_execution(row) for row in self._rows(query, *given)]
+    def _executions(self, query: str, *parameters: object) -> list[Execution]:
+        return [_execution(row) for row in self._rows(query, *parameters)]
 
-    def _rows(self, query: str, *given: object) -> list[sqlite3.Row]:
+    def _rows(self, query: str, *parameters: object) -> list[sqlite3.Row]:
         if not self._file.exists():
             return []
         with _store_errors():
             if self._open is None:
-                self._open = _opened(self._file)
-            return self._open.execute(query, given).fetchall()
+                self._open = _open_file(self._file)
+            return self._open.execute(query, parameters).fetchall()
 
 
-def _opened(file: Path) -> sqlite3.Connection:
-    """Read only. Where there is no room for the index of what is not in the file yet, and nothing is, there is no need
-    for one: nobody has the file open, who would have made it."""
+def _open_file(file: Path) -> sqlite3.Connection:
+    """Open the file read-only. If the disk has no space for the index of its log, and the log is empty, the index is
+    not needed: no other process has the file open."""
     try:
-        return _connected(file, "mode=ro")
+        return _connect(file, "mode=ro")
     except sqlite3.OperationalError:
         log = file.with_name(f"{file.name}-wal")
         if log.exists() and log.stat().st_size:
             raise
-        return _connected(file, "mode=ro&immutable=1")
+        return _connect(file, "mode=ro&immutable=1")
 
 
-def _connected(file: Path, how: str) -> sqlite3.Connection:
+def _connect(file: Path, how: str) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{file.as_uri()}?{how}", uri=True, timeout=BUSY_SECONDS, isolation_level=None)
     try:
         connection.row_factory = sqlite3.Row
@@ -144,7 +144,7 @@ def _execution(row: sqlite3.Row) -> Execution:
     error = cast("dict[str, list[str]] | None", facts["error"])
     words, why, shown = (error or {}).get(ERROR, []), facts["why"] or "", facts["shown"]
     error_text = ": ".join(map(str, words[:2])) or ("stored data cannot be read" if error else "")
-    return seen(cast("Row", SimpleNamespace(**facts)), error_text, why, shown)
+    return to_execution(cast("Row", SimpleNamespace(**facts)), error_text, why, shown)
 
 
 @contextmanager

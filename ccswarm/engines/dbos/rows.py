@@ -1,4 +1,4 @@
-"""What the rows of dbos mean, to whoever reads them: with dbos, or without it."""
+"""The meaning of dbos's rows, for readers with and without dbos."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ccswarm.engines.base import Step
 from ccswarm.models import PRIORITIES, Execution, Json, Priority, RunStatus
 
 ERROR = "ccswarm.error"
-"""The one member of an object that stands for an exception."""
+"""The only key of an object that represents an exception."""
 
 STEP = "step "
-"""How the names of steps of a flow begin; dbos records operations of its own beside them."""
+"""The prefix of the names of a flow's steps. dbos also records operations of its own."""
 
 NUMBERS: dict[Priority, int] = dict(zip(PRIORITIES, (1, 10, 20, 30), strict=True))
-"""Never 0: that would overtake critical."""
+"""The priorities in dbos. Never 0, which would come before critical."""
 
 STATUS = {
     "ENQUEUED": RunStatus.QUEUED,
@@ -30,7 +30,7 @@ STATUS = {
 }
 PRIORITY: dict[int, Priority] = {number: name for name, number in NUMBERS.items()}
 UNOWNED = "~"
-"""Begins the partition of an execution that is no agent's: each is alone in its own."""
+"""The prefix of the partition of an execution without an agent. Each such execution has its own."""
 
 
 class Row(Protocol):
@@ -49,11 +49,11 @@ class Row(Protocol):
     parent_workflow_id: Any
 
 
-def seen(row: Row, error: str, why: str, shown: Mapping[str, Any] | None) -> Execution:
-    """A row of dbos as an execution; ``error`` is what it ended with, ``why`` how it was stopped. Of an
-    execution that waits dbos names the worker that queued it."""
+def to_execution(row: Row, error: str, why: str, shown: Mapping[str, Any] | None) -> Execution:
+    """Convert a row of dbos. ``error`` is what the execution ended with, ``why`` the reason it was stopped for. For a
+    queued execution dbos names the worker that queued it, which is left out."""
     paused = row.status == "CANCELLED" and why == "paused"
-    given: Any = row.input
+    stored_input: Any = row.input
     status = RunStatus.PAUSED if paused else STATUS[row.status]
     agent = row.queue_partition_key or ""
     return Execution(
@@ -66,15 +66,15 @@ def seen(row: Row, error: str, why: str, shown: Mapping[str, Any] | None) -> Exe
         worker=(row.executor_id or "") if status is RunStatus.RUNNING or status.over else "",
         created_at=(row.created_at or 0) / 1000,
         ended_at=(row.completed_at or 0) / 1000 if status.over else 0.0,
-        payload=given["args"][0] if isinstance(given, dict) else None,
+        payload=stored_input["args"][0] if isinstance(stored_input, dict) else None,
         result=row.output if status is RunStatus.SUCCEEDED else None,
         error=error,
         shown=shown,
     )
 
 
-def step_of(name: str, output: str | None, began: int | None, ended: int | None) -> Step:
-    """A step as it is recorded; times are in milliseconds."""
+def to_step(name: str, output: str | None, began: int | None, ended: int | None) -> Step:
+    """Convert a recorded step. Times are in milliseconds."""
     stored: dict[str, Json] = json.loads(output or "{}")
     words: list[str] = stored.get("error") or []
     return Step(

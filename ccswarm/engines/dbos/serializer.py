@@ -1,4 +1,4 @@
-"""What dbos stores: JSON in ASCII and nothing else, errors included."""
+"""The serializer for dbos: it stores only ASCII JSON, even for errors."""
 
 from __future__ import annotations
 
@@ -19,46 +19,46 @@ from ccswarm.models import Json
 
 
 class Recorded(str):
-    """JSON text that is stored as it is."""
+    """JSON text that is stored unchanged."""
 
     __slots__ = ()
 
 
 class AsciiJson(Serializer):
-    """Portable JSON of dbos, but escaped: a lone surrogate, as broken output of a terminal has them, is no valid
-    UTF-8 and would not be stored. Exceptions become their class, message and suggestion."""
+    """dbos's portable JSON, but escaped. A lone surrogate, as in broken terminal output, is not valid UTF-8 and could
+    not be stored. Exceptions are stored as their class, message and suggestion."""
 
     def name(self) -> str:
-        """What rows are marked with."""
+        """Return the name that rows are marked with."""
         return "ccswarm_json"
 
     def serialize(self, data: Any) -> str:
-        """Raises TypeError for what is no JSON."""
-        return str(data) if isinstance(data, Recorded) else json.dumps(data, default=plain)
+        """Convert to JSON. Raises TypeError for other values."""
+        return str(data) if isinstance(data, Recorded) else json.dumps(data, default=encode_exception)
 
     def deserialize(self, serialized_data: str) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """An error comes back as an exception."""
+        """Convert from JSON. A stored error becomes an exception."""
         value: Any = json.loads(serialized_data)
         if isinstance(value, dict) and list(cast("dict[str, Any]", value)) == [ERROR]:
-            return error_of(cast("dict[str, Any]", value)[ERROR])
+            return decode_error(cast("dict[str, Any]", value)[ERROR])
         return cast("Any", value)
 
 
-def plain(value: object) -> Json:
-    """An exception as JSON; TypeError for everything else."""
+def encode_exception(value: object) -> Json:
+    """Convert an exception for JSON. Raises TypeError for anything else."""
     if isinstance(value, BaseException):
-        return {ERROR: words_of(value)}
+        return {ERROR: encode_error(value)}
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
-def words_of(error: BaseException) -> list[str]:
-    """Class, message and suggestion."""
+def encode_error(error: BaseException) -> list[str]:
+    """Return the class, message and suggestion of an exception."""
     message = error.message if isinstance(error, SwarmError) else str(error)
     return [type(error).__name__, message, getattr(error, "suggestion", "")]
 
 
-def error_of(words: Sequence[str]) -> Exception:
-    """The exception ``words_of`` was given, where its class is ours or built in; otherwise a RuntimeError."""
+def decode_error(words: Sequence[str]) -> Exception:
+    """Rebuild an exception from ``encode_error``, if its class is built in or ours; otherwise a RuntimeError."""
     name, message, suggestion = words
     kind = getattr(errors, name, None) or getattr(builtins, name, None)
     if isinstance(kind, type) and issubclass(kind, SwarmError):
@@ -66,21 +66,21 @@ def error_of(words: Sequence[str]) -> Exception:
     if isinstance(kind, type) and issubclass(kind, Exception):
         try:
             return kind(message)
-        except TypeError:  # UnicodeDecodeError and its like take more than a message
+        except TypeError:  # UnicodeDecodeError and others need more than a message
             return RuntimeError(f"{name}: {message}")
     return RuntimeError(f"{name}: {message}")
 
 
-def text_of(error: object) -> str:
-    """One line about a stored error."""
+def describe_error(error: object) -> str:
+    """Describe a stored error in one line."""
     if isinstance(error, BaseException):
         return f"{type(error).__name__}: {error}"
     return "stored data cannot be read" if error else ""
 
 
 def harden() -> None:
-    """Once per process. dbos unpickles what a row claims to be pickled, whatever serializer it was given; and it prints
-    its log unless its logger has a handler already, as Python does with warnings nobody handles."""
+    """Make dbos safe and quiet. Call it once per process. dbos unpickles rows that claim to be pickled, whatever
+    serializer it has. And without a handler on its logger it prints its log to the terminal."""
 
     def refuse(_: object, serialized_data: str) -> Any:
         raise EngineUnavailable(
@@ -97,6 +97,6 @@ def harden() -> None:
 
 
 def _worth_logging(record: logging.LogRecord) -> bool:
-    """What ended in the moment in which it was cancelled is cancelled, and dbos calls that an error."""
+    """Drop the errors by which dbos reports executions that ended while they were cancelled."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, DBOSAwaitedWorkflowCancelledError | DBOSWorkflowCancelledError)

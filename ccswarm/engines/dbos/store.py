@@ -1,4 +1,4 @@
-"""The database under dbos: how it is reached, and the tables dbos does not have."""
+"""The database of dbos: its connection, and the tables that dbos does not have."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ccswarm.engines.base import Step
 from ccswarm.engines.dbos.bell import Changes
 from ccswarm.engines.dbos.file_changes import FileChanges
 from ccswarm.engines.dbos.notifications import Notifications, announce
-from ccswarm.engines.dbos.rows import STEP, step_of
+from ccswarm.engines.dbos.rows import STEP, to_step
 from ccswarm.engines.dbos.serializer import AsciiJson
 from ccswarm.errors import ConfigInvalid
 from ccswarm.models import Json
@@ -44,7 +44,7 @@ MARK = sa.Table(
     sa.Column("root", sa.Text, nullable=False),
     sa.Column("why", sa.Text, nullable=False),
 )
-"""Who stopped an execution, and whether it was only paused: dbos knows nothing but CANCELLED."""
+"""Which operation stopped an execution, and whether it only paused: dbos only knows CANCELLED."""
 SPENT = sa.Table(
     "ccswarm_spent",
     OURS,
@@ -61,10 +61,10 @@ SPENDING = sa.Table(
     sa.Column("answer", sa.Text, nullable=False),
 )
 LOCK = 720_193_348
-"""For advisory locks of PostgreSQL; dbos takes 1234567890."""
+"""The key of PostgreSQL's advisory locks; dbos uses 1234567890."""
 CHUNK = 500
 CONNECTIONS = 4
-"""To a file."""
+"""The connections to a file."""
 
 
 def _address(text: str) -> sa.URL:
@@ -73,7 +73,7 @@ def _address(text: str) -> sa.URL:
     except (exc.ArgumentError, ValueError):
         url = None
     if url is None or url.get_backend_name() != "postgresql":
-        # Not repeated: there may be a password in it.
+        # The message omits it: it may contain a password.
         raise ConfigInvalid(
             "engine.database_url is not the URL of a PostgreSQL database",
             suggestion="postgresql://USER@HOST/DATABASE, or leave it out for a SQLite file",
@@ -82,11 +82,11 @@ def _address(text: str) -> sa.URL:
 
 
 def connect(settings: EngineSettings, directory: Path) -> sa.Engine:
-    """Of the database the settings name, or of ``engine.db`` in ``directory``; nothing is opened yet. Raises
-    ConfigInvalid for an address that is none."""
+    """Return an engine for the database in the settings, or ``engine.db`` in ``directory``, without opening it. Raises
+    ConfigInvalid for an invalid address."""
     if settings.database_url:
         url = _address(settings.database_url)
-        # A worker that is stopped inside a transaction would hold its locks; dbos sees to it only for its own engines.
+        # A worker stopped inside a transaction would hold its locks; dbos prevents that only for its own engines.
         bound = f"-c idle_in_transaction_session_timeout={int(settings.lost_after_seconds * 1000)}"
         return sa.create_engine(
             url.set(drivername="postgresql+psycopg"),
@@ -103,8 +103,8 @@ def connect(settings: EngineSettings, directory: Path) -> sa.Engine:
                 "tcp_user_timeout": 8000,
             },
         )
-    # Who waits for a connection is woken; who waits for SQLite's lock sleeps: with 30 connections 25 steps side by side
-    # took 3.0 to 5.1 ms each, with 3 2.3 to 2.9 ms.
+    # A thread waiting for a connection is woken, one waiting for SQLite's lock sleeps: 25 concurrent steps took
+    # 3.0 to 5.1 ms each with 30 connections, 2.3 to 2.9 ms with 3.
     engine = sa.create_engine(
         f"sqlite:///{directory / FILE}", pool_size=min(settings.pool_size, CONNECTIONS), max_overflow=0
     )
@@ -112,9 +112,9 @@ def connect(settings: EngineSettings, directory: Path) -> sa.Engine:
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _: object) -> None:
         connection.isolation_level = "IMMEDIATE"
-        # dbos asks for the time so before Python 3.12: for whole seconds, in which nothing has an order.
+        # Before Python 3.12 dbos asks for the time in whole seconds, which do not order events.
         connection.create_function("strftime", 2, exact_time)
-        if sqlite3.sqlite_version_info < (3, 42):  # and so from then on, whatever SQLite there is
+        if sqlite3.sqlite_version_info < (3, 42):  # from Python 3.12 on, dbos uses this
             connection.create_function("unixepoch", 1, exact_time)
         # The rollback journal is 1.7 times slower than WAL, and NORMAL loses nothing but to a crash of the machine.
         for pragma in ("busy_timeout=30000", "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
@@ -123,9 +123,9 @@ def connect(settings: EngineSettings, directory: Path) -> sa.Engine:
     return engine
 
 
-def _put(file: Path) -> None:
-    """An empty database that writes ahead, there at once or not at all: of several who switch the same one to WAL
-    SQLite lets only one wait, and the others fail."""
+def _create_file(file: Path) -> None:
+    """Create an empty database in WAL mode atomically. If several processes switch the same file to WAL, SQLite lets
+    only one wait, and the others fail."""
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=".engine.") as folder:
         made = Path(folder) / file.name
         made.touch(mode=0o600)
@@ -136,13 +136,13 @@ def _put(file: Path) -> None:
 
 
 def exact_time(*_: str) -> float:
-    """Seconds since 1970, to the millisecond: the answer to ``strftime('%s', 'now')`` and ``unixepoch('subsec')``."""
+    """Return the Unix time to the millisecond, for ``strftime('%s', 'now')`` and ``unixepoch('subsec')``."""
     return round(time.time(), 3)
 
 
 class Store:
-    """Everything here blocks: it is called on threads. ``system`` is what dbos itself reads and writes with: its client
-    has no way to look for lost workers or to read what an execution shows."""
+    """The database. Every method blocks: call them on threads. ``system`` is dbos's own access to it: dbos's client
+    cannot find lost workers or read what an execution shows."""
 
     def __init__(self, settings: EngineSettings, directory: Path) -> None:
         self.bare = connect(settings, directory)
@@ -157,18 +157,18 @@ class Store:
             retry_connection_errors=False,
         )
         self.system = self.client._sys_db  # pyright: ignore[reportPrivateUsage]
-        self.engine = self.system.engine  # knows in which schema the tables of dbos are
+        self.engine = self.system.engine  # knows the schema of dbos's tables
         self.flows = self.system.tables.workflow_status
         self.shown = self.system.tables.workflow_events
         self._now = sa.extract("epoch", sa.func.clock_timestamp()) if self.remote else None
         self._insert = postgresql.insert if self.remote else sqlite.insert
 
-    def make(self) -> None:
-        """All tables, where they are not there yet; several workers may start at once."""
+    def create(self) -> None:
+        """Create the missing tables. Several workers may do so at once."""
         if not self.remote:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self.file.exists():
-                _put(self.file)
+                _create_file(self.file)
         SystemDatabase.create(
             system_database_url="postgresql://" if self.remote else "sqlite:///",
             engine_kwargs={},
@@ -188,36 +188,36 @@ class Store:
                 OURS.create_all(c)
 
     def changes(self) -> Changes:
-        """Where it is heard that something may have been queued."""
+        """Return the notifications that something may have been queued."""
         if not self.remote:
             return FileChanges(self.file)
         waiting = self.flows.c.status.in_(("ENQUEUED", "DELAYED"))
         return Notifications(self.engine, sa.select(1).where(waiting).limit(1))
 
     def begin(self) -> Any:
-        """A transaction; on SQLite it has the write lock from its beginning."""
+        """Return a transaction. On SQLite it has the write lock from its beginning."""
         return self.engine.begin() if self.remote else Immediate(self.engine)
 
     def now(self, c: sa.Connection) -> float:
-        """Of the database's clock, where workers on many machines share it."""
+        """Return the current time in UTC seconds, by the database's clock if workers on several machines share it."""
         return time.time() if self._now is None else float(c.execute(sa.select(self._now)).scalar_one())
 
     def beat(self, worker: str, host: str, pid: int) -> None:
-        """A sign of life."""
+        """Record a heartbeat."""
         with self.begin() as c:
             new = self._insert(WORKER).values(id=worker, host=host, pid=pid, beat=self.now(c))
             same = {"host": new.excluded.host, "pid": new.excluded.pid, "beat": new.excluded.beat}
             c.execute(new.on_conflict_do_update(index_elements=["id"], set_=same))
 
     def workers(self) -> dict[str, tuple[str, int, float]]:
-        """By id: host, process, and seconds since the last beat."""
+        """Return each worker's host, process id and seconds since its last heartbeat."""
         with self.engine.connect() as c:
             now = self.now(c)
             rows = c.execute(sa.select(WORKER)).all()
         return {row.id: (row.host, row.pid, max(0.0, now - row.beat)) for row in rows}
 
     def lost(self, after: float) -> list[str]:
-        """Workers without a beat for that long, and names on running executions that are no worker's."""
+        """Return the workers without a heartbeat for that long, and unknown workers of running executions."""
         alive = sa.select(WORKER.c.id)
         with self.engine.connect() as c:
             old = c.execute(sa.select(WORKER.c.id).where(WORKER.c.beat < self.now(c) - after)).scalars().all()
@@ -229,30 +229,33 @@ class Store:
             return sorted({*old, *c.execute(running.distinct()).scalars()})
 
     def forget(self, worker: str, after: float = 0.0) -> None:
-        """A worker that is gone, unless it came back meanwhile."""
+        """Remove a lost worker, unless it has sent a heartbeat meanwhile."""
         with self.begin() as c:
             old = WORKER.c.beat < self.now(c) - after if after else sa.true()
             c.execute(sa.delete(WORKER).where(WORKER.c.id == worker, old))
 
     def recover(self, worker: str, version: str) -> int:
-        """Queue again what ``worker`` was executing; how many that were."""
+        """Queue the executions of ``worker`` again, and return how many."""
         left = self.system.get_pending_workflows(worker, version)
         return sum(self.system.reenqueue_for_recovery(flow.workflow_id, [worker], "runs") for flow in left)
 
-    def taken(self, running: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Which executions are not to continue here, because they were stopped or are another's. Given are id and
-        token: dbos gives a new one whenever an execution is taken from a queue, the same to all that are taken at
-        once."""
+    def not_owned(self, running: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Return those of ``running`` that must not continue here, because they were stopped or another worker has
+        them.
+
+        Each is an id and a token. dbos gives an execution a new token whenever it takes it from a queue, the same to
+        all it takes at once.
+        """
         ids, owned = sorted({one for one, _ in running}), set[tuple[str, str]]()
         with self.engine.connect() as c:
             for start in range(0, len(ids), CHUNK):
                 part = self.flows.c.workflow_uuid.in_(ids[start : start + CHUNK])
                 rows = c.execute(sa.select(self.flows.c.workflow_uuid, self.flows.c.owner_xid).where(part))
                 owned |= {(row.workflow_uuid, row.owner_xid) for row in rows}
-        return [taking for taking in running if taking not in owned]
+        return [claim for claim in running if claim not in owned]
 
-    def addressed(self, executions: Collection[str]) -> set[tuple[str, str]]:
-        """Which of them has a message nobody received, on which topic."""
+    def with_messages(self, executions: Collection[str]) -> set[tuple[str, str]]:
+        """Return the executions with an unreceived message, and its topic."""
         mail = self.system.tables.notifications
         ids = sorted(executions)
         found = set[tuple[str, str]]()
@@ -264,11 +267,10 @@ class Store:
         return found
 
     def send(self, execution: str, topic: str, message: Json, key: str) -> bool:
-        """Whether it is the first one with that key, which dbos does not report. Raises
-        DBOSNonExistentWorkflowError."""
+        """Send a message. Report whether it is the first with that key. Raises DBOSNonExistentWorkflowError."""
         name = f"{execution}/{topic}/{key}" if key else None
         with self.begin() as c:
-            if name and self.remote:  # of those who come at once, too
+            if name and self.remote:  # even of concurrent senders
                 c.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK, sa.func.hashtext(name))))
             if name and c.execute(self._mail(execution, name)).first():
                 return False
@@ -276,7 +278,7 @@ class Store:
             return True
 
     def sent(self, execution: str, topic: str, key: str) -> Json | None:
-        """The message of that key, received or not."""
+        """Return the message with that key, received or not."""
         with self.engine.connect() as c:
             text = c.execute(self._mail(execution, f"{execution}/{topic}/{key}")).scalar()
         return None if text is None else self.system.serializer.deserialize(text)
@@ -295,16 +297,17 @@ class Store:
         return sa.select(mail.c.message).where(mail.c.message_uuid == f"{name}::{execution}")
 
     def steps(self, execution: str) -> list[Step]:
-        """What it has recorded, in the order in which it ended."""
+        """Return the recorded steps, in the order in which they ended."""
         steps = self.system.tables.operation_outputs.c
         shown = sa.select(steps.function_name, steps.output, steps.started_at_epoch_ms, steps.completed_at_epoch_ms)
         query = shown.where(steps.workflow_uuid == execution, steps.function_name.startswith(STEP))
         with self.engine.connect() as c:
             rows = c.execute(query.order_by(steps.completed_at_epoch_ms, steps.function_id)).all()
-        return [step_of(*row) for row in rows]
+        return [to_step(*row) for row in rows]
 
     def family(self, root: str) -> list[Any]:
-        """``root`` and its children, parents first: id, kind, status, and how it was stopped by whom."""
+        """Return ``root`` and its descendants, parents first: id, kind, status, and how and by which stop they were
+        stopped."""
         flows = self.flows
         query = sa.select(flows.c.workflow_uuid, flows.c.name, flows.c.status, MARK.c.root, MARK.c.why).select_from(
             flows.outerjoin(MARK, MARK.c.execution == flows.c.workflow_uuid)
@@ -322,24 +325,24 @@ class Store:
         return found
 
     def mark(self, executions: Sequence[str], root: str, why: str) -> None:
-        """Note who stopped them."""
+        """Record why they were stopped, and with which root."""
         with self.begin() as c:
             for execution in executions:
                 new = self._insert(MARK).values(execution=execution, root=root, why=why)
                 c.execute(new.on_conflict_do_update(index_elements=["execution"], set_={"root": root, "why": why}))
 
     def unmark(self, executions: Sequence[str]) -> None:
-        """They go on."""
+        """Remove the marks of executions that continue."""
         with self.begin() as c:
             c.execute(sa.delete(MARK).where(MARK.c.execution.in_(list(executions))))
 
     def paused(self) -> list[str]:
-        """What somebody paused."""
+        """Return the ids of paused executions."""
         with self.engine.connect() as c:
             return list(c.execute(sa.select(MARK.c.execution).where(MARK.c.why == "paused")).scalars())
 
     def notes(self, executions: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
-        """By id: why it was stopped; what it shows."""
+        """Return the reasons for which executions were stopped, and what they show, by id."""
         why, shown = dict[str, str](), dict[str, Any]()
         with self.engine.connect() as c:
             for start in range(0, len(executions), CHUNK):
@@ -351,7 +354,7 @@ class Store:
         return why, shown
 
     def states(self, executions: Sequence[str]) -> dict[str, str]:
-        """By id: the status dbos has, and PAUSED."""
+        """Return dbos's status of each execution, or PAUSED, by id."""
         query = sa.select(self.flows.c.workflow_uuid, self.flows.c.status, MARK.c.why).select_from(
             self.flows.outerjoin(MARK, MARK.c.execution == self.flows.c.workflow_uuid)
         )
@@ -365,7 +368,7 @@ class Store:
         return found
 
     def retry(self, execution: str, queue: str) -> None:
-        """Queue one that failed. What it recorded last is forgotten when it is an error: it would fail again."""
+        """Queue a failed execution. An error recorded last is removed, so that it does not fail again at once."""
         steps = self.system.tables.operation_outputs
         mine = steps.c.workflow_uuid == execution
         with self.begin() as c:
@@ -388,15 +391,15 @@ class Store:
             )
 
     def count(self) -> dict[str, int]:
-        """Executions by status."""
+        """Count the executions by status."""
         query = sa.select(self.flows.c.status, sa.func.count()).group_by(self.flows.c.status)
         with self.engine.connect() as c:
             return {row[0]: row[1] for row in c.execute(query)}
 
 
 class Immediate:
-    """A transaction of SQLite that starts with BEGIN IMMEDIATE: the driver itself would start one at the first write
-    only, and what was read before could be old by then."""
+    """A transaction of SQLite that starts with BEGIN IMMEDIATE. The driver would start it only at the first write, when
+    values read before may be outdated."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine

@@ -1,4 +1,4 @@
-"""A worker: executes what is queued, shows that it is alive, and takes over what lost workers left."""
+"""A worker: executes queued work, sends heartbeats, and takes over the work of lost workers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from typing import Any, NoReturn
 from dbos import DBOS, DBOSConfig
 from dbos import _dbos as dbos_module  # pyright: ignore[reportPrivateUsage]
 from dbos._context import assert_current_dbos_context
-from dbos._queue import queue_thread as look_for_work
+from dbos._queue import queue_thread as poll_queues
 
 from ccswarm.engines.base import Durable
-from ccswarm.engines.dbos import budgets as accounts
+from ccswarm.engines.dbos import budgets
 from ccswarm.engines.dbos.bell import Doorbell
 from ccswarm.engines.dbos.flow import DbosFlow
 from ccswarm.engines.dbos.serializer import AsciiJson, Recorded
@@ -29,20 +29,20 @@ from ccswarm.errors import EngineUnavailable, UsageInvalid
 from ccswarm.models import Json
 
 VERSION = "1"
-"""Of the durable functions: work queued by another version stays until a worker of that version comes."""
+"""The version of the durable functions. Work queued by another version waits for a worker of that version."""
 ATTEMPTS = 1000
-"""Times an execution may be taken over before it fails: a cap for one that kills its worker each time."""
+"""How often an execution may be taken over before it fails, in case it kills its worker each time."""
 FENCED = 75
 WATCH_SECONDS = 0.5
-"""Between two looks whether another process stopped something that runs here."""
+"""The interval of checks whether another process stopped an execution that runs here."""
 RETAIN_SECONDS = 3600
 GRACE_SECONDS = 10
-"""For steps that are cancelled because the worker stops."""
+"""The time for steps to end when the worker stops."""
 log = logging.getLogger(__name__)
 
 
 class Worker:
-    """One in a process, because dbos is one in a process."""
+    """The worker of a process, which has only one because dbos exists once in a process."""
 
     def __init__(self, shared: Shared, worker_id: str) -> None:
         self._shared = shared
@@ -53,12 +53,12 @@ class Worker:
         self._pulse = ThreadPoolExecutor(1, "ccswarm-pulse")
 
     async def run(self, stop: asyncio.Event, known: asyncio.Event) -> None:
-        """Until ``stop`` is set; ``known`` is set when the store has its first beat."""
+        """Work until ``stop`` is set. ``known`` is set when the store has the first heartbeat."""
         await self._shared.call(self._announce)
         known.set()
         try:
             await self._launch()
-            duties = [asyncio.create_task(duty()) for duty in (self._live, self._watch, self._clean)]
+            duties = [asyncio.create_task(duty()) for duty in (self._send_heartbeats, self._watch, self._clean)]
             duties.append(asyncio.create_task(stop.wait()))  # pyright: ignore[reportArgumentType]
             try:
                 done, _ = await asyncio.wait(duties, return_when=asyncio.FIRST_COMPLETED)
@@ -73,8 +73,11 @@ class Worker:
             await self._leave()
 
     def _announce(self) -> None:
-        """The first beat comes before the first work. Two workers with one name would execute each other's work; a
-        name may be taken again at once by the successor of a process that ended."""
+        """Send the first heartbeat before any work. Raises UsageInvalid if another live process has this id.
+
+        Two workers of one name would execute each other's work. The successor of a process that ended may use its name
+        at once.
+        """
         store, settings = self._shared.store, self._shared.settings
         host, pid, age = store.workers().get(self.id, ("", 0, 0.0))
         if host == self._host and pid != os.getpid() and age < settings.lost_after_seconds and alive(pid):
@@ -85,7 +88,7 @@ class Worker:
 
     async def _launch(self) -> None:
         dbos_module.queue_thread = self._queues  # pyright: ignore[reportPrivateImportUsage]
-        dbos_module.background_jobs_thread = _nothing  # pyright: ignore[reportPrivateImportUsage]
+        dbos_module.background_jobs_thread = _idle  # pyright: ignore[reportPrivateImportUsage]
         for kind, (function, _) in self._shared.kinds.items():
             durable = self._durable(function)
             self._shared.registered[kind] = DBOS.workflow(name=kind, max_recovery_attempts=ATTEMPTS)(durable)
@@ -99,9 +102,9 @@ class Worker:
             "max_executor_threads": settings.threads,
             "run_migrations": False,
             "log_level": "WARNING",
-            # Looks for messages, one query for each who waits for one, and is waited for at the end: see _watch.
+            # Polls for messages with a query for each waiting execution, and is joined at the end: see _watch.
             "notification_listener_polling_interval_sec": min(1.0, settings.poll_seconds * 5),
-            # Announces events, for which nobody here listens: once a second instead of a hundred times.
+            # Announcements of events, which have no listener here: once a second instead of a hundred times.
             "notification_coalesce_sec": 1.0,
         }
         instance = await self._shared.call(lambda: DBOS(config=config))
@@ -112,11 +115,11 @@ class Worker:
         await self._shared.call(DBOS.launch)
 
     def _queues(self, stopping: threading.Event, instance: DBOS) -> None:
-        """In place of the thread in which dbos looks for what is queued."""
+        """Run dbos's polling for queued work, in place of its own thread."""
         bell = Doorbell(stopping, self._shared.settings.poll_seconds, self._shared.store.changes)
         bell.start()
         try:
-            look_for_work(bell, instance)  # pyright: ignore[reportArgumentType]
+            poll_queues(bell, instance)  # pyright: ignore[reportArgumentType]
         finally:
             bell.stop()
 
@@ -128,20 +131,23 @@ class Worker:
             if self._stopping.is_set():
                 raise asyncio.CancelledError
             flow = DbosFlow(self._shared, context)
-            taking = (flow.id, context.owner_xid)
-            self._flows[taking] = (flow, task)
-            task.add_done_callback(lambda _: self._over(flow.id))
+            claim = (flow.id, context.owner_xid)
+            self._flows[claim] = (flow, task)
+            task.add_done_callback(lambda _: self._notify_ended(flow.id))
             try:
                 return Recorded(json.dumps(await function(flow, payload)))
             finally:
                 await flow.end()
-                del self._flows[taking]
+                del self._flows[claim]
 
         return durable
 
-    async def _live(self) -> NoReturn:
-        """Beats, and looks for the lost. A process that was stopped and continues fails once at most, because the bound
-        of what it was doing ran out: that alone is no reason to end."""
+    async def _send_heartbeats(self) -> NoReturn:
+        """Send heartbeats and take over from lost workers. Ends the process if the store is unreachable for too long.
+
+        A process that was suspended fails at most once, because the time limit of its call has passed. That alone does
+        not end it.
+        """
         settings, loop = self._shared.settings, asyncio.get_running_loop()
         last, failures = loop.time(), 0
         while True:
@@ -163,45 +169,44 @@ class Worker:
         store.beat(self.id, self._host, os.getpid())
         for worker in store.lost(after):
             if worker != self.id:
-                taken = store.recover(worker, VERSION)
+                not_owned = store.recover(worker, VERSION)
                 store.forget(worker, after)
-                what = f"{taken} execution{' is' if taken == 1 else 's are'} queued again"
-                log.log(logging.WARNING if taken else logging.DEBUG, "worker %s is lost; %s", worker, what)
+                what = f"{not_owned} execution{' is' if not_owned == 1 else 's are'} queued again"
+                log.log(logging.WARNING if not_owned else logging.DEBUG, "worker %s is lost; %s", worker, what)
 
-    def _over(self, execution_id: str) -> None:
+    def _notify_ended(self, execution_id: str) -> None:
         self._shared.ended.ring()
         self._shared.bell(execution_id).ring()
 
     async def _watch(self) -> NoReturn:
-        """Cancels what was stopped, or was taken over while this process could not do anything, and wakes who has a
-        message."""
+        """Cancel executions that were stopped or taken over, and wake those with a message."""
         shared = self._shared
         while True:
-            count = shared.stirred.count
+            count = shared.activity.count
             try:
                 if self._flows:
-                    taken = await shared.call(shared.store.taken, list(self._flows))
-                    for flow, _ in [self._flows[taking] for taking in taken if taking in self._flows]:
+                    not_owned = await shared.call(shared.store.not_owned, list(self._flows))
+                    for flow, _ in [self._flows[claim] for claim in not_owned if claim in self._flows]:
                         flow.stop()
-                    if not shared.store.remote:  # PostgreSQL announces them
+                    if not shared.store.remote:  # PostgreSQL announces messages
                         await shared.call(self._wake)
-            except EngineUnavailable as error:  # the beat decides when that is too long
+            except EngineUnavailable as error:  # the heartbeat decides when that lasts too long
                 log.debug("watching failed: %s", error)
-            await shared.stirred.heard(WATCH_SECONDS, count)
+            await shared.activity.wait(WATCH_SECONDS, count)
 
     def _wake(self) -> None:
         waiting = self._instance._sys_db.notifications_map.snapshot()  # pyright: ignore[reportPrivateUsage]
-        found = self._shared.store.addressed({one for _, (one, _, _), _ in waiting})
+        found = self._shared.store.with_messages({one for _, (one, _, _), _ in waiting})
         for _, (execution, topic, _), signal in waiting:
             if (execution, topic) in found:
                 signal.set()
 
     async def _clean(self) -> NoReturn:
-        """Removes what is older than it is to be kept."""
+        """Remove executions after the retention time."""
         while True:
             try:
                 before = time.time() - self._shared.settings.retention_days * 86400
-                await self._shared.call(accounts.retain, self._shared.store, before)
+                await self._shared.call(budgets.retain, self._shared.store, before)
             except EngineUnavailable as error:
                 log.warning("removing old runs failed: %s", error)
             await self._pause(RETAIN_SECONDS)
@@ -212,7 +217,7 @@ class Worker:
                 await self._stopping.wait()
 
     async def _leave(self) -> None:
-        """Ends what runs without recording it, ends dbos, and queues again what is unfinished."""
+        """Stop the executions without recording it, stop dbos, and queue unfinished work again."""
         self._stopping.set()
         tasks = [task for _, task in self._flows.values()]
         for flow, _ in list(self._flows.values()):
@@ -220,7 +225,7 @@ class Worker:
         if tasks:
             await asyncio.wait(tasks, timeout=GRACE_SECONDS)
         await self._shared.call(lambda: DBOS.destroy(destroy_registry=True))
-        # dbos made its own pool that of the loop, and has closed it.
+        # dbos made its own pool the loop's default, and has closed it.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
         self._shared.registered.clear()
         try:
@@ -230,13 +235,13 @@ class Worker:
             self._pulse.shutdown(wait=False)
 
 
-def _nothing(stopping: threading.Event, _: DBOS) -> None:
-    """In place of the thread that looks each second for delays and time-outs of dbos, of which there are none here."""
+def _idle(stopping: threading.Event, _: DBOS) -> None:
+    """Replace dbos's thread that checks each second for delays and timeouts, which are not used here."""
     stopping.wait()
 
 
 def alive(pid: int) -> bool:
-    """Whether a process of this machine runs."""
+    """Report whether a process runs on this machine."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

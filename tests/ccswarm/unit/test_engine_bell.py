@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from ccswarm.engines.dbos.bell import IDLE_SECONDS, LOOKING, Doorbell
+from ccswarm.engines.dbos.bell import IDLE_SECONDS, POLLING_THREADS, Doorbell
 from tests.bounds import BOUND_SECONDS
 
 
@@ -15,7 +15,7 @@ class Silence:
         self.idle = threading.Event()
         self._woken = threading.Event()
 
-    def heard(self, seconds: float) -> bool:
+    def wait_for_change(self, seconds: float) -> bool:
         if seconds == IDLE_SECONDS:
             self.idle.set()
             self._woken.wait(BOUND_SECONDS)
@@ -48,7 +48,7 @@ def test_whoever_looks_ends_before_it_is_waited_for() -> None:
             thread.join(IDLE_SECONDS / 4)
         left.extend(thread for thread in lookers if thread.is_alive())
 
-    lookers = [threading.Thread(target=look, name=f"{LOOKING}{name}", daemon=True) for name in "ab"]
+    lookers = [threading.Thread(target=look, name=f"{POLLING_THREADS}{name}", daemon=True) for name in "ab"]
     manager, left = threading.Thread(target=manage, daemon=True), list[threading.Thread]()
     doorbell.start()
     for thread in (*lookers, manager):
