@@ -1,1 +1,1 @@
-"""Is a plan sound: what steps need, refer to and expect; who may hand on what."""
+"""Checks of plans: what steps need, refer to and expect, and which agents may delegate work to which."""

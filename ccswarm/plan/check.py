@@ -1,4 +1,4 @@
-"""What is wrong with a plan before anything of it runs, and what would run in which order."""
+"""Finds the problems of a plan before it runs, and describes what would run in which order."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 from ccswarm.config.settings import PLAYBOOK, WORD_TOOLS, AgentSettings, PlanStep, Settings, TaskSettings
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import PRIORITIES, ToolInfo
-from ccswarm.plan.steps import circles, needs_of, problems, unknown
+from ccswarm.plan.steps import cycle_problems, describe_unknown, needs_of, problems
 
 OWN_SERVER = "swarm"
-"""Every swarm has it: messages between its agents. It stands in no configuration."""
+"""The server for messages between agents. Every swarm has it; no configuration names it."""
 
 LOCATION = re.compile(
     r"((?:(?:task|step|gate|review) [\w.-]+: |review: )+|agent [\w-]+: |\[[^\]]*\] (?!is for |can only )\S+ )"
@@ -23,56 +23,59 @@ LOCATION = re.compile(
 
 
 def plan_problems(settings: Settings, tools: Mapping[str, ToolInfo] | None) -> list[str]:
-    """Every problem of the plan, each with its place; empty when it can be carried out.
+    """Return every problem of the plan with its location; empty if it can be carried out.
 
-    ``tools`` are those there are, by ``server.tool``; None when no server was asked, and then neither the tools' names
-    nor their arguments are looked at.
+    ``tools`` are the available tools by ``server.tool``. With None, for when no server was asked, neither tools' names
+    nor their arguments are checked.
     """
     needs = {task.id: task.needs for task in settings.tasks}
-    found = circles({name: [need for need in wanted if need in needs] for name, wanted in needs.items()})
+    found = cycle_problems({name: [need for need in wanted if need in needs] for name, wanted in needs.items()})
     if settings.tasks and not settings.agents:
         found.append("there are tasks but no agents: add an [[agents]]")
     tasks = {task.id: task for task in settings.tasks}
     for task in settings.tasks:
-        found += [f"task {task.id}: {problem}" for problem in _of_task(settings, task, tasks, tools)]
+        found += [f"task {task.id}: {problem}" for problem in _task_problems(settings, task, tasks, tools)]
     return list(dict.fromkeys(found))
 
 
 def grant_problems(settings: Settings, tools: Mapping[str, ToolInfo]) -> list[str]:
-    """Grants of agents that think which give them nothing, of servers that are not there or of those that were asked;
-    what the steps of all others need is looked at with their tasks."""
-    asked, there = {tool.server for tool in tools.values()}, _servers(settings)
+    """Return the grants that give an agent nothing, because of an unknown server or tool. Only agents that think are
+    checked, and only tools of servers in ``tools``. Those of playbooks are checked with tasks."""
+    listed, servers = {tool.server for tool in tools.values()}, _servers(settings)
     doers = {agent.name: agent for task in settings.tasks for agent in settings.agents_for(task)}
     found: list[str] = []
     for agent in doers.values():
         for grant in agent.grants if agent.brain != PLAYBOOK else ():
             server = grant.partition(".")[0]
-            if not set(server) & set("*?[") and server not in there:
-                found.append(f"agent {agent.name}: grant {grant}: server {unknown(server, there)}")
-            elif server in asked and not any(fnmatchcase(name, grant) for name in tools):
+            if not set(server) & set("*?[") and server not in servers:
+                found.append(f"agent {agent.name}: grant {grant}: server {describe_unknown(server, servers)}")
+            elif server in listed and not any(fnmatchcase(name, grant) for name in tools):
                 names = [name for name in tools if name.startswith(f"{server}.")]
-                found.append(f"agent {agent.name}: grant {unknown(grant, names)}")
+                found.append(f"agent {agent.name}: grant {describe_unknown(grant, names)}")
     return found
 
 
-def placed(problem: str) -> tuple[str, str]:
-    """The place that a problem begins with, ``""`` where it names none, and the rest."""
+def split_location(problem: str) -> tuple[str, str]:
+    """Split a problem into the location it begins with, or ``""``, and the rest."""
     found = LOCATION.match(problem)
     location = found[0] if found else ""
     return location.strip().removesuffix(":"), problem[len(location) :]
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    """What would run: ``stages`` (tasks that may run in parallel, highest priority first) and ``tasks`` (in that
-    order: who, what, after what). Plain JSON. Raises PlanInvalid for needs that cannot be met."""
+    """Return what would run, as plain JSON. Raises PlanInvalid for needs that cannot be met.
+
+    ``stages`` are the tasks that may run in parallel, highest priority first. ``tasks`` lists them in that order, each
+    with its agents and needs.
+    """
     tasks = {task.id: task for task in settings.tasks}
     wrong = [
-        f"task {task.id} needs {unknown(need, tasks)}"
+        f"task {task.id} needs {describe_unknown(need, tasks)}"
         for task in settings.tasks
         for need in task.needs
         if need not in tasks
     ]
-    if wrong := wrong or circles({task.id: task.needs for task in settings.tasks}):
+    if wrong := wrong or cycle_problems({task.id: task.needs for task in settings.tasks}):
         raise PlanInvalid("; ".join(wrong), suggestion="fix the needs of these tasks")
     ranks = {name: (PRIORITIES.index(task.priority), index) for index, (name, task) in enumerate(tasks.items())}
     sorter = TopologicalSorter({task.id: task.needs for task in settings.tasks})
@@ -86,11 +89,11 @@ def describe(settings: Settings) -> dict[str, Any]:
         "topology": settings.swarm.topology,
         "strategy": settings.swarm.strategy,
         "stages": stages,
-        "tasks": [_described(settings, tasks[name]) for stage in stages for name in stage],
+        "tasks": [_describe_task(settings, tasks[name]) for stage in stages for name in stage],
     }
 
 
-def _described(settings: Settings, task: TaskSettings) -> dict[str, Any]:
+def _describe_task(settings: Settings, task: TaskSettings) -> dict[str, Any]:
     needs = needs_of(task.steps)
     facts = task.model_dump(mode="json", exclude_defaults=True, exclude={"steps"})
     steps = [
@@ -100,29 +103,31 @@ def _described(settings: Settings, task: TaskSettings) -> dict[str, Any]:
     return facts | {"priority": task.priority, "agents": agents, "steps": steps}
 
 
-def _of_task(
+def _task_problems(
     settings: Settings, task: TaskSettings, tasks: Mapping[str, TaskSettings], tools: Mapping[str, ToolInfo] | None
 ) -> Iterator[str]:
-    yield from (f"needs {unknown(need, tasks)}" for need in task.needs if need not in tasks)
+    yield from (f"needs {describe_unknown(need, tasks)}" for need in task.needs if need not in tasks)
     doers = settings.agents_for(task)
-    yield from _doers(settings, task, doers)
-    inputs = {need: _names(settings, tasks[need]) for need in task.needs if need in tasks}
+    yield from _agent_problems(settings, task, doers)
+    inputs = {need: _result_names(settings, tasks[need]) for need in task.needs if need in tasks}
     if task.attempts > 1:
-        yield from _of_attempts(task, doers)
+        yield from _attempt_problems(task, doers)
     yield from (f"step {problem}" for problem in problems(task.steps, inputs))
     for step in task.steps:
-        yield from (f"step {step.id}: {problem}" for problem in _of_step(settings, step, doers, tools))
-    yield from (f"review: {problem}" for problem in _of_review(settings, task, doers, tools))
+        yield from (f"step {step.id}: {problem}" for problem in _step_problems(settings, step, doers, tools))
+    yield from (f"review: {problem}" for problem in _review_problems(settings, task, doers, tools))
     for number, gate in enumerate(task.gates, 1):
         if bool(gate.command) == bool(gate.tool):
             yield f"gate {number}: needs either a command or a tool"
         elif gate.tool:
-            yield from (f"gate {number}: {problem}" for problem in _of_tool(settings, gate.tool, gate.args, tools))
+            yield from (
+                f"gate {number}: {problem}" for problem in _tool_problems(settings, gate.tool, gate.args, tools)
+            )
         elif settings.swarm.shell not in _servers(settings):
-            yield f"gate {number}: swarm.shell is {unknown(settings.swarm.shell, _servers(settings))}"
+            yield f"gate {number}: swarm.shell is {describe_unknown(settings.swarm.shell, _servers(settings))}"
 
 
-def _of_attempts(task: TaskSettings, doers: Sequence[AgentSettings]) -> Iterator[str]:
+def _attempt_problems(task: TaskSettings, doers: Sequence[AgentSettings]) -> Iterator[str]:
     if not task.gates and not task.review.by:
         yield f"has {task.attempts} attempts, but no gate or review to decide between them"
     for agent in doers:
@@ -130,36 +135,36 @@ def _of_attempts(task: TaskSettings, doers: Sequence[AgentSettings]) -> Iterator
             yield f'has {task.attempts} attempts, which need clones: set workspace = "clone" for agent {agent.name}'
 
 
-def _of_review(
+def _review_problems(
     settings: Settings, task: TaskSettings, doers: Sequence[AgentSettings], tools: Mapping[str, ToolInfo] | None
 ) -> Iterator[str]:
     review, agents = task.review, {agent.name: agent for agent in settings.agents}
-    yield from (f"by {unknown(name, agents)}" for name in review.by if name not in agents)
+    yield from (f"by {describe_unknown(name, agents)}" for name in review.by if name not in agents)
     if review.quorum > len(review.by):
         yield f"a quorum of {review.quorum} of {len(review.by)} cannot be reached"
-    asked = [agents[name] for name in review.by if name in agents]
-    if asked and [agent.name for agent in doers] == [asked[0].name]:
-        yield f"{asked[0].name} would judge its own work"
-    for agent in asked:
+    reviewers = [agents[name] for name in review.by if name in agents]
+    if reviewers and [agent.name for agent in doers] == [reviewers[0].name]:
+        yield f"{reviewers[0].name} would judge its own work"
+    for agent in reviewers:
         if agent.brain == PLAYBOOK and not review.steps:
             yield f"has no steps, and the brain of {agent.name} is a playbook, which does only steps"
     shared = next((agent.name for agent in doers if agent.workspace != "clone"), "")
-    for agent in asked if shared else ():
-        if writing := _writing(settings, agent, task, tools or {}):
+    for agent in reviewers if shared else ():
+        if writing := _writing_tools(settings, agent, task, tools or {}):
             yield (
                 f"{agent.name} could change the work in the shared workspace with {', '.join(writing[:3])}: give "
                 f'{shared} workspace = "clone", or {agent.name} tools that only read'
             )
     yield from (f"step {problem}" for problem in problems(review.steps, {}))
     for step in review.steps:
-        yield from (f"step {step.id}: {problem}" for problem in _of_step(settings, step, asked, tools))
+        yield from (f"step {step.id}: {problem}" for problem in _step_problems(settings, step, reviewers, tools))
 
 
-def _writing(
+def _writing_tools(
     settings: Settings, agent: AgentSettings, task: TaskSettings, tools: Mapping[str, ToolInfo]
 ) -> Sequence[str]:
-    """Tools a reviewer may call that are known to write: those of terminals, and those of trusted servers that do not
-    say that they only read."""
+    """Return the tools by which a reviewer may write. They are those of terminals, and those of trusted servers that
+    are not marked as read-only."""
     known = {server.name for server in settings.mcp.servers if server.trusted}
     known |= {tool.server for tool in tools.values() if tool.name == WORD_TOOLS[0]}
     steps = {step.tool for step in task.review.steps}
@@ -172,18 +177,18 @@ def _writing(
     ]
 
 
-def _names(settings: Settings, task: TaskSettings) -> Collection[str] | None:
-    """What ``${needs.TASK.steps…}`` may speak of; None where another brain than a playbook may decide about it."""
+def _result_names(settings: Settings, task: TaskSettings) -> Collection[str] | None:
+    """Return the names in ``${needs.TASK.steps…}``, or None if a brain other than a playbook may choose them."""
     doers = settings.agents_for(task)
     if any(agent.brain != PLAYBOOK for agent in doers) or (not task.steps and any(one.takes_words for one in doers)):
         return None
     return {name for step in task.steps for name in (step.id, step.save_as) if name}
 
 
-def _doers(settings: Settings, task: TaskSettings, doers: Sequence[AgentSettings]) -> Iterator[str]:
+def _agent_problems(settings: Settings, task: TaskSettings, doers: Sequence[AgentSettings]) -> Iterator[str]:
     names = [agent.name for agent in settings.agents]
     if task.agent and task.agent not in names:
-        yield f"is for agent {unknown(task.agent, names)}"
+        yield f"is for agent {describe_unknown(task.agent, names)}"
     elif task.agent in names[settings.swarm.max_agents :]:
         yield f"is for agent {task.agent}, who is beyond swarm.max_agents ({settings.swarm.max_agents})"
     elif not doers and settings.agents:
@@ -192,29 +197,30 @@ def _doers(settings: Settings, task: TaskSettings, doers: Sequence[AgentSettings
         wanted += [f"capable of {', '.join(task.capabilities)}"] if task.capabilities else []
         yield f"no agent can do it: none is {' and '.join(wanted)}"
     if not task.steps:
-        yield from (problem for agent in doers for problem in _in_words(settings, agent))
+        yield from (problem for agent in doers for problem in _text_problems(settings, agent))
 
 
-def _in_words(settings: Settings, agent: AgentSettings) -> Iterator[str]:
-    """What keeps an agent from a task without steps."""
+def _text_problems(settings: Settings, agent: AgentSettings) -> Iterator[str]:
+    """Yield the reasons for which an agent cannot do a task without steps."""
     if agent.follows_words:
         needed = [f"{settings.swarm.shell}.{tool}" for tool in WORD_TOOLS]
         missing = [tool for tool in needed if not any(fnmatchcase(tool, grant) for grant in agent.grants)]
-        if settings.swarm.shell not in _servers(settings):
-            yield f"needs a terminal server: swarm.shell is {unknown(settings.swarm.shell, _servers(settings))}"
+        shell, servers = settings.swarm.shell, _servers(settings)
+        if shell not in servers:
+            yield f"needs a terminal server: swarm.shell is {describe_unknown(shell, servers)}"
         elif missing:
             yield f"has no steps, and to follow its text agent {agent.name} has no grant for {', '.join(missing)}"
     elif not agent.takes_words:
         yield f"has no steps, and the brain of {agent.name} is a playbook, which does only steps"
 
 
-def _of_step(
+def _step_problems(
     settings: Settings, step: PlanStep, doers: Sequence[AgentSettings], tools: Mapping[str, ToolInfo] | None
 ) -> Iterator[str]:
     agents = {agent.name: agent for agent in settings.agents}
-    yield from _of_tool(settings, step.tool, step.args, tools)
+    yield from _tool_problems(settings, step.tool, step.args, tools)
     if step.agent and step.agent not in agents:
-        yield f"is for agent {unknown(step.agent, agents)}"
+        yield f"is for agent {describe_unknown(step.agent, agents)}"
         return
     if step.tool.partition(".")[0] not in _servers(settings):
         return
@@ -223,26 +229,26 @@ def _of_step(
             yield f"agent {agent.name} has no grant for {step.tool}"
 
 
-def _of_tool(
+def _tool_problems(
     settings: Settings, tool: str, arguments: Mapping[str, Any], tools: Mapping[str, ToolInfo] | None
 ) -> Iterator[str]:
     server, dot, name = tool.partition(".")
     if not dot or not name:
         yield f"{tool!r} is not SERVER.TOOL"
     elif server == OWN_SERVER and not any(known.server == server for known in (tools or {}).values()):
-        return  # it was not asked
+        return  # the server was not asked
     elif server not in _servers(settings):
-        yield f"server {unknown(server, _servers(settings))}"
+        yield f"server {describe_unknown(server, _servers(settings))}"
     elif tools is not None and not any(known.server == server for known in tools.values()):
         yield f"server {server} offers no tools"
     elif tools is not None and tool not in tools:
         names = [known.name for known in tools.values() if known.server == server]
-        yield f"tool {server}.{unknown(name, names)}"
+        yield f"tool {server}.{describe_unknown(name, names)}"
     elif tools is not None:
-        yield from _arguments(tools[tool], arguments)
+        yield from _argument_problems(tools[tool], arguments)
 
 
-def _arguments(tool: ToolInfo, arguments: Mapping[str, Any]) -> Iterator[str]:
+def _argument_problems(tool: ToolInfo, arguments: Mapping[str, Any]) -> Iterator[str]:
     required: Iterable[str] = tool.input_schema.get("required") or ()
     if missing := [name for name in required if name not in arguments]:
         yield f"{tool.full_name} needs {', '.join(missing)}"

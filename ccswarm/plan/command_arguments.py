@@ -1,8 +1,8 @@
-"""Which arguments of steps are commands, and whether the data that references put into them stays data.
+"""Checks that the data which references insert into commands stays data.
 
-A plan knows tools by their names only, so what an argument is called decides. Text that comes from elsewhere (outputs,
-results, what a task says) may stand in a command as a quoted word only, and not at all in program text or in what is
-typed.
+A plan only knows the names of tools, so an argument's name decides whether it is a command. Text from elsewhere
+(outputs, results, a task's text) may be inserted in a command only as a quoted word, and never in a program's text or
+typed input.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from ccswarm.config.settings import PlanStep
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import Json
 from ccswarm.plan.references import QUOTED, TOKEN, Reference, as_text, parse, tokens
-from ccswarm.plan.shell_text import Found, Spot, moved_out, spots
+from ccswarm.plan.shell_text import Location, Spot, locate, move_out_of_quotes
 
 COMMANDS = frozenset({"command", "commands", "cmd", "command_line", "commandline", "shell_command", "script"})
-"""Names of arguments whose text a shell reads."""
+"""The names of arguments whose text a shell reads."""
 PROGRAMS = frozenset({"code"})
-"""Those whose text an interpreter reads."""
+"""The names of arguments whose text an interpreter reads."""
 TYPING = {"send_input": "text"}
-"""Tools that type, and the argument that says what: a line end or a control character in it is a key."""
+"""The tools that type, each with the argument whose line ends and control characters are keys."""
 
 NAMES = {"run.id", "task.id", "task.attempt", "agent.name"}
-"""Of letters, digits, - _ and . only."""
+"""The references whose values consist of letters, digits, -, _ and . only."""
 PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]*")
 SHOWN = 400
 
 
 class Kind(Enum):
-    """What reads the text of an argument."""
+    """The reader of an argument's text."""
 
     SHELL = "a command"
     PROGRAM = "the text of a program"
@@ -40,8 +40,8 @@ class Kind(Enum):
 
 
 def problems(step: PlanStep) -> Iterator[str]:
-    """What is wrong with the references in a step's commands, each with its argument; and with quoted ones where there
-    is no command. What is no reference at all is not looked at."""
+    """Yield the problems of the references in a step's commands, and of quoted references outside of commands. Each
+    names its argument. Invalid references are skipped here."""
     for value, name in ((step.when, "when"), (step.for_each, "for_each")):
         for token in tokens(value):
             if token.startswith(QUOTED):
@@ -54,7 +54,7 @@ def problems(step: PlanStep) -> Iterator[str]:
             continue
         data = {span: one for span, one in found if _is_data(one, step)}
         if kind is Kind.SHELL:
-            yield from (f"{where}: {problem}" for problem in _of_command(step, text, dict(found), data))
+            yield from (f"{where}: {problem}" for problem in _command_problems(step, text, dict(found), data))
         else:
             advice = "give it as the stdin of a command, or in a file"
             yield from (f"{where}: {one.text} would become part of {kind.value}: {advice}" for one in data.values())
@@ -70,7 +70,7 @@ def _texts(value: Json, where: str, key: str, typed: str) -> Iterator[tuple[str,
             yield from _texts(item, f"{where}.{name}", name, typed)
     elif isinstance(value, (list, tuple)):
         for number, item in enumerate(cast("Sequence[Json]", value)):
-            # A list may be a program and its arguments: one that is a reference and nothing else is no shell's.
+            # A list may be a program and its arguments: an item that is only a reference is not read by a shell.
             if not (isinstance(item, str) and key.lower() != "commands" and _is_reference(item)):
                 yield from _texts(item, f"{where}[{number}]", key, typed)
 
@@ -90,30 +90,30 @@ def _is_reference(text: str) -> bool:
 
 
 def _is_data(reference: Reference, step: PlanStep) -> bool:
-    """Whether others than who wrote the plan may decide what it stands for."""
+    """Report whether others than the author of the plan may decide its value."""
     if reference.scope == "item":
-        return not _is_spelled_out(step.for_each)
+        return not _is_literal(step.for_each)
     return reference.text[2:-1] not in NAMES
 
 
-def _is_spelled_out(for_each: Json) -> bool:
+def _is_literal(for_each: Json) -> bool:
     return isinstance(for_each, (list, tuple)) and not any(tokens(cast("Json", for_each)))
 
 
-def _of_command(
+def _command_problems(
     step: PlanStep,
     text: str,
     references: Mapping[tuple[int, int], Reference],
     data: Mapping[tuple[int, int], Reference],
 ) -> Iterator[str]:
-    opaque = _is_spelled_out(step.for_each) and not _is_plain(step.for_each)
+    opaque = _is_literal(step.for_each) and not _is_plain(step.for_each)
     unknown = [start for (start, _), one in references.items() if opaque and one.scope == "item" and not one.quoted]
-    placed = {(one.start, one.end): one for one in spots(text, list(references), unknown)}
-    looked_at = {**data, **{span: one for span, one in references.items() if one.quoted}}
-    wrong = sorted(span for span, one in looked_at.items() if not one.quoted or placed[span].spot is not Spot.WORD)
-    correction = _correction(text, [(placed[span], looked_at[span]) for span in wrong])
+    locations = {(one.start, one.end): one for one in locate(text, list(references), unknown)}
+    checked = {**data, **{span: one for span, one in references.items() if one.quoted}}
+    wrong = sorted(span for span, one in checked.items() if not one.quoted or locations[span].spot is not Spot.WORD)
+    correction = _correction(text, [(locations[span], checked[span]) for span in wrong])
     for span in wrong:
-        reference, spot = looked_at[span], placed[span]
+        reference, spot = checked[span], locations[span]
         if spot.spot is Spot.UNCLEAR:
             why = f"comes after {spot.why}, where shells quote differently: pass it as stdin"
         elif spot.spot is Spot.COMMENT:
@@ -126,7 +126,7 @@ def _of_command(
 
 
 def _is_plain(value: Json) -> bool:
-    """Whether no text in it means anything to a shell."""
+    """Report whether no text in it has a special character of the shell."""
     if isinstance(value, Mapping):
         return all(map(_is_plain, cast("Mapping[str, Json]", value).values()))
     if isinstance(value, (list, tuple)):
@@ -134,14 +134,14 @@ def _is_plain(value: Json) -> bool:
     return bool(PLAIN.fullmatch(as_text(value)))
 
 
-def _correction(text: str, wrong: Sequence[tuple[Found, Reference]]) -> str:
-    """``: write …``, the command as it would be right, where that can be said."""
+def _correction(text: str, wrong: Sequence[tuple[Location, Reference]]) -> str:
+    """Return ``: write …`` with the corrected command, if it can be determined."""
     for spot, reference in reversed(wrong):
         written = reference.text if reference.quoted else f"{QUOTED}{reference.text[2:]}"
-        moved = moved_out(text, spot, written)
-        if moved is None:
+        corrected = move_out_of_quotes(text, spot, written)
+        if corrected is None:
             return f": write {written} outside of quotes"
-        text = moved
+        text = corrected
     now = [match.span() for match in TOKEN.finditer(text) if not match[1]]
-    right = all(one.spot is Spot.WORD for one in spots(text, now))
+    right = all(one.spot is Spot.WORD for one in locate(text, now))
     return f": write {text}" if right and len(text) <= SHOWN else f": write {QUOTED}…}} outside of quotes"

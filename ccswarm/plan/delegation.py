@@ -1,4 +1,7 @@
-"""What one agent may say of work that it has others do: the fields of a task, and no others at any level. Pure."""
+"""The fields of a task that one agent may set when it delegates work to another.
+
+No other fields are allowed at any level. The module does no input or output.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,17 @@ from ccswarm.errors import PlanInvalid
 from ccswarm.models import Priority
 
 MOST_TASKS = 100
-"""That one agent may have done with one call."""
+"""The most tasks in one call."""
 
 
 class DelegatedGate(Section):
-    """A command that must exit with 0 afterwards. It acts for the agent that hands the work on."""
+    """A command that must exit with 0 after the task. It runs on behalf of the delegating agent."""
 
     command: Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 
 
 class DelegatedStep(Section):
-    """As PlanStep, but that the agent of the task makes every call."""
+    """A PlanStep whose call is always made by the task's agent."""
 
     id: Name
     tool: str
@@ -40,7 +43,7 @@ class DelegatedStep(Section):
 
 
 class DelegatedTask(Section):
-    """What of TaskSettings grants no power: who may do it, what is to be done, how one sees that it is."""
+    """The fields of TaskSettings that grant no power: who may do it, what to do, and how success is checked."""
 
     id: Name
     text: str = ""
@@ -55,19 +58,19 @@ class DelegatedTask(Section):
     steps: tuple[DelegatedStep, ...] = ()
 
 
-def delegated(tasks: Sequence[Mapping[str, Any]]) -> tuple[TaskSettings, ...]:
-    """The tasks that an agent hands on. Raises PlanInvalid, naming every problem with its place."""
+def parse_delegated(tasks: Sequence[Mapping[str, Any]]) -> tuple[TaskSettings, ...]:
+    """Return the tasks that an agent delegates. Raises PlanInvalid, naming every problem with its location."""
     if not 1 <= len(tasks) <= MOST_TASKS:
         raise PlanInvalid(f"{len(tasks)} tasks were given", suggestion=f"give 1 to {MOST_TASKS}")
     wrong: list[str] = []
     made: list[TaskSettings] = []
     for number, task in enumerate(tasks):
         try:
-            given = DelegatedTask.model_validate(task)
+            task = DelegatedTask.model_validate(task)
         except ValidationError as error:
             wrong += [f"tasks.{number}.{_describe(one)}" for one in error.errors(include_url=False)]
             continue
-        made.append(_task(given))
+        made.append(_task(task))
     if wrong:
         allowed = ", ".join(DelegatedTask.model_fields)
         raise PlanInvalid(
@@ -77,10 +80,10 @@ def delegated(tasks: Sequence[Mapping[str, Any]]) -> tuple[TaskSettings, ...]:
     return tuple(made)
 
 
-def _task(given: DelegatedTask) -> TaskSettings:
-    facts = given.model_dump(exclude={"gates", "steps"}, exclude_unset=True)
-    gates = tuple(Gate(command=gate.command) for gate in given.gates)
-    steps = tuple(PlanStep(**step.model_dump(exclude_unset=True)) for step in given.steps)
+def _task(task: DelegatedTask) -> TaskSettings:
+    facts = task.model_dump(exclude={"gates", "steps"}, exclude_unset=True)
+    gates = tuple(Gate(command=gate.command) for gate in task.gates)
+    steps = tuple(PlanStep(**step.model_dump(exclude_unset=True)) for step in task.steps)
     return TaskSettings(**facts, gates=gates, steps=steps)
 
 
@@ -155,4 +158,4 @@ SCHEMA = _object(
     "id",
     "text",
 )
-"""Of one task, for tools that take some."""
+"""The JSON schema of one task, for tools that accept tasks."""

@@ -1,4 +1,4 @@
-"""``${…}`` in the values of a plan: found, read, and what they stand for put in. Nothing is evaluated."""
+"""Finds and parses ``${…}`` in the values of a plan, and inserts their values. Nothing is evaluated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIELDS: Mapping[str, str] = {"steps": "steps.ID…", "needs": "needs.TASK…", "
     "agent": "agent.name",
     "workspace": "workspace",
 }
-"""What a reference may begin with: how it is written."""
+"""The scopes of references, each with its form."""
 WHOLE = {"run.id", "task.id", "task.attempt", "task.text", "agent.name", "workspace"}
 QUOTED = "${q:"
 SHOWN_CHARACTERS = 80
@@ -30,8 +30,8 @@ Part = str | int
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """``${steps.list.files[0]}``: ``scope`` is ``steps``, ``parts`` are ``list``, ``files`` and 0. ``quoted``: written
-    ``${q:…}``, it stands for the value as one word of a shell."""
+    """One reference. Of ``${steps.list.files[0]}``, ``scope`` is ``steps``, and ``parts`` are ``list``, ``files`` and
+    0. If ``quoted``, it is written ``${q:…}`` and stands for the value as one word of a shell."""
 
     text: str
     scope: str
@@ -40,12 +40,12 @@ class Reference:
 
     @property
     def name(self) -> str:
-        """The step or the task it speaks of; ``""`` where its scope has none."""
+        """The step or task it refers to; ``""`` in other scopes."""
         return str(self.parts[0]) if self.scope in ("steps", "needs") else ""
 
 
 def tokens(value: Json) -> Iterator[str]:
-    """Every ``${…}`` anywhere in a JSON value, as written; literals (``$${``) are none. Keys are not looked at."""
+    """Yield every ``${…}`` in a JSON value as written, without literals (``$${``). Keys are not searched."""
     if isinstance(value, str):
         yield from (found[0] for found in TOKEN.finditer(value) if not found[1])
     elif isinstance(value, Mapping):
@@ -57,7 +57,7 @@ def tokens(value: Json) -> Iterator[str]:
 
 
 def parse(token: str) -> Reference:
-    """Reads one ``${…}``. Raises PlanInvalid when it is not closed or stands for nothing a plan knows."""
+    """Parse one ``${…}``. Raises PlanInvalid if it is not closed or not a known reference."""
     quoted = token.startswith(QUOTED)
     inner = token[len(QUOTED) if quoted else 2 : -1]
     scope = re.split(r"[.\[]", inner, maxsplit=1)[0]
@@ -77,7 +77,7 @@ def parse(token: str) -> Reference:
 
 
 def path(text: str) -> tuple[Part, ...]:
-    """``a.b[0]`` → a, b, 0: where a value lies in a result. Raises PlanInvalid."""
+    """Parse the path of a value in a result: ``a.b[0]`` → a, b, 0. Raises PlanInvalid."""
     parts = _parts(text if text.startswith("[") else f".{text}")
     if parts is None:
         raise PlanInvalid(f"{text!r} is not a path", suggestion="write it as name.name[0]")
@@ -85,7 +85,7 @@ def path(text: str) -> tuple[Part, ...]:
 
 
 def follow(value: Json, parts: Sequence[Part], *, what: str) -> Json:
-    """What lies at ``parts`` of ``value``. Raises PlanInvalid, naming ``what`` and the part that is not there."""
+    """Return the value at ``parts`` of ``value``. Raises PlanInvalid, naming ``what`` and the missing part."""
     for count, part in enumerate(parts):
         if isinstance(part, str) and isinstance(value, Mapping) and part in value:
             value = cast("Mapping[str, Json]", value)[part]
@@ -93,25 +93,26 @@ def follow(value: Json, parts: Sequence[Part], *, what: str) -> Json:
             value = cast("Sequence[Json]", value)[part]
         else:
             missing = f"[{part}]" if isinstance(part, int) else part
-            before = _written(parts[:count])
+            before = _format_path(parts[:count])
             raise PlanInvalid(
                 f"{what} has no value: there is no {missing}" + (f" in {before}" if before else ""),
-                suggestion=f"there is {_offered(value)}",
+                suggestion=f"there is {_describe_contents(value)}",
             )
     return value
 
 
 def resolve(value: Json, known: Mapping[str, Json]) -> Json:
-    """``value`` with every reference replaced by what it stands for in ``known`` (scope → value).
+    """Replace every reference in ``value`` by its value in ``known`` (scope → value).
 
-    A text that is one reference becomes that value, whatever its type; inside a text it is put in as text. One that is
-    quoted becomes one word of a shell. ``$${`` becomes ``${``. Raises PlanInvalid for what is missing or no such word.
+    A text that is only a reference becomes that value, whatever its type; within a longer text the value is inserted as
+    text. A quoted reference becomes one word of a shell, ``$${`` becomes ``${``. Raises PlanInvalid for a missing value
+    or one that cannot be a word.
     """
     if isinstance(value, str):
         whole = TOKEN.fullmatch(value)
         if whole and not whole[1]:
-            return _value(value, known)
-        return TOKEN.sub(lambda found: "${" if found[1] else as_text(_value(found[0], known)), value)
+            return _lookup(value, known)
+        return TOKEN.sub(lambda found: "${" if found[1] else as_text(_lookup(found[0], known)), value)
     if isinstance(value, Mapping):
         return {key: resolve(item, known) for key, item in cast("Mapping[str, Json]", value).items()}
     if isinstance(value, (list, tuple)):
@@ -120,26 +121,26 @@ def resolve(value: Json, known: Mapping[str, Json]) -> Json:
 
 
 def as_text(value: Json) -> str:
-    """Text as it is, everything else as JSON."""
+    """Return text unchanged, and other values as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def same(left: Json, right: Json) -> bool:
-    """Whether two JSON values are equal. 1 is 1.0, and neither is true."""
+def json_equal(left: Json, right: Json) -> bool:
+    """Report whether two JSON values are equal. 1 equals 1.0, but not true."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, Mapping) and isinstance(right, Mapping):
         ours, theirs = cast("Mapping[str, Json]", left), cast("Mapping[str, Json]", right)
-        return ours.keys() == theirs.keys() and all(same(ours[key], theirs[key]) for key in ours)
+        return ours.keys() == theirs.keys() and all(json_equal(ours[key], theirs[key]) for key in ours)
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
         first, second = cast("Sequence[Json]", left), cast("Sequence[Json]", right)
-        return len(first) == len(second) and all(map(same, first, second))
+        return len(first) == len(second) and all(map(json_equal, first, second))
     return left == right
 
 
 def condition(text: str) -> tuple[str, str, str]:
-    """Reads ``${…}``, ``${…} == value`` or ``${…} != value``: the reference, the operator (or ``""``), the value as
-    written. Raises PlanInvalid."""
+    """Parse ``${…}``, ``${…} == value`` or ``${…} != value``. Raises PlanInvalid. Returns the reference, the operator
+    (or ``""``), and the value as written."""
     found = CONDITION.fullmatch(text)
     if not found:
         raise PlanInvalid(f"{text!r} is not a condition", suggestion="write ${…}, ${…} == value or ${…} != value")
@@ -147,14 +148,14 @@ def condition(text: str) -> tuple[str, str, str]:
 
 
 def holds(text: str, known: Mapping[str, Json]) -> bool:
-    """Whether a condition is so. Alone, a value holds that is not false, null, 0 or empty; white space around texts
-    does not count. Raises PlanInvalid for what is missing."""
+    """Report whether a condition is true. Raises PlanInvalid for missing values. Without an operator, a value is true
+    unless it is false, null, 0 or empty. White space around texts is ignored."""
     token, operator, written = condition(text)
-    left = _value(token, known)
+    left = _lookup(token, known)
     if not operator:
         return bool(left.strip() if isinstance(left, str) else left)
     right = _literal(resolve(written, known))
-    equal = same(left, right) or as_text(left).strip() == as_text(right).strip()
+    equal = json_equal(left, right) or as_text(left).strip() == as_text(right).strip()
     return equal is (operator == "==")
 
 
@@ -169,15 +170,15 @@ def _literal(value: Json) -> Json:
         return value
 
 
-def _value(token: str, known: Mapping[str, Json]) -> Json:
+def _lookup(token: str, known: Mapping[str, Json]) -> Json:
     reference = parse(token)
     if reference.scope not in known:
         raise PlanInvalid(f"{token} has no value here", suggestion=f"known here: {', '.join(known)}")
     value = follow(known[reference.scope], reference.parts, what=token)
-    return _quoted(value, token) if reference.quoted else value
+    return _quote(value, token) if reference.quoted else value
 
 
-def _quoted(value: Json, token: str) -> str:
+def _quote(value: Json, token: str) -> str:
     try:
         return quote(as_text(value))
     except PlanInvalid as error:
@@ -195,11 +196,11 @@ def _parts(text: str) -> tuple[Part, ...] | None:
     return tuple(found) if end == len(text) else None
 
 
-def _written(parts: Sequence[Part]) -> str:
+def _format_path(parts: Sequence[Part]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
 
 
-def _offered(value: Any) -> str:
+def _describe_contents(value: Any) -> str:
     if isinstance(value, Mapping):
         names = sorted(map(str, cast("Mapping[str, Json]", value)))
         return ", ".join(names[:20]) + (" …" if len(names) > 20 else "") if names else "nothing"

@@ -1,7 +1,7 @@
-"""Data in the text of a command: quoted for every shell that sessions have, and only where a quoted word is one word.
+"""Quotes data in the text of a command for every supported shell, and finds where a quoted word is one word.
 
-Which shell will read a text is not known when a plan is checked, so what bash, dash, zsh and fish read differently
-counts as not known, and nothing is put in after it. Pure.
+Which shell will read a text is unknown when a plan is checked. So constructs that bash, dash, zsh and fish read
+differently make the rest of the text unclear, and nothing may be inserted there. Does no input or output.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ RUN = re.compile(r"['\\]|[^'\\]+")
 SIMPLE_EXPANSION = re.compile(r"\{[A-Za-z0-9_#@*?!$-]+\}")
 CASE = re.compile(r"\bcase\b")
 DUPLICATED = re.compile(r"&(?:[0-9]+-?|-)(?=[\s;|&<>()]|\Z)")
-"""The rest of ``2>&1``. Any other word there is a name to bash, which expands it a second time, without its quotes."""
+"""The rest of ``2>&1``. Any other word there is a file name to bash, which expands it again without its quotes."""
 INDEXED = re.compile(r"[A-Za-z0-9_@*?!$#-]")
 BLANK = " \t\n"
 BEFORE_BRACKETS = f"{BLANK}=<>;&|("
 
 
 class Spot(Enum):
-    """Where in a command something stands: as a word or part of one, in quotes, in a comment, or nobody can say."""
+    """The context of a position in a command: a word or a part of one, quotes, a comment, or unclear."""
 
     WORD = "word"
     DOUBLE = '"'
@@ -34,9 +34,9 @@ class Spot(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """``start`` and ``end`` of a reference in a text, and where it stands. ``opened`` is where its quotes begin, and
-    ``why`` says of a spot that is not clear what comes before it."""
+class Location:
+    """The ``start`` and ``end`` of a reference in a text, and its context. ``opened`` is where its quotes begin.
+    ``why`` tells what makes an unclear context so."""
 
     start: int
     end: int
@@ -46,27 +46,28 @@ class Found:
 
 
 def quote(text: str) -> str:
-    """``text`` as one word of bash, dash, zsh, fish and their like. Raises PlanInvalid where it can be no argument."""
+    """Quote ``text`` as one word of bash, dash, zsh, fish and similar shells. Raises PlanInvalid if it cannot be
+    one."""
     if "\0" in text:
         raise PlanInvalid("text with a NUL character cannot be an argument", suggestion="pass it as a command's stdin")
     try:
         text.encode()
     except UnicodeEncodeError:
         raise PlanInvalid("text that is not UTF-8 cannot be an argument", suggestion="pass it as stdin") from None
-    # A backslash means something between the single quotes of fish and nothing between those of the others.
+    # A backslash is special within the single quotes of fish, but not within those of other shells.
     words = (part if part == "" else f"\\{part}" if part in "'\\" else f"'{part}'" for part in RUN.findall(text))
     return "".join(words) or "''"
 
 
-def spots(text: str, references: Sequence[tuple[int, int]], opaque: Collection[int] = ()) -> list[Found]:
-    """Where each of ``references`` (start, end) stands in the text of a command. After one whose start is in ``opaque``
-    nothing is clear, for what it stands for may hold quotes of its own."""
+def locate(text: str, references: Sequence[tuple[int, int]], opaque: Collection[int] = ()) -> list[Location]:
+    """Return the context of each of ``references`` (start, end) in the text of a command. After a reference whose start
+    is in ``opaque`` everything is unclear, because its value may contain quotes."""
     scan = _Scan(text, dict(references), opaque)
     return list(scan.found())
 
 
 class _Scan:
-    """One reading of a text, as far as all shells agree on it."""
+    """One pass over a text, as far as all shells agree on it."""
 
     def __init__(self, text: str, references: dict[int, int], opaque: Collection[int]) -> None:
         self._text = text
@@ -74,19 +75,19 @@ class _Scan:
         self._opaque = opaque
         self._at = 0
         self._depth: list[Spot] = []
-        """What each substitution or group that is open stands in."""
+        """The context around each open substitution or group."""
         self._spot = Spot.WORD
         self._opened: list[int] = [-1]
         self._dollar = False
         """Whether the single quotes began with a dollar sign."""
         self._why = ""
         self._escaped = -1
-        """Where the character after the last backslash ends."""
+        """The end of the character after the last backslash."""
 
-    def found(self) -> Iterator[Found]:
+    def found(self) -> Iterator[Location]:
         while self._at < len(self._text):
             if end := self._references.get(self._at):
-                yield Found(self._at, end, self._spot, self._opened[-1], self._why)
+                yield Location(self._at, end, self._spot, self._opened[-1], self._why)
                 if self._at in self._opaque:
                     self._unclear("a value inserted before it")
                 self._at = end
@@ -94,14 +95,14 @@ class _Scan:
             character = self._text[self._at]
             escapes = character == "\\" and self._spot in (Spot.WORD, Spot.DOUBLE)
             if escapes and (end := self._references.get(self._at + 1)):
-                yield Found(self._at + 1, end, Spot.UNCLEAR, why="a backslash")
+                yield Location(self._at + 1, end, Spot.UNCLEAR, why="a backslash")
                 self._unclear("a backslash")
                 self._at = end
                 continue
             self._at += self._step(character)
 
     def _step(self, character: str) -> int:
-        """Reads what begins here; how many characters that are."""
+        """Read one construct, and return its length."""
         match self._spot:
             case Spot.WORD:
                 return self._word(character)
@@ -191,8 +192,8 @@ class _Scan:
         return 2
 
     def _dollar_sign(self) -> int:
-        """What begins with it, in words and between double quotes."""
-        # In a plan ``$${`` is a ``${`` that stays.
+        """Read a dollar sign in a word or between double quotes."""
+        # In a plan ``$${`` is a literal ``${``.
         length = 2 if self._next("${") else 1
         if length == 1 and self._next("$"):
             if self._text.startswith(("(", "{", "[", "$", "'", '"'), self._at + 2):
@@ -233,9 +234,8 @@ class _Scan:
         self._why = self._why or why
 
 
-def moved_out(text: str, found: Found, quoted: str) -> str | None:
-    """The text with ``quoted`` in place of the reference, outside of the quotes that it stands in; None where that
-    cannot be said."""
+def move_out_of_quotes(text: str, found: Location, quoted: str) -> str | None:
+    """Replace the reference by ``quoted``, moved out of the quotes around it; None if that is not possible."""
     before, after = text[: found.start], text[found.end :]
     if found.spot is Spot.WORD:
         return before + quoted + after

@@ -1,4 +1,4 @@
-"""The steps of one task: what each comes after, and what is wrong with them as they are written."""
+"""The steps of one task: their order, and their problems."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ccswarm.plan.references import Reference, condition, parse, path, tokens
 
 
 def needs_of(steps: Sequence[PlanStep]) -> dict[str, tuple[str, ...]]:
-    """Which steps each waits for: those it names (by id or by second name), else the one above it. Those that are
-    always carried out wait for all that are not; where they name none, for the one of their kind above, too."""
+    """Return the steps that each step waits for: those it names, by id or second name, else the previous one. Steps
+    that always run also wait for all that do not; without names, for the previous one that always runs."""
     names = {step.save_as: step.id for step in steps if step.save_as} | {step.id: step.id for step in steps}
     found: dict[str, tuple[str, ...]] = {}
     others = tuple(step.id for step in steps if not step.always)
@@ -29,9 +29,9 @@ def needs_of(steps: Sequence[PlanStep]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def circles(needs: Mapping[str, Collection[str]]) -> list[str]:
-    """``a → b → a need each other``, once for each set of names that wait for themselves."""
-    left = {name: list(before) for name, before in needs.items()}
+def cycle_problems(needs: Mapping[str, Collection[str]]) -> list[str]:
+    """Return a problem like ``a → b → a wait for each other`` for each cycle."""
+    left = {name: list(wanted) for name, wanted in needs.items()}
     found: list[str] = []
     while True:
         try:
@@ -41,13 +41,13 @@ def circles(needs: Mapping[str, Collection[str]]) -> list[str]:
             found.append(
                 f"{' → '.join(circle)} wait for each other" if len(circle) > 2 else f"{circle[0]} needs itself"
             )
-            left = {name: [each for each in before if each not in circle] for name, before in left.items()}
+            left = {name: [each for each in wanted if each not in circle] for name, wanted in left.items()}
         else:
             return found
 
 
-def before(needs: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
-    """All that is over when each begins: what it needs, what that needs, and so on."""
+def predecessors(needs: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
+    """Return all steps that have ended when each begins: its needs, their needs, and so on."""
     found: dict[str, set[str]] = {}
     for name in needs:
         seen: set[str] = set()
@@ -62,16 +62,16 @@ def before(needs: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
 
 
 def problems(steps: Sequence[PlanStep], inputs: Mapping[str, Collection[str] | None]) -> list[str]:
-    """What keeps them from being carried out, each with the name of its step. ``inputs`` are the tasks that the task
-    needs, with the steps of each, or None where nobody knows what it will return."""
+    """Return the reasons for which steps cannot be carried out, each with its step. ``inputs`` are the tasks that the
+    task needs, with the names of their steps, or None if their results are unknown."""
     needs = needs_of(steps)
     twice = Counter(name for step in steps for name in (step.id, step.save_as) if name)
     found = [f"{name} is the name of {count} results" for name, count in twice.items() if count > 1]
     for name, wanted in needs.items():
-        found += [f"{name} needs {unknown(need, needs)}" for need in wanted if need not in needs]
-    found += circles({name: [need for need in wanted if need in needs] for name, wanted in needs.items()})
+        found += [f"{name} needs {describe_unknown(need, needs)}" for need in wanted if need not in needs]
+    found += cycle_problems({name: [need for need in wanted if need in needs] for name, wanted in needs.items()})
     names = {step.save_as: step.id for step in steps if step.save_as} | {step.id: step.id for step in steps}
-    earlier = before(needs)
+    earlier = predecessors(needs)
     for step in steps:
         found += [f"{step.id}: {problem}" for problem in (*_malformed(step), *command_arguments.problems(step))]
         for reference, item in _references(step, found):
@@ -80,8 +80,8 @@ def problems(steps: Sequence[PlanStep], inputs: Mapping[str, Collection[str] | N
     return list(dict.fromkeys(found))
 
 
-def unknown(name: str, known: Iterable[str]) -> str:
-    """``x, which there is not (did you mean y?)``."""
+def describe_unknown(name: str, known: Iterable[str]) -> str:
+    """Return a message like ``x, which does not exist (did you mean y?)``."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"{name}, which does not exist" + (f" (did you mean {near[0]}?)" if near else "")
 
@@ -102,7 +102,7 @@ def _malformed(step: PlanStep) -> Iterator[str]:
 
 
 def _references(step: PlanStep, problems: list[str]) -> Iterator[tuple[Reference, bool]]:
-    """Each with whether ``${item}`` may be used there; what is none is added to ``problems``."""
+    """Yield each reference, and whether ``${item}`` is allowed there. Invalid ones are added to ``problems``."""
     each = step.for_each is not None
     for value, item in ((step.args, each), (step.when, each), (step.for_each, False)):
         for token in tokens(value):
@@ -119,13 +119,13 @@ def _misplaced(
     earlier: Collection[str],
     inputs: Mapping[str, Collection[str] | None],
 ) -> str:
-    """Why it will have no value; ``""`` when it may have one."""
+    """Return why a reference will have no value, or ``""``."""
     name = reference.name
     if reference.scope == "item":
         return "" if item else "is outside a for_each"
     if reference.scope == "steps":
         if name not in names:
-            return f"refers to {unknown(name, names)}"
+            return f"refers to {describe_unknown(name, names)}"
         return (
             "" if names[name] in earlier else f"refers to a step that does not run before it: add {name} to its needs"
         )
@@ -139,4 +139,4 @@ def _misplaced(
     if reference.parts[1] != "steps":
         return f"is not a result of a playbook: write ${{needs.{name}.steps.ID…}}"
     step = str(reference.parts[2]) if len(reference.parts) > 2 else ""
-    return "" if not step or step in known else f"refers to {unknown(step, known)}"
+    return "" if not step or step in known else f"refers to {describe_unknown(step, known)}"

@@ -1,4 +1,4 @@
-"""The agents of a swarm: who may write to whom, and what one may have others do."""
+"""The agents of a swarm: who may write to whom, and which work one may delegate."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from ccswarm.config.settings import AgentSettings, McpSettings, ServerSettings, Settings, SwarmSettings
 from ccswarm.errors import BudgetExhausted, PlanInvalid
 from ccswarm.plan.check import OWN_SERVER, plan_problems
-from ccswarm.plan.delegation import delegated
+from ccswarm.plan.delegation import parse_delegated
 from ccswarm.plan.origin import gate_problems
 from ccswarm.plan.topology import Links
 
 
 class Team:
-    """``depth`` is how many agents stand between these and the plan. Raises ConfigInvalid where there are none."""
+    """The agents of a swarm. ``depth`` counts the delegations above them. Raises ConfigInvalid if there are none."""
 
     def __init__(self, swarm: SwarmSettings, agents: Sequence[AgentSettings], depth: int = 0) -> None:
         self.swarm = swarm
@@ -25,24 +25,24 @@ class Team:
 
     @property
     def key(self) -> str:
-        """The same for crews that are alike."""
+        """A text that is the same for equal teams."""
         shown = [agent.model_dump(mode="json") for agent in self.agents.values()]
         return json.dumps([self.depth, self.swarm.model_dump(mode="json"), *shown], sort_keys=True)
 
     def helpers(self, agent: str) -> list[AgentSettings]:
-        """Who may be given work by ``agent``: all it may write to, of as many as may exist."""
-        there = list(self.agents)[: self.swarm.max_agents]
-        return [self.agents[name] for name in self.links.reachable(agent) if name in there]
+        """Return the agents that ``agent`` may delegate to: those it may write to, among the first ``max_agents``."""
+        existing = list(self.agents)[: self.swarm.max_agents]
+        return [self.agents[name] for name in self.links.reachable(agent) if name in existing]
 
     def delegated(self, agent: str, tasks: Sequence[Mapping[str, Any]]) -> Settings:
-        """The plan that ``agent`` has others carry out. Raises PlanInvalid for tasks that are none, or whose gates may
-        not act for ``agent``, and BudgetExhausted where there are too many agents above it already."""
+        """Return the plan that ``agent`` delegates. Raises PlanInvalid for invalid tasks or gates that may not act for
+        ``agent``, and BudgetExhausted if there are too many delegations above it."""
         if self.depth >= self.swarm.spawn_depth:
             raise BudgetExhausted(
                 f"swarm.spawn_depth is {self.swarm.spawn_depth}: work cannot be delegated further",
                 suggestion="do it yourself, or finish and report what remains",
             )
-        made = delegated(tasks)
+        made = parse_delegated(tasks)
         if not (helpers := self.helpers(agent)):
             raise PlanInvalid(f"{agent} may not delegate work", suggestion="do it yourself")
         wrong = [
@@ -59,7 +59,8 @@ class Team:
         return Settings(swarm=self.swarm, agents=tuple(helpers), tasks=made)
 
     def check(self, agent: str, tasks: Sequence[Mapping[str, Any]], servers: Collection[str]) -> Settings:
-        """As ``delegated``; raises PlanInvalid, too, for what cannot be carried out with these servers."""
+        """Return the plan as ``delegated`` does. Also raises PlanInvalid if it cannot be carried out with these
+        servers."""
         plan = self.delegated(agent, tasks)
         known = McpSettings(servers=tuple(ServerSettings(name=name) for name in servers if name != OWN_SERVER))
         if wrong := plan_problems(plan.model_copy(update={"mcp": known}), None):

@@ -1,4 +1,4 @@
-"""Who may write to whom, and to whom work goes next. Pure."""
+"""Which agents may write to each other, and which one is offered work next. Does no input or output."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ COORDINATOR = "coordinator"
 
 
 class Links:
-    """The topology of some agents. Raises ConfigInvalid where there are none.
+    """The topology of some agents. Raises ConfigInvalid if there are none.
 
-    - mesh: everybody writes to everybody; work goes to whoever is free.
-    - star: the hub writes to all and all to the hub; work goes to whoever is free but the hub.
+    - mesh: every agent writes to every other; work goes to any free one.
+    - star: the hub writes to all and all to the hub; work goes to any free one but the hub.
     - hierarchical: as star, and agents of one type also write to each other.
-    - ring: each agent writes to the next only, and work is handed on in the same order.
+    - ring: each agent writes to the next only, and work is passed on in the same order.
 
     The hub is the first agent of type coordinator, else the first agent.
     """
@@ -32,7 +32,7 @@ class Links:
         self.hub = next((agent.name for agent in agents if agent.type == COORDINATOR), agents[0].name)
 
     def may_write(self, sender: str, receiver: str) -> bool:
-        """Whether ``sender`` may write to ``receiver``; nobody writes to who is not there, or to itself."""
+        """Report whether ``sender`` may write to ``receiver``. False for unknown agents and itself."""
         if sender == receiver or not {sender, receiver} <= self._types.keys():
             return False
         if self.topology == "mesh":
@@ -43,7 +43,7 @@ class Links:
         return self.hub in (sender, receiver) or alike
 
     def check(self, sender: str, receiver: str) -> None:
-        """Raises MessageForbidden where ``sender`` may not write to ``receiver``."""
+        """Raise MessageForbidden if ``sender`` may not write to ``receiver``."""
         if not self.may_write(sender, receiver):
             may = ", ".join(self.reachable(sender)) or "nobody"
             raise MessageForbidden(
@@ -52,18 +52,16 @@ class Links:
             )
 
     def reachable(self, sender: str) -> list[str]:
-        """All that ``sender`` may write to, in the order they are configured."""
+        """Return all agents that ``sender`` may write to, in configured order."""
         return [name for name in self._types if self.may_write(sender, name)]
 
     def next_of(self, name: str) -> str:
-        """The agent after ``name`` in the ring."""
+        """Return the agent after ``name`` in the ring."""
         return self._ring[(self._ring.index(name) + 1) % len(self._ring)]
 
     def order(self, last: str) -> list[str]:
-        """Agents in the order in which open work is offered to them, ``last`` being who got some before.
-
-        Where there is a hub it comes last of all, so it works only where nobody else is able to.
-        """
+        """Return the agents in the order in which open work is offered. ``last`` is the one that was given work before.
+        A hub is last, so it works only if no other agent can."""
         if self.topology == "ring" and last:
             start = self._ring.index(last) + 1
             return self._ring[start:] + self._ring[:start]

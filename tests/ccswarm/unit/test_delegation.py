@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from ccswarm.config.settings import AgentSettings, Gate, PlanStep, SwarmSettings, TaskSettings, section_of
 from ccswarm.errors import PlanInvalid
-from ccswarm.plan.delegation import SCHEMA, DelegatedGate, DelegatedStep, DelegatedTask, delegated
+from ccswarm.plan.delegation import SCHEMA, DelegatedGate, DelegatedStep, DelegatedTask, parse_delegated
 from ccswarm.plan.team import Team
 from ccswarm.toolbox.mail import TOOLS
 from ccswarm.toolbox.schemas import Schema
@@ -81,7 +81,7 @@ FORBIDDEN: list[tuple[str, dict[str, Any]]] = [
 def test_nothing_else_can_be_set_by_a_delegation(place: str, task: Mapping[str, Any]) -> None:
     """By the tool's schema, and again by who makes the plan."""
     with pytest.raises(PlanInvalid) as refused:
-        delegated([task])
+        parse_delegated([task])
     assert f"tasks.0.{place} may not be set by a delegation" in refused.value.message
     assert "may only have" in refused.value.suggestion
     tool = next(one for one in TOOLS if one.name == "delegate")
@@ -90,7 +90,7 @@ def test_nothing_else_can_be_set_by_a_delegation(place: str, task: Mapping[str, 
 
 
 def test_all_that_is_listed_can_be_set_by_a_delegation() -> None:
-    (made,) = delegated([WHOLE])
+    (made,) = parse_delegated([WHOLE])
     assert made == TaskSettings.model_validate(WHOLE)
     assert Schema(SCHEMA).problem(WHOLE) == ""
 
@@ -100,12 +100,12 @@ def test_all_that_is_listed_can_be_set_by_a_delegation() -> None:
 )
 def test_a_gate_that_is_handed_on_is_a_command(gate: Any) -> None:
     with pytest.raises(PlanInvalid, match=r"tasks\.0\.gates\.0"):
-        delegated([{**TASK, "gates": [gate]}])
+        parse_delegated([{**TASK, "gates": [gate]}])
 
 
 def test_every_problem_is_told_with_its_place() -> None:
     with pytest.raises(PlanInvalid) as refused:
-        delegated([{"id": "a b"}, TASK, {**TASK, "visits": 21, "review": {}}])
+        parse_delegated([{"id": "a b"}, TASK, {**TASK, "visits": 21, "review": {}}])
     assert [one.partition(" ")[0].rstrip(":") for one in refused.value.message.split("; ")] == [
         "tasks.0.id",
         "tasks.2.visits",

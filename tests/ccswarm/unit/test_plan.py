@@ -15,7 +15,7 @@ from ccswarm.config.settings import Settings, TaskSettings
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import ToolInfo
 from ccswarm.plan import check
-from ccswarm.plan.steps import before, circles, needs_of
+from ccswarm.plan.steps import cycle_problems, needs_of, predecessors
 
 SERVERS = '[mcp]\nservers = [{ name = "sh", command = "sh-server" }]\n[swarm]\nshell = "sh"\n'
 AGENT = '[[agents]]\nname = "ada"\ngrants = ["sh.*"]\n'
@@ -327,7 +327,7 @@ GRAPHS = (
 
 @given(GRAPHS)
 def test_circles_are_found_where_there_are_some(needs: dict[str, list[str]]) -> None:
-    on_circles = {name for name, earlier in before(needs).items() if name in earlier}
-    found = circles(needs)
+    on_circles = {name for name, earlier in predecessors(needs).items() if name in earlier}
+    found = cycle_problems(needs)
     assert bool(found) == bool(on_circles)
     assert {word for told in found for word in told.split() if word.isdigit()} <= on_circles

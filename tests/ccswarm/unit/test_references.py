@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccswarm.errors import PlanInvalid
-from ccswarm.plan.references import as_text, condition, follow, holds, parse, path, resolve, same, tokens
+from ccswarm.plan.references import as_text, condition, follow, holds, json_equal, parse, path, resolve, tokens
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,8}", fullmatch=True)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -179,7 +179,7 @@ def test_text_without_references_stays_as_it_is(text: str) -> None:
 
 @given(JSON)
 def test_a_whole_reference_keeps_the_value(value: Any) -> None:
-    assert same(resolve("${item}", {"item": value}), value)
+    assert json_equal(resolve("${item}", {"item": value}), value)
 
 
 @given(PLAIN, JSON, PLAIN)
@@ -207,8 +207,8 @@ def test_every_place_of_a_value_can_be_reached(value: Any, data: st.DataObject) 
             at = data.draw(st.integers(0, len(here) - 1))
             here, written = here[at], f"{written}[{at}]"
     reference = parse(written + "}")
-    assert same(follow(value, reference.parts, what="it"), here)
-    assert same(resolve(written + "}", {"item": value}), here)
+    assert json_equal(follow(value, reference.parts, what="it"), here)
+    assert json_equal(resolve(written + "}", {"item": value}), here)
 
 
 @given(st.text())
@@ -219,13 +219,13 @@ def test_any_text_resolves_or_is_refused(text: str) -> None:
 
 @given(JSON, JSON)
 def test_same_is_equality_of_json(left: Any, right: Any) -> None:
-    assert same(left, json.loads(json.dumps(left)))
-    assert same(left, right) == same(right, left)
+    assert json_equal(left, json.loads(json.dumps(left)))
+    assert json_equal(left, right) == json_equal(right, left)
     if as_text(left) == as_text(right) and type(left) is type(right):
-        assert same(left, right)
+        assert json_equal(left, right)
 
 
 def test_truth_is_no_number() -> None:
-    assert not same(True, 1)
-    assert not same([0], [False])
-    assert same({"a": [1]}, {"a": [1.0]})
+    assert not json_equal(True, 1)
+    assert not json_equal([0], [False])
+    assert json_equal({"a": [1]}, {"a": [1.0]})

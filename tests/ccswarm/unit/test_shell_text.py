@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ccswarm.errors import PlanInvalid
 from ccswarm.plan.references import TOKEN, resolve
-from ccswarm.plan.shell_text import Spot, quote, spots
+from ccswarm.plan.shell_text import Spot, locate, quote
 from tests.bounds import BOUND_SECONDS
 
 SHELLS = [("bash",), ("dash",), ("zsh", "-f"), ("fish", "--no-config"), ("mksh",), ("busybox", "sh")]
@@ -130,7 +130,7 @@ def test_where_a_quoted_word_may_stand_nothing_of_it_runs(tmp_path: Path, parts:
     if any(match[0] != "${q:item}" for match in found):
         return  # fragments that make a reference of their own
     spans = [match.span() for match in found]
-    if not spans or any(one.spot is not Spot.WORD for one in spots(text, spans)):
+    if not spans or any(one.spot is not Spot.WORD for one in locate(text, spans)):
         return
     for payload in PAYLOADS:
         script = resolve(text, {"item": payload})
@@ -172,10 +172,10 @@ def test_where_a_quoted_word_may_stand_nothing_of_it_runs(tmp_path: Path, parts:
 )
 def test_where_something_stands(text: str, spot: Spot) -> None:
     (span,) = [found.span() for found in TOKEN.finditer(text) if not found[1]]
-    assert [one.spot for one in spots(text, [span])] == [spot]
+    assert [one.spot for one in locate(text, [span])] == [spot]
 
 
 def test_a_long_text_is_read_in_one_go() -> None:
     text = "echo $(a) \"b $(c)\" 'd' $${x} [e] \\f\n" * 20_000 + "${q:item}"
-    assert spots(text, [(len(text) - 9, len(text))])[0].spot is Spot.WORD
+    assert locate(text, [(len(text) - 9, len(text))])[0].spot is Spot.WORD
     assert len(quote("'\\a" * 100_000)) == 100_000 * (2 + 2 + 3)

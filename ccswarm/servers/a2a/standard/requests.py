@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from ccswarm.config.settings import AgentSettings, Settings
 from ccswarm.errors import ConfigInvalid, PlanInvalid
-from ccswarm.plan.check import placed, plan_problems
+from ccswarm.plan.check import plan_problems, split_location
 from ccswarm.runs import service
 from ccswarm.servers.a2a.core.task_store import Task
 from ccswarm.servers.a2a.standard.card import INPUTS, OUTPUTS, PLAN
@@ -106,7 +106,7 @@ def refused(error: ConfigInvalid | PlanInvalid) -> Fault:
 
 
 def _violation(problem: str) -> tuple[str, str]:
-    location, what = placed(problem)
+    location, what = split_location(problem)
     return (f"plan: {location}" if location else "plan"), what
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ccswarm.errors import ConfigInvalid, InvalidArguments, PlanInvalid, ServerUnavailable, SwarmError, UnknownTool
 from ccswarm.models import Execution, RunStatus
-from ccswarm.plan.check import describe, placed, plan_problems
+from ccswarm.plan.check import describe, plan_problems, split_location
 from ccswarm.runs import service
 from ccswarm.runs.app import App
 from ccswarm.runs.checks import brain_problems
@@ -269,7 +269,7 @@ async def check_plan(workbench: Workbench, given: Given) -> Answer:
 
 
 def _placed(problem: str) -> Facts:
-    location, rest = placed(problem)
+    location, rest = split_location(problem)
     return {"place": location, "problem": rest}
 
 
