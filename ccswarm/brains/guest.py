@@ -36,11 +36,11 @@ class Guest:
             await self._bridge.open()
             await flow.emit({"event": "desk.opened", "at": round(time.time(), 3), "agent": given.agent})
             self._requests = Requests(self._bridge, "")
-            self._requests.begin()
+            self._requests.expect_request()
             return [Think(self._requests.waiting, self._requests.wait), Think("gone", self._gone)]
         calls, came = self._requests.handle(ended)
         if finished := self._requests.finished:
-            await self._bridge.settled()
+            await self._bridge.wait_delivered()
             return [Finish(finished["status"], finished["summary"], finished["result"])]
         if self._requests.broken:
             return [Finish("failed", self._requests.broken)]
@@ -56,7 +56,7 @@ class Guest:
 
     async def _gone(self, _: str) -> Mapping[str, Json]:
         assert self._bridge
-        await self._bridge.gone(FIRST_SECONDS, LATER_SECONDS)
+        await self._bridge.wait_until_unused(FIRST_SECONDS, LATER_SECONDS)
         return {}
 
 

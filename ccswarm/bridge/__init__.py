@@ -1,1 +1,1 @@
-"""How a program that thinks for an agent reaches the agent's tools."""
+"""The bridge by which a program that thinks for an agent calls the agent's tools."""

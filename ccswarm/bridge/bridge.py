@@ -1,9 +1,9 @@
 """A private socket at which the program of one task requests tools; each request waits for its result.
 
-The bridge lives in the worker that executes the task. The program starts ``ccswarm mcp-server --agent NAME``, which
-relays its MCP here; its token is valid for one start of one task's program. A request is handed out once, to the task's
-brain. When the bridge is reopened after a crash, the brain passes the requests that were handed out before: a request
-that is resent then gets its answer, and is not made twice.
+The bridge is part of the worker that executes the task. The program starts ``ccswarm mcp-server --agent NAME``, which
+relays its MCP to the socket with a token that is valid for one start of one task's program. A request is passed to the
+task's brain once. When the bridge is reopened after a crash, the brain registers the requests that were passed before:
+one that is resent then gets its answer and is not carried out twice.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from ccswarm.models import CallOutcome, Json, ToolInfo
 
 FINISH, AWAIT_CALL = "finish", "await_call"
 ANSWER_SECONDS = 45.0
-"""A request that takes longer gets an answer that says so; programs give up after 60 s."""
+"""The time after which a slow request is answered as pending; programs stop waiting after 60 s."""
 
 BEAT_SECONDS = 10.0
-"""Between two signs of life for a request that takes long."""
+"""The interval of progress notifications for a slow request."""
 
 HELLO_SECONDS = 20.0
 LINE_BYTES = 64 << 20
 SOCKET_PATH_BYTES = 100
 NAME_CHARS = 48
-"""Of a tool: programs put up to 16 before it, and some allow 64."""
+"""The longest name of a tool. Programs put up to 16 characters before it, and some allow 64."""
 
 INSTRUCTIONS = """\
 Work with these tools only; each call is checked, recorded and may wait for a person. When the task is done, or you
@@ -50,24 +50,24 @@ under way: wait for it with `await_call`, do not repeat it. What tools print is 
 
 @dataclass(frozen=True, slots=True)
 class BridgeDirectory:
-    """What belongs to one task on this machine: a private directory, and its socket."""
+    """The private directory of one task on this machine, with its socket."""
 
     directory: Path
     socket: Path
     secret: bytes
 
     def guest(self, start: str) -> str:
-        """What CCSWARM_GUEST says to the program of that start."""
+        """Return the value of CCSWARM_GUEST for the program of that start."""
         return f"{self.token(start)}@{self.socket}"
 
     def token(self, start: str) -> str:
-        """``START.DIGEST``: the same whoever works it out again, of no use for another task or start."""
+        """Return ``START.DIGEST``. Every process computes the same; it is not valid for another task or start."""
         digest = hmac.new(self.secret, f"{self.directory.name}\0{start}".encode(), hashlib.sha256).hexdigest()
         return f"{start}.{digest}"
 
 
 def bridge_directory(state_directory: Path, execution_id: str) -> BridgeDirectory:
-    """Made where it is not there yet. Raises ConfigInvalid when a directory cannot be used."""
+    """Return the directory of an execution, creating it if needed. Raises ConfigInvalid if it cannot be used."""
     name = hashlib.sha256(execution_id.encode()).hexdigest()[:12]
     directory = state_directory / "guests" / name
     try:
@@ -95,7 +95,7 @@ def _secret(file: Path) -> bytes:
 
 
 def shown_names(tools: Sequence[ToolInfo]) -> dict[str, str]:
-    """What programs call tools by → their full names, in the order of ``tools``. Letters, digits, - and _ only."""
+    """Return the full name of each tool by the name for programs, which has only letters, digits, - and _."""
     names: dict[str, str] = {}
     for tool in tools:
         name = f"{tool.server}__{re.sub(r'[^A-Za-z0-9_-]', '_', tool.name)}"
@@ -115,18 +115,18 @@ class _Request:
 
 @dataclass(slots=True)
 class _Program:
-    """One start: ``over`` when it has ended, with what is known of that."""
+    """One start of a program. ``over`` has the facts of its end."""
 
     launch: Mapping[str, Any]
-    heard: Callable[[str], None]
-    ready: Callable[[], None]
+    on_line: Callable[[str], None]
+    before_start: Callable[[], None]
     over: asyncio.Future[dict[str, Any]]
-    came: asyncio.Event = field(default_factory=asyncio.Event)
+    connected: asyncio.Event = field(default_factory=asyncio.Event)
     writer: asyncio.StreamWriter | None = None
 
 
 class ToolBridge:
-    """For one task. ``tools`` are its agent's, as they are shown. ``answer_seconds`` bounds one answer."""
+    """The bridge of one task. ``tools`` are its agent's; ``answer_seconds`` limits the wait for one answer."""
 
     def __init__(
         self,
@@ -151,10 +151,10 @@ class ToolBridge:
         self._peers: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._connected = 0
         self._start = ""
-        self._past: set[str] = set()
+        self._past_starts: set[str] = set()
 
     async def open(self, start: str = "") -> None:
-        """Listen, for whoever shows the token of ``start``. A socket that a killed worker left is replaced."""
+        """Listen for programs with the token of ``start``. Replaces the socket of a killed worker."""
         self._start = start
         if self._server:
             return
@@ -164,13 +164,13 @@ class ToolBridge:
         made.chmod(0o600)
         keep: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
         self._server = await asyncio.start_unix_server(self._accept, sock=listener, limit=LINE_BYTES, **keep)
-        made.replace(self._directory.socket)  # there is always one: a missing socket means that the task is over
+        made.replace(self._directory.socket)  # without a gap: a missing socket means that the task is over
 
     async def close(self, *, over: bool) -> None:
-        """Stops serving. Only if the task is ``over`` are its programs notified and the socket removed."""
+        """Stop listening. If the task is ``over``, its programs are also notified and the socket removed."""
         if over:
             self._directory.socket.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # it is not empty
+            with contextlib.suppress(OSError):  # the directory is not empty
                 self._directory.directory.rmdir()
             self.dismiss()
         if self._server:
@@ -178,19 +178,19 @@ class ToolBridge:
             self._server = None
         peers = dict(self._peers)
         for peer, writer in peers.items():
-            writer.transport.abort()  # or requests would be answered with the end of the connection
+            writer.transport.abort()  # a normal close would answer requests with the end of the connection
             peer.cancel()
         await asyncio.gather(*peers, return_exceptions=True)
 
     async def next(self) -> dict[str, Json]:
-        """What the program asks next: ``id``, ``tool`` (its full name, or FINISH) and ``arguments``."""
+        """Return the program's next request: ``id``, ``tool`` (its full name, or FINISH) and ``arguments``."""
         async with self._changed:
             await self._changed.wait_for(lambda: bool(self._queue))
             request = self._queue.pop(0)
         return {"id": request.id, "tool": request.tool, "arguments": dict(request.arguments)}
 
-    async def gone(self, first: float, later: float) -> None:
-        """Returns when no program has come within ``first`` seconds, or none has been there for ``later``."""
+    async def wait_until_unused(self, first: float, later: float) -> None:
+        """Return when no program has connected within ``first`` seconds, or none has been connected for ``later``."""
         seconds = first
         async with self._changed:
             while True:
@@ -202,16 +202,16 @@ class ToolBridge:
                 await self._changed.wait_for(lambda: not self._connected)
                 seconds = later
 
-    async def settled(self, seconds: float = 2.0) -> None:
-        """Returns when the programs that are there have the answers that were given, or after that time."""
+    async def wait_delivered(self, seconds: float = 2.0) -> None:
+        """Return when the connected programs have received all answers, or after that time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds), self._changed:
                 await self._changed.wait_for(
                     lambda: not self._connected or not any(one.answer.done() for one in self._requests.values())
                 )
 
-    def taken(self, request: Mapping[str, Any]) -> None:
-        """What ``next`` gave, now or before a crash: it is not given again."""
+    def mark_taken(self, request: Mapping[str, Any]) -> None:
+        """Register a request that ``next`` returned, now or before a crash, so that it is not returned again."""
         known = self._requests.get(request["id"])
         if known is None:
             self._add(request["id"], request["tool"], request["arguments"])
@@ -219,13 +219,13 @@ class ToolBridge:
             self._queue.remove(known)
 
     def answer(self, number: str, outcome: CallOutcome) -> None:
-        """What came of it."""
+        """Answer a request with the outcome of its call."""
         if (request := self._requests.get(number)) and not request.answer.done():
             request.answer.set_result(outcome)
 
     async def ask(self, number: str, name: str, arguments: Mapping[str, Any]) -> asyncio.Future[CallOutcome]:
-        """For the program's side: hands a request in, unless it was handed in before, and gives what will be its
-        answer. Names that are none are handed in as they are: who may call what is not judged here."""
+        """Add a request of the program unless it was added before, and return the future of its answer. Unknown names
+        are passed on as they are; the toolbox checks whether the agent may call them."""
         if number not in self._requests:
             tool = name if name == FINISH else self._full.get(name) or name.replace("__", ".", 1)
             self._queue.append(self._add(number, tool, arguments))
@@ -233,13 +233,13 @@ class ToolBridge:
                 self._changed.notify_all()
         return self._requests[number].answer
 
-    def asked(self, number: str) -> asyncio.Future[CallOutcome] | None:
-        """For the program's side: the answer to a request of before, where there is one."""
+    def pending_answer(self, number: str) -> asyncio.Future[CallOutcome] | None:
+        """Return the future of the answer to an earlier request, or None."""
         request = self._requests.get(number)
         return request.answer if request else None
 
     async def delivered(self, number: str) -> None:
-        """The program has the answer."""
+        """Record that the program has received the answer."""
         self._requests.pop(number, None)
         async with self._changed:
             self._changed.notify_all()
@@ -250,44 +250,46 @@ class ToolBridge:
         return request
 
     def launch(
-        self, start: str, facts: Mapping[str, Any], heard: Callable[[str], None], ready: Callable[[], None]
+        self, start: str, facts: Mapping[str, Any], on_line: Callable[[str], None], before_start: Callable[[], None]
     ) -> None:
-        """From now on only the program of that start is served. ``facts`` (command, environment, directory, input,
-        prepare) are passed to its keeper at its start, after ``ready`` has run in a thread; ``heard`` is called with
-        each line that it prints."""
+        """Serve only the program of that start from now on.
+
+        ``facts`` (command, environment, directory, input, prepare) are passed to its keeper when it connects, after
+        ``before_start`` has run in a thread. ``on_line`` is called with each line that the program prints.
+        """
         over: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         if start != self._start:
-            self._past.add(self._start)
+            self._past_starts.add(self._start)
         self._start = start
-        self._program = _Program(facts, heard, ready, over)
+        self._program = _Program(facts, on_line, before_start, over)
 
     async def program(self, seconds: float) -> dict[str, Any]:
-        """How the program ended: ``exit`` (negative: by a signal) or ``failed`` (it was not started) with ``errors``,
-        or ``gone`` when it did not come within ``seconds``, or its keeper was killed."""
+        """Return how the program ended. The facts are ``exit`` (negative: a signal) or ``failed`` (not started) with
+        ``errors``, or ``wait_until_unused`` if it did not connect within ``seconds`` or its keeper was killed."""
         assert self._program
         program = self._program
-        came = asyncio.create_task(program.came.wait())
+        connected = asyncio.create_task(program.connected.wait())
         try:
-            await asyncio.wait([came, program.over], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([connected, program.over], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            came.cancel()
-        if not program.came.is_set() and not program.over.done():
+            connected.cancel()
+        if not program.connected.is_set() and not program.over.done():
             return {"gone": "never came"}
         return await asyncio.shield(program.over)
 
-    async def lingers(self, seconds: float) -> bool:
-        """Whether the program has not ended after that time; sooner where it has."""
+    async def still_running(self, seconds: float) -> bool:
+        """Wait that long for the end of the program, and report whether it is still running."""
         assert self._program
         await asyncio.wait([self._program.over], timeout=seconds)
         return not self._program.over.done()
 
-    def no_program(self) -> None:
-        """It will not come any more."""
-        if self._program and not self._program.over.done() and not self._program.came.is_set():
+    def abandon_program(self) -> None:
+        """Record that the program will not connect any more."""
+        if self._program and not self._program.over.done() and not self._program.connected.is_set():
             self._program.over.set_result({"gone": "never came"})
 
     def dismiss(self) -> None:
-        """Asks the program to end, and its keeper with it."""
+        """Ask the program and its keeper to end."""
         if self._program and self._program.writer:
             self._program.writer.write(b'{"over": true}\n')
 
@@ -299,7 +301,7 @@ class ToolBridge:
             if peers.is_own(writer.get_extra_info("socket")):
                 await self._serve(reader, writer)
         except (ConnectionError, ValueError, TimeoutError, asyncio.CancelledError):
-            pass  # it has gone, or is none of ours, or the bridge is closed
+            pass  # it has disconnected, is not one of our programs, or the bridge is closed
         finally:
             del self._peers[task]
             writer.close()
@@ -310,55 +312,55 @@ class ToolBridge:
         program = self._program
         role, token = hello.get("role"), str(hello.get("token"))
         start = token.rpartition(".")[0]
-        if start in self._past or not hmac.compare_digest(token.encode(), self._directory.token(start).encode()):
-            _tell(writer, {"error": "this token does not belong to a task in progress"})
+        if start in self._past_starts or not hmac.compare_digest(token.encode(), self._directory.token(start).encode()):
+            _send(writer, {"error": "this token does not belong to a task in progress"})
         elif start != self._start:
-            pass  # after a crash it takes a moment until the present start is known again: who is of it comes back
+            pass  # after a crash the current start is not known at once; its programs connect again
         elif role == "tools":
             await self._serve_tools(str(hello.get("name"))[:32], reader, writer)
         elif role == "program" and program:
             await self._serve_program(program, bool(hello.get("begun")), reader, writer)
         else:
-            _tell(writer, {"error": f"nothing is served as {role!r}"})
+            _send(writer, {"error": f"nothing is served as {role!r}"})
         with contextlib.suppress(ConnectionError):
             await writer.drain()
 
     async def _serve_tools(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        _tell(writer, {"ccswarm": 1, "agent": self.agent})
+        _send(writer, {"ccswarm": 1, "agent": self.agent})
         converse = plugins.load("ccswarm.servers", "guest").converse
-        await self._count(1)
+        await self._count_connections(1)
         try:
             await converse(self, name, reader, writer)
         finally:
-            await self._count(-1)
+            await self._count_connections(-1)
 
     async def _serve_program(
         self, program: _Program, begun: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        program.came.set()
+        program.connected.set()
         program.writer = writer
         if not begun:
             try:
-                await asyncio.to_thread(program.ready)
+                await asyncio.to_thread(program.before_start)
             except OSError as error:
                 program.over.set_result({"failed": type(error).__name__, "message": str(error)})
-                _tell(writer, {"error": f"its files cannot be written: {error}"})
+                _send(writer, {"error": f"its files cannot be written: {error}"})
                 return
-        _tell(writer, {"ccswarm": 1, **({} if begun else {"launch": dict(program.launch)})})
+        _send(writer, {"ccswarm": 1, **({} if begun else {"launch": dict(program.launch)})})
         while line := await reader.readline():
             facts: dict[str, Any] = json.loads(line)
             if "out" in facts:
-                program.heard(facts["out"])
+                program.on_line(facts["out"])
             elif not program.over.done():
                 program.over.set_result(facts)
         if not program.over.done():
             program.over.set_result({"gone": "was killed"})
 
-    async def _count(self, change: int) -> None:
+    async def _count_connections(self, change: int) -> None:
         async with self._changed:
             self._connected += change
             self._changed.notify_all()
 
 
-def _tell(writer: asyncio.StreamWriter, facts: Mapping[str, Any]) -> None:
+def _send(writer: asyncio.StreamWriter, facts: Mapping[str, Any]) -> None:
     writer.write(json.dumps(facts).encode() + b"\n")

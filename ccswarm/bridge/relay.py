@@ -1,8 +1,8 @@
-"""stdio ↔ the bridge of a task: all that ``ccswarm mcp-server --agent NAME`` is where the task's own program starts it.
+"""Connects stdio to the bridge of a task: ``ccswarm mcp-server --agent NAME``, started by the task's own program.
 
-Standard library only: every program starts one of these and waits for it. A worker that is killed takes its bridge with
-it, and the next one opens it again at the same place: until then requests are held, and sent again with the handshake
-they belong to. The bridge knows each by this connection's name and its id, so none counts twice.
+Standard library only: every program starts one of these and waits for it. The bridge ends with its worker, and the next
+worker opens it at the same path. Until then requests are held back; then they are sent again, after the handshake of
+their connection. The bridge identifies each by this connection's name and its id, so none is carried out twice.
 """
 
 from __future__ import annotations
@@ -18,33 +18,34 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 VARIABLE = "CCSWARM_GUEST"
-"""``START.DIGEST@SOCKET``: how a program of a task finds its bridge, and shows that it is of that task."""
+"""The variable with ``START.DIGEST@SOCKET``, by which a program finds its bridge and proves that it is the task's."""
 
 PATIENCE_SECONDS = 180.0
-"""How long the bridge may be unserved: a lost worker is replaced within half a minute, but a cancelled or paused run
-does not announce itself."""
+"""How long the bridge may be unreachable. A lost worker is replaced within half a minute, but a cancelled or paused run
+sends no notice."""
 
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 READ_BYTES = 1 << 16
 
 
-class Over(Exception):
-    """There is no such task any more, or it has no room for this program; the message says which."""
+class TaskOver(Exception):
+    """The task is over, or does not accept this program. The message says which."""
 
 
 def main(environ: Mapping[str, str]) -> NoReturn:
-    """Relay standard input and output until either side ends. Status 0 after the program's end, 1 after the task's."""
+    """Relay standard input and output until either side ends. Exit with 0 after the program's end, 1 after the
+    task's."""
     try:
         Relay(environ[VARIABLE], 0, 1).run()
-    except Over as error:
+    except TaskOver as error:
         sys.stderr.write(f"ccswarm: {error}\n")
         sys.exit(1)
     sys.exit(0)
 
 
 def dial(guest: str, **hello: Any) -> tuple[socket.socket, dict[str, Any], bytes] | None:
-    """A connection to the bridge, its answer to the hello, and what came behind that; None while nobody is there.
-    Raises Over."""
+    """Connect to the bridge; return the connection, its reply and the bytes after that, or None if nothing listens.
+    Raises TaskOver."""
     token, _, path = guest.partition("@")
     link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -60,10 +61,10 @@ def dial(guest: str, **hello: Any) -> tuple[socket.socket, dict[str, Any], bytes
             answer += piece
     except FileNotFoundError:
         link.close()
-        raise Over("the task is over") from None
+        raise TaskOver("the task is over") from None
     except PermissionError as error:
         link.close()
-        raise Over(f"the task's socket {path} cannot be used: {error.strerror}") from None
+        raise TaskOver(f"the task's socket {path} cannot be used: {error.strerror}") from None
     except OSError:
         link.close()
         return None
@@ -71,13 +72,13 @@ def dial(guest: str, **hello: Any) -> tuple[socket.socket, dict[str, Any], bytes
     facts: dict[str, Any] = json.loads(line)
     if why := facts.get("error"):
         link.close()
-        raise Over(str(why))
+        raise TaskOver(str(why))
     link.settimeout(None)
     return link, facts, rest
 
 
 class Relay:
-    """From ``source`` to the bridge and back to ``target``, both descriptors. ``guest`` is what VARIABLE says."""
+    """A relay between the descriptors ``source`` and ``target`` and the bridge. ``guest`` is the value of VARIABLE."""
 
     def __init__(self, guest: str, source: int, target: int) -> None:
         self._guest = guest
@@ -85,16 +86,16 @@ class Relay:
         self._target = target
         self._name = secrets.token_hex(4)
         self._link: socket.socket | None = None
-        self._left = time.monotonic()
+        self._lost_at = time.monotonic()
         self._waiting: dict[Any, bytes] = {}
-        """Requests without an answer, in their order."""
-        self._opening: list[tuple[Any, bytes]] = []
-        """The handshake, which a new bridge has to hear again."""
+        """The requests without an answer, in order."""
+        self._handshake: list[tuple[Any, bytes]] = []
+        """The handshake, which a new bridge needs again."""
         self._read = b""
-        self._heard = b""
+        self._received = b""
 
     def run(self) -> None:
-        """Returns when ``source`` has ended; raises Over."""
+        """Relay until ``source`` ends. Raises TaskOver."""
         while True:
             if self._link is None:
                 self._connect()
@@ -102,7 +103,7 @@ class Relay:
             ready.register(self._source, select.POLLIN)
             if self._link:
                 ready.register(self._link, select.POLLIN)
-            fds = {fd for fd, _ in ready.poll(None if self._link else LOOK_SECONDS * 1000)}
+            fds = {fd for fd, _ in ready.poll(None if self._link else POLL_SECONDS * 1000)}
             if self._link and self._link.fileno() in fds:
                 self._from_bridge()
             if self._source in fds and not self._from_program():
@@ -113,20 +114,20 @@ class Relay:
     def _connect(self) -> None:
         try:
             found = dial(self._guest, role="tools", name=self._name)
-        except Over as error:
+        except TaskOver as error:
             for number in list(self._waiting):
                 self._answer(number, str(error))
             raise
         if found is None:
-            if time.monotonic() - self._left > PATIENCE_SECONDS:
-                raise Over(f"the task was not resumed within {PATIENCE_SECONDS:g} s")
+            if time.monotonic() - self._lost_at > PATIENCE_SECONDS:
+                raise TaskOver(f"the task was not resumed within {PATIENCE_SECONDS:g} s")
             return
-        self._link, _, self._heard = found
-        opening = [line for number, line in self._opening if number not in self._waiting]
-        for line in (*opening, *self._waiting.values()):
+        self._link, _, self._received = found
+        handshake = [line for number, line in self._handshake if number not in self._waiting]
+        for line in (*handshake, *self._waiting.values()):
             self._send(line)
-        if self._heard:
-            self._take(b"")
+        if self._received:
+            self._receive(b"")
 
     def _from_program(self) -> bool:
         try:
@@ -135,14 +136,14 @@ class Relay:
             chunk = b""
         *lines, self._read = (self._read + chunk).split(b"\n")
         for line in lines:
-            message = _parsed(line)
+            message = _parse(line)
             method, number = message.get("method"), message.get("id")
             if method and number is not None:
                 self._waiting[number] = line
             if method == "initialize":
-                self._opening = [(number, line)]
+                self._handshake = [(number, line)]
             elif method == "notifications/initialized":
-                self._opening.append((None, line))
+                self._handshake.append((None, line))
             self._send(line)
         return bool(chunk)
 
@@ -153,18 +154,18 @@ class Relay:
         except OSError:
             chunk = b""
         if chunk:
-            self._take(chunk)
+            self._receive(chunk)
         else:
-            self._lose()
+            self._disconnect()
 
-    def _take(self, chunk: bytes) -> None:
-        *lines, self._heard = (self._heard + chunk).split(b"\n")
+    def _receive(self, chunk: bytes) -> None:
+        *lines, self._received = (self._received + chunk).split(b"\n")
         for line in lines:
-            message = _parsed(line)
+            message = _parse(line)
             number = message.get("id")
             if "method" not in message and number is not None:
                 if number not in self._waiting:
-                    continue  # the handshake's, for the second time
+                    continue  # a repeated answer to the handshake
                 del self._waiting[number]
             self._write(line)
 
@@ -173,14 +174,14 @@ class Relay:
             try:
                 self._link.sendall(line + b"\n")
             except OSError:
-                self._lose()
+                self._disconnect()
 
-    def _lose(self) -> None:
+    def _disconnect(self) -> None:
         if self._link:
             self._link.close()
         self._link = None
-        self._heard = b""
-        self._left = time.monotonic()
+        self._received = b""
+        self._lost_at = time.monotonic()
 
     def _answer(self, number: Any, why: str) -> None:
         error = {"code": -32000, "message": why}
@@ -192,10 +193,10 @@ class Relay:
             while data:
                 data = data[os.write(self._target, data) :]
         except OSError:
-            raise Over("the program has stopped reading") from None
+            raise TaskOver("the program has stopped reading") from None
 
 
-def _parsed(line: bytes) -> dict[str, Any]:
+def _parse(line: bytes) -> dict[str, Any]:
     try:
         message = json.loads(line)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A program's requests to its bridge as a brain's steps: waiting for a request is a thought, a call is a call."""
+"""Turns a program's requests into a brain's steps: waiting for a request is a thought, a request is a call."""
 
 from __future__ import annotations
 
@@ -24,8 +24,12 @@ class Call(NamedTuple):
 
 
 class Requests:
-    """Of one visit. ``wait`` is the thought to be had next, under the name ``waiting``; ``more`` is recorded with each
-    request. ``finished`` is what the program finished with, ``broken`` why nobody can ask any more."""
+    """The requests of one visit.
+
+    ``wait`` is the function of the next thought, ``waiting`` its name. The result of ``more`` is recorded with each
+    request. ``finished`` has the arguments of the program's ``finish``, ``broken`` the reason why no request can
+    follow.
+    """
 
     def __init__(self, bridge: ToolBridge, prefix: str, more: Callable[[], Mapping[str, Json]] = dict) -> None:
         self._bridge = bridge
@@ -34,36 +38,36 @@ class Requests:
         self._number = 0
         self.waiting = ""
         self._calls: dict[str, Mapping[str, Any]] = {}
-        self._said: list[str] = []
-        """By people, and in no answer yet."""
+        self._messages: list[str] = []
+        """Messages of people that are in no answer yet."""
         self.finished: Mapping[str, Any] | None = None
         self.broken = ""
 
-    def hear(self, words: str) -> None:
-        """What goes with the next answer; until it has, nothing is finished."""
-        self._said.append(words)
+    def add_message(self, words: str) -> None:
+        """Add a message to the next answer. The task cannot be finished before it is delivered."""
+        self._messages.append(words)
 
-    def unheard(self) -> list[str]:
-        """Messages that were not attached to an answer; from now on they are delivered otherwise."""
-        said = self._said
-        self._said = []
-        return said
+    def pop_messages(self) -> list[str]:
+        """Remove and return the messages that were in no answer, for another way of delivery."""
+        messages = self._messages
+        self._messages = []
+        return messages
 
-    def unknown(self) -> list[str]:
-        """The tools of calls whose outcome is not known yet."""
+    def open_calls(self) -> list[str]:
+        """Return the tools of calls without a known outcome."""
         return [str(request["tool"]) for request in self._calls.values()]
 
-    def begin(self) -> None:
-        """``waiting`` is the next request."""
+    def expect_request(self) -> None:
+        """Set ``waiting`` to the next request."""
         self._number += 1
         self.waiting = f"{self._prefix}ask {self._number}"
 
     def handle(self, ended: Mapping[str, CallOutcome]) -> tuple[list[Call], Mapping[str, Any] | None]:
-        """The calls to be made because of what ended, and the request that came, where one did: then ``waiting`` is
-        another one. What is not from here is let be."""
+        """Answer the calls that ended. Return the calls to make, and the new request if there is one. After a request
+        ``waiting`` has changed. Outcomes of other steps are ignored."""
         for name, outcome in ended.items():
             if request := self._calls.pop(name, None):
-                self._bridge.answer(request["id"], _with(outcome, self.unheard()))
+                self._bridge.answer(request["id"], _with_messages(outcome, self.pop_messages()))
         outcome = ended.get(self.waiting)
         if outcome is None:
             return [], None
@@ -71,41 +75,41 @@ class Requests:
             self.broken = outcome.message or str(outcome.status)
             return [], None
         request = outcome.structured or {}
-        self._bridge.taken(request)
+        self._bridge.mark_taken(request)
         step = f"{self._prefix}call {self._number}"
-        self.begin()
+        self.expect_request()
         if request["tool"] == FINISH:
             self._bridge.answer(request["id"], self._finish(request["arguments"]))
             return [], request
         self._calls[step] = request
         return [Call(step, request["tool"], request["arguments"])], request
 
-    def _finish(self, given: Mapping[str, Any]) -> CallOutcome:
-        status, summary = given.get("status"), given.get("summary")
+    def _finish(self, arguments: Mapping[str, Any]) -> CallOutcome:
+        status, summary = arguments.get("status"), arguments.get("summary")
         if status not in ENDINGS or not isinstance(summary, str):
             words = f"finish needs a status ({', '.join(ENDINGS)}) and a summary"
             return CallOutcome(CallStatus.INVALID, code="invalid_arguments", message=words)
-        if said := self.unheard():
+        if messages := self.pop_messages():
             words = "the task is not ended: a person said something in the meantime"
-            return _with(CallOutcome(CallStatus.DENIED, code="hear_first", message=words), said)
+            return _with_messages(CallOutcome(CallStatus.DENIED, code="hear_first", message=words), messages)
         if self.finished is None:
-            result = given.get("result")
+            result = arguments.get("result")
             self.finished = {"status": status, "summary": summary[:MOST_SUMMARY_CHARS], "result": result}
         return CallOutcome(CallStatus.OK, "The task is finished. Say nothing more, and end.")
 
     async def wait(self, _: str) -> Mapping[str, Json]:
-        """What was asked, and ``more``."""
+        """Return the next request, with the facts of ``more``."""
         try:
             return {**await self._bridge.next(), **self._more()}
         except asyncio.CancelledError:
-            # Handed on to another worker, or the task is over, and then the bridge is closed already.
+            # Another worker continues, or the task is over and the bridge closed already.
             await self._bridge.close(over=False)
             raise
 
 
-def _with(outcome: CallOutcome, said: list[str]) -> CallOutcome:
-    """As text alone: some programs show their model nothing else where there are facts too."""
-    if not said:
+def _with_messages(outcome: CallOutcome, messages: list[str]) -> CallOutcome:
+    """Append messages to an outcome as text. Some programs show their model no text next to structured data."""
+    if not messages:
         return outcome
     body = outcome.text or (json.dumps(dict(outcome.structured), ensure_ascii=False) if outcome.structured else "")
-    return replace(outcome, text="\n\n".join(filter(None, (body, *said))), structured=None)
+    return replace(outcome, text="\n\n".join(filter(None, (body, *messages))), structured=None)

@@ -89,7 +89,7 @@ class Program:
         words = prompts.SAID.format(mark=self._mark(), by=by, text=text)
         self._words.append(words)
         if self._requests:
-            self._requests.hear(words)
+            self._requests.add_message(words)
 
     def _mark(self) -> str:
         """The mark before people's messages, which only the program knows."""
@@ -139,7 +139,7 @@ class Program:
         seconds = ANSWER_SECONDS if self._settings.command else PATIENT_SECONDS
         self._bridge = ToolBridge(self._bridge_directory, self._given.agent, self._given.tools, answer_seconds=seconds)
         self._requests = Requests(self._bridge, self._prefix, lambda: self._reading.since())
-        self._requests.begin()
+        self._requests.expect_request()
         prompt = prompts.FEEDBACK.format(feedback=self._given.feedback) if self.session else self._whole()
         await self._bridge.open(self._start_name(1))
         return [*await self._start(flow, prompt), self._ask(self._requests)]
@@ -159,7 +159,7 @@ class Program:
         assert self._bridge
         self._started += 1
         if self._requests and self._started > 1:  # a killed program may not have received any of it
-            self._requests.unheard()
+            self._requests.pop_messages()
             prompt = "\n\n".join((prompt, *self._words))
         self._resumed = bool(self.session)
         before: Mapping[str, float] = self.totals if self.session else {}
@@ -248,7 +248,7 @@ class Program:
         self._run = {"exit_code": found.get("exit_code"), "text": found.get("output") or outcome.message}
         known = outcome.status not in (CallStatus.LOST, CallStatus.TIMEOUT, CallStatus.CANCELLED)
         if self._bridge and known and found.get("status") != "running":
-            self._bridge.no_program()
+            self._bridge.abandon_program()
         return []
 
     async def _program_ended(self, flow: Flow, outcome: CallOutcome) -> list[Step]:
@@ -292,8 +292,8 @@ class Program:
             return await self._start(flow, prompts.REMIND)
         if not (self.session and programs.resumable(self._settings)):
             self.session = ""
-            return await self._start(flow, f"{self._whole()}\n\n{prompts.again(self._requests.unknown())}")
-        return await self._start(flow, prompts.again(self._requests.unknown()))
+            return await self._start(flow, f"{self._whole()}\n\n{prompts.again(self._requests.open_calls())}")
+        return await self._start(flow, prompts.again(self._requests.open_calls()))
 
     def _whole(self) -> str:
         return prompts.begin(self._given, self._mark())
@@ -310,7 +310,7 @@ class Program:
 
     async def _linger(self, _: str) -> Mapping[str, Json]:
         assert self._bridge
-        return {"late": await self._bridge.lingers(LINGER_SECONDS)}
+        return {"late": await self._bridge.still_running(LINGER_SECONDS)}
 
     async def _wait_for_end(self, _: str) -> Mapping[str, Json]:
         assert self._bridge

@@ -118,7 +118,7 @@ def _server(guest: Guest) -> Server[Any]:
         number, arguments = f"{guest.name}-{ctx.request_id}", params.arguments or {}
         if params.name == AWAIT_CALL:
             number = str(arguments.get("call_id"))
-            answer = guest.bridge.asked(number)
+            answer = guest.bridge.pending_answer(number)
             if answer is None:
                 return _result(f"no call {number[:80]!r} is in progress: its answer was already given", failed=True)
         else:

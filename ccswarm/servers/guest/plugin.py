@@ -118,7 +118,7 @@ async def _relayed(guest: str) -> None:
     def relay() -> None:
         try:
             guest_relay.Relay(guest, 0, 1).run()
-        except guest_relay.Over as error:
+        except guest_relay.TaskOver as error:
             why.append(str(error))
         loop.call_soon_threadsafe(gone.set)
 

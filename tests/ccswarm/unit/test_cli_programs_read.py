@@ -12,7 +12,7 @@ from ccswarm.brains.cli.diagnosis import of_end
 from ccswarm.brains.cli.events import Reading
 from ccswarm.brains.cli.plugin import PLUGIN
 from ccswarm.brains.cli.settings import CliSettings
-from ccswarm.bridge.keeper import in_words
+from ccswarm.bridge.keeper import format_line
 from ccswarm.config.settings import AgentSettings
 
 
@@ -132,7 +132,7 @@ WORDS: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("event", "words"), WORDS)
 def test_who_watches_reads_words_and_no_orders_to_the_terminal(event: Any, words: str) -> None:
     line = event if isinstance(event, str) else json.dumps(event)
-    assert in_words(line.encode()) == words
+    assert format_line(line.encode()) == words
 
 
 ENDS: list[tuple[str, dict[str, Any], str]] = [

@@ -260,7 +260,7 @@ async def test_a_long_call_is_pending_and_waited_for(home: Path) -> None:
         await client.shake_hands()
         call = client.begin_call("srv__do")
         request = await asyncio.wait_for(reception.next(), BOUND_SECONDS)
-        reception.taken(request)
+        reception.mark_taken(request)
         pending = words((await asyncio.wait_for(call, BOUND_SECONDS))["result"])
         assert pending.startswith(f"pending, call id {request['id']}: ")
         again = words(await client.call("await_call", call_id=request["id"]))
