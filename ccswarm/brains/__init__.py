@@ -1,1 +1,1 @@
-"""Who decides the next step of an agent: one file each."""
+"""Brains, which decide an agent's next step: one file each."""

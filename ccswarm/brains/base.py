@@ -1,4 +1,4 @@
-"""What every brain offers: it decides, and nothing else. Its agent makes the calls."""
+"""The interface of brains. A brain only decides; its agent makes the calls."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ccswarm.models import CallOutcome, Json, ToolInfo
 class CallTool:
     """Call a tool as ``agent`` (empty: the task's own). ``id`` is unique within the task.
 
-    ``as_host``: with the orchestrator's tools instead of an agent's, for what makes the brain itself run; never for
-    what a model, or a program that is driven by one, asked for. ``repeatable``: twice is the same as once, whatever
-    the server says of its tool, so it is made again where it was lost with its server.
+    With ``as_host`` the call uses the orchestrator's tools instead of an agent's. That is for what makes the brain
+    itself run, never for a request of a model or of a program driven by one. ``repeatable`` calls may be made twice,
+    whatever the server says of the tool, so a call lost with its server is repeated.
     """
 
     id: str
@@ -30,17 +30,17 @@ class CallTool:
     as_host: bool = False
     repeatable: bool = False
     asked_as: CallTool | None = None
-    """Where a person has to agree: the call that they are asked about instead, once for all calls that name it."""
+    """The call that a person is asked to approve instead, once for all calls that name it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Think:
-    """Something the brain does itself: it asks a model, or waits for what a program asks of it.
+    """Something the brain does itself: it asks a model, or waits for a program's request.
 
-    The JSON object that ``function`` returns is recorded and becomes the ``structured`` of the outcome; the function is
-    given a key that stays the same when it is run again because nobody knows whether it ended. What it raises becomes
-    the outcome's ``code`` and ``message``. A ``usage`` in the object ({"tokens": 12, "dollars": 0.1}) counts in the
-    budgets, afterwards: what goes beyond one ends the task. ``id`` is unique within the task.
+    The JSON object that ``function`` returns is recorded as the ``structured`` of the outcome. The function gets a key
+    that stays the same if it is run again because it is unknown whether it ended. An exception becomes the outcome's
+    ``code`` and ``message``. A ``usage`` in the object ({"tokens": 12, "dollars": 0.1}) is added to the budgets
+    afterwards; exceeding one ends the task. ``id`` is unique within the task.
     """
 
     id: str
@@ -50,7 +50,7 @@ class Think:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The task is over."""
+    """End the task."""
 
     status: Literal["succeeded", "failed", "blocked"]
     summary: str = ""
@@ -59,7 +59,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Pause, then decide again: before a step that failed is tried once more. ``id`` is unique within the task."""
+    """Pause, then decide again, as before the retry of a failed step. ``id`` is unique within the task."""
 
     id: str
     seconds: float
@@ -70,8 +70,7 @@ Step = CallTool | Think | Wait | Finish
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a brain is given at the start. ``task`` is the task of the plan; ``inputs`` the results of the tasks it
-    needs, by ID; ``tools`` those its agent may use."""
+    """A task given to a brain. ``inputs`` are the results of the tasks it needs, by ID; ``tools`` its agent's tools."""
 
     run_id: str
     task_id: str
@@ -81,24 +80,24 @@ class Assignment:
     tools: Sequence[ToolInfo]
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     feedback: str = ""
-    """Why the work was given back: the output of a gate that failed."""
+    """Why the work was returned: the output of a failed gate."""
     workspace: str = ""
-    """The directory its agent works in: ``${workspace}`` of a playbook."""
+    """The agent's working directory: ``${workspace}`` of a playbook."""
     shell: str = "ai-session"
-    """The server of terminals, for calls ``as_host``."""
+    """The terminal server for calls ``as_host``."""
     type: str = ""
-    """The agent's: researcher, coder, …"""
+    """The agent's role: researcher, coder, …"""
     grants: Sequence[str] = ()
     """The patterns that granted ``tools``."""
 
     @property
     def checks(self) -> list[str]:
-        """The gates of the task as command lines; every brain that reads text is given them."""
+        """The gates of the task as command lines, for brains that read text."""
         gates: Sequence[Mapping[str, Any]] = self.task.get("gates") or ()
-        return [str(gate.get("command") or _written(gate)) for gate in gates]
+        return [str(gate.get("command") or _format_gate(gate)) for gate in gates]
 
 
-def _written(gate: Mapping[str, Any]) -> str:
+def _format_gate(gate: Mapping[str, Any]) -> str:
     arguments = json.dumps(gate.get("args") or {}, ensure_ascii=False)
     expected = f" answers {json.dumps(gate['expect'], ensure_ascii=False)}" if gate.get("expect") else ""
     return f"{gate.get('tool')} {arguments}{expected}"
@@ -106,11 +105,8 @@ def _written(gate: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WorkerContext:
-    """What a worker process has for brains; none of it is ever recorded.
-
-    ``secret`` finds the value of an environment variable, or of that name in the keyring; ``""`` where there is none.
-    ``variables`` are what programs may be given.
-    """
+    """What a worker process offers to brains; none of it is recorded. ``secret`` returns the value of an environment
+    variable, or of that name in the keyring, or ``""``. ``variables`` may be passed to programs."""
 
     secret: Callable[[str], str]
     variables: Mapping[str, str]
@@ -118,95 +114,97 @@ class WorkerContext:
 
 
 class Thinking(Protocol):
-    """One task being thought about. Deterministic but for what it does through the flow."""
+    """A brain's work on one task. Deterministic except for what it does through the flow."""
 
     async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
-        """What to do next. ``ended`` are the calls, thoughts and pauses (with an empty ``ok`` outcome) that ended since
-        the last time, none the first time. Asked again whenever something ended; an empty answer waits for what goes
-        on. A Finish ends the task, and cancels what is in progress."""
+        """Return the next steps.
+
+        ``ended`` are the calls, thoughts and pauses (with an empty ``ok`` outcome) that ended since the last call; none
+        the first time. Called again whenever one ends; without new steps the task waits for those in progress. A Finish
+        ends the task and cancels what is in progress.
+        """
         ...
 
 
 @runtime_checkable
 class SupportsClose(Protocol):
-    """A Thinking that has something open while its task is in progress."""
+    """A Thinking that has resources open while its task is in progress."""
 
     async def over(self) -> Sequence[CallTool]:
-        """The task is over, whatever ended it. Lets go of everything; the calls it returns are made, one after the
-        other, as the task's last. Not asked when another worker continues with the task."""
+        """Release everything when the task has ended, for whatever reason. The returned calls are made one after the
+        other, as the task's last. Not called if another worker continues the task."""
         ...
 
 
 @runtime_checkable
-class Holding(Protocol):
-    """A Thinking for which this process holds something that nobody else needs."""
+class SupportsRelease(Protocol):
+    """A Thinking that has resources only this process uses."""
 
     async def release(self) -> None:
-        """It is not asked here any more, whether or not somebody else continues with it."""
+        """Release them, whether or not another process continues the task."""
         ...
 
 
 @runtime_checkable
-class Settled(Protocol):
-    """A Thinking that keeps something for the time its work is given back to it."""
+class SupportsSettled(Protocol):
+    """A Thinking that stores something until its work can no longer be returned."""
 
     async def settled(self) -> None:
-        """Its work is not given back any more, whatever becomes of it."""
+        """Remove what is stored: the work will not be returned any more."""
         ...
 
 
 @runtime_checkable
-class Showing(Protocol):
-    """A Thinking that has something for people to see while its task is in progress."""
+class SupportsShown(Protocol):
+    """A Thinking that shows its state to people while its task is in progress."""
 
     def shown(self) -> Mapping[str, Json]:
-        """By name; ``todo`` is a list of steps, each with text and status."""
+        """Return the state by name; ``todo`` is a list of steps, each with text and status."""
         ...
 
 
 @runtime_checkable
-class Hearing(Protocol):
-    """A Thinking to which people can speak while it works. Its brain says so with ``hears = True``."""
+class SupportsMessages(Protocol):
+    """A Thinking that accepts messages of people while it works. Its brain sets ``hears = True``."""
 
     def hear(self, by: str, text: str) -> None:
-        """What a person says; heeded with the next thing it does. Recorded: after a crash it is heard again at the same
-        place."""
+        """Accept a person's message, to be used in the next step. Recorded: a replay delivers it at the same point."""
         ...
 
 
 @runtime_checkable
-class GivingUp(Protocol):
-    """A Thinking that may continue when it has given up some of what is in progress."""
+class SupportsGivingUp(Protocol):
+    """A Thinking that may continue after it has abandoned some of the steps in progress."""
 
     def given_up(self, step_id: str) -> bool:
-        """Whether nothing more is done for that call: no person is asked about it, and nobody is handed its work."""
+        """Report whether a call is abandoned: no person is asked about it, and it is not delegated."""
         ...
 
 
 @runtime_checkable
 class SupportsPartialResult(Protocol):
-    """A Thinking that can say what was done although it did not come to its end."""
+    """A Thinking that can report partial results of a task that did not finish."""
 
     def so_far(self) -> Json:
-        """What a Finish of now would have as its result."""
+        """Return what a Finish would have as its result now."""
         ...
 
 
 class Brain(Protocol):
-    """``PLUGIN`` of a file in this folder."""
+    """The ``PLUGIN`` of a file in this folder."""
 
     name: str
     wants_tools: bool
-    """Whether it reads ``Assignment.tools``, which are not asked for otherwise."""
+    """Whether it reads ``Assignment.tools``, which are otherwise not listed."""
     visits: int
-    """How often its work is given back to it, the first time included, where a task does not say."""
+    """How often it gets its work, the first time included, unless the task says otherwise."""
 
     def begin(self, assignment: Assignment, worker_context: WorkerContext, before: Thinking | None = None) -> Thinking:
-        """``before`` is what it began for the same task when the work was given back to it. Raises PlanInvalid when it
-        cannot work on such a task."""
+        """Begin a task. ``before`` is its Thinking for the same task if the work was returned. Raises PlanInvalid if it
+        cannot do such a task."""
         ...
 
     def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:
-        """What keeps it from working for that agent: packages, settings, keys, programs that are not there; where its
-        use has a price in money that must be known (``priced``), that it is not. Looks, but asks nobody."""
+        """Return what prevents it from working for that agent: missing packages, programs, keys, or wrong settings.
+        With ``priced`` an unknown price is a problem, too. Makes no requests."""
         ...

@@ -1,4 +1,4 @@
-"""Whoever is connected decides: a client of ``ccswarm mcp-server --agent NAME --stdio``."""
+"""The brain of a connected client: ``ccswarm mcp-server --agent NAME --stdio``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ccswarm.models import CallOutcome, Json
 
 FIRST_SECONDS = 60.0
 LATER_SECONDS = 1.0
-"""Without a client the task is over: so long is waited for the first one, and for one that comes back."""
+"""The time without a client after which the task ends; FIRST_SECONDS is that for the first client."""
 
 
 class Guest:
-    """One client's calls. The task succeeds when the client leaves, and as it says when it calls ``finish``.
-    Implements ``Thinking`` and ``SupportsClose``."""
+    """The calls of one client. Implements ``Thinking`` and ``SupportsClose``. The task succeeds when the client
+    disconnects, and ends as it says when it calls ``finish``."""
 
     def __init__(self, assignment: Assignment, worker_context: WorkerContext) -> None:
         self._assignment = assignment
@@ -29,16 +29,16 @@ class Guest:
 
     async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
         if self._bridge is None or self._requests is None:
-            given = self._assignment
+            assignment = self._assignment
             self._bridge = ToolBridge(
-                bridge_directory(self._worker_context.state_directory, flow.id), given.agent, given.tools
+                bridge_directory(self._worker_context.state_directory, flow.id), assignment.agent, assignment.tools
             )
             await self._bridge.open()
-            await flow.emit({"event": "desk.opened", "at": round(time.time(), 3), "agent": given.agent})
+            await flow.emit({"event": "desk.opened", "at": round(time.time(), 3), "agent": assignment.agent})
             self._requests = Requests(self._bridge, "")
             self._requests.expect_request()
             return [Think(self._requests.waiting, self._requests.wait), Think("gone", self._gone)]
-        calls, came = self._requests.handle(ended)
+        calls, request = self._requests.handle(ended)
         if finished := self._requests.finished:
             await self._bridge.wait_delivered()
             return [Finish(finished["status"], finished["summary"], finished["result"])]
@@ -47,7 +47,7 @@ class Guest:
         if "gone" in ended:
             return [Finish("succeeded", "the client has gone")]
         steps: list[Step] = [CallTool(*call) for call in calls]
-        return [*steps, Think(self._requests.waiting, self._requests.wait)] if came else steps
+        return [*steps, Think(self._requests.waiting, self._requests.wait)] if request else steps
 
     async def over(self) -> Sequence[CallTool]:
         if self._bridge:
@@ -61,7 +61,7 @@ class Guest:
 
 
 class GuestBrain:
-    """Is not chosen by a plan, but by who starts the server. Implements ``Brain``."""
+    """The brain that a server's start selects, not a plan. Implements ``Brain``."""
 
     name = "guest"
     wants_tools = True

@@ -18,12 +18,12 @@ from typing import Any
 from ccswarm.brains.base import (
     CallTool,
     Finish,
-    GivingUp,
-    Hearing,
-    Holding,
-    Showing,
     SupportsClose,
+    SupportsGivingUp,
+    SupportsMessages,
     SupportsPartialResult,
+    SupportsRelease,
+    SupportsShown,
     Think,
     Thinking,
     Wait,
@@ -225,7 +225,7 @@ class Agent:
         seconds = min(self._work.timeout_seconds, left.seconds if left else self._work.timeout_seconds)
         stop = asyncio.create_task(self._flow.receive(STOP, seconds))
         try:
-            if isinstance(thinking, Hearing):
+            if isinstance(thinking, SupportsMessages):
                 self._listen(seconds)
             ending = await self._work_on(thinking, stop, left)
             if ending.status != "succeeded" and ending.result is None and isinstance(thinking, SupportsPartialResult):
@@ -242,7 +242,7 @@ class Agent:
                 await asyncio.gather(*unfinished, return_exceptions=True)
             finally:
                 self._work.claims.close(self._work.task_id)
-                if isinstance(thinking, Holding):
+                if isinstance(thinking, SupportsRelease):
                     await thinking.release()
         ending.usage = self._usage
         return ending
@@ -251,7 +251,7 @@ class Agent:
         ended: dict[str, CallOutcome] = {}
         while True:
             steps = await thinking.decide(self._flow, ended)
-            if isinstance(thinking, Showing) and self._shown != (shown := thinking.shown()):
+            if isinstance(thinking, SupportsShown) and self._shown != (shown := thinking.shown()):
                 self._shown = shown
                 await self._publish()
             for step in steps:
@@ -259,7 +259,7 @@ class Agent:
                     return Ending(step.status, step.summary, step.result)
                 if short := await self._begin(step):
                     return exhausted(short, f"before {step.id}")
-            if isinstance(thinking, GivingUp):
+            if isinstance(thinking, SupportsGivingUp):
                 await self._give_up(thinking)
             if not self._going:
                 return Ending("failed", "the brain neither acted nor finished")
@@ -272,7 +272,7 @@ class Agent:
                 if short := await self._end(task, going, ended):
                     return exhausted(short, f"with {going.step.id}")
 
-    async def _give_up(self, thinking: GivingUp) -> None:
+    async def _give_up(self, thinking: SupportsGivingUp) -> None:
         """Nothing more is done for what the brain has given up: its questions are taken back."""
         those = [going for going in self._going.values() if thinking.given_up(going.step.id)]
         self._given_up.update(going.step.id for going in those)
@@ -293,7 +293,7 @@ class Agent:
             done = await self._flow.first([stop, *self._listening, *self._going])
             for task in [task for task in self._listening if task in done]:
                 seconds = self._listening.pop(task)
-                if isinstance(said := task.result(), dict) and isinstance(thinking, Hearing):
+                if isinstance(said := task.result(), dict) and isinstance(thinking, SupportsMessages):
                     facts = {str(name): str(value) for name, value in said.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
                     self._listen(seconds)
                     thinking.hear(facts["by"], facts["text"])

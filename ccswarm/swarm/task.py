@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ccswarm.brains.base import Assignment, Brain, Settled, WorkerContext
+from ccswarm.brains.base import Assignment, Brain, SupportsSettled, WorkerContext
 from ccswarm.clones.clones import Clone, Workspaces
 from ccswarm.clones.collect import runs_directory
 from ccswarm.config import starters
@@ -325,7 +325,7 @@ class TaskFlow:
                 break
             if judged.returned:
                 last = visit + self._most_visits
-        if isinstance(thinking, Settled):
+        if isinstance(thinking, SupportsSettled):
             await thinking.settled()
         if tree or not judged.feedback:
             return judged

@@ -182,7 +182,7 @@ class MemoryFlow:
         status, result, error = await self._recorded(f"outcome {execution_id}", make)
         return Outcome(RunStatus(status), result, error)
 
-    async def given(self, execution_id: str) -> Json:
+    async def payload_of(self, execution_id: str) -> Json:
         return json.loads(self._store.row(execution_id).payload)
 
     async def receive(self, topic: str, timeout_seconds: float) -> Json | None:

@@ -1,4 +1,4 @@
-"""Why a program did not do its work, and what to do about it."""
+"""Explains why a program did not do its work, and what to do about it."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ SIGNS = (  # in this order: messages about a quota also suggest another login
 )
 
 
-def of_end(program: str, facts: Mapping[str, Any]) -> str:
-    """What is wrong when it ended like this, in one line with what to do; ``""`` when nothing is."""
+def explain_end(program: str, facts: Mapping[str, Any]) -> str:
+    """Explain such an end in one line, with what to do; ``""`` if nothing is wrong."""
     if facts.get("failed"):
         if facts["failed"] == "FileNotFoundError":
             todo = INSTALL.get(program, "install it")
@@ -90,8 +90,8 @@ def of_end(program: str, facts: Mapping[str, Any]) -> str:
     return f"{program} {found.what} ({ended}{shown}); {todo}"
 
 
-def of_terminal(program: str, outcome: CallOutcome) -> str:
-    """What is wrong when it gets no terminal."""
+def explain_terminal(program: str, outcome: CallOutcome) -> str:
+    """Explain why the program gets no terminal."""
     message = f"no terminal for {program}: {outcome.code or outcome.status}: {outcome.message or outcome.text}"
     if outcome.code == "consent_needed":
         todo = 'allow directories of the programs: sandbox.workspaces = ["~/.local/state/ccswarm/guests"]'
@@ -99,8 +99,8 @@ def of_terminal(program: str, outcome: CallOutcome) -> str:
     return f"{message}; {outcome.suggestion}" if outcome.suggestion else message
 
 
-def of_keeper(program: str, run: Mapping[str, Any]) -> str:
-    """What is wrong when it never came: ``run`` says how the terminal's command went, where that is known."""
+def explain_missing(program: str, run: Mapping[str, Any]) -> str:
+    """Explain why the program never connected. ``run`` is the result of the terminal's command, if known."""
     code, text = run.get("exit_code"), str(run.get("text") or "").strip()[-SHOWN_CHARS:]
     if code is None:
         return f"{program} did not connect to its tools{f': {text}' if text else ''}"

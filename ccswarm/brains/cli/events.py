@@ -1,5 +1,6 @@
-"""What a program prints, line by line, as JSON: what it says, uses, and how it ended. One reader for all of them, for
-their events have different names.
+"""Reads the JSON events that programs print: their text, usage and end.
+
+One reader serves all programs, because their events have different names.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from ccswarm.models import Json
 SAID_CHARS = 4000
 TEXT_CHARS = 20_000
 STRAY_CHARS = 2000
-"""Of what is no event: error messages, mostly."""
+"""The length stored of lines that are no events, which are mostly error messages."""
 
 
 @dataclass(slots=True)
-class Reading:
-    """What is known of one start. ``session`` is what it is resumed by; ``result`` its last word, None before that;
-    ``error`` why it failed, in its own words. ``toolless``: it would go on without the tools. ``before`` is what the
-    ``totals`` of the session were when this start resumed it: some programs add up what all its starts have used."""
+class EventReader:
+    """The state of one start, read from its events.
+
+    ``session`` identifies it for resuming. ``result`` is its last text, None before the end; ``error`` the program's
+    own message. ``toolless``: it would continue without the tools. ``before`` is the session's ``totals`` when this
+    start resumed it: some programs add up the usage of all starts.
+    """
 
     before: Mapping[str, float] = field(default_factory=dict[str, float])
     session: str = ""
@@ -39,8 +43,8 @@ class Reading:
     _said: list[str] = field(default_factory=list[str])
     _text: str = ""
 
-    def hear(self, line: str) -> None:
-        """One line of its standard output; what is no event is kept as stray words."""
+    def read_line(self, line: str) -> None:
+        """Read one line of standard output. A line that is not an event is stored as stray text."""
         try:
             event: Any = json.loads(line)
         except (ValueError, RecursionError):
@@ -60,9 +64,9 @@ class Reading:
             case "assistant":
                 self._message(_table(facts.get("message")))
             case "message" if facts.get("role") == "assistant":
-                self._piece(str(facts.get("content") or ""), bool(facts.get("delta")))
+                self._add_text(str(facts.get("content") or ""), bool(facts.get("delta")))
             case "item.completed" if _table(facts.get("item")).get("type") == "agent_message":
-                self._piece(str(_table(facts.get("item")).get("text") or ""), False)
+                self._add_text(str(_table(facts.get("item")).get("text") or ""), False)
             case "turn.completed":
                 self.result = self._text
                 self.error = ""
@@ -70,44 +74,44 @@ class Reading:
                 self.totals["tokens"] = total
                 self.tokens = max(0, total - int(self.before.get("tokens", 0)))
             case "turn.failed" | "error":
-                self.error = _words(facts.get("error") or facts.get("message"))
+                self.error = _error_message(facts.get("error") or facts.get("message"))
             case "result":
                 self._result(facts)
             case _:
                 pass
 
-    def since(self) -> dict[str, Json]:
-        """What came since the last time, as far as there is any: ``said``, ``session``, ``usage``."""
+    def take_new(self) -> dict[str, Json]:
+        """Return what is new since the last call, without empty values: ``said``, ``session``, ``usage``."""
         said, used = self._said[self._reported :], max(0, self.tokens - self._counted)
-        self.known(len(self._said), self.tokens)
+        self.skip(len(self._said), self.tokens)
         facts: dict[str, Any] = {"said": said, "session": self.session, "usage": {"tokens": used} if used else {}}
         return {name: value for name, value in facts.items() if value}
 
-    def known(self, said: int, tokens: int) -> None:
-        """Skips events that were reported before, perhaps by another worker."""
+    def skip(self, said: int, tokens: int) -> None:
+        """Skip events that were reported before, perhaps by another worker."""
         self._reported = max(self._reported, said)
         self._counted = max(self._counted, tokens)
 
     def facts(self) -> dict[str, Json]:
-        """How it ended: ``result``, ``error``, ``stray``, and what came since."""
-        facts = self.since()
+        """Return the facts of the end: ``result``, ``error``, ``stray``, and what is new."""
+        facts = self.take_new()
         usage: dict[str, Any] = {**cast("dict[str, Any]", facts.get("usage") or {}), "dollars": self.dollars}
         result = None if self.result is None else self.result[:TEXT_CHARS]
         ended = {"result": result, "error": self.error[:TEXT_CHARS], "stray": self.stray, "totals": dict(self.totals)}
         return {**facts, "usage": usage, **ended}
 
     def _message(self, message: Mapping[str, Any]) -> None:
-        """One of claude's: its parts come one by one under the same id, each with the usage of all so far."""
+        """Read a message of claude. Its parts come in events of the same id, each with the usage so far."""
         used = sum(_numbers(_table(message.get("usage")), CLAUDE_TOKENS))
         number = str(message.get("id"))
         self.tokens += max(0, used - self._seen.get(number, 0))
         self._seen[number] = max(used, self._seen.get(number, 0))
         for part in _tables(message.get("content")):
             if part.get("type") == "text":
-                self._piece(str(part.get("text") or ""), False)
+                self._add_text(str(part.get("text") or ""), False)
 
-    def _piece(self, text: str, more: bool) -> None:
-        """Gemini says its words in pieces, which are one saying."""
+    def _add_text(self, text: str, more: bool) -> None:
+        """Add text. Gemini sends one text in several pieces."""
         if more and len(self._said) > self._reported:
             self._said[-1] = (self._said[-1] + text)[:SAID_CHARS]
         elif text.strip():
@@ -115,7 +119,7 @@ class Reading:
         self._text = self._text + text if more else text
 
     def _result(self, facts: Mapping[str, Any]) -> None:
-        """The last event of claude, and of gemini."""
+        """Read the last event of claude or gemini."""
         stats = _table(facts.get("stats"))
         usage = sum(_numbers(_table(facts.get("usage")), CLAUDE_TOKENS)) or sum(_numbers(stats, ("total_tokens",)))
         self.tokens = max(self.tokens, int(usage))
@@ -125,7 +129,7 @@ class Reading:
         words = facts.get("result")
         text = words if isinstance(words, str) else self._text
         if facts.get("is_error") or facts.get("status") == "error":
-            messages = [_words(facts.get("error")), *map(_words, facts.get("errors") or ()), text]
+            messages = [_error_message(facts.get("error")), *map(_error_message, facts.get("errors") or ()), text]
             self.error = "; ".join(filter(None, messages)) or str(facts.get("subtype") or "error")
         else:
             self.result = text
@@ -147,7 +151,9 @@ def _numbers(table: Mapping[str, Any], names: Sequence[str]) -> Iterator[int]:
     return (value for name in names if isinstance(value := table.get(name), int))
 
 
-def _words(value: object) -> str:
-    """An error's message, whichever way it is wrapped."""
+def _error_message(value: object) -> str:
+    """Return an error's message, however it is nested."""
     table = _table(value)
-    return _words(table.get("message") or table.get("error") or table.get("type")) if table else str(value or "")
+    return (
+        _error_message(table.get("message") or table.get("error") or table.get("type")) if table else str(value or "")
+    )

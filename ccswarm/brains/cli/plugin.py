@@ -1,9 +1,8 @@
-"""A program on the command line thinks: claude, codex, gemini or any other that speaks MCP.
+"""The brain that a command-line program is: claude, codex, gemini or any other that speaks MCP.
 
-It runs in a terminal where a person may watch, and has one MCP server: its agent's tools. What it asks there are the
-task's calls, granted, approved, counted and recorded as any others; it has nothing else to act with. A worker that
-is killed leaves it running, and the next one goes on with it; a program that was killed is started again with the
-session it had.
+The program runs in a terminal where a person may watch, with its agent's tools as its only MCP server. Its requests
+become the task's calls, granted, approved, counted and recorded as any others; it has no other tools. If the worker is
+killed, the program keeps running and the next worker continues with it. A killed program is restarted with its session.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import Any
 from ccswarm.brains.base import Assignment, CallTool, Finish, Step, Think, Thinking, WorkerContext
 from ccswarm.brains.cli import diagnosis as diagnosis
 from ccswarm.brains.cli import programs, prompts
-from ccswarm.brains.cli.events import Reading
+from ccswarm.brains.cli.events import EventReader
 from ccswarm.brains.cli.settings import CliSettings, settings_of
 from ccswarm.bridge.bridge import ANSWER_SECONDS, BridgeDirectory, ToolBridge, bridge_directory
 from ccswarm.bridge.requests import Requests
@@ -35,14 +34,13 @@ from ccswarm.system.confined_files import write_files
 VARIABLE = "CCSWARM_GUEST"
 PASSED_ON = ("PYTHONPATH",)
 COME_SECONDS = 60.0
-"""How long a program may take to be started, or its keeper to come back to a new worker."""
+"""The time for a program to start, or for its keeper to connect to a new worker."""
 
 PATIENT_SECONDS = 1500.0
-"""The known programs are configured to wait at least that long for an answer, since asking again costs a model
-request."""
+"""The answer limit for the known programs, which are configured to wait longer: asking again costs a model request."""
 
 LINGER_SECONDS = 30.0
-"""How long to wait for a program that has called ``finish`` to end by itself and report its usage."""
+"""The time for a program that has called ``finish`` to end by itself and report its usage."""
 
 RUN_SECONDS = 45.0
 FORGOTTEN_SECONDS = 30 * 86400.0
@@ -52,8 +50,8 @@ SIGNALLED = (129, 137, 143)
 
 
 class Program:
-    """One visit. Everything it does depends on what was recorded; what is live only finds that out.
-    Implements ``Hearing``, ``Thinking``, ``SupportsClose`` and ``Settled``."""
+    """One visit of a task. Implements ``SupportsMessages``, ``Thinking``, ``SupportsClose`` and ``SupportsSettled``.
+    Its decisions depend on recorded outcomes only; live state is used to produce these."""
 
     def __init__(
         self,
@@ -62,7 +60,7 @@ class Program:
         settings: CliSettings,
         before: Program | None = None,
     ) -> None:
-        self._given = assignment
+        self._assignment = assignment
         self._worker_context = worker_context
         self._settings = settings
         visit = int(assignment.settings.get("visit", 1))
@@ -73,7 +71,7 @@ class Program:
         self._reminded = self._resumed = False
         self._run: Mapping[str, Any] = {}
         self._open = ""
-        self._reading = Reading()
+        self._events = EventReader()
         self._said = self._tokens = 0
         self.totals: Mapping[str, float] = before.totals if before else {}
         self._ended: Mapping[str, Any] | None = None
@@ -81,18 +79,18 @@ class Program:
         self._bridge: ToolBridge | None = None
         self._requests: Requests | None = None
         self._words: list[str] = []
-        """Of people, all that were said."""
+        """All messages of people."""
         self.session = before.session if before else ""
 
     def hear(self, by: str, text: str) -> None:
-        """With the next answer to the program, or when it is started again."""
+        """Deliver the message with the next answer to the program, or when it is restarted."""
         words = prompts.SAID.format(mark=self._mark(), by=by, text=text)
         self._words.append(words)
         if self._requests:
             self._requests.add_message(words)
 
     def _mark(self) -> str:
-        """The mark before people's messages, which only the program knows."""
+        """Return the mark before people's messages, which only the program knows."""
         assert self._bridge_directory
         return f"[person {self._bridge_directory.token('person').rpartition('.')[2][:MARK_CHARS]}]"
 
@@ -100,10 +98,10 @@ class Program:
         if self._requests is None or self._bridge is None:
             return await self._begin(flow)
         before = self._requests.finished
-        calls, came = self._requests.handle(ended)
+        calls, request = self._requests.handle(ended)
         steps: list[Step] = [CallTool(*call) for call in calls]
-        if came is not None:
-            await self._heard(flow, came)
+        if request is not None:
+            await self._record_progress(flow, request)
             steps.append(self._ask(self._requests))
             if self._requests.finished and not before:
                 steps.append(Think(f"{self._prefix}linger", self._linger))
@@ -123,24 +121,26 @@ class Program:
         return [finish] if finish else steps
 
     async def over(self) -> Sequence[CallTool]:
-        """Ends the program and closes its terminal."""
+        """End the program and close its terminal."""
         if self._bridge and self._bridge_directory:
             await self._bridge.close(over=True)
             await asyncio.to_thread(_tidy, self._bridge_directory.directory, self._last_visit)
         return [self._close()] if self._open else ()
 
     async def settled(self) -> None:
-        """What another visit would need."""
+        """Remove what another visit would need."""
         if self._bridge_directory:
             await asyncio.to_thread(_tidy, self._bridge_directory.directory, True)
 
     async def _begin(self, flow: Flow) -> list[Step]:
         self._bridge_directory = bridge_directory(self._worker_context.state_directory, flow.id)
         seconds = ANSWER_SECONDS if self._settings.command else PATIENT_SECONDS
-        self._bridge = ToolBridge(self._bridge_directory, self._given.agent, self._given.tools, answer_seconds=seconds)
-        self._requests = Requests(self._bridge, self._prefix, lambda: self._reading.since())
+        self._bridge = ToolBridge(
+            self._bridge_directory, self._assignment.agent, self._assignment.tools, answer_seconds=seconds
+        )
+        self._requests = Requests(self._bridge, self._prefix, lambda: self._events.take_new())
         self._requests.expect_request()
-        prompt = prompts.FEEDBACK.format(feedback=self._given.feedback) if self.session else self._whole()
+        prompt = prompts.FEEDBACK.format(feedback=self._assignment.feedback) if self.session else self._full_prompt()
         await self._bridge.open(self._start_name(1))
         return [*await self._start(flow, prompt), self._ask(self._requests)]
 
@@ -154,16 +154,16 @@ class Program:
         return f"{self._prefix}{number}"
 
     async def _start(self, flow: Flow, prompt: str) -> list[Step]:
-        """Whoever does this again waits for the program that is there."""
+        """Start the program in a terminal; in a replay, continue with the running one."""
         assert self._bridge_directory
         assert self._bridge
         self._started += 1
-        if self._requests and self._started > 1:  # a killed program may not have received any of it
+        if self._requests and self._started > 1:  # a killed program may have received none of them
             self._requests.pop_messages()
             prompt = "\n\n".join((prompt, *self._words))
         self._resumed = bool(self.session)
         before: Mapping[str, float] = self.totals if self.session else {}
-        self._reading = Reading(before)
+        self._events = EventReader(before)
         self._said = 0
         self._tokens = 0
         self._run = {}
@@ -173,19 +173,19 @@ class Program:
             name: self._worker_context.variables[name] for name in PASSED_ON if self._worker_context.variables.get(name)
         }
         directory = self._bridge_directory.directory
-        words = [sys.executable, "-P", "-m", "ccswarm", "mcp-server", "--agent", self._given.agent, "--stdio"]
-        launch = programs.launch_of(
-            programs.Given(self._settings, str(directory), words, list(variables), self.session)
+        words = [sys.executable, "-P", "-m", "ccswarm", "mcp-server", "--agent", self._assignment.agent, "--stdio"]
+        launch = programs.make_launch(
+            programs.StartOptions(self._settings, str(directory), words, list(variables), self.session)
         )
         session = self.session
-        mends = self._settings.program == "gemini" and bool(self.session)
+        repairs = self._settings.program == "gemini" and bool(self.session)
 
         def ready() -> None:
-            # Not by whoever only continues with a program that is there.
+            # Not called for a program that is already running.
             write_files(directory, {programs.PROMPT: prompt, **launch.files}, 0o600)
-            if mends:
+            if repairs:
                 with contextlib.suppress(WorkRefused, ValueError, AttributeError, OSError):
-                    programs.repair_gemini(directory, session)  # what it kept may be anything by now
+                    programs.repair_gemini(directory, session)  # the program may have written anything there
 
         facts = {
             "command": list(launch.command),
@@ -194,55 +194,56 @@ class Program:
             "input": str(directory / programs.PROMPT),
             "prepare": launch.prepare,
         }
-        self._bridge.launch(start, facts, self._hear, ready)
-        self._open = f"{self._given.agent}-" + hashlib.sha256(f"{flow.id}\0{start}".encode()).hexdigest()[:12]
-        given = {"name": self._open, "working_directory": str(directory), "env": variables}
-        return [CallTool(self._name("opened"), f"{self._given.shell}.create_session", given, as_host=True)]
+        self._bridge.launch(start, facts, self._on_line, ready)
+        self._open = f"{self._assignment.agent}-" + hashlib.sha256(f"{flow.id}\0{start}".encode()).hexdigest()[:12]
+        arguments = {"name": self._open, "working_directory": str(directory), "env": variables}
+        return [CallTool(self._name("opened"), f"{self._assignment.shell}.create_session", arguments, as_host=True)]
 
-    def _hear(self, line: str) -> None:
-        self._reading.hear(line)
-        if self._reading.toolless and self._bridge and not self._reading.error:
-            self._reading.error = "it started without its tools: its MCP server failed"
+    def _on_line(self, line: str) -> None:
+        self._events.read_line(line)
+        if self._events.toolless and self._bridge and not self._events.error:
+            self._events.error = "it started without its tools: its MCP server failed"
             self._bridge.dismiss()
 
     def _own_variables(self) -> dict[str, str]:
-        given = self._settings.environment
+        environment = self._settings.environment
         return {
-            name: self._worker_context.secret(value[1:]) if value[:1] == "$" else value for name, value in given.items()
+            name: self._worker_context.secret(value[1:]) if value[:1] == "$" else value
+            for name, value in environment.items()
         }
 
     def _close(self) -> CallTool:
-        given = {"session_id": self._open}
-        return CallTool(self._name("closed"), f"{self._given.shell}.close_session", given, as_host=True)
+        arguments = {"session_id": self._open}
+        return CallTool(self._name("closed"), f"{self._assignment.shell}.close_session", arguments, as_host=True)
 
-    async def _heard(self, flow: Flow, facts: Mapping[str, Any]) -> None:
-        """What it said and used until it asked for something, or ended."""
+    async def _record_progress(self, flow: Flow, facts: Mapping[str, Any]) -> None:
+        """Emit what the program said, and record its usage, since its last request."""
         self.session = facts.get("session") or self.session
         said = facts.get("said") or ()
         self.totals = facts.get("totals") or self.totals
         self._said += len(said)
         usage: Mapping[str, Any] = facts.get("usage") or {}
         self._tokens += int(usage.get("tokens") or 0)
-        self._reading.known(self._said, self._tokens)
+        self._events.skip(self._said, self._tokens)
         for text in said:
-            await _tell(flow, "agent.said", text=text)
+            await _emit(flow, "agent.said", text=text)
 
     async def _opened_ended(self, flow: Flow, outcome: CallOutcome) -> list[Step]:
         if not outcome.ok:
             self._open = ""
-            return [Finish("failed", diagnosis.of_terminal(self._settings.program, outcome))]
-        facts = {"program": self._settings.program, "server": self._given.shell, "session": self._open}
-        await _tell(flow, "program.started", **facts, resumed=bool(self.session))
+            return [Finish("failed", diagnosis.explain_terminal(self._settings.program, outcome))]
+        facts = {"program": self._settings.program, "server": self._assignment.shell, "session": self._open}
+        await _emit(flow, "program.started", **facts, resumed=bool(self.session))
         command = shlex.join([sys.executable, "-P", "-m", "ccswarm", "guest-program"])
-        given = {"session_id": self._open, "command": command, "timeout_seconds": RUN_SECONDS}
-        tool = f"{self._given.shell}.execute_command"
+        arguments = {"session_id": self._open, "command": command, "timeout_seconds": RUN_SECONDS}
+        tool = f"{self._assignment.shell}.execute_command"
         return [
-            CallTool(self._name("run"), tool, given, as_host=True),
+            CallTool(self._name("run"), tool, arguments, as_host=True),
             Think(self._name("program"), self._wait_for_end),
         ]
 
     async def _run_ended(self, flow: Flow, outcome: CallOutcome) -> list[Step]:
-        """The terminal's command is over, or goes on after this call; if it is over nobody will come any more."""
+        """Record the result of the terminal's command. If it has ended, the program will not connect any more."""
         del flow
         found = outcome.structured or {}
         self._run = {"exit_code": found.get("exit_code"), "text": found.get("output") or outcome.message}
@@ -258,45 +259,45 @@ class Program:
         if not outcome.ok:
             return [Finish("failed", f"{self._settings.program}: {outcome.message}")]
         facts = self._ended = outcome.structured or {}
-        await self._heard(flow, facts)
+        await self._record_progress(flow, facts)
         shown = {name: facts[name] for name in ("exit", "failed", "gone") if name in facts}
-        await _tell(flow, "program.ended", program=self._settings.program, session=self.session, **shown)
+        await _emit(flow, "program.ended", program=self._settings.program, session=self.session, **shown)
         if self._requests.finished:
             return [self._finish()]
         if _killed(facts):
             if facts.get("gone") == "never came" and (self._run.get("exit_code") is not None or not self.session):
-                return [Finish("failed", diagnosis.of_keeper(self._settings.program, self._run))]
-            return self._go_on(self._restarts >= self._settings.restarts)
-        if why := diagnosis.of_end(self._settings.program, facts):
+                return [Finish("failed", diagnosis.explain_missing(self._settings.program, self._run))]
+            return self._restart(self._restarts >= self._settings.restarts)
+        if why := diagnosis.explain_end(self._settings.program, facts):
             if not (self._resumed and diagnosis.FORGOTTEN in why):
                 return [Finish("failed", why)]
             self.session = ""
             self._ended = {"gone": "forgot"}
-            return self._go_on(self._restarts >= self._settings.restarts)
+            return self._restart(self._restarts >= self._settings.restarts)
         if not self._reminded and self.session and programs.resumable(self._settings):
             self._reminded = True
             return [self._close()]
         return [Finish("failed", self._unfinished(facts), facts.get("result"))]
 
-    def _go_on(self, enough: bool) -> list[Step]:
+    def _restart(self, enough: bool) -> list[Step]:
         self._restarts += 1
         if enough:
             return [Finish("failed", f"{self._settings.program} was killed {self._restarts} times")]
         return [self._close()]
 
     async def _closed_ended(self, flow: Flow, outcome: CallOutcome) -> list[Step]:
-        """The terminal of the start before has gone, if it was there at all: another one."""
+        """Restart the program in another terminal."""
         del outcome
         assert self._requests
         if self._ended and not _killed(self._ended):
             return await self._start(flow, prompts.REMIND)
         if not (self.session and programs.resumable(self._settings)):
             self.session = ""
-            return await self._start(flow, f"{self._whole()}\n\n{prompts.again(self._requests.open_calls())}")
+            return await self._start(flow, f"{self._full_prompt()}\n\n{prompts.again(self._requests.open_calls())}")
         return await self._start(flow, prompts.again(self._requests.open_calls()))
 
-    def _whole(self) -> str:
-        return prompts.begin(self._given, self._mark())
+    def _full_prompt(self) -> str:
+        return prompts.begin(self._assignment, self._mark())
 
     def _unfinished(self, facts: Mapping[str, Any]) -> str:
         said = str(facts.get("result") or facts.get("stray") or "").strip()
@@ -315,17 +316,17 @@ class Program:
     async def _wait_for_end(self, _: str) -> Mapping[str, Json]:
         assert self._bridge
         ended = await self._bridge.program(COME_SECONDS)
-        return {**ended, **self._reading.facts()}
+        return {**ended, **self._events.facts()}
 
 
 def _killed(facts: Mapping[str, Any]) -> bool:
-    """Whether it ended with its keeper, or by a signal without giving a reason."""
+    """Report whether it ended with its keeper, or by a signal without a reason of its own."""
     code = facts.get("exit") or 0
     return bool(facts.get("gone")) or ((code < 0 or code in SIGNALLED) and not facts.get("error"))
 
 
 def _tidy(directory: Path, done: bool) -> None:
-    """What the program has left, and what those have that were cancelled long ago."""
+    """Remove the program's files, and those of tasks that were cancelled long ago."""
     if done:
         shutil.rmtree(directory, ignore_errors=True)
     for other in directory.parent.iterdir():
@@ -334,12 +335,12 @@ def _tidy(directory: Path, done: bool) -> None:
                 shutil.rmtree(other, ignore_errors=True)
 
 
-async def _tell(flow: Flow, event: str, **facts: Any) -> None:
+async def _emit(flow: Flow, event: str, **facts: Any) -> None:
     await flow.emit({"event": event, "at": round(time.time(), 3), **facts})
 
 
 class CliBrain:
-    """Needs a program, and a server of terminals to run it in. Implements ``Brain``."""
+    """The brain that needs a program, and a terminal server to run it in. Implements ``Brain``."""
 
     name = "cli"
     wants_tools = True
@@ -347,9 +348,9 @@ class CliBrain:
     visits = 3
 
     def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:
-        """Whether it is logged in only shows when it runs."""
+        """Return the problems. Whether the program is logged in is only known when it runs."""
         try:
-            settings = _checked(settings_of(agent.settings, agent.name), agent.name)
+            settings = _require_known(settings_of(agent.settings, agent.name), agent.name)
         except PlanInvalid as error:
             return [f"{error.message.removeprefix(f'agent {agent.name}: ')}; {error.suggestion}"]
         found: list[str] = []
@@ -363,13 +364,13 @@ class CliBrain:
         return found
 
     def begin(self, assignment: Assignment, worker_context: WorkerContext, before: Thinking | None = None) -> Program:
-        """A second visit goes on with the session of the first."""
-        settings = _checked(settings_of(assignment.settings, assignment.agent), assignment.agent)
+        """Begin a task. A second visit resumes the session of the first."""
+        settings = _require_known(settings_of(assignment.settings, assignment.agent), assignment.agent)
         known = before if isinstance(before, Program) and programs.resumable(settings) else None
         return Program(assignment, worker_context, settings, known)
 
 
-def _checked(settings: CliSettings, agent: str) -> CliSettings:
+def _require_known(settings: CliSettings, agent: str) -> CliSettings:
     if not settings.command and settings.program not in programs.KNOWN:
         raise PlanInvalid(
             f"agent {agent}: {settings.program} is not one of {', '.join(programs.KNOWN)}",

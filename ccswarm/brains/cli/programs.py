@@ -1,5 +1,6 @@
-"""How programs are started that think for an agent: headless, with one MCP server, and nothing of their own to act
-with. The files they read lie in a private directory, and none of the person's own is changed.
+"""How programs are started that think for an agent: headless, with one MCP server and no other tools.
+
+The files they read are in a private directory, and none of the person's own files is changed.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from ccswarm.system.untrusted_tree import UntrustedTree
 
 SERVER = "ccswarm"
 CALL_SECONDS = 3600
-"""How long a program waits for one call: longer than the bridge takes, and a worker that replaces a lost one."""
+"""How long a program waits for one call: longer than the bridge takes, and than the replacement of a lost worker."""
 
 PROMPT, CONFIG = "prompt.txt", "mcp.json"
 MOST_CHAT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """What one start is made of. ``server`` are the words of its MCP server and ``variables`` what that one needs:
-    names whose values the program's own environment has. ``session`` is what it goes on with, empty at first."""
+class StartOptions:
+    """The options of one start. ``server`` is the command line of the MCP server, ``variables`` the names of
+    environment variables it needs. ``session`` is the one to resume; empty at first."""
 
     settings: CliSettings
     directory: str
@@ -37,8 +38,8 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """``files`` by their path in the directory; the prompt is its standard input. ``prepare`` is run before it: see
-    ``ccswarm.bridge.keeper``."""
+    """A start of a program, with its ``files`` by path in the directory. The prompt is its standard input. ``prepare``
+    runs before it: see ``ccswarm.bridge.keeper``."""
 
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -46,42 +47,48 @@ class Launch:
     prepare: Mapping[str, Any] | None = None
 
 
-def claude(given: Given) -> Launch:
-    """Claude Code. Its own tools, commands and attachments are off, and no settings are read; with a key or a token of
-    its own it keeps everything here, else it uses the person's login, and keeps its transcript where that is."""
-    settings = given.settings
+def claude(options: StartOptions) -> Launch:
+    """Return the start of Claude Code, without its own tools, commands, attachments and settings files.
+
+    With a key or token in its environment all its files are here. Otherwise it uses the person's login, and its
+    transcript is stored with that.
+    """
+    settings = options.settings
     command = ["claude", *settings.args, "-p", "--output-format", "stream-json", "--verbose"]
-    command += ["--mcp-config", f"{given.directory}/{CONFIG}", "--strict-mcp-config", "--tools", ""]
+    command += ["--mcp-config", f"{options.directory}/{CONFIG}", "--strict-mcp-config", "--tools", ""]
     command += ["--allowedTools", f"mcp__{SERVER}", "--permission-prompts", "none", "--setting-sources", ""]
     command += ["--disable-slash-commands"]
     command += ["--model", settings.model] if settings.model else []
-    command += ["--resume", given.session] if given.session else []
+    command += ["--resume", options.session] if options.session else []
     environment = {
-        "CLAUDE_CODE_DISABLE_ATTACHMENTS": "1",  # else it reads any file that a prompt names after an @
+        "CLAUDE_CODE_DISABLE_ATTACHMENTS": "1",  # otherwise it reads any file that a prompt names after an @
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        "CLAUDE_CODE_MAX_RETRIES": "2",  # of 10, which take minutes even with a wrong key
-        "CLAUDE_CODE_TMPDIR": f"{given.directory}/tmp",
+        "CLAUDE_CODE_MAX_RETRIES": "2",  # the default of 10 takes minutes even with a wrong key
+        "CLAUDE_CODE_TMPDIR": f"{options.directory}/tmp",
         "DISABLE_AUTOUPDATER": "1",
         "DISABLE_TELEMETRY": "1",
         "MCP_TOOL_TIMEOUT": str(CALL_SECONDS * 1000),
     }
     if {"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"} & set(settings.environment):
-        environment["CLAUDE_CONFIG_DIR"] = f"{given.directory}/claude"
+        environment["CLAUDE_CONFIG_DIR"] = f"{options.directory}/claude"
     if settings.base_url:
         environment["ANTHROPIC_BASE_URL"] = settings.base_url
-    return Launch(command, environment, {CONFIG: _json_config(given), "tmp/keep": "", "claude/keep": ""})
+    return Launch(command, environment, {CONFIG: _json_config(options), "tmp/keep": "", "claude/keep": ""})
 
 
-def codex(given: Given) -> Launch:
-    """Codex. What is in the person's configuration is not read, but for the login where it is given no key. Its own
-    tools go with its features, and those that a model brings along with a catalog of models that bring none."""
-    settings = given.settings
-    server, *args = given.server
+def codex(options: StartOptions) -> Launch:
+    """Return the start of Codex, without the person's configuration except for the login, if there is no key.
+
+    Disabling features removes its own tools; those that a model brings are removed by a catalog of models without
+    tools.
+    """
+    settings = options.settings
+    server, *args = options.server
     mine = f"mcp_servers.{SERVER}"
     values: dict[str, Any] = {
         f"{mine}.command": server,
         f"{mine}.args": args,
-        f"{mine}.env_vars": list(given.variables),
+        f"{mine}.env_vars": list(options.variables),
         f"{mine}.required": True,
         f"{mine}.startup_timeout_sec": 60,
         f"{mine}.default_tools_approval_mode": "approve",
@@ -95,7 +102,7 @@ def codex(given: Given) -> Launch:
         "include_permissions_instructions": False,
         "include_apps_instructions": False,
         "include_environment_context": False,
-        "model_catalog_json": f"{given.directory}/models.json",
+        "model_catalog_json": f"{options.directory}/models.json",
         **{f"features.{name}": False for name in CODEX_FEATURES.split()},
     }
     if settings.base_url:
@@ -114,8 +121,8 @@ def codex(given: Given) -> Launch:
     for name, value in values.items():
         command += ["-c", f"{name}={json.dumps(value)}"]  # JSON of these is TOML too
     command += ["-m", settings.model] if settings.model else []
-    command += ["resume", given.session, "-"] if given.session else ["-"]
-    home = {"CODEX_HOME": f"{given.directory}/codex"} if "CODEX_API_KEY" in settings.environment else {}
+    command += ["resume", options.session, "-"] if options.session else ["-"]
+    home = {"CODEX_HOME": f"{options.directory}/codex"} if "CODEX_API_KEY" in settings.environment else {}
     prepare: dict[str, Any] = {
         "command": ["codex", "debug", "models", "--bundled"],
         "file": values["model_catalog_json"],
@@ -125,15 +132,15 @@ def codex(given: Given) -> Launch:
     return Launch(command, home, {"codex/keep": ""}, prepare)
 
 
-def gemini(given: Given) -> Launch:
-    """Gemini CLI, with a home of its own, so only a key counts. What is not named as a tool is not there."""
-    settings = given.settings
+def gemini(options: StartOptions) -> Launch:
+    """Return the start of Gemini CLI. It has its own home, so only a key works, and only the named tools."""
+    settings = options.settings
     command = ["gemini", *settings.args, "-o", "stream-json", "--skip-trust", "-e", "none"]
     command += ["--allowed-mcp-server-names", SERVER]
     command += ["-m", settings.model] if settings.model else []
-    command += ["--resume", given.session] if given.session else []
-    server, *args = given.server
-    variables = {name: f"${name}" for name in given.variables}
+    command += ["--resume", options.session] if options.session else []
+    server, *args = options.server
+    variables = {name: f"${name}" for name in options.variables}
     mine = {"command": server, "args": args, "env": variables, "timeout": CALL_SECONDS * 1000, "trust": True}
     vertex = "GOOGLE_API_KEY" in settings.environment
     config = {
@@ -159,10 +166,10 @@ def gemini(given: Given) -> Launch:
         "mcpServers": {SERVER: mine},
     }
     environment = {
-        "GEMINI_CLI_HOME": f"{given.directory}/gemini",
+        "GEMINI_CLI_HOME": f"{options.directory}/gemini",
         "GEMINI_CLI_NO_RELAUNCH": "true",
         "GEMINI_CLI_TRUST_WORKSPACE": "true",
-        "TMPDIR": f"{given.directory}/tmp",
+        "TMPDIR": f"{options.directory}/tmp",
     }
     if settings.base_url:
         environment["GOOGLE_GEMINI_BASE_URL"] = settings.base_url
@@ -184,25 +191,27 @@ sleep_tool daemon_auto_start workspace_dependencies memories unbounded_connectio
 """
 
 
-def other(given: Given) -> Launch:
-    """Whatever ``settings.command`` says."""
-    settings = given.settings
-    words = settings.resume if given.session and settings.resume else settings.command
+def other(options: StartOptions) -> Launch:
+    """Return the start of another program, from ``settings.command``."""
+    settings = options.settings
+    words = settings.resume if options.session and settings.resume else settings.command
     values = {
-        "prompt_file": f"{given.directory}/{PROMPT}",
-        "mcp_config": f"{given.directory}/{CONFIG}",
-        "directory": given.directory,
+        "prompt_file": f"{options.directory}/{PROMPT}",
+        "mcp_config": f"{options.directory}/{CONFIG}",
+        "directory": options.directory,
         "model": settings.model,
-        "session": given.session,
+        "session": options.session,
     }
-    filled = [_filled(word, values) for word in words]
-    return Launch(filled, {}, {CONFIG: _json_config(given)})
+    filled = [_fill(word, values) for word in words]
+    return Launch(filled, {}, {CONFIG: _json_config(options)})
 
 
 def repair_gemini(directory: Path, session: str) -> None:
-    """Removes duplicate tool results from gemini's stored sessions in its private home: each result is kept with its
-    call and again as a line of its own, and its API refuses both on resuming. Raises WorkRefused, ValueError or OSError
-    if the files are not such sessions."""
+    """Remove duplicate tool results from gemini's stored sessions in its private home.
+
+    It stores each result with its call and again as a separate line, and its API rejects both on resuming. Raises
+    WorkRefused, ValueError or OSError if the files are not such sessions.
+    """
     with UntrustedTree(directory) as tree:
         folders = tree.list("gemini/.gemini/tmp").directories
         for path in (entry.path for folder in folders for entry in tree.list(f"{folder}/chats").entries):
@@ -220,31 +229,31 @@ def _only_results(record: Mapping[str, Any]) -> bool:
     return record.get("type") == "user" and isinstance(parts, list) and all("functionResponse" in one for one in parts)  # pyright: ignore[reportUnknownVariableType]
 
 
-def launch_of(given: Given) -> Launch:
-    """How the program of these settings is started."""
-    if given.settings.command:
-        return other(given)
-    return KNOWN[given.settings.program](given)
+def make_launch(options: StartOptions) -> Launch:
+    """Return the start of the program that the settings name."""
+    if options.settings.command:
+        return other(options)
+    return KNOWN[options.settings.program](options)
 
 
 def resumable(settings: CliSettings) -> bool:
-    """Whether the program can go on where it was."""
+    """Report whether the program can resume a session."""
     return bool(settings.resume) if settings.command else settings.program in KNOWN
 
 
-def _filled(word: str, values: Mapping[str, str]) -> str:
+def _fill(word: str, values: Mapping[str, str]) -> str:
     for name, value in values.items():
         word = word.replace("{" + name + "}", value)
     return word
 
 
-def _json_config(given: Given) -> str:
-    server, *args = given.server
-    mine = {"command": server, "args": args, "env": {name: f"${{{name}}}" for name in given.variables}}
+def _json_config(options: StartOptions) -> str:
+    server, *args = options.server
+    mine = {"command": server, "args": args, "env": {name: f"${{{name}}}" for name in options.variables}}
     return json.dumps({"mcpServers": {SERVER: mine}}, indent=1)
 
 
-KNOWN: Mapping[str, Callable[[Given], Launch]] = {"claude": claude, "codex": codex, "gemini": gemini}
+KNOWN: Mapping[str, Callable[[StartOptions], Launch]] = {"claude": claude, "codex": codex, "gemini": gemini}
 INSTALL = {
     "claude": "npm install -g @anthropic-ai/claude-code",
     "codex": "npm install -g @openai/codex",

@@ -45,9 +45,9 @@ UNKNOWN = """ Of these calls nobody knows what came of them: {calls}. See for yo
 
 
 def begin(assignment: Assignment, mark: str = "") -> str:
-    """The whole task. ``mark`` is what no tool can know, before what a person says."""
+    """Return the prompt for a task. ``mark`` precedes people's messages; no tool can know it."""
     role = str(assignment.settings.get("prompt") or "")
-    inputs = "".join(f"\nResult of task {name}:\n{_bounded(value)}\n" for name, value in assignment.inputs.items())
+    inputs = "".join(f"\nResult of task {name}:\n{_shorten(value)}\n" for name, value in assignment.inputs.items())
     checks = "\n".join(assignment.checks)
     text = BEGIN.format(
         agent=assignment.agent,
@@ -63,10 +63,10 @@ def begin(assignment: Assignment, mark: str = "") -> str:
 
 
 def again(unknown: list[str]) -> str:
-    """For a program that was killed. ``unknown`` are the tools it had called without an answer."""
+    """Return the prompt for a restarted program. ``unknown`` are the tools it had called without an answer."""
     return AGAIN.format(unknown=UNKNOWN.format(calls=", ".join(unknown)) if unknown else "")
 
 
-def _bounded(value: object) -> str:
+def _shorten(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
     return text if len(text) <= INPUT_CHARS else f"{text[:INPUT_CHARS]}… ({len(text) - INPUT_CHARS} characters more)"

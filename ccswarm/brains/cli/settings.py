@@ -11,7 +11,7 @@ from ccswarm.config.settings import Section
 from ccswarm.errors import PlanInvalid
 
 OURS = ("prompt", "visit", "attempt")
-"""What the task adds to an agent's settings."""
+"""The names that a task adds to an agent's settings."""
 
 
 class CliSettings(Section):
@@ -37,12 +37,12 @@ class CliSettings(Section):
 
 
 def settings_of(given: Mapping[str, Any], agent: str) -> CliSettings:
-    """Raises PlanInvalid, naming every problem."""
+    """Parse the settings. Raises PlanInvalid, naming every problem."""
     try:
         found = CliSettings.model_validate({name: value for name, value in given.items() if name not in OURS})
     except ValidationError as error:
-        said = [(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors()]
-        problems = "; ".join(f"settings.{key}: {why}" for key, why in said).replace(": Field required", " is missing")
+        wrong = [(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors()]
+        problems = "; ".join(f"settings.{key}: {why}" for key, why in wrong).replace(": Field required", " is missing")
         known = ", ".join(CliSettings.model_fields)
         raise PlanInvalid(f"agent {agent}: {problems}", suggestion=f"settings of brain cli: {known}") from None
     return found

@@ -1,4 +1,4 @@
-"""Asks models over the network, through pydantic-ai; the only module that imports it. Heavy: loaded when needed."""
+"""Asks models over the network through pydantic-ai. Only this module imports it; it is slow to load."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from pydantic_ai.usage import RequestUsage
 from ccswarm.brains.llm.conversation import Conversation, Message
 from ccswarm.brains.llm.prices import cost
 from ccswarm.brains.llm.settings import Model
-from ccswarm.brains.llm.tools import Offered, allowed
+from ccswarm.brains.llm.tools import OfferedTool, safe_name
 from ccswarm.brains.llm.wire import (
     CHARS_OF_A_TOKEN,
     Access,
     Bounds,
     Connections,
     NotUnderstood,
-    failed,
+    failure,
+    make_usage,
     result_text,
-    usage_of,
-    within,
+    time_limits,
 )
 from ccswarm.models import Json
 
@@ -68,7 +68,7 @@ KINDS: tuple[tuple[type[Exception], str], ...] = (
     (ValueError, "not_understood"),
     (LookupError, "not_understood"),
 )
-"""What went wrong; the first that fits."""
+"""The kind of failure for each exception; the first match counts."""
 
 PASSING = (408, 409, 425)
 
@@ -77,54 +77,56 @@ async def ask(
     model: Model,
     access: Access,
     conversation: Conversation,
-    tools: Sequence[Offered],
+    tools: Sequence[OfferedTool],
     bounds: Bounds,
     connections: Connections,
 ) -> dict[str, Any]:
-    """The model's next answer as JSON: ``response`` (pydantic-ai's), ``text``, ``calls`` (id, name, arguments or
-    None), ``finish``, ``usage``, ``model``; or ``error`` with kind, message, and retry_after where the server said."""
-    api = connections.made(str(model), lambda: _made(model, access.key, connections.client(bounds)))
-    messages, wanted = _messages(conversation, model), _wanted(model, access, bounds)
+    """Request the model's next answer, and return it as JSON.
+
+    The answer has ``response`` (pydantic-ai's), ``text``, ``calls`` (id, name, arguments or None), ``finish``,
+    ``usage`` and ``model``. A failure has ``error`` with kind, message, and retry_after if the server sent it.
+    """
+    api = connections.get(str(model), lambda: _make_model(model, access.key, connections.client(bounds)))
+    messages, settings = _messages(conversation, model), _model_settings(model, access, bounds)
     try:
-        response = await _streamed(api, messages, wanted, tools, bounds)
+        response = await _stream(api, messages, settings, tools, bounds)
     except TimeoutError as error:
-        return failed("timed_out", str(error), access.secrets)
+        return failure("timed_out", str(error), access.secrets)
     except Exception as error:
-        return failed(_kind(error), _words(error), access.secrets, getattr(error, "retry_after", None))
+        return failure(_kind(error), _error_message(error), access.secrets, getattr(error, "retry_after", None))
     if response.finish_reason in (None, "error") or response.state != "complete":
-        return failed("cut", "the answer ended prematurely", access.secrets)
+        return failure("cut", "the answer ended prematurely", access.secrets)
     if response.finish_reason == "content_filter":
         why = str((response.provider_details or {}).get("refusal") or response.text or "")
-        return failed("refused", why, access.secrets)
-    return _answered(model, response, conversation)
+        return failure("refused", why, access.secrets)
+    return _to_answer(model, response, conversation)
 
 
-def _wanted(model: Model, access: Access, bounds: Bounds) -> ModelSettings:
-    """How it is to answer."""
-    wanted: dict[str, Any] = {"max_tokens": model.max_tokens, "max_retries": 0, "timeout": bounds.idle}
+def _model_settings(model: Model, access: Access, bounds: Bounds) -> ModelSettings:
+    settings: dict[str, Any] = {"max_tokens": model.max_tokens, "max_retries": 0, "timeout": bounds.idle}
     if model.temperature is not None:
-        wanted["temperature"] = model.temperature
+        settings["temperature"] = model.temperature
     if model.kind == "anthropic" and model.cache != "off":
-        wanted["cache"] = model.cache
+        settings["cache"] = model.cache
     if model.effort:
-        wanted["thinking" if model.kind == "anthropic" else "openai_reasoning_effort"] = model.effort
+        settings["thinking" if model.kind == "anthropic" else "openai_reasoning_effort"] = model.effort
     if access.headers:
-        wanted["extra_headers"] = dict(access.headers)
+        settings["extra_headers"] = dict(access.headers)
     if model.body:
-        wanted["extra_body"] = dict(model.body)
-    return cast("ModelSettings", wanted)
+        settings["extra_body"] = dict(model.body)
+    return cast("ModelSettings", settings)
 
 
 def prepare(model: Model) -> None:
-    """Have all that reads its answers, so that little time passes between an answer and its record: one that is not on
-    record when its process is killed is asked for again. The first time takes a second or two: on a thread."""
+    """Load everything that reads the model's answers. Takes a second or two the first time: call it on a thread. An
+    answer is lost, and requested again, if the process is killed before it is recorded. So that time must be short."""
     load(model.kind)
     cost(model, RequestUsage(input_tokens=1, output_tokens=1))
     ModelMessagesTypeAdapter.dump_python([ModelResponse(parts=[])], mode="json")
 
 
 def load(kind: str) -> Any:
-    """The classes that a model of that kind is made of."""
+    """Return the classes for a model of that kind."""
     if kind == "anthropic":
         from pydantic_ai.models.anthropic import AnthropicModel
         from pydantic_ai.providers.anthropic import AnthropicProvider
@@ -138,34 +140,34 @@ def load(kind: str) -> Any:
     return api, OpenAIProvider, OpenAICompatibleProvider
 
 
-def _made(model: Model, key: str, client: httpx2.AsyncClient) -> ApiModel:
+def _make_model(model: Model, key: str, client: httpx2.AsyncClient) -> ApiModel:
     api, own, compatible = load(model.kind)
     reached = {"base_url": model.address, "api_key": key or "none", "http_client": client}
     if model.foreign and model.kind != "anthropic":
         provider = compatible(str(urlsplit(model.address).hostname), **reached)
     else:
         provider = own(**reached)
-    # A stream of chat completions that was cut looks complete otherwise.
+    # Without this, a truncated stream of chat completions looks complete.
     profile = {"profile": {"openai_chat_streaming_requires_finish_reason": True}} if model.kind == "openai" else {}
     return api(model.name, provider=provider, **profile)
 
 
-async def _streamed(
-    model: ApiModel, messages: list[ModelMessage], wanted: ModelSettings, tools: Sequence[Offered], bounds: Bounds
+async def _stream(
+    model: ApiModel, messages: list[ModelMessage], settings: ModelSettings, tools: Sequence[OfferedTool], bounds: Bounds
 ) -> ModelResponse:
-    """The whole answer. Raises TimeoutError for one that takes too long, or falls silent."""
-    async with within(bounds) as heard:
-        asked = model_request_stream(
-            model, messages, model_settings=wanted, model_request_parameters=_parameters(tools), instrument=False
+    """Return the whole answer. Raises TimeoutError if it takes too long, or nothing is received for too long."""
+    async with time_limits(bounds) as received:
+        request = model_request_stream(
+            model, messages, model_settings=settings, model_request_parameters=_parameters(tools), instrument=False
         )
-        async with asked as stream:
+        async with request as stream:
             async for _ in stream:
-                heard()
+                received()
         return stream.get()
 
 
 def _messages(conversation: Conversation, model: Model) -> list[ModelMessage]:
-    """As pydantic-ai has them: requests and responses by turns."""
+    """Convert to pydantic-ai's alternating requests and responses."""
     found: list[ModelMessage] = []
     parts: list[ModelRequestPart] = []
     kept = CachePoint(ttl=model.cache) if model.kind == "anthropic" and model.cache != "off" else None
@@ -176,9 +178,11 @@ def _messages(conversation: Conversation, model: Model) -> list[ModelMessage]:
             parts = []
         elif message.call:
             call = message.call
-            # Elsewhere it would be wrapped in JSON, and its text says so anyway.
+            # Other APIs would wrap it in JSON, and the text tells of the failure anyway.
             outcome = "failed" if call.failed and model.kind == "anthropic" else "success"
-            parts.append(ToolReturnPart(allowed(call.name), _returned(message, model), call.call_id, outcome=outcome))
+            parts.append(
+                ToolReturnPart(safe_name(call.name), _result_content(message, model), call.call_id, outcome=outcome)
+            )
             if kept and call is settled:
                 parts.append(UserPromptPart([kept]))
         else:
@@ -186,7 +190,7 @@ def _messages(conversation: Conversation, model: Model) -> list[ModelMessage]:
     return [*found, ModelRequest(parts)]
 
 
-def _returned(message: Message, model: Model) -> str | list[str | BinaryContent]:
+def _result_content(message: Message, model: Model) -> str | list[str | BinaryContent]:
     if not message.images or not model.sees:
         return result_text(message, model)
     shown = (BinaryContent(base64.b64decode(one["data"]), media_type=one["type"]) for one in message.images)
@@ -199,11 +203,11 @@ def _response(message: Message) -> ModelResponse:
     if turn.decoded is None:
         (turn.decoded,) = ModelMessagesTypeAdapter.validate_python([turn.response])
         for part in turn.decoded.tool_calls:
-            part.tool_name = allowed(part.tool_name)
+            part.tool_name = safe_name(part.tool_name)
     return cast("ModelResponse", turn.decoded)
 
 
-def _parameters(tools: Iterable[Offered]) -> ModelRequestParameters:
+def _parameters(tools: Iterable[OfferedTool]) -> ModelRequestParameters:
     return ModelRequestParameters(
         function_tools=[
             ToolDefinition(
@@ -214,7 +218,7 @@ def _parameters(tools: Iterable[Offered]) -> ModelRequestParameters:
     )
 
 
-def _answered(model: Model, response: ModelResponse, conversation: Conversation) -> dict[str, Any]:
+def _to_answer(model: Model, response: ModelResponse, conversation: Conversation) -> dict[str, Any]:
     (plain,) = ModelMessagesTypeAdapter.dump_python([response], mode="json")
     calls = [
         {"id": call.tool_call_id, "name": call.tool_name, "arguments": _arguments(call.args)}
@@ -230,28 +234,28 @@ def _answered(model: Model, response: ModelResponse, conversation: Conversation)
     }
 
 
-def _arguments(given: str | dict[str, Any] | None) -> dict[str, Any] | None:
-    """None for what is no JSON object."""
-    if not isinstance(given, str):
-        return given or {}
+def _arguments(arguments: str | dict[str, Any] | None) -> dict[str, Any] | None:
+    """Parse a call's arguments; None if they are not a JSON object."""
+    if not isinstance(arguments, str):
+        return arguments or {}
     try:
-        value = json.loads(given or "{}")
+        value = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
         return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 def _usage(model: Model, response: ModelResponse, chars: int, conversation: Conversation) -> dict[str, Json]:
-    """Counted about, where the server did not count."""
+    """Return the usage, estimated if the server did not count."""
     used = response.usage
     if used.unmeasured_requests or not used.input_tokens + used.output_tokens:
-        given, made = conversation.chars // CHARS_OF_A_TOKEN, chars // CHARS_OF_A_TOKEN
-        used = RequestUsage(input_tokens=given, output_tokens=made)
-    return usage_of(model, used, response.model_name or "")
+        sent, made = conversation.chars // CHARS_OF_A_TOKEN, chars // CHARS_OF_A_TOKEN
+        used = RequestUsage(input_tokens=sent, output_tokens=made)
+    return make_usage(model, used, response.model_name or "")
 
 
 def _kind(error: Exception) -> str:
-    if isinstance(_first(error), NotUnderstood):
+    if isinstance(_root_cause(error), NotUnderstood):
         return "not_understood"
     kind = next((kind for known, kind in KINDS if isinstance(error, known)), "internal")
     if isinstance(error, errors.ModelHTTPError) and kind == "cut":
@@ -261,17 +265,16 @@ def _kind(error: Exception) -> str:
     return kind
 
 
-def _words(error: Exception) -> str:
-    """What a provider said, without the rest of its error; else what broke first."""
+def _error_message(error: Exception) -> str:
+    """Return the provider's message, or else that of the root cause."""
     body = getattr(error, "body", None)
     inner = cast("dict[str, Any]", body).get("error", body) if isinstance(body, dict) else body
-    said = cast("dict[str, Any]", inner).get("message") if isinstance(inner, dict) else None
-    first = _first(error)
-    return str(said or first or type(first).__name__)
+    message = cast("dict[str, Any]", inner).get("message") if isinstance(inner, dict) else None
+    first = _root_cause(error)
+    return str(message or first or type(first).__name__)
 
 
-def _first(error: BaseException) -> BaseException:
-    """What broke first."""
+def _root_cause(error: BaseException) -> BaseException:
     while error.__cause__:
         error = error.__cause__
     return error

@@ -1,4 +1,7 @@
-"""What was said between a model and its agent: kept whole, shown within bounds. Plain JSON; knows no provider."""
+"""The conversation between a model and its agent: stored whole, shown within limits.
+
+Plain JSON; independent of providers.
+"""
 
 from __future__ import annotations
 
@@ -10,40 +13,41 @@ from typing import Any, Literal
 from ccswarm.models import CallOutcome, CallStatus, Json
 
 KEPT_TURNS = 2
-"""The newest are neither shortened nor left out."""
+"""The newest turns, which are never shortened or left out."""
 
 KEPT_SHARE = 0.15
-"""Of the bound, which the newest turns may have that are shown beside notes."""
+"""The share of the limit for the newest turns that are shown after notes."""
 
 SHORTENED_TO = 0.6
-"""Of the bound: providers keep the beginning of a conversation that is sent again, so it seldom changes."""
+"""The share of the limit that shortening aims at. Providers cache the beginning of a conversation, so it should seldom
+change."""
 
 WORTH = 0.5
-"""Of what follows them, which old outputs have to save before they become references by their age: all of that is new
-to a provider then."""
+"""The share of the text after old outputs that must be saved before they become references by age: all of it is then no
+longer cached by the provider."""
 
 REFERENCE_CHARS = 250
-"""What a reference comes to at most, about."""
+"""The approximate longest reference."""
 
 SHORT_CHARS = 200
-"""An output of no more is shown whole for as long as its turn is shown."""
+"""The longest output that is shown whole as long as its turn is shown."""
 
 IMAGE_CHARS = 6000
-"""What an image counts as, about."""
+"""The approximate size that an image counts as."""
 
 UNKNOWN = (CallStatus.LOST, CallStatus.TIMEOUT)
 
 
 @dataclass(slots=True)
-class Made:
-    """One call of the model's. ``number`` counts all of the conversation, from 1; ``answer`` is what came, whole."""
+class ModelCall:
+    """One call of the model's. ``number`` counts all in the conversation, from 1; ``answer`` is the whole result."""
 
     number: int
     call_id: str
     name: str
     tool: str
     arguments: Mapping[str, Any] | None
-    """None: what the model wrote is no JSON object."""
+    """None: the model's text is not a JSON object."""
     answer: str = ""
     failed: bool = False
     structured: Json = None
@@ -51,41 +55,41 @@ class Made:
     shortened: bool = False
     images: Sequence[Mapping[str, str]] = ()
     exit_code: int | None = None
-    """Of a command that did not end well, though it was run."""
+    """The exit code of a command that ran and failed."""
 
 
 @dataclass(slots=True)
 class Turn:
-    """An answer of the model, what came of its calls, and what was said to it then."""
+    """An answer of the model, the results of its calls, and the note added to them."""
 
     response: Json
     text: str
-    calls: list[Made]
+    calls: list[ModelCall]
     note: str = ""
     chars: int = 0
     decoded: Any = None
-    """The response as its library has it, once it was needed."""
+    """The response in its library's form, once it was needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One part of what a model is shown: ``turn`` for its own answers."""
+    """One part of what a model is shown. ``turn`` is set for its own answers."""
 
     kind: Literal["system", "user", "answer", "returned"]
     text: str = ""
     turn: Turn | None = None
-    call: Made | None = None
+    call: ModelCall | None = None
 
     @property
     def images(self) -> Sequence[Mapping[str, str]]:
-        """Of what came back, as long as it is shown whole: each has its media ``type`` and its ``data`` in base64."""
+        """The images of a result that is shown whole, each with its media ``type`` and its ``data`` in base64."""
         return self.call.images if self.call and not self.call.shortened else ()
 
 
 @dataclass(slots=True)
 class Conversation:
-    """``answer_chars`` is what is shown of one output, ``context_chars`` what all of it may come to. The outputs of the
-    newest ``keep_outputs`` turns at least stay whole as long as there is room; 0: those of all."""
+    """The conversation of one task. ``answer_chars`` limits what is shown of one output, ``context_chars`` the whole.
+    The outputs of at least the newest ``keep_outputs`` turns stay whole while there is room; 0: those of all turns."""
 
     system: str
     task: str
@@ -94,46 +98,46 @@ class Conversation:
     keep_outputs: int = 0
     turns: list[Turn] = field(default_factory=list[Turn])
     aged: int = 0
-    """Turns at the beginning whose outputs became references by their age."""
+    """The number of turns at the beginning whose outputs became references by age."""
     left_out: int = 0
-    """Turns at the beginning that are not shown any more."""
+    """The number of turns at the beginning that are no longer shown."""
     notes: str = ""
-    """What is shown in their place."""
+    """The text shown instead of them."""
     question: str = ""
-    """What it is asked last, beside its task."""
+    """The last question, in addition to the task."""
 
     def add(self, response: Json, text: str, calls: Sequence[Mapping[str, Any]]) -> Turn:
-        """The model's next answer; each of ``calls`` has id, name, tool, and arguments or None."""
+        """Add the model's next answer. Each of ``calls`` has id, name, tool, and arguments or None."""
         number = sum(len(turn.calls) for turn in self.turns)
         made = [
-            Made(number + at, call["id"], call["name"], call["tool"], call["arguments"])
+            ModelCall(number + at, call["id"], call["name"], call["tool"], call["arguments"])
             for at, call in enumerate(calls, 1)
         ]
         turn = Turn(response, text, made, chars=len(json.dumps(response, ensure_ascii=False)))
         self.turns.append(turn)
         return turn
 
-    def call(self, number: int) -> Made | None:
-        """The call of that number."""
+    def call(self, number: int) -> ModelCall | None:
+        """Return the call of that number."""
         return next((call for turn in self.turns for call in turn.calls if call.number == number), None)
 
     @property
     def chars(self) -> int:
-        """About what the conversation comes to as it is shown."""
+        """The approximate size of the conversation as it is shown."""
         fixed = len(self.system) + len(self.task) + len(self.notes)
         return fixed + sum(map(self._chars, self.turns[self.left_out :]))
 
     @property
-    def settled(self) -> Made | None:
-        """The last call whose output became a reference by its age: nothing up to it changes while there is room."""
+    def settled(self) -> ModelCall | None:
+        """The last call whose output became a reference by age: nothing before it changes while there is room."""
         return next((call for turn in reversed(self.turns[: self.aged]) for call in reversed(turn.calls)), None)
 
     def asking(self, question: str) -> Conversation:
-        """The same with a question at its end, which is not kept."""
+        """Return a copy with a question at its end."""
         return replace(self, question=question)
 
     def sum_up(self, notes: str) -> None:
-        """Show these in place of all but the newest turns."""
+        """Show ``notes`` instead of all but the newest turns."""
         left, kept = self.context_chars * KEPT_SHARE, 0
         for turn in reversed(self.turns[self.left_out :]):
             left -= self._chars(turn)
@@ -146,8 +150,8 @@ class Conversation:
         self.notes = notes
 
     def age(self) -> None:
-        """Outputs of all but the newest turns become references: those of several turns at once, and only where that
-        saves enough, so that the beginning which a provider keeps seldom changes."""
+        """Replace outputs of old turns by references. This is done for several turns at once, and only if it saves
+        enough, so that the beginning cached by the provider seldom changes."""
         newest = max(self.aged, len(self.turns) - self.keep_outputs)
         old = [call for turn in self.turns[self.aged : newest] for call in turn.calls if not call.shortened]
         if not self.keep_outputs or newest - self.aged <= self.keep_outputs:
@@ -160,8 +164,8 @@ class Conversation:
         self.aged = newest
 
     def fit(self) -> None:
-        """Shortens what is old until the conversation is within its bound: outputs to references, the oldest first,
-        then whole turns. What was asked first stays."""
+        """Shorten old parts until the conversation is within its limit: first outputs, then whole turns, oldest first.
+        The first request stays."""
         chars = self.chars
         if chars <= self.context_chars:
             return
@@ -178,16 +182,16 @@ class Conversation:
         while chars > goal and self.left_out < len(self.turns) - KEPT_TURNS:
             turn = self.turns[self.left_out]
             chars -= self._chars(turn)
-            turn.response = turn.decoded = None  # of what is not shown again only outputs are recalled
+            turn.response = turn.decoded = None  # of hidden turns only outputs can be recalled
             self.left_out += 1
 
     def tighten(self) -> None:
-        """The model takes less than was thought."""
+        """Halve the limits, because the model accepts less than expected."""
         self.context_chars = max(2000, int(min(self.chars, self.context_chars) * 0.5))
         self.answer_chars = max(500, self.answer_chars // 2)
 
     def messages(self) -> Iterator[Message]:
-        """What the model is shown, in order. Deterministic."""
+        """Yield what the model is shown, in order. Deterministic."""
         yield Message("system", self.system)
         yield Message("user", self.task)
         if self.left_out:
@@ -203,8 +207,8 @@ class Conversation:
         if self.question:
             yield Message("user", self.question)
 
-    def shown(self, call: Made) -> str:
-        """What is shown of an output: all of it, its beginning and its end, or a reference. Its number comes first."""
+    def shown(self, call: ModelCall) -> str:
+        """Return the shown form of an output: whole, its beginning and end, or a reference; its number first."""
         head = f"[{call.number}]"
         text = call.answer
         if call.shortened and (len(text) > SHORT_CHARS or call.images):
@@ -217,8 +221,8 @@ class Conversation:
         note = f"… {left} characters left out here; recall(id={call.number}, offset={half}) shows them …"
         return f"{head} {text[:half]}\n{note}\n{text[-half:]}"
 
-    def recalled(self, number: int, offset: int) -> str | None:
-        """A piece of an earlier output, and where the next one begins; None where there is no such output."""
+    def recall(self, number: int, offset: int) -> str | None:
+        """Return a part of an earlier output and where the next one begins, or None if there is no such output."""
         call = self.call(number)
         if call is None or not call.ended:
             return None
@@ -231,22 +235,22 @@ class Conversation:
         shown = (self._shown_chars(call, shortened=call.shortened) for call in turn.calls)
         return turn.chars + len(turn.note) + sum(shown)
 
-    def _shown_chars(self, call: Made, *, shortened: bool = False) -> int:
+    def _shown_chars(self, call: ModelCall, *, shortened: bool = False) -> int:
         if shortened:
             return min(len(call.answer), REFERENCE_CHARS)
         return min(len(call.answer), self.answer_chars + 120) + len(call.images) * IMAGE_CHARS
 
 
-def answer_of(outcome: CallOutcome) -> str:
-    """The model's text about how its call ended."""
+def describe_outcome(outcome: CallOutcome) -> str:
+    """Return the text for the model about a call's outcome."""
     body = outcome.text or (json.dumps(dict(outcome.structured), ensure_ascii=False) if outcome.structured else "")
     if outcome.ok:
         note = f"({outcome.message})\n" if outcome.message else ""
         return note + (body or "(no output)")
     why = f"{outcome.status.value}" + (f" ({outcome.code})" if outcome.code not in ("", outcome.status.value) else "")
-    said = [f"{why}: {outcome.message}" if outcome.message and outcome.message not in body else why]
+    lines = [f"{why}: {outcome.message}" if outcome.message and outcome.message not in body else why]
     if outcome.status in UNKNOWN:
-        said.append("Nobody knows whether this call had its effect. Look at what came of it before you make it again.")
-    said += [outcome.suggestion] if outcome.suggestion and outcome.suggestion not in body else []
-    said += [body] if body else []
-    return "\n".join(said)
+        lines.append("Nobody knows whether this call had its effect. Look at what came of it before you make it again.")
+    lines += [outcome.suggestion] if outcome.suggestion and outcome.suggestion not in body else []
+    lines += [body] if body else []
+    return "\n".join(lines)

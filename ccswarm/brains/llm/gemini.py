@@ -1,7 +1,7 @@
-"""Asks Gemini's models by their own API (``streamGenerateContent``), over HTTP and nothing else.
+"""Asks Gemini's models through their own API (``streamGenerateContent``), over HTTP without a library.
 
-Answers are kept as those of other models are, so that another may continue with the conversation; what only Gemini
-knows of (signatures of thoughts, ids of calls) is kept beside them, and sent back to it as it came.
+Answers are stored in the form of other models, so that another model may continue the conversation. Gemini's own data
+(signatures of thoughts, ids of calls) is stored with them and returned to it unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from genai_prices import Usage
 
 from ccswarm.brains.llm.conversation import Conversation, Message
 from ccswarm.brains.llm.settings import Model
-from ccswarm.brains.llm.tools import Offered, allowed
+from ccswarm.brains.llm.tools import OfferedTool, safe_name
 from ccswarm.brains.llm.wire import (
     CHARS_OF_A_TOKEN,
     OK,
@@ -25,25 +25,25 @@ from ccswarm.brains.llm.wire import (
     Bounds,
     Connections,
     NotUnderstood,
-    failed,
+    failure,
+    make_usage,
     result_text,
-    usage_of,
-    within,
+    time_limits,
 )
 from ccswarm.models import Json
 
 PROVIDER = "google"
 SIGNATURE = "thought_signature"
 NO_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode()
-"""Gemini 3 refuses a call without a signature; this one stands for a call of another model's."""
+"""A replacement for the signature of another model's call. Gemini 3 rejects calls without one."""
 
 FINISHED = {"STOP": "tool_call", "MAX_TOKENS": "length", "MALFORMED_FUNCTION_CALL": "stop"}
-"""Finish reasons after which the conversation can continue; a malformed call counts as an empty answer, which the model
-is asked to correct."""
+"""The finish reasons after which the conversation can continue. A malformed call counts as an empty answer, which the
+model is asked to correct."""
 FILTERED = re.compile(r"(IMAGE_)?(SAFETY|PROHIBITED_CONTENT)|RECITATION|BLOCKLIST|SPII|MODEL_ARMOR")
 BUDGETS = {"minimal": 512, "low": 2048, "medium": 8192}
 MOST_BUDGET = 24_576
-"""Tokens of thoughts: what efforts are for models before Gemini 3."""
+"""The tokens for thinking in place of an effort, for models before Gemini 3."""
 LEVELS = {"xhigh": "high", "max": "high"}
 VERSION = re.compile(r"gemini-(\d+)")
 SECONDS = re.compile(r"([0-9.]+)s")
@@ -56,31 +56,31 @@ async def ask(
     model: Model,
     access: Access,
     conversation: Conversation,
-    tools: Sequence[Offered],
+    tools: Sequence[OfferedTool],
     bounds: Bounds,
     connections: Connections,
 ) -> dict[str, Any]:
-    """One answer of the model. Returns and raises as ``api.ask``."""
+    """Request one answer of the model. Returns and raises as ``api.ask`` does."""
     address = f"{model.address.rstrip('/')}/models/{model.name}:streamGenerateContent?alt=sse"
     headers = {"x-goog-api-key": access.key or "none", **access.headers}
-    asked = {**_body(model, conversation, tools), **model.body}
+    body = {**_body(model, conversation, tools), **model.body}
     parts: list[dict[str, Any]] = []
     facts: dict[str, Any] = {}
     try:
-        request = connections.client(bounds).stream("POST", address, headers=headers, json=asked)
-        async with within(bounds) as heard, request as answer:
+        request = connections.client(bounds).stream("POST", address, headers=headers, json=body)
+        async with time_limits(bounds) as received, request as answer:
             if answer.status_code != OK:
-                return _refused(answer.status_code, await answer.aread(), access)
+                return _http_failure(answer.status_code, await answer.aread(), access)
             async for line in answer.aiter_lines():
-                heard()
+                received()
                 if line.startswith("data:"):
-                    _take(_mapping(json.loads(line[5:])), parts, facts)
+                    _add_event(_mapping(json.loads(line[5:])), parts, facts)
     except (TimeoutError, httpx2.ReadTimeout) as error:
-        return failed("timed_out", str(error) or f"nothing was received for {bounds.idle:g} s", access.secrets)
+        return failure("timed_out", str(error) or f"nothing was received for {bounds.idle:g} s", access.secrets)
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-        return failed("cannot_connect", str(error), access.secrets)
+        return failure("cannot_connect", str(error), access.secrets)
     except NotUnderstood as error:
-        return failed("not_understood", str(error), access.secrets)
+        return failure("not_understood", str(error), access.secrets)
     except (
         httpx2.TransportError,
         httpx2.DecodingError,
@@ -89,11 +89,11 @@ async def ask(
         AttributeError,
         RecursionError,
     ) as error:
-        return failed("cut", str(error) or type(error).__name__, access.secrets)
-    return _answered(model, parts, facts, conversation, access)
+        return failure("cut", str(error) or type(error).__name__, access.secrets)
+    return _to_answer(model, parts, facts, conversation, access)
 
 
-def _body(model: Model, conversation: Conversation, tools: Sequence[Offered]) -> dict[str, Any]:
+def _body(model: Model, conversation: Conversation, tools: Sequence[OfferedTool]) -> dict[str, Any]:
     generation: dict[str, Any] = {"maxOutputTokens": model.max_tokens}
     if model.temperature is not None:
         generation["temperature"] = model.temperature
@@ -123,28 +123,28 @@ def _version(model: Model) -> int:
 
 
 def _contents(messages: Sequence[Message], model: Model) -> Iterator[dict[str, Any]]:
-    """By turns; what functions answered is a content of its own, right after the calls."""
+    """Yield the conversation by turns. Function results are a content of their own, right after the calls."""
     answers: list[dict[str, Any]] = []
-    said: list[dict[str, Any]] = []
+    texts: list[dict[str, Any]] = []
     for message in messages:
         if message.turn:
-            yield from _of_user(answers, said)
-            answers, said = [], []
-            yield {"role": "model", "parts": _sent_back(message, model)}
+            yield from _user_contents(answers, texts)
+            answers, texts = [], []
+            yield {"role": "model", "parts": _model_parts(message, model)}
         elif message.call:
             answers.append(_function_response(message, model))
             if message.images and model.sees:
                 shown = ({"mimeType": one["type"], "data": one["data"]} for one in message.images)
-                said += [
+                texts += [
                     {"text": f"[{message.call.number}] has these images:"},
                     *({"inlineData": one} for one in shown),
                 ]
         else:
-            said.append({"text": message.text})
-    yield from _of_user(answers, said)
+            texts.append({"text": message.text})
+    yield from _user_contents(answers, texts)
 
 
-def _of_user(*groups: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _user_contents(*groups: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     yield from ({"role": "user", "parts": parts} for parts in groups if parts)
 
 
@@ -152,12 +152,12 @@ def _function_response(message: Message, model: Model) -> dict[str, Any]:
     call = message.call
     assert call
     answer = {"error" if call.failed else "output": result_text(message, model)}
-    response = {"name": allowed(call.name), "response": answer}
+    response = {"name": safe_name(call.name), "response": answer}
     return {"functionResponse": response | ({} if call.call_id.startswith(PROVIDER) else {"id": call.call_id})}
 
 
-def _sent_back(message: Message, model: Model) -> list[dict[str, Any]]:
-    """An earlier answer as its parts, with the signatures that Gemini gave it."""
+def _model_parts(message: Message, model: Model) -> list[dict[str, Any]]:
+    """Return the parts of an earlier answer, with Gemini's signatures."""
     assert message.turn
     response = _mapping(message.turn.response)
     found: list[dict[str, Any]] = []
@@ -168,12 +168,12 @@ def _sent_back(message: Message, model: Model) -> list[dict[str, Any]]:
         if kind == "tool-call":
             arguments = part.get("args")
             given = _object(arguments) if isinstance(arguments, str) else _mapping(arguments)
-            name, number = allowed(str(part["tool_name"])), str(part["tool_call_id"])
+            name, number = safe_name(str(part["tool_name"])), str(part["tool_call_id"])
             call: dict[str, Any] = {"name": name, "args": given} | (
                 {} if number.startswith(PROVIDER) else {"id": number}
             )
             signature = signature or (NO_SIGNATURE if unsigned else None)
-            unsigned = False  # only the first of an answer has one
+            unsigned = False  # only the first call of an answer has one
             found.append({"functionCall": call})
         elif kind == "text" and (part.get("content") or signature):
             found.append({"text": part.get("content") or ""})
@@ -192,17 +192,17 @@ def _object(text: str) -> Mapping[str, Any]:
 
 
 def _mapping(value: object) -> dict[str, Any]:
-    """An object of JSON, empty where it is none."""
+    """Return a JSON object, or an empty one for other values."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _mappings(value: object) -> list[dict[str, Any]]:
-    """The objects of a list of JSON."""
+    """Return the objects of a JSON list."""
     return [_mapping(one) for one in cast("list[object]", value)] if isinstance(value, list) else []
 
 
-def _take(chunk: Mapping[str, Any], parts: list[dict[str, Any]], facts: dict[str, Any]) -> None:
-    """What one event of the stream adds."""
+def _add_event(chunk: Mapping[str, Any], parts: list[dict[str, Any]], facts: dict[str, Any]) -> None:
+    """Add one event of the stream to the parts and facts."""
     if "error" in chunk:
         raise ValueError(str(_mapping(chunk["error"]).get("message") or chunk["error"]))
     facts["model"] = chunk.get("modelVersion") or facts.get("model")
@@ -219,7 +219,7 @@ def _take(chunk: Mapping[str, Any], parts: list[dict[str, Any]], facts: dict[str
                 parts.append(part)
 
 
-def _answered(
+def _to_answer(
     model: Model,
     parts: Sequence[Mapping[str, Any]],
     facts: Mapping[str, Any],
@@ -228,31 +228,31 @@ def _answered(
 ) -> dict[str, Any]:
     reason = str(facts.get("finish") or "")
     if facts.get("blocked") or FILTERED.fullmatch(reason):
-        return failed("refused", str(facts.get("blocked") or reason), access.secrets)
+        return failure("refused", str(facts.get("blocked") or reason), access.secrets)
     if not (parts or any(facts.values())):
-        return failed("not_understood", "an answer of an unknown kind", access.secrets)
+        return failure("not_understood", "an answer of an unknown kind", access.secrets)
     if reason not in FINISHED:
         why = f"it ended by {reason}" if reason else "the answer ended prematurely"
-        return failed("cut", why, access.secrets)
+        return failure("cut", why, access.secrets)
     number = len(conversation.turns) + 1
-    kept = list(filter(None, (_kept(part, f"{PROVIDER}_{number}_{at}") for at, part in enumerate(parts, 1))))
+    stored = list(filter(None, (_stored_part(part, f"{PROVIDER}_{number}_{at}") for at, part in enumerate(parts, 1))))
     name = str(facts.get("model") or model.name)
     calls = [
         {"id": part["tool_call_id"], "name": part["tool_name"], "arguments": part["args"]}
-        for part in kept
+        for part in stored
         if part["part_kind"] == "tool-call"
     ]
     return {
-        "response": {"kind": "response", "parts": kept, "model_name": name},
-        "text": "".join(part["content"] for part in kept if part["part_kind"] == "text"),
+        "response": {"kind": "response", "parts": stored, "model_name": name},
+        "text": "".join(part["content"] for part in stored if part["part_kind"] == "text"),
         "calls": calls,
         "finish": FINISHED[reason] if calls or reason != "STOP" else "stop",
-        "usage": usage_of(model, _usage(_mapping(facts.get("usage")), conversation, kept), name),
+        "usage": make_usage(model, _usage(_mapping(facts.get("usage")), conversation, stored), name),
         "model": name,
     }
 
 
-def _kept(part: Mapping[str, Any], number: str) -> dict[str, Any] | None:
+def _stored_part(part: Mapping[str, Any], number: str) -> dict[str, Any] | None:
     signature = part.get("thoughtSignature")
     whose = {"provider_name": PROVIDER, "provider_details": {SIGNATURE: signature}} if signature else {}
     if call := _mapping(part.get("functionCall")):
@@ -263,22 +263,22 @@ def _kept(part: Mapping[str, Any], number: str) -> dict[str, Any] | None:
     return None
 
 
-def _usage(counted: Mapping[str, Any], conversation: Conversation, kept: Sequence[Mapping[str, Any]]) -> Usage:
-    """Thoughts are answered tokens too; counted about, where the server did not count."""
+def _usage(counted: Mapping[str, Any], conversation: Conversation, stored: Sequence[Mapping[str, Any]]) -> Usage:
+    """Return the usage, including thinking tokens; estimated if the server did not count."""
     given = counted.get("promptTokenCount") or 0
     made = (counted.get("candidatesTokenCount") or 0) + (counted.get("thoughtsTokenCount") or 0)
     if not given + made:
         given = conversation.chars // CHARS_OF_A_TOKEN
-        made = len(json.dumps(kept)) // CHARS_OF_A_TOKEN
+        made = len(json.dumps(stored)) // CHARS_OF_A_TOKEN
     return Usage(input_tokens=given, output_tokens=made, cache_read_tokens=counted.get("cachedContentTokenCount") or 0)
 
 
-def _refused(status: int, body: bytes, access: Access) -> dict[str, Any]:
+def _http_failure(status: int, body: bytes, access: Access) -> dict[str, Any]:
     error = _mapping(_object(body.decode(errors="replace")).get("error"))
     message = str(error.get("message") or body[:600].decode(errors="replace") or f"HTTP {status}")
     details = {str(one.get("@type", "")).rpartition(".")[2]: one for one in _mappings(error.get("details"))}
     waits = SECONDS.fullmatch(str(details.get("RetryInfo", {}).get("retryDelay", "")))
-    return failed(_kind(status, message, details), message, access.secrets, float(waits[1]) if waits else None)
+    return failure(_kind(status, message, details), message, access.secrets, float(waits[1]) if waits else None)
 
 
 def _kind(status: int, message: str, details: Mapping[str, Mapping[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""Has a model decide: any with an API like OpenAI's or Anthropic's. Light: what asks is loaded when it is needed."""
+"""The brain that is a model with an API like OpenAI's, Anthropic's or Gemini's. Loads network libraries when needed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,20 @@ from ccswarm.brains.base import Assignment, Thinking, WorkerContext
 from ccswarm.brains.llm import prompts, recorded
 from ccswarm.brains.llm.conversation import Conversation
 from ccswarm.brains.llm.loop import LlmThinking, where
-from ccswarm.brains.llm.retries import explained
+from ccswarm.brains.llm.retries import explain
 from ccswarm.brains.llm.settings import ENV, GEMINI, RECORDED, VENDORS, LlmSettings, Model, read
-from ccswarm.brains.llm.terminal import Terminal, terminal_of
-from ccswarm.brains.llm.tools import FINISH, IN_TERMINAL, OWN, RECALL, TODO, Offered, listed, offered, too_much
+from ccswarm.brains.llm.terminal import Terminal, make_terminal
+from ccswarm.brains.llm.tools import (
+    FINISH,
+    IN_TERMINAL,
+    OWN,
+    RECALL,
+    TODO,
+    OfferedTool,
+    offer_tools,
+    other_tools,
+    size_problem,
+)
 from ccswarm.config.config import server_environment
 from ccswarm.config.settings import AgentSettings
 from ccswarm.errors import PlanInvalid
@@ -35,7 +45,7 @@ UNPRICED = (
 
 
 class LlmBrain:
-    """Needs a model, and a task with a text."""
+    """The brain that needs a model, and a task with a text."""
 
     name = "llm"
     wants_tools = True
@@ -43,7 +53,7 @@ class LlmBrain:
     visits = 3
 
     def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:
-        """Wrong settings; of each model: a package or a key that is not there, a price that is not known."""
+        """Return wrong settings, and for each model a missing package or key, or an unknown price."""
         try:
             settings = read(agent.settings)
         except PlanInvalid as error:
@@ -53,7 +63,7 @@ class LlmBrain:
     def begin(
         self, assignment: Assignment, worker_context: WorkerContext, before: Thinking | None = None
     ) -> LlmThinking:
-        """Raises PlanInvalid where ``problems`` names any, and where the task has no text."""
+        """Begin a task. Raises PlanInvalid if ``problems`` finds any, or if the task has no text."""
         settings = read(assignment.settings)
         budget: Mapping[str, Any] = assignment.task.get("budget") or {}
         priced = bool(budget.get("dollars"))
@@ -61,10 +71,10 @@ class LlmBrain:
         if wrong := list(_problems(models, worker_context.secret, priced)):
             raise PlanInvalid("; ".join(wrong), suggestion="ai-session docs brains-llm")
         terminal = _terminal(assignment, settings)
-        given = listed(assignment.tools, assignment.shell, assignment.grants) if terminal else assignment.tools
+        granted = other_tools(assignment.tools, assignment.shell, assignment.grants) if terminal else assignment.tools
         own = (*OWN, *IN_TERMINAL) if terminal else OWN
-        tools = offered(given, own)
-        if wrong := too_much(tools, settings.tools_chars):
+        tools = offer_tools(granted, own)
+        if wrong := size_problem(tools, settings.tools_chars):
             raise PlanInvalid(wrong, suggestion="grant fewer: grants = ['SERVER.TOOL', …]")
         if isinstance(before, LlmThinking) and before.conversation.turns:
             conversation = before.conversation
@@ -80,14 +90,14 @@ class LlmBrain:
         opened: list[Connections] = []
         ask = partial(_ask, worker_context, assignment, settings, tools, opened)
         thinking = LlmThinking(
-            assignment, settings, models, tools, conversation, ask, terminal, partial(_closed, opened)
+            assignment, settings, models, tools, conversation, ask, terminal, partial(_close_all, opened)
         )
         if isinstance(before, LlmThinking):
             thinking.todo = before.todo
         return thinking
 
 
-async def _closed(opened: list[Connections]) -> None:
+async def _close_all(opened: list[Connections]) -> None:
     while opened:
         await opened.pop().close()
 
@@ -96,7 +106,7 @@ def _terminal(assignment: Assignment, settings: LlmSettings) -> Terminal | None:
     if not settings.terminal:
         return None
     of = assignment.shell, assignment.tools, assignment.agent, assignment.workspace
-    return terminal_of(*of, settings.answer_chars)
+    return make_terminal(*of, settings.answer_chars)
 
 
 def _problems(models: Sequence[Model], secret: Callable[[str], str], priced: bool) -> Iterator[str]:
@@ -105,22 +115,22 @@ def _problems(models: Sequence[Model], secret: Callable[[str], str], priced: boo
             continue
         needed = ("pydantic_ai", VENDORS[model.kind].package) if model.kind != GEMINI else ("httpx2", "genai_prices")
         if missing := [name for name in needed if find_spec(name) is None]:
-            yield explained("not_installed", ", ".join(missing), model)
+            yield explain("not_installed", ", ".join(missing), model)
         elif model.unsafe:
             yield model.unsafe
         elif model.key_name and not secret(model.key_name):
-            yield explained("no_key", "", model)
-        elif priced and not model.price and not _priced(model):
+            yield explain("no_key", "", model)
+        elif priced and not model.price and not _has_price(model):
             yield UNPRICED.format(model=model.model)
 
 
-def _priced(model: Model) -> bool:
+def _has_price(model: Model) -> bool:
     from ccswarm.brains.llm import prices
 
     return prices.priced(model)
 
 
-def _loaded(model: Model) -> ModuleType:
+def _load(model: Model) -> ModuleType:
     if model.kind == GEMINI:
         from ccswarm.brains.llm import gemini
 
@@ -135,17 +145,17 @@ async def _ask(
     worker_context: WorkerContext,
     assignment: Assignment,
     settings: LlmSettings,
-    tools: Sequence[Offered],
+    tools: Sequence[OfferedTool],
     opened: list[Connections],
     model: Model,
     conversation: Conversation,
 ) -> Mapping[str, Json]:
-    """The model's next answer, or why there is none."""
+    """Return the model's next answer, or the reason why there is none."""
     if model.kind == RECORDED:
         attempt = int(assignment.settings.get("attempt", 1))
         return recorded.ask(model, conversation, assignment.task_id, attempt, assignment.workspace)
     try:
-        api = await asyncio.to_thread(_loaded, model)
+        api = await asyncio.to_thread(_load, model)
     except ImportError as error:
         return {"error": {"kind": "not_installed", "message": str(error)}}
     key = await asyncio.to_thread(worker_context.secret, model.key_name) if model.key_name else ""

@@ -1,4 +1,4 @@
-"""What answers of models cost."""
+"""The cost of models' answers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ccswarm.brains.llm.settings import VENDORS, Model
 
 
 def cost(model: Model, used: Any, answered_as: str = "") -> float | None:
-    """Dollars: by the price that is set, else by the one that is known of the model at that address; None where
-    neither is. ``used`` has input_tokens, output_tokens, and of these what was cached."""
+    """Return the cost in dollars by the configured price, else by the known one at that address, else None. ``used``
+    has input_tokens and output_tokens, and the cached part of these."""
     if model.price:
         return (used.input_tokens * model.price.input + used.output_tokens * model.price.output) / 1e6
     for name in filter(None, (answered_as, model.name)):
@@ -23,5 +23,5 @@ def cost(model: Model, used: Any, answered_as: str = "") -> float | None:
 
 
 def priced(model: Model) -> bool:
-    """Whether it is known what it costs. A recorded one costs nothing."""
+    """Report whether the price is known. A recorded model costs nothing."""
     return model.kind not in VENDORS or cost(model, Usage(input_tokens=1000, output_tokens=1000)) is not None

@@ -10,7 +10,7 @@ from ccswarm.errors import PlanInvalid
 from ccswarm.models import Json
 
 INPUT_CHARS = 20_000
-"""Of the result of one task that this one builds on."""
+"""The longest text of the result of a task that this one builds on."""
 
 SYSTEM = """You are {agent}, {a} {type} in a swarm of agents.
 {prompt}
@@ -99,7 +99,8 @@ HEAR_FIRST = "a person said something in the meantime, which follows"
 def system(
     assignment: Assignment, tools: Sequence[str], finish: str, recall: str, todo: str, *, terminal: bool = False
 ) -> str:
-    """Who the model is, where, with what, and what it may believe; ``terminal``: whether it has one of its own."""
+    """Return who the model is, where it works, its tools, and what it may trust. ``terminal``: it has one of its
+    own."""
     kind = assignment.type or "agent"
     prompt = str(assignment.settings.get("prompt") or "")
     directory = f"the directory {assignment.workspace}." if assignment.workspace else "no directory of your own."
@@ -118,7 +119,7 @@ def system(
 
 
 def task(assignment: Assignment) -> str:
-    """What is to be done, and the results it builds on. Raises PlanInvalid where the task says nothing."""
+    """Return the task and the results it builds on. Raises PlanInvalid if the task has no text."""
     text = str(assignment.task.get("text") or "").strip()
     if not text:
         raise PlanInvalid(
@@ -126,18 +127,18 @@ def task(assignment: Assignment) -> str:
             suggestion="write what is to be done: text",
         )
     template = "\nWhat came of {}, on which it builds (data):\n{}\n"
-    more = "".join(template.format(name, _written(value)) for name, value in assignment.inputs.items())
+    more = "".join(template.format(name, _shorten(value)) for name, value in assignment.inputs.items())
     if checks := assignment.checks:
         more += "\nAfterwards these must hold; they are run when you finish:\n" + "\n".join(checks) + "\n"
     return TASK.format(id=assignment.task_id, text=text, more=more).rstrip()
 
 
 def survey(facts: str) -> str:
-    """What is added to the task where something is known of the directory."""
+    """Return the addition to the task with the facts of the directory, if there are any."""
     return SURVEY.format(facts=facts) if facts else ""
 
 
-def _written(value: Json) -> str:
+def _shorten(value: Json) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
     left = len(text) - INPUT_CHARS
     return text if left <= 0 else f"{text[:INPUT_CHARS]}… ({left} characters more are not shown)"

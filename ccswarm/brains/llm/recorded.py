@@ -1,4 +1,4 @@
-"""A model that answers what is written down: for demonstrations, evaluation and tests. No key, no network."""
+"""A model that gives recorded answers: for demonstrations, evaluation and tests. Needs no key and no network."""
 
 from __future__ import annotations
 
@@ -14,39 +14,38 @@ from ccswarm.brains.llm.settings import RECORDED, Model, RecordedReply, Replies
 from ccswarm.models import Json
 
 REFERENCE = re.compile(r"\$(\d+)((?:\.[A-Za-z0-9_-]+)+)\Z")
-"""An argument that is nothing but this is a field of what an earlier call answered."""
+"""An argument that is only a reference to a field of an earlier call's result."""
 
 _FILE = TypeAdapter[dict[str, tuple[RecordedReply, ...]]](Replies)
 
 
 def ask(model: Model, conversation: Conversation, task_id: str, attempt: int, workspace: str) -> dict[str, Any]:
-    """The next reply recorded for the task, or for that attempt at it (``TASK~2``), as ``api.ask`` answers.
-    A relative file counts from the directory that is worked in. Its end is an error: the model has nothing more to say.
-    """
+    """Return the next recorded reply for the task, or for that attempt at it (``TASK~2``), in the form of ``api.ask``.
+    A relative file name is relative to the working directory. After the last reply, the answer is an error."""
     try:
         replies = _replies(model, task_id, attempt, workspace)
     except (OSError, ValidationError) as error:
-        return _failed(f"{model.name}: {error}")
+        return _failure(f"{model.name}: {error}")
     at = len(conversation.turns)
     if at >= len(replies):
-        return _failed(f"it has {len(replies)} replies for task {task_id}, and was asked for another")
+        return _failure(f"it has {len(replies)} replies for task {task_id}, and was asked for another")
     reply = replies[at]
     if conversation.question:
-        return _answer(reply.notes, [], _usage(model, reply)) if reply.notes else _failed("it has no notes")
+        return _answer(reply.notes, [], _usage(model, reply)) if reply.notes else _failure("it has no notes")
     calls: list[dict[str, Any]] = []
     for number, call in enumerate(reply.calls, 1):
         try:
-            arguments = _filled(call.arguments, conversation)
+            arguments = _resolve(call.arguments, conversation)
         except LookupError as error:
-            return _failed(f"reply {at + 1} refers to {error.args[0]}, which is not there")
+            return _failure(f"reply {at + 1} refers to {error.args[0]}, which is not there")
         calls.append({"id": f"recorded_{at + 1}_{number}", "name": call.tool, "arguments": arguments})
     return _answer(reply.text, calls, _usage(model, reply))
 
 
 def _answer(text: str, calls: list[dict[str, Any]], usage: Mapping[str, Json]) -> dict[str, Any]:
     finish = "tool_call" if calls else "stop"
-    said = {"text": text, "calls": calls, "finish": finish, "usage": usage, "model": RECORDED}
-    return {"response": _response(text, calls), **said}
+    fields = {"text": text, "calls": calls, "finish": finish, "usage": usage, "model": RECORDED}
+    return {"response": _response(text, calls), **fields}
 
 
 def _usage(model: Model, reply: RecordedReply) -> dict[str, Json]:
@@ -63,18 +62,18 @@ def _replies(model: Model, task_id: str, attempt: int, workspace: str) -> Sequen
     return next((by_task[name] for name in names if name in by_task), ())
 
 
-def _filled(value: Any, conversation: Conversation) -> Any:
-    """With what its references stand for. Raises LookupError naming one that stands for nothing."""
+def _resolve(value: Any, conversation: Conversation) -> Any:
+    """Replace references by their values. Raises LookupError naming one without a value."""
     if isinstance(value, str) and (found := REFERENCE.match(value)):
-        return _found(value, int(found[1]), found[2][1:].split("."), conversation)
+        return _lookup(value, int(found[1]), found[2][1:].split("."), conversation)
     if isinstance(value, Mapping):
-        return {name: _filled(one, conversation) for name, one in cast("Mapping[str, Any]", value).items()}
+        return {name: _resolve(one, conversation) for name, one in cast("Mapping[str, Any]", value).items()}
     if isinstance(value, list | tuple):
-        return [_filled(one, conversation) for one in cast("Sequence[Any]", value)]
+        return [_resolve(one, conversation) for one in cast("Sequence[Any]", value)]
     return value
 
 
-def _found(written: str, number: int, path: Sequence[str], conversation: Conversation) -> Json:
+def _lookup(written: str, number: int, path: Sequence[str], conversation: Conversation) -> Json:
     call = conversation.call(number)
     node: Any = call.structured if call else None
     for part in path:
@@ -86,7 +85,7 @@ def _found(written: str, number: int, path: Sequence[str], conversation: Convers
 
 
 def _response(text: str, calls: Sequence[Mapping[str, Any]]) -> Json:
-    """As if a model that pydantic-ai knows had said it: the next one may be asked to continue."""
+    """Return the reply in pydantic-ai's form, so that another model may continue."""
     parts: list[Json] = [{"part_kind": "text", "content": text}] if text else []
     parts += [
         {
@@ -100,5 +99,5 @@ def _response(text: str, calls: Sequence[Mapping[str, Any]]) -> Json:
     return {"kind": "response", "parts": parts, "model_name": "recorded"}
 
 
-def _failed(message: str) -> dict[str, Any]:
+def _failure(message: str) -> dict[str, Any]:
     return {"error": {"kind": "not_recorded", "message": message}}

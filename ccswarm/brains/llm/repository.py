@@ -1,6 +1,7 @@
-"""Facts about the working directory for a model, so that it need not explore: untrusted, bounded, read once.
+"""Facts about the working directory for a model, so that it need not explore.
 
-The files may come from anybody: no link is followed, nothing is run, and only what is shown is read. Functions block.
+The files are untrusted: no link is followed, nothing is run, and only what is shown is read, once and within limits.
+Functions block.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from pathlib import Path
 from typing import Any, cast
 
 MOST_NAMES = 60
-"""Of files and directories at the top."""
-MOST_LOOKED_AT = 4000
+"""The most files and directories at the top that are named."""
+MOST_COUNTED = 4000
 MOST_LANGUAGES = 4
 NOTE_CHARS = 8000
-"""Of AGENTS.md, or CLAUDE.md."""
+"""The longest text of AGENTS.md or CLAUDE.md."""
 FILE_BYTES = 64 << 10
 
 NOTES = ("AGENTS.md", "CLAUDE.md")
@@ -58,9 +59,9 @@ TARGET = re.compile(r"^test\s*:(?!=)", re.MULTILINE)
 BRANCH = re.compile(r"ref: refs/heads/(\S+)")
 
 
-def facts_of(directory: str) -> str:
-    """Branch, names at the top, languages, the command for tests where a file states one, and what people wrote for
-    agents; ``""`` where there is no such directory."""
+def describe_directory(directory: str) -> str:
+    """Return branch, top-level names, languages, test command and people's notes for agents, as text. The test command
+    is given only if a file states it. ``""`` if the directory does not exist."""
     try:
         top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (OSError, ValueError):
@@ -80,7 +81,7 @@ def _lines(top: int, directory: str) -> Iterator[str]:
         names = sorted(f"{one.name}/" if one.is_dir(follow_symlinks=False) else one.name for one in entries)
     names = [name for name in names if name != ".git/"]
     more = f", … ({len(names) - MOST_NAMES} more)" if len(names) > MOST_NAMES else ""
-    yield f"At the top: {', '.join(map(_plain, names[:MOST_NAMES])) or 'nothing'}{more}"
+    yield f"At the top: {', '.join(map(_printable, names[:MOST_NAMES])) or 'nothing'}{more}"
     if languages := _languages(directory):
         yield f"Languages, by number of files: {', '.join(languages)}"
     if command := _test_command(top):
@@ -88,7 +89,7 @@ def _lines(top: int, directory: str) -> Iterator[str]:
 
 
 def _notes(top: int) -> Iterator[str]:
-    """Each text once: one file is often a copy of the other, or names it."""
+    """Yield each text once: one file is often a copy of the other, or refers to it."""
     seen = {f"@{name}" for name in NOTES}
     for name in NOTES:
         text = _text(top, name).strip()
@@ -101,23 +102,23 @@ def _notes(top: int) -> Iterator[str]:
 def _branch(top: int) -> str:
     head = _text(top, ".git/HEAD")
     found = BRANCH.match(head)
-    return _plain(found[1]) if found else ""
+    return _printable(found[1]) if found else ""
 
 
 def _languages(directory: str) -> list[str]:
     counts: Counter[str] = Counter()
-    looked_at = 0
+    counted = 0
     for _, folders, files in os.walk(directory):
         folders[:] = [name for name in folders if name not in LEFT_OUT]
-        looked_at += len(files) + len(folders)
+        counted += len(files) + len(folders)
         counts.update(filter(None, (LANGUAGES.get(name.rpartition(".")[2].lower()) for name in files)))
-        if looked_at > MOST_LOOKED_AT:
+        if counted > MOST_COUNTED:
             break
     return [f"{name} {count}" for name, count in counts.most_common(MOST_LANGUAGES)]
 
 
 def _test_command(top: int) -> str:
-    """What a file of the repository says itself, and not what is usual for its language."""
+    """Return the command that a file of the repository states, not one usual for its language."""
     with suppress(ValueError, RecursionError):
         package: Any = json.loads(_text(top, "package.json") or "{}")
         scripts: Any = cast("dict[str, Any]", package).get("scripts") if isinstance(package, dict) else None
@@ -131,7 +132,7 @@ def _test_command(top: int) -> str:
 
 
 def _text(top: int, name: str) -> str:
-    """The beginning of a plain file; ``""`` where there is none, or a link stands in its place."""
+    """Return the beginning of a regular file; ``""`` if there is none, or it is a link."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     opened: list[int] = []
     try:
@@ -151,6 +152,6 @@ def _text(top: int, name: str) -> str:
             os.close(one)
 
 
-def _plain(name: str) -> str:
-    """A name as one word of a line, whatever is in it."""
+def _printable(name: str) -> str:
+    """Return a name as one word of a line."""
     return name if name.isprintable() and len(name) <= 100 else repr(name[:100])

@@ -1,4 +1,4 @@
-"""Why a model did not answer: what is retried and when, and the message for people otherwise."""
+"""The failures of a model: which are retried, when, and the messages for people."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from agentwire.extras import install
 from ccswarm.brains.llm.settings import RECORDED, Model
 
 ELSEWHERE = frozenset({"cannot_connect", "not_understood"})
-"""What passes by itself where the model has answered before, and else says that it is not there."""
+"""Failures that may be temporary if the model has answered before, and otherwise mean that it is not there."""
 
 TRANSIENT = frozenset({"rate_limited", "overloaded", "server_error", "timed_out", "cut", *ELSEWHERE})
-"""What passes by itself, perhaps."""
+"""Failures that may be temporary."""
 
 LONGEST_BACKOFF_SECONDS = 120.0
 LONGEST_PAUSE_SECONDS = 900.0
-"""However long a server asks for."""
+"""The longest pause, even if the server asks for more."""
 
 EXPLAINED = {
     "no_key": (
@@ -48,20 +48,20 @@ EXPLAINED = {
 }
 
 
-def explained(kind: str, message: str, model: Model, tries: int = 0) -> str:
-    """For people: which model, what is wrong, what it said, what to do."""
+def explain(kind: str, message: str, model: Model, tries: int = 0) -> str:
+    """Return a message for people: the model, the failure, the server's message, and what to do."""
     what, advice = EXPLAINED.get(kind, EXPLAINED["internal"])
     recorded = model.kind == RECORDED
     known = {"key": "" if recorded else model.key_name or "settings.key", "address": "" if recorded else model.endpoint}
     again = f", asked {tries + 1} times" if tries else ""
-    said = f" ({message})" if message else ""
-    return f"{model.model or RECORDED} {what.format(**known)}{again}{said}; {advice.format(**known)}"
+    details = f" ({message})" if message else ""
+    return f"{model.model or RECORDED} {what.format(**known)}{again}{details}; {advice.format(**known)}"
 
 
 def pause(seed: str, tries: int, retry_after: float | None) -> float:
-    """Seconds before another try: what the server asked for, or longer each time; different for each ``seed``, so
-    that agents which were refused together do not come back together. The same for the same."""
+    """Return the seconds before another try: what the server asked for, or longer each time. Deterministic. They differ
+    for each ``seed``, so that agents rejected together do not retry together."""
     spread = int.from_bytes(hashlib.sha256(f"{seed}/{tries}".encode()).digest()[:4]) / 2**32
     backoff = min(2.0**tries, LONGEST_BACKOFF_SECONDS) * (0.75 + spread / 2)
-    asked = max(retry_after or 0.0, 0.0) * (1 + spread / 10)
-    return round(min(max(backoff, asked) if not retry_after else asked, LONGEST_PAUSE_SECONDS), 3)
+    requested = max(retry_after or 0.0, 0.0) * (1 + spread / 10)
+    return round(min(max(backoff, requested) if not retry_after else requested, LONGEST_PAUSE_SECONDS), 3)

@@ -1,4 +1,4 @@
-"""What can be set for an agent whose brain is ``llm``."""
+"""The settings of an agent whose brain is ``llm``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ccswarm.errors import PlanInvalid
 
 
 class Vendor(NamedTuple):
-    """The maker of a kind of model: its address, the variables that its own library takes the key and another address
-    from, the package of its that is needed, and what is put behind such an address."""
+    """The vendor of a kind of model: its address, and the names of its library's settings. ``key`` and ``elsewhere``
+    are the variables for the key and another address. ``version`` is appended to such an address."""
 
     address: str
     key: str
@@ -47,7 +47,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 Effort = Literal["", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 NOT_SETTINGS = ("prompt", "visit", "attempt")
-"""What an assignment's settings hold beside those of the agent."""
+"""The names that a task adds to an agent's settings."""
 
 
 class Price(Section):
@@ -58,15 +58,15 @@ class Price(Section):
 
 
 class Recorded(Section):
-    """A call in a recorded reply. An argument that is nothing but ``$N.FIELD`` stands for that field of what the N-th
-    call of the task answered (``$1.session_id``, ``$2.sessions.0.name``)."""
+    """A call in a recorded reply. An argument that is only ``$N.FIELD`` stands for that field of the result of the
+    task's N-th call (``$1.session_id``, ``$2.sessions.0.name``)."""
 
     tool: str = Field(description="SERVER.TOOL, finish, or recall.")
     arguments: dict[str, Any] = Field(default={}, description="Its arguments.")
 
 
 class RecordedReply(Section):
-    """One answer of a model that only answers what is written down."""
+    """One answer of a recorded model."""
 
     text: str = Field(default="", description="Text of the reply.")
     notes: str = Field(default="", description="Notes it writes when the conversation is summarized before this reply.")
@@ -76,16 +76,16 @@ class RecordedReply(Section):
 
 
 def _by_task(given: Any) -> Any:
-    """A list is that of every task."""
+    """Convert a list to the replies for every task."""
     return {"": cast("Sequence[Any]", given)} if isinstance(given, list | tuple) else given
 
 
 Replies = Annotated[dict[str, tuple[RecordedReply, ...]], BeforeValidator(_by_task)]
-"""By the id of a task; "" for every other."""
+"""The replies by task id; "" for all other tasks."""
 
 
 class Model(Section):
-    """A model, and the way to it."""
+    """A model and its address."""
 
     model: str = Field(default="", description=f"{SHAPES}.")
     base_url: str = Field(
@@ -124,45 +124,45 @@ class Model(Section):
 
     @property
     def kind(self) -> str:
-        """One of KINDS."""
+        """The kind, one of KINDS."""
         return self.model.partition(":")[0] or RECORDED
 
     @property
     def name(self) -> str:
-        """What its maker calls it; of a recorded one the file."""
+        """The vendor's name of the model, or the file of a recorded one."""
         return self.model.partition(":")[2]
 
     @property
     def address(self) -> str:
-        """Where it is reached."""
+        """The URL of its API."""
         return self.base_url or VENDORS[self.kind].address
 
     @property
     def endpoint(self) -> str:
-        """The address for people: without a password in it, and with the variable that it comes from."""
+        """The address for people: without a password, with the variable that sets it."""
         parts = urlsplit(self.address)
         shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
         return f"{shown} ({self._variable})" if self._variable else shown
 
     @property
     def elsewhere(self) -> str:
-        """The variable that says where it is reached; empty where its settings do, or nobody."""
+        """The variable that sets the address; empty if none does."""
         return self._variable
 
     @property
     def billed_at(self) -> str:
-        """The address whose prices hold: where a variable says that its maker is reached elsewhere, the maker's own."""
+        """The address whose prices apply: the vendor's own, if a variable redirects it."""
         return VENDORS[self.kind].address if self._variable else self.address
 
     @property
     def key_name(self) -> str:
-        """Whose value is sent; empty: none is."""
+        """The name of the variable or secret whose value is sent; empty: none is."""
         written = self.key.removeprefix(ENV).removeprefix("$").removeprefix("{").removesuffix("}")
         return written or ("" if self.foreign and not self._variable else VENDORS[self.kind].key)
 
     @property
     def unsafe(self) -> str:
-        """Why no key is sent to the address that a variable says; empty where one may be."""
+        """Why no key is sent to the address that a variable sets; empty if it may be sent."""
         parts = urlsplit(self.address)
         if not self._variable or parts.scheme == "https":
             return ""
@@ -175,8 +175,8 @@ class Model(Section):
             " key in the agent's settings to send it anyway"
         )
 
-    def reached(self, variables: Mapping[str, str]) -> Self:
-        """The same where its maker's variable says; ``base_url`` comes before that."""
+    def with_address(self, variables: Mapping[str, str]) -> Self:
+        """Return a copy with the address from its vendor's variable, unless ``base_url`` is set."""
         if self.base_url or self.kind not in VENDORS:
             return self
         vendor = VENDORS[self.kind]
@@ -195,7 +195,7 @@ class Model(Section):
 
     @property
     def foreign(self) -> bool:
-        """Whether somebody else than its maker answers."""
+        """Whether the address is not its vendor's."""
         return urlsplit(self.address).hostname != urlsplit(VENDORS[self.kind].address).hostname
 
     @model_validator(mode="after")
@@ -221,12 +221,12 @@ class Model(Section):
 
 
 def _by_name(given: object) -> object:
-    """A model that is only named."""
+    """Convert a model's name to its settings."""
     return {"model": given} if isinstance(given, str) else given
 
 
 class LlmSettings(Model):
-    """Everything that ``settings`` of an agent may say."""
+    """The settings of an agent."""
 
     fallback: tuple[Annotated[Model, BeforeValidator(_by_name)], ...] = Field(
         default=(), description="Models to use, in this order, when the previous one cannot answer."
@@ -272,13 +272,13 @@ class LlmSettings(Model):
     retries: int = Field(default=6, ge=0, le=100, description="How often a request is retried with each model.")
 
     def models(self, variables: Mapping[str, str]) -> tuple[Model, ...]:
-        """The model, then the others, each where the variable of its maker says."""
+        """Return the model and its fallbacks, with the addresses from their vendors' variables."""
         own = Model(**{name: getattr(self, name) for name in Model.model_fields})
-        return tuple(model.reached(variables) for model in (own, *self.fallback))
+        return tuple(model.with_address(variables) for model in (own, *self.fallback))
 
 
 def read(given: Mapping[str, Any]) -> LlmSettings:
-    """The settings of an agent. Raises PlanInvalid, naming everything that is wrong."""
+    """Parse the settings of an agent. Raises PlanInvalid, naming every problem."""
     plain = {name: value for name, value in given.items() if name not in NOT_SETTINGS}
     try:
         return LlmSettings.model_validate(plain)
@@ -288,7 +288,7 @@ def read(given: Mapping[str, Any]) -> LlmSettings:
 
 
 def _describe(problem: Any) -> str:
-    """One problem, and the name that was perhaps meant."""
+    """Describe one problem, with a name that may have been meant."""
     path = [part for part in problem["loc"] if part != ""]
     if problem["type"] == "extra_forbidden":
         model = _section(path[:-1])
@@ -300,7 +300,7 @@ def _describe(problem: Any) -> str:
 
 
 def _section(path: list[Any]) -> type[Section]:
-    """The section at that place."""
+    """Return the section at that path."""
     found: type[Section] = LlmSettings
     for part in path:
         field = found.model_fields.get(part) if isinstance(part, str) else None

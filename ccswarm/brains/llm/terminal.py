@@ -1,8 +1,8 @@
-"""``bash``, ``read`` and ``edit``: what a model does in a terminal of its own, as the calls of tools that this takes.
+"""``bash``, ``read`` and ``edit``: a model's actions in its own terminal, as calls of the terminal server's tools.
 
-The terminal is opened when it is first needed, and again when it has gone; the model has no ids to carry. Each tool is
-a generator: it yields one call after the other and is sent how each ended, so whoever makes them grants, asks, counts
-and records them as any other call.
+The terminal is opened on first use, and again if it has ended, so the model needs no ids. Each tool is a generator that
+yields one call after the other and is sent their outcomes. So the agent grants, asks about, counts and records them as
+any other call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ccswarm.brains.llm.conversation import answer_of
+from ccswarm.brains.llm.conversation import describe_outcome
 from ccswarm.models import CallOutcome, CallStatus, Json, ToolInfo
 
 BASH = "bash"
@@ -26,18 +26,18 @@ EXECUTE = "execute_command"
 WAIT = "read_output"
 INTERRUPT = "interrupt_command"
 NEEDED = (OPEN, EXECUTE)
-"""What an agent has to be granted for it. With the others, long commands are waited for and interrupted."""
+"""The tools that an agent must be granted. The others allow to wait for long commands and to interrupt them."""
 
 GONE = ("session_not_found", "session_exited")
 SHELLS = ("bash", "sh")
-"""The first that is there: what ``read`` and ``edit`` write is read alike by both."""
+"""The shells by preference. Both read the commands of ``read`` and ``edit`` alike."""
 
 MOST_NAMES = 5
 CALL_SECONDS = 50.0
-"""A server of terminals answers by then, and the command keeps running."""
+"""The longest wait of one call; the command keeps running after that."""
 DEFAULT_SECONDS, MOST_SECONDS = 120.0, 3600.0
 MOST_EDIT_BYTES = 100_000
-"""Of ``old`` and of ``new``: they are variables of a program, which Linux bounds."""
+"""The largest ``old`` and ``new``. They are passed as variables, whose size Linux limits."""
 READ_LINES, LINE_BYTES = 400, 2000
 
 READING = """( p={path}
@@ -83,7 +83,8 @@ Call = tuple[str, Mapping[str, Json]]
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The text for the model; ``exit_code`` is its command's, and ``failed`` is set if there was none."""
+    """The result of an action, with its text for the model. ``exit_code`` is that of its command; ``failed`` is set if
+    no command ran."""
 
     text: str
     failed: bool = False
@@ -98,8 +99,8 @@ Executed = Generator[Call, CallOutcome, CallOutcome]
 
 @dataclass(slots=True)
 class Terminal:
-    """One terminal of ``server``, ``session`` once it is open. ``tools`` are those of the server that are granted;
-    ``output_chars`` is what is asked for of each output."""
+    """A terminal of ``server``; ``session`` is its id once it is open. ``tools`` are the granted ones of the server.
+    ``output_chars`` limits each output."""
 
     server: str
     tools: Mapping[str, ToolInfo]
@@ -107,24 +108,24 @@ class Terminal:
     directory: str
     output_chars: int
     execution: str = ""
-    """Of which it is the terminal: known when it is opened."""
+    """The id of the execution it belongs to, set before it is opened."""
     session: str = ""
     cwd: str = ""
     touched: dict[str, str] = field(default_factory=dict[str, str])
-    """Files that were edited, or else read, by name."""
+    """The files that were read or edited, by name, with the last action."""
 
-    def work(self, tool: str, given: Mapping[str, Any]) -> Work:
-        """What a call of the model's takes."""
+    def work(self, tool: str, arguments: Mapping[str, Any]) -> Work:
+        """Return the generator of a tool's calls."""
         does: Mapping[str, Callable[[Mapping[str, Any]], Work]] = {BASH: self._bash, READ: self._read, EDIT: self._edit}
-        if wrong := _unfit(tool, given):
-            return _refused(wrong)
-        return does[tool](given)
+        if wrong := _argument_problem(tool, arguments):
+            return _refuse(wrong)
+        return does[tool](arguments)
 
-    def _bash(self, given: Mapping[str, Any]) -> Work:
-        seconds = min(float(given.get("timeout_seconds") or DEFAULT_SECONDS), MOST_SECONDS)
-        outcome = yield from self._executed(str(given["command"]), str(given.get("stdin") or ""), seconds)
+    def _bash(self, arguments: Mapping[str, Any]) -> Work:
+        seconds = min(float(arguments.get("timeout_seconds") or DEFAULT_SECONDS), MOST_SECONDS)
+        outcome = yield from self._execute(str(arguments["command"]), str(arguments.get("stdin") or ""), seconds)
         if not outcome.ok or outcome.structured is None:
-            return Done(answer_of(outcome), not outcome.ok, outcome.structured)
+            return Done(describe_outcome(outcome), not outcome.ok, outcome.structured)
         facts = outcome.structured
         parts = [f"[before this, of the background]\n{facts['late_output']}"] if facts.get("late_output") else []
         parts += [str(facts.get("output") or "").rstrip("\n")]
@@ -139,51 +140,50 @@ class Terminal:
         parts += [f"[{'; '.join(notes)}]"] if notes else []
         return Done("\n".join(filter(None, parts)) or "(no output)", False, facts, code or None)
 
-    def _read(self, given: Mapping[str, Any]) -> Work:
-        path, first = str(given["path"]), max(1, int(given.get("from") or 1))
-        last = min(int(given.get("to") or first + READ_LINES - 1), first + 5 * READ_LINES - 1)
+    def _read(self, arguments: Mapping[str, Any]) -> Work:
+        path, first = str(arguments["path"]), max(1, int(arguments.get("from") or 1))
+        last = min(int(arguments.get("to") or first + READ_LINES - 1), first + 5 * READ_LINES - 1)
         self.touched.setdefault(path, READ)
         facts = {"first": first, "last": last, "next": last + 1, "most": LINE_BYTES}
         return (yield from self._files(READING.format(path=shlex.quote(path), **facts)))
 
-    def _edit(self, given: Mapping[str, Any]) -> Work:
-        path = str(given["path"])
-        words = {name: shlex.quote(str(given[name])) for name in ("path", "old", "new")}
-        done = yield from self._files((EDITING if given["old"] else CREATING).format(**words))
+    def _edit(self, arguments: Mapping[str, Any]) -> Work:
+        path = str(arguments["path"])
+        words = {name: shlex.quote(str(arguments[name])) for name in ("path", "old", "new")}
+        done = yield from self._files((EDITING if arguments["old"] else CREATING).format(**words))
         if not done.failed:
             self.touched[path] = EDIT
         return done
 
     def _files(self, command: str) -> Work:
-        outcome = yield from self._executed(command, "", CALL_SECONDS)
+        outcome = yield from self._execute(command, "", CALL_SECONDS)
         facts = outcome.structured or {}
         if not outcome.ok or facts.get("exit_code") is None:
-            return Done(answer_of(outcome), True, outcome.structured)
+            return Done(describe_outcome(outcome), True, outcome.structured)
         text = str(facts.get("output") or "").rstrip("\n") or "(no output)"
         text += f"\n[{facts['note']}]" if facts.get("note") else ""
         return Done(text, facts["exit_code"] != 0, outcome.structured)
 
-    def _executed(self, command: str, stdin: str, seconds: float) -> Executed:
-        """The command, to its end or its time; in a new terminal where the one there was has gone."""
+    def _execute(self, command: str, stdin: str, seconds: float) -> Executed:
+        """Execute a command until its end or time limit, in a new terminal if the current one has ended."""
         if self.session:
-            outcome = yield from self._tried(command, stdin, seconds)
+            outcome = yield from self._try_command(command, stdin, seconds)
             if outcome.code not in GONE:
                 return outcome
             opened = yield from self._open()
             note = f"in a new terminal, in {self.directory}: the one before is gone"
-            return _with((yield from self._tried(command, stdin, seconds)), note) if opened.ok else opened
+            return _with_note((yield from self._try_command(command, stdin, seconds)), note) if opened.ok else opened
         opened = yield from self._open()
-        return (yield from self._tried(command, stdin, seconds)) if opened.ok else opened
+        return (yield from self._try_command(command, stdin, seconds)) if opened.ok else opened
 
-    def _tried(self, command: str, stdin: str, seconds: float) -> Executed:
+    def _try_command(self, command: str, stdin: str, seconds: float) -> Executed:
         most = min(seconds, CALL_SECONDS)
-        given = {"command": command, "stdin": stdin, "timeout_seconds": most, "max_output_chars": self.output_chars}
-        outcome = yield self._call(EXECUTE, session_id=self.session, **given)
-        return (yield from self._ended(outcome, seconds - most, seconds))
+        arguments = {"command": command, "stdin": stdin, "timeout_seconds": most, "max_output_chars": self.output_chars}
+        outcome = yield self._call(EXECUTE, session_id=self.session, **arguments)
+        return (yield from self._wait_for_end(outcome, seconds - most, seconds))
 
-    def _ended(self, outcome: CallOutcome, left: float, seconds: float) -> Executed:
-        """What became of a command that keeps running: waited for, and interrupted when nobody answers it or in the
-        end."""
+    def _wait_for_end(self, outcome: CallOutcome, left: float, seconds: float) -> Executed:
+        """Wait for a command that keeps running, and interrupt it at its time limit or if it waits for input."""
         facts: Mapping[str, Json] = outcome.structured or {}
         ids = {"session_id": self.session, "command_id": facts.get("command_id")}
         while outcome.ok and facts.get("status") == "running":
@@ -198,9 +198,9 @@ class Terminal:
             why = asked or f"it was not over after {seconds:g} s, and timeout_seconds may be up to {MOST_SECONDS:g}"
             if INTERRUPT not in self.tools:
                 self.session = self.cwd = ""
-                return _with(outcome, f"{why}; it keeps running, and your next command gets a new terminal")
+                return _with_note(outcome, f"{why}; it keeps running, and your next command gets a new terminal")
             ended = yield self._call(INTERRUPT, **ids)
-            return _with(ended, f"interrupted: {why}")
+            return _with_note(ended, f"interrupted: {why}")
         return outcome
 
     def _open(self) -> Executed:
@@ -224,52 +224,52 @@ class Terminal:
                 return outcome
 
     def _call(self, tool: str, **arguments: Json) -> Call:
-        """With what the tool takes."""
+        """Return a call with the arguments that the tool accepts."""
         known: Mapping[str, Any] = self.tools[tool].input_schema.get("properties") or arguments
         return f"{self.server}.{tool}", {name: value for name, value in arguments.items() if name in known}
 
 
-def terminal_of(
+def make_terminal(
     server: str, tools: Sequence[ToolInfo], agent: str, directory: str, output_chars: int
 ) -> Terminal | None:
-    """For an agent with these tools; None where they do not make one."""
+    """Return a terminal for an agent with these tools, or None if they are not sufficient."""
     own = {tool.name: tool for tool in tools if tool.server == server}
     if any(name not in own for name in NEEDED):
         return None
     return Terminal(server, own, agent, directory, output_chars)
 
 
-def _unfit(tool: str, given: Mapping[str, Any]) -> str:
-    """What is wrong with the arguments of a call."""
+def _argument_problem(tool: str, arguments: Mapping[str, Any]) -> str:
+    """Return the problem of a call's arguments, or ``""``."""
     texts = {BASH: ("command",), READ: ("path",), EDIT: ("path", "old", "new")}[tool]
     for name in texts:
-        value = given.get(name)
+        value = arguments.get(name)
         if not isinstance(value, str) or not (value or name in ("old", "new")):
             return f"{name} is missing" if value in (None, "") else f"{name} is not text"
         if tool != BASH and "\0" in value:
             return f"{name} has a NUL character, which no text file has"
     for name in ("from", "to", "timeout_seconds"):
-        number = given.get(name)
+        number = arguments.get(name)
         if number is not None and (isinstance(number, bool) or not isinstance(number, int | float)):
             return f"{name} is not a number"
         if isinstance(number, float) and not math.isfinite(number):
             return f"{name} is not a number"
-    if given.get("stdin") is not None and not isinstance(given["stdin"], str):
+    if arguments.get("stdin") is not None and not isinstance(arguments["stdin"], str):
         return "stdin is not text"
     if tool == EDIT:
-        if given["old"] == given["new"]:
+        if arguments["old"] == arguments["new"]:
             return "old and new are the same"
-        if any(len(given[name].encode(errors="surrogatepass")) > MOST_EDIT_BYTES for name in ("old", "new")):
+        if any(len(arguments[name].encode(errors="surrogatepass")) > MOST_EDIT_BYTES for name in ("old", "new")):
             return f"old or new has more than {MOST_EDIT_BYTES} bytes: edit smaller pieces"
     return ""
 
 
-def _refused(why: str) -> Work:
+def _refuse(why: str) -> Work:
     return Done(f"{why}. Nothing was called.", True)
-    yield  # a generator, though it calls nothing
+    yield  # makes this a generator
 
 
-def _with(outcome: CallOutcome, note: str) -> CallOutcome:
+def _with_note(outcome: CallOutcome, note: str) -> CallOutcome:
     if outcome.structured is None:
         return outcome
     facts = dict(outcome.structured)

@@ -1,4 +1,4 @@
-"""The tools a model is offered: those its agent is granted, under names that models may use, and the brain's own."""
+"""The tools offered to a model: those granted to its agent, under names that providers accept, and the brain's own."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ FORBIDDEN = re.compile(r"[^A-Za-z0-9_-]")
 MOST_NAME_CHARS = 64
 MOST_DESCRIPTION_CHARS = 4000
 ALTERNATIVES = ("anyOf", "oneOf", "allOf", "not", "if", "then", "else", "enum", "const")
-"""At the top of a schema providers refuse these, and the whole request with them; the toolbox checks them."""
+"""Keywords that providers reject at the top of a schema, with the whole request; the toolbox checks them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
-    """One tool as a model is offered it."""
+class OfferedTool:
+    """One tool as a model sees it."""
 
     name: str
     tool: str
@@ -34,7 +34,7 @@ class Offered:
 
 
 OWN = (
-    Offered(
+    OfferedTool(
         FINISH,
         FINISH,
         "End the task and report how it went. Call it alone, when nothing is left to do.",
@@ -52,7 +52,7 @@ OWN = (
             "required": ["status", "summary"],
         },
     ),
-    Offered(
+    OfferedTool(
         RECALL,
         RECALL,
         "Show an earlier output again, or parts that were left out. Calls no other tool.",
@@ -68,7 +68,7 @@ OWN = (
 )
 
 IN_TERMINAL = (
-    Offered(
+    OfferedTool(
         BASH,
         BASH,
         "Run a command in your shell; returns its output, and its exit code unless that is 0. Directory, variables and "
@@ -84,7 +84,7 @@ IN_TERMINAL = (
             "required": ["command"],
         },
     ),
-    Offered(
+    OfferedTool(
         READ,
         READ,
         f"Show a text file with line numbers ({READ_LINES} lines by default), or list a directory.",
@@ -94,7 +94,7 @@ IN_TERMINAL = (
             "required": ["path"],
         },
     ),
-    Offered(
+    OfferedTool(
         EDIT,
         EDIT,
         "Replace the text old, which must occur exactly once in the file (without line numbers), with new. An empty"
@@ -105,7 +105,7 @@ IN_TERMINAL = (
             "required": ["path", "old", "new"],
         },
     ),
-    Offered(
+    OfferedTool(
         TODO,
         TODO,
         "Replace the list of your steps. Calls no other tool.",
@@ -125,11 +125,11 @@ IN_TERMINAL = (
         },
     ),
 )
-"""What ``terminal`` does, and the list that people see: for agents that have a terminal."""
+"""The tools of ``terminal``, and the list that people see: for agents that have a terminal."""
 
 
-def too_much(tools: Sequence[Offered], most: int) -> str:
-    """Why so many tools are not sent with each question; ``""`` where they are."""
+def size_problem(tools: Sequence[OfferedTool], most: int) -> str:
+    """Return why so many tools are not sent with each request, or ``""``."""
     chars = Counter[str]()
     for one in tools:
         chars[one.tool.partition(".")[0]] += len(json.dumps([one.name, one.description, one.schema]))
@@ -140,13 +140,14 @@ def too_much(tools: Sequence[Offered], most: int) -> str:
     return f"{what} (those of {server}: {largest:,}); tools_chars allows {most:,}"
 
 
-def allowed(name: str) -> str:
-    """A name that providers take: a model may have called what they would refuse to hear of again."""
+def safe_name(name: str) -> str:
+    """Return a name that providers accept. A model may have called one that they would reject in its history."""
     return FORBIDDEN.sub("_", name)[:MOST_NAME_CHARS] or "_"
 
 
-def listed(tools: Sequence[ToolInfo], server: str, grants: Collection[str]) -> list[ToolInfo]:
-    """Those beside ``bash``, ``read`` and ``edit``: of the terminals' server only what ``grants`` name in full."""
+def other_tools(tools: Sequence[ToolInfo], server: str, grants: Collection[str]) -> list[ToolInfo]:
+    """Return the tools to offer besides ``bash``, ``read`` and ``edit``. Of the terminal server these are only the ones
+    that ``grants`` name in full."""
     return [
         tool
         for tool in tools
@@ -154,9 +155,9 @@ def listed(tools: Sequence[ToolInfo], server: str, grants: Collection[str]) -> l
     ]
 
 
-def offered(tools: Sequence[ToolInfo], own: Sequence[Offered] = OWN) -> tuple[Offered, ...]:
-    """The brain's own tools, then the agent's in their order. Names differ from each other, and each tool's depends on
-    no more than which tools there are."""
+def offer_tools(tools: Sequence[ToolInfo], own: Sequence[OfferedTool] = OWN) -> tuple[OfferedTool, ...]:
+    """Return the brain's own tools, then the agent's in their order. Names are unique, and each depends only on the set
+    of tools."""
     plain = {tool.full_name: FORBIDDEN.sub("_", f"{tool.server}__{tool.name}") for tool in tools}
     counts = Counter(plain.values())
     found = list(own)
@@ -165,7 +166,7 @@ def offered(tools: Sequence[ToolInfo], own: Sequence[Offered] = OWN) -> tuple[Of
         if counts[name] > 1 or len(name) > MOST_NAME_CHARS:
             mark = hashlib.sha256(tool.full_name.encode()).hexdigest()[:8]
             name = f"{name[: MOST_NAME_CHARS - 9]}-{mark}"
-        found.append(Offered(name, tool.full_name, _description(tool), _schema(tool)))
+        found.append(OfferedTool(name, tool.full_name, _description(tool), _schema(tool)))
     return tuple(found)
 
 
@@ -174,7 +175,8 @@ def _description(tool: ToolInfo) -> str:
 
 
 def _schema(tool: ToolInfo) -> dict[str, Any]:
-    """As providers take it. A ``call_key`` is the toolbox's to fill in: a model that repeats one gets old answers."""
+    """Return the schema in the form providers accept. It omits ``call_key``, which the toolbox sets: a model that
+    repeats one would get old results."""
     schema = {name: value for name, value in tool.input_schema.items() if name not in ALTERNATIVES}
     properties = {name: one for name, one in dict(schema.get("properties") or {}).items() if name != "call_key"}
     required = [name for name in schema.get("required") or () if name in properties]

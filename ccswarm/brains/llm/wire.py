@@ -1,4 +1,4 @@
-"""What every way to a model has in common: its connections, the bounds of an answer, what it cost, why none came."""
+"""What the APIs of all models share: connections, time limits, usage and failures."""
 
 from __future__ import annotations
 
@@ -25,52 +25,52 @@ CONNECT_SECONDS = 10.0
 OK, FIRST_ERROR = 200, 400
 MESSAGE_CHARS = 600
 READ_BYTES = 4096
-"""Of what came instead of an answer."""
+"""How much is read of a response that is not an answer."""
 NO_ANSWERS = ("text/html", "application/json", "application/xml", "text/xml")
-"""Kinds of what is no stream of events, whoever sends it as one."""
+"""Content types that are never a stream of events."""
 PAGE = re.compile(r"\s*<(!doctype|html|\?xml)", re.IGNORECASE)
 TITLE = re.compile(r"<title[^>]*>([^<]*)</title>", re.IGNORECASE)
 CHARS_OF_A_TOKEN = 4
-"""About, where a server does not say what it counted."""
+"""The approximate length of a token, for servers that do not count."""
 
 Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of one answer, in seconds."""
+    """The time limits of one answer, in seconds."""
 
     whole: float
     idle: float
 
 
 class NotUnderstood(Exception):
-    """What came is nothing that a model answers; what it is instead."""
+    """The response is not a model's answer. The message says what it is."""
 
 
 @dataclass(slots=True)
 class Connections:
-    """Those of one task: kept between its questions, so that each does not begin with a handshake. ``close`` lets go of
-    them; what is asked afterwards opens them again."""
+    """The connections of one task, reused to avoid a handshake for each request. After ``close`` the next request opens
+    them again."""
 
     _client: httpx2.AsyncClient | None = None
     _made: dict[str, object] = field(default_factory=dict[str, object])
 
     def client(self, bounds: Bounds) -> httpx2.AsyncClient:
-        """Asks for bytes at most ``bounds.idle`` seconds apart."""
+        """Return the HTTP client, which waits at most ``bounds.idle`` seconds for bytes."""
         if self._client is None:
-            hooks = {"request": [_hurry], "response": [_require_events]}
-            self._client = httpx2.AsyncClient(verify=_trust(), timeout=bounds.idle, event_hooks=hooks)
+            hooks = {"request": [_limit_connect_time], "response": [_require_events]}
+            self._client = httpx2.AsyncClient(verify=_tls_context(), timeout=bounds.idle, event_hooks=hooks)
         return self._client
 
-    def made(self, name: str, make: Callable[[], Made]) -> Made:
-        """What is made once, over these connections."""
+    def get(self, name: str, make: Callable[[], Made]) -> Made:
+        """Return what ``make`` creates, once for each name."""
         if name not in self._made:
             self._made[name] = make()
         return cast("Made", self._made[name])
 
     async def close(self) -> None:
-        """Nothing is left of them."""
+        """Close the connections."""
         client = self._client
         self._client = None
         self._made.clear()
@@ -78,13 +78,12 @@ class Connections:
             await client.aclose()
 
 
-async def _hurry(request: httpx2.Request) -> None:
+async def _limit_connect_time(request: httpx2.Request) -> None:
     request.extensions["timeout"] = {**request.extensions.get("timeout", {}), "connect": CONNECT_SECONDS}
 
 
 async def _require_events(response: httpx2.Response) -> None:
-    """Raises NotUnderstood for an answer that ends well and is no stream of events: there is something else at that
-    address. Errors say for themselves what is wrong."""
+    """Raise NotUnderstood for a successful response that is not a stream of events: another service answers."""
     if response.status_code >= FIRST_ERROR:
         return
     if response.status_code != OK:
@@ -98,11 +97,11 @@ async def _require_events(response: httpx2.Response) -> None:
         async for part in response.aiter_bytes(READ_BYTES):
             body = part
             break
-    raise NotUnderstood(f"{kind}: {said(body.decode(errors='replace'))}" if body else f"{kind}, which is empty")
+    raise NotUnderstood(f"{kind}: {body_message(body.decode(errors='replace'))}" if body else f"{kind}, which is empty")
 
 
-def said(text: str) -> str:
-    """What a body says: the message of an error, the title of a page, or as it is."""
+def body_message(text: str) -> str:
+    """Return the message in a body: that of an error, the title of a page, or the text itself."""
     if PAGE.match(text):
         title = TITLE.search(text)
         return f"a page with the title {title[1].strip()!r}" if title else "a page"
@@ -115,15 +114,15 @@ def said(text: str) -> str:
 
 
 @cache
-def _trust() -> Any:
-    """Whom to trust; 40 ms to make."""
+def _tls_context() -> Any:
+    """Return the TLS context, which takes 40 ms to create."""
     return httpx2.create_ssl_context()
 
 
 @asynccontextmanager
-async def within(bounds: Bounds) -> AsyncGenerator[Callable[[], None]]:
-    """Bounds an answer while it comes; what is yielded is called when something did. Raises TimeoutError, which says
-    which bound was passed."""
+async def time_limits(bounds: Bounds) -> AsyncGenerator[Callable[[], None]]:
+    """Limit the time of an answer. Yields a function to call whenever something is received. Raises TimeoutError, whose
+    message says which limit was exceeded."""
     clock = asyncio.get_running_loop().time
     whole, silence = asyncio.timeout(bounds.whole), asyncio.timeout(bounds.idle)
     try:
@@ -136,15 +135,15 @@ async def within(bounds: Bounds) -> AsyncGenerator[Callable[[], None]]:
 
 
 def result_text(message: Message, model: Model) -> str:
-    """What came back, with a word on images that are not shown."""
+    """Return the text of a result, with a note about images that are not shown."""
     if not message.images or model.sees:
         return message.text
     return f"{message.text}\n({len(message.images)} images are not shown: {model.model} is not said to take any)"
 
 
-def usage_of(model: Model, used: Any, answered_as: str) -> dict[str, Json]:
-    """Tokens, those of them that the provider had kept, and dollars where they can be known. ``used`` has
-    input_tokens, output_tokens and cache_read_tokens."""
+def make_usage(model: Model, used: Any, answered_as: str) -> dict[str, Json]:
+    """Return tokens, cached tokens, and dollars if known. ``used`` has input_tokens, output_tokens and
+    cache_read_tokens."""
     given, made, kept = used.input_tokens, used.output_tokens, used.cache_read_tokens
     tokens = {"tokens": given + made, "input_tokens": given, "output_tokens": made, "cached_tokens": kept}
     found: dict[str, Json] = {**tokens}
@@ -152,9 +151,9 @@ def usage_of(model: Model, used: Any, answered_as: str) -> dict[str, Json]:
     return found if dollars is None else {**found, "dollars": dollars}
 
 
-def failed(kind: str, message: str, secrets: Iterable[str], retry_after: float | None = None) -> dict[str, Any]:
-    """Why there is no answer, without the ``secrets`` that were sent."""
-    message = said(message) if PAGE.match(message) else message
+def failure(kind: str, message: str, secrets: Iterable[str], retry_after: float | None = None) -> dict[str, Any]:
+    """Return a failure without the ``secrets`` that were sent."""
+    message = body_message(message) if PAGE.match(message) else message
     for secret in filter(None, secrets):
         message = message.replace(secret, "***")
     found: dict[str, Any] = {"kind": kind, "message": message[:MESSAGE_CHARS]}
@@ -163,12 +162,12 @@ def failed(kind: str, message: str, secrets: Iterable[str], retry_after: float |
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a model is asked with, known only in this process: its key, and headers with their values."""
+    """The credentials for a model, which only this process has: its key, and headers with their values."""
 
     key: str = ""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What is in no message."""
+        """The values that no message may contain."""
         return self.key, *self.headers.values()

@@ -1,7 +1,7 @@
-"""Carries out a task's steps as they are written: no model, no key, and the same for the same answers.
+"""The brain that executes a task's steps as written: no model, no key, and the same steps for the same results.
 
-What is decided depends on what ended, never on the order in which it came. The one exception lies in the words "at
-once": what a failing gate cancels is what had not ended by then.
+Decisions depend on what ended, never on the order in which it ended. The one exception is a failing gate, which ends
+the task at once: it cancels the steps that have not ended by then.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from ccswarm.brains.base import Assignment, CallTool, Finish, Step, Thinking, Wait, WorkerContext
 from ccswarm.brains.playbook.results import bounded
-from ccswarm.brains.playbook.words import Words, read
+from ccswarm.brains.playbook.words import Words, parse_settings
 from ccswarm.config.settings import AgentSettings, PlanStep, Retry, TaskSettings
 from ccswarm.engines.base import Flow
 from ccswarm.errors import PlanInvalid
@@ -25,7 +25,7 @@ from ccswarm.plan.references import as_text, holds, parse, resolve, tokens
 from ccswarm.plan.steps import needs_of, problems
 
 NAMED = 5
-"""Most items of one step whose failure is reported in full."""
+"""The most failed items of one step that are reported in full."""
 
 WORTH_ANOTHER_TRY = {
     CallStatus.OK,
@@ -34,16 +34,16 @@ WORTH_ANOTHER_TRY = {
     CallStatus.LOST,
     CallStatus.UNAVAILABLE,
 }
-"""What is denied, invalid, cancelled or over a budget is so the next time as well."""
+"""The statuses worth a retry. Calls that were denied, invalid, cancelled or over a budget would fail again."""
 
 State = Literal["waiting", "going", "done", "failed", "skipped", "passed"]
-"""``skipped``: what it needs failed. ``passed``: its condition did not hold, which keeps nothing else from going on."""
+"""``skipped``: a step it needs failed. ``passed``: its condition was false, which does not stop other steps."""
 LONGEST_PAUSE_SECONDS = 86400.0
 
 
 @dataclass(slots=True)
 class _Call:
-    """A step's only call, or that for one of its items."""
+    """The only call of a step, or the one for an item."""
 
     id: str
     index: int
@@ -52,13 +52,13 @@ class _Call:
     state: State = "waiting"
     tries: int = 1
     due: Literal["", "pause", "call"] = ""
-    """What comes next, when its try or its pause has ended."""
+    """What follows when its try or its pause has ended."""
     result: Json = None
     problem: str = ""
 
     @property
     def name(self) -> str:
-        """The id of its present try, which no other one has in any visit of the task."""
+        """The id of the current try, unique over all visits of the task."""
         return self.id + (f"@{self.visit}" if self.visit > 1 else "") + (f"#{self.tries}" if self.tries > 1 else "")
 
     def end(self, state: State, result: Json, problem: str = "") -> None:
@@ -70,8 +70,8 @@ class _Call:
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a step is. ``missing`` steps that it needs are not over; of its calls ``begun`` were begun, and
-    ``going`` of these are not over."""
+    """The progress of a step. ``missing`` counts needed steps that have not ended. ``begun`` counts its started calls,
+    and ``going`` those of them that have not ended."""
 
     plan: PlanStep
     index: int
@@ -86,8 +86,8 @@ class _Progress:
 
 
 class Playbook:
-    """A task being carried out. Looks only at steps that something has happened to.
-    Implements ``GivingUp`` and ``SupportsPartialResult``."""
+    """A task in execution. Implements ``SupportsGivingUp`` and ``SupportsPartialResult``. ``decide`` only inspects
+    steps affected by what ended."""
 
     def __init__(self, assignment: Assignment, steps: Sequence[PlanStep]) -> None:
         needs = needs_of(steps)
@@ -101,10 +101,10 @@ class Playbook:
         for progress in self._order:
             for need in progress.needs:
                 self._needed_by[need].append(progress)
-        self._look_at = [progress.index for progress in self._order if not progress.missing]
-        self._left = len(self._order)
+        self._ready = [progress.index for progress in self._order if not progress.missing]
+        self._remaining = len(self._order)
         self._gate = ""
-        """The gate that failed, and why: then only what is always carried out counts."""
+        """The gate that failed, and why. After that only steps that always run count."""
         self._results: dict[str, Json] = {}
         self._going: dict[str, tuple[_Progress, _Call]] = {}
         self._known: dict[str, Json] = {
@@ -120,45 +120,45 @@ class Playbook:
         }
 
     async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
-        """Calls and pauses in the order of the plan, or a Finish."""
+        """Return calls and pauses in the order of the plan, or a Finish."""
         due: dict[int, list[_Call]] = {}
         for name, outcome in ended.items():
             progress, call = self._going.pop(name)
             if self._gate and not progress.plan.always:
                 continue
             if name == call.name:
-                _settle(progress, call, outcome)
+                _record_try(progress, call, outcome)
             else:
                 call.due = "call"
             due.setdefault(progress.index, []).append(call)
         decided: dict[int, list[CallTool | Wait]] = {}
-        look_at = sorted({*due, *self._look_at})
-        self._look_at = []
-        while look_at:
-            progress = self._order[heappop(look_at)]
+        ready = sorted({*due, *self._ready})
+        self._ready = []
+        while ready:
+            progress = self._order[heappop(ready)]
             self._begin(progress)
             again = sorted(due.get(progress.index, ()), key=lambda call: call.index)
-            decided[progress.index] = list(self._go_on(progress, again))
+            decided[progress.index] = list(self._next_steps(progress, again))
             for freed in self._complete(progress):
-                heappush(look_at, freed.index)
+                heappush(ready, freed.index)
             if progress.plan.gate and progress.state == "failed":
                 self._gate = f"gate {progress.problem}"
                 decided.clear()
-                look_at = self._give_up()
-        if not self._left:
+                ready = self._drop_steps()
+        if not self._remaining:
             return [self._finish()]
         return [step for index in sorted(decided) for step in decided[index]]
 
-    def _give_up(self) -> list[int]:
-        """Nothing more begins but what is always carried out; of that, what comes first."""
+    def _drop_steps(self) -> list[int]:
+        """Drop all steps except those that always run, and return the ready ones of these."""
         last = [progress for progress in self._order if progress.plan.always]
         for progress in last:
             progress.missing = sum(self._steps[need].plan.always for need in progress.needs)
-        self._left = len(last)
+        self._remaining = len(last)
         return [progress.index for progress in last if not progress.missing]
 
     def _begin(self, progress: _Progress) -> None:
-        """Starts a step when all it needs is over: finds out whether it shall run, and for which items."""
+        """Start a step when its needs have ended: decide whether it runs, and for which items."""
         if progress.state != "waiting":
             return
         plan = progress.plan
@@ -170,7 +170,7 @@ class Playbook:
         progress.state = "going"
         known = {**self._known, "agent": {"name": plan.agent or self._agent}}
         try:
-            if plan.when and not _about_items(plan) and not holds(plan.when, known):
+            if plan.when and not _is_per_item(plan) and not holds(plan.when, known):
                 progress.state = "passed"
                 progress.result = {"status": "skipped"}
             elif plan.for_each is None:
@@ -185,8 +185,8 @@ class Playbook:
             progress.begun = 1
             self._refuse(plan, progress.calls[0], error)
 
-    def _go_on(self, progress: _Progress, again: Iterable[_Call]) -> Iterator[CallTool | Wait]:
-        """What a step does next: further tries, and first ones as long as there is room."""
+    def _next_steps(self, progress: _Progress, again: Iterable[_Call]) -> Iterator[CallTool | Wait]:
+        """Yield the next steps: retries, and first tries while fewer than ``parallel`` are running."""
         plan = progress.plan
         for call in again:
             if call.due == "pause":
@@ -195,22 +195,22 @@ class Playbook:
                 yield pause
             elif call.due:
                 arguments = cast("dict[str, Json]", resolve(plan.args, call.known))
-                yield self._called(progress, call, arguments)
+                yield self._make_call(progress, call, arguments)
         while progress.state == "going" and progress.going < plan.parallel and progress.begun < len(progress.calls):
             call = progress.calls[progress.begun]
             progress.begun += 1
             if (arguments := self._arguments(plan, call)) is not None:
                 progress.going += 1
-                yield self._called(progress, call, arguments)
+                yield self._make_call(progress, call, arguments)
 
-    def _called(self, progress: _Progress, call: _Call, arguments: Mapping[str, Json]) -> CallTool:
+    def _make_call(self, progress: _Progress, call: _Call, arguments: Mapping[str, Json]) -> CallTool:
         call.state = "going"
         self._going[call.name] = (progress, call)
         plan = progress.plan
         return CallTool(call.name, plan.tool, arguments, plan.agent or "", plan.timeout_seconds)
 
     def _complete(self, progress: _Progress) -> Iterator[_Progress]:
-        """Ends a step whose calls are all over, and lets others know its result; those that can begin now."""
+        """End a step whose calls have ended, and yield the steps that can start now."""
         plan = progress.plan
         if progress.state == "going":
             if progress.going or progress.begun < len(progress.calls):
@@ -226,25 +226,25 @@ class Playbook:
         self._results[plan.id] = progress.result
         if plan.save_as:
             self._results[plan.save_as] = progress.result
-        self._left -= 1
+        self._remaining -= 1
         for dependent in self._needed_by[plan.id]:
             dependent.missing -= 1
             if not dependent.missing:
                 yield dependent
 
     def given_up(self, step_id: str) -> bool:
-        """After a gate that failed."""
+        """Report whether a failed gate has dropped the call."""
         return bool(self._gate) and step_id in self._going and not self._going[step_id][0].plan.always
 
     def so_far(self) -> Json:
-        """The results of the steps that are over."""
+        """Return the results of the steps that have ended."""
         names = [name for step in self._steps.values() for name in (step.plan.id, step.plan.save_as or "")]
         return {"steps": {name: bounded(self._results[name]) for name in names if name in self._results}}
 
     def _arguments(self, plan: PlanStep, call: _Call) -> dict[str, Json] | None:
-        """Those of a call's first try; None when it is over without one."""
+        """Return the arguments of a call's first try, or None if it ends without one."""
         try:
-            if plan.when and _about_items(plan) and not holds(plan.when, call.known):
+            if plan.when and _is_per_item(plan) and not holds(plan.when, call.known):
                 call.end("passed", {"status": "skipped"})
                 return None
             return cast("dict[str, Json]", resolve(plan.args, call.known))
@@ -253,8 +253,8 @@ class Playbook:
             return None
 
     def _refuse(self, plan: PlanStep, call: _Call, error: PlanInvalid) -> None:
-        """A call that cannot be made as it is written. Where nothing was done there is nothing to clear away."""
-        if plan.always and any(self._states[name] != "done" for name in _speaks_of(plan)):
+        """End a call that cannot be made. A cleanup step whose steps did nothing is skipped instead."""
+        if plan.always and any(self._states[name] != "done" for name in _referenced_steps(plan)):
             call.end("passed", {"status": "skipped"})
             return
         problem = f"{error.message} ({error.suggestion})" if error.suggestion else error.message
@@ -282,14 +282,14 @@ class Playbook:
 
 
 def _attempt(assignment: Assignment) -> str:
-    """Differs each time the task is tried again, or given back by a gate; what it made before may still be there."""
+    """Return a text that differs in each retry and visit; resources of earlier ones may still exist."""
     tried = assignment.settings.get("attempt", 1)
     visit = assignment.settings.get("visit", 1)
     return f"{tried}" if visit == 1 else f"{tried}-{visit}"
 
 
-def _settle(progress: _Progress, call: _Call, outcome: CallOutcome) -> None:
-    """A try has ended: the call is done, tried again, or failed."""
+def _record_try(progress: _Progress, call: _Call, outcome: CallOutcome) -> None:
+    """Record the end of a try: the call succeeds, is retried, or fails."""
     retry = progress.plan.retry
     problem = unmet(progress.plan.expect, outcome)
     if problem and call.tries <= retry.times and outcome.status in WORTH_ANOTHER_TRY:
@@ -305,20 +305,20 @@ def _settle(progress: _Progress, call: _Call, outcome: CallOutcome) -> None:
 
 
 def _pause(retry: Retry, tries: int) -> float:
-    """Before the try of that number."""
+    """Return the pause before the try of that number."""
     seconds = retry.seconds
     for _ in range(tries - 2):
         seconds = min(seconds * retry.factor, LONGEST_PAUSE_SECONDS)
     return seconds
 
 
-def _about_items(plan: PlanStep) -> bool:
-    """Whether the condition is one of each item, not of the step."""
+def _is_per_item(plan: PlanStep) -> bool:
+    """Report whether the condition is evaluated for each item, not once for the step."""
     return any(parse(token).scope == "item" for token in tokens(plan.when))
 
 
-def _speaks_of(plan: PlanStep) -> Iterator[str]:
-    """The steps whose results it uses."""
+def _referenced_steps(plan: PlanStep) -> Iterator[str]:
+    """Yield the steps whose results it uses."""
     for token in tokens([plan.args, plan.when, plan.for_each]):
         reference = parse(token)
         if reference.scope == "steps":
@@ -326,7 +326,7 @@ def _speaks_of(plan: PlanStep) -> Iterator[str]:
 
 
 def _items(value: Json) -> list[Json]:
-    """What a for_each goes over: a list, or the lines of a text that are not empty."""
+    """Return the items of a for_each: a list, or the non-empty lines of a text."""
     if isinstance(value, str):
         return [line for line in value.splitlines() if line.strip()]
     if isinstance(value, list):
@@ -335,16 +335,16 @@ def _items(value: Json) -> list[Json]:
 
 
 class PlaybookBrain:
-    """Needs steps, or settings that say what it does with words."""
+    """The brain that needs steps, or settings for a task's text."""
 
     name = "playbook"
     wants_tools = False
     visits = 1
 
     def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:
-        """What is wrong with its settings; whether there are steps, the plan says."""
+        """Return the problems of its settings. The check of the plan finds missing steps."""
         try:
-            read(agent.settings)
+            parse_settings(agent.settings)
         except PlanInvalid as error:
             return (error.message,)
         return ()
@@ -352,12 +352,12 @@ class PlaybookBrain:
     def begin(
         self, assignment: Assignment, worker_context: WorkerContext, before: Thinking | None = None
     ) -> Playbook | Words:
-        """Raises PlanInvalid, naming every problem, when the steps cannot be carried out."""
+        """Begin a task. Raises PlanInvalid, naming every problem, if its steps cannot be executed."""
         try:
             task = TaskSettings.model_validate(assignment.task)
         except ValidationError as error:
             raise PlanInvalid(f"task {assignment.task_id}: {error}") from None
-        if not task.steps and (settings := read(assignment.settings)).words:
+        if not task.steps and (settings := parse_settings(assignment.settings)).words:
             return Words(assignment, settings)
         if not task.steps:
             raise PlanInvalid(

@@ -1,4 +1,4 @@
-"""What a playbook's result keeps of what its steps answered."""
+"""Limits the size of the step results in a playbook's result."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from ccswarm.models import Json
 from ccswarm.plan.references import as_text
 
 TEXT_BYTES = 4096
-"""Of each text in a task's result: its beginning and its end. Within the task texts are whole."""
+"""The longest text in a task's result: its beginning and end. Within the task texts are whole."""
 STEP_BYTES = 65536
-"""Largest result of one step in a task's result; what is still larger becomes its JSON, cut like a text."""
+"""The largest result of one step in a task's result. A larger one is replaced by its JSON, cut like a text."""
 
 
 def bounded(value: Json) -> Json:
-    """The same, with what is long cut in its middle."""
+    """Return the value with long texts cut in the middle."""
     cut = _cut(value)
     written = as_text(cut)
     return cut if len(written) <= STEP_BYTES else {"status": "cut", "text": _cut(written)}
 
 
 def _cut(value: Json) -> Json:
-    """The value with each of its texts at most TEXT_BYTES long and a note in its middle."""
+    """Cut each text to TEXT_BYTES, with a note in its middle."""
     if isinstance(value, str):
         whole = value.encode(errors="replace")
         if len(whole) <= TEXT_BYTES:

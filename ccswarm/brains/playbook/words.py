@@ -1,4 +1,4 @@
-"""A task that is only said, without a model: a playbook is chosen by its words, or the words are a command line."""
+"""Does a task given as text without a model: its words select a playbook, or it is a command line."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ccswarm.models import CallOutcome, Json
 from ccswarm.plan.expectations import record
 
 WAIT_SECONDS = 50.0
-"""Longest that one call waits for a command, which keeps running meanwhile: the task's own time is its bound."""
+"""The longest that one call waits for a command, which keeps running. The task's own limit ends it."""
 MOST_SOUGHT = 6
 
 
 class WordPlaybook(Section):
-    """A command for tasks that are said with certain words. Its standard input is the task's text."""
+    """A command for tasks whose text has certain words. Its standard input is the text."""
 
     name: Name
     words: tuple[str, ...] = Field(min_length=1)
@@ -31,7 +31,7 @@ class WordPlaybook(Section):
 
 
 class WordSettings(Section):
-    """What an agent that follows playbooks does with a task in words. ``steps`` are its own steps for all of them."""
+    """How an agent with a playbook does a task given as text. ``steps`` are its steps for all such tasks."""
 
     steps: tuple[dict[str, Any], ...] = ()
     words: Literal["", "playbooks", "commands"] = ""
@@ -92,7 +92,7 @@ echo "Nothing was done. ccswarm init --with claude, or another, adds an agent th
 exit 1
 """
 SEARCHED = "search"
-"""What is done where no playbook is about the words."""
+"""The command if no playbook has one of the words."""
 LIBRARY = (
     WordPlaybook(name="tests", words=("test", "check", "pass", "verify", "ci"), command=TESTS),
     WordPlaybook(name="files", words=("file", "directory", "folder", "list", "ls", "tree"), command=FILES),
@@ -100,7 +100,7 @@ LIBRARY = (
     WordPlaybook(name="todo", words=("todo", "fixme", "left"), command=TODO),
     WordPlaybook(name="size", words=("size", "large", "largest", "count", "many", "line", "language"), command=SIZE),
 )
-FILLING = set(
+STOP_WORDS = set(
     re.findall(
         r"\w+",
         """about after all also and any are before but can could does each every find for from give has have here how
@@ -108,23 +108,23 @@ FILLING = set(
         using want was what when where which while who why will with would you your""",
     )
 )
-"""Words that say nothing of what is meant."""
+"""Words without a meaning of their own."""
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """``because`` are the words that chose it, and ``given`` is its standard input."""
+class Choice:
+    """The selected command. ``because`` are the words that selected it; ``arguments`` is its standard input."""
 
     name: str
     command: str
     because: tuple[str, ...]
-    given: str
+    stdin: str
 
 
-def read(given: Mapping[str, Any]) -> WordSettings:
-    """The settings of an agent that follows playbooks. Raises PlanInvalid, naming everything that is wrong."""
+def parse_settings(settings: Mapping[str, Any]) -> WordSettings:
+    """Parse the settings of an agent with a playbook. Raises PlanInvalid, naming every problem."""
     try:
-        return WordSettings.model_validate({name: value for name, value in given.items() if name in _NAMES})
+        return WordSettings.model_validate({name: value for name, value in settings.items() if name in _NAMES})
     except ValidationError as error:
         problems = "; ".join(f"settings.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5])
         raise PlanInvalid(problems, suggestion="ai-session docs playbooks") from None
@@ -133,16 +133,15 @@ def read(given: Mapping[str, Any]) -> WordSettings:
 _NAMES = frozenset(WordSettings.model_fields)
 
 
-def choose(text: str, own: Sequence[WordPlaybook] = ()) -> Chosen:
-    """The playbook that has most of the words, the agent's own before those of the library; where none has any, the
-    words are looked for."""
+def choose(text: str, own: Sequence[WordPlaybook] = ()) -> Choice:
+    """Return the playbook with most of the words, the agent's own before the library's, or a search for the words."""
     words = list(dict.fromkeys(re.findall(r"[^\W_]+", text.lower())))
-    best = Chosen(SEARCHED, SEARCH, (), "\n".join(_sought(text)) + "\n")
+    best = Choice(SEARCHED, SEARCH, (), "\n".join(_search_words(text)) + "\n")
     for playbook in (*own, *LIBRARY):
         known = {_stem(word.lower()) for word in playbook.words}
         because = tuple(word for word in words if _stem(word) in known)
         if len(because) > len(best.because):
-            best = Chosen(playbook.name, playbook.command, because, text + "\n")
+            best = Choice(playbook.name, playbook.command, because, text + "\n")
     return best
 
 
@@ -150,13 +149,13 @@ def _stem(word: str) -> str:
     return word[:-3] + "y" if word.endswith("ies") else word.removesuffix("s") if len(word) > 3 else word
 
 
-def _sought(text: str) -> list[str]:
-    found = [word for word in re.findall(r"\w+", text) if len(word) > 2 and word.lower() not in FILLING]
+def _search_words(text: str) -> list[str]:
+    found = [word for word in re.findall(r"\w+", text) if len(word) > 2 and word.lower() not in STOP_WORDS]
     return list(dict.fromkeys(found))[:MOST_SOUGHT]
 
 
 class Words:
-    """Opens a terminal, carries the command out in it, and waits for its end. Implements ``SupportsPartialResult``."""
+    """The execution of a command in a terminal until its end. Implements ``SupportsPartialResult``."""
 
     def __init__(self, assignment: Assignment, settings: WordSettings) -> None:
         text = str(assignment.task.get("text", ""))
@@ -172,26 +171,26 @@ class Words:
         self._waits = 0
 
     async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
-        """One call after the other."""
+        """Return the next call; only one is in progress."""
         if not ended:
             where = {"name": self._session, "working_directory": self._workspace}
-            # The library is written for sh; a command line is for the shell that the person has.
+            # The library is written for sh; a command line runs in the person's shell.
             return [self._call("open", "create_session", {**where, **({"shell": "sh"} if self._chosen else {})})]
         ((name, outcome),) = ended.items()
         if name.startswith("open"):
             self._results["open"] = bounded(record(outcome))
             if not outcome.ok:
-                return [self._over(outcome)]
-            given: dict[str, Json] = {"session_id": self._session, "command": self._command}
-            given |= {"stdin": self._chosen.given} if self._chosen else {}
-            return [self._call("run", "execute_command", {**given, "timeout_seconds": WAIT_SECONDS})]
+                return [self._finish(outcome)]
+            arguments: dict[str, Json] = {"session_id": self._session, "command": self._command}
+            arguments |= {"stdin": self._chosen.stdin} if self._chosen else {}
+            return [self._call("run", "execute_command", {**arguments, "timeout_seconds": WAIT_SECONDS})]
         self._results["run"] = bounded(record(outcome))
         if outcome.ok and record(outcome)["status"] == "running":
             self._waits += 1
             waited: dict[str, Json] = {"session_id": self._session, "wait_for": "finish"}
             waits = self._call(f"wait{self._waits}", "read_output", {**waited, "timeout_seconds": WAIT_SECONDS})
             return [replace(waits, repeatable=True)]
-        return [self._over(outcome)]
+        return [self._finish(outcome)]
 
     def so_far(self) -> Json:
         return {"steps": dict(self._results)}
@@ -199,7 +198,7 @@ class Words:
     def _call(self, name: str, tool: str, arguments: Mapping[str, Json]) -> CallTool:
         return CallTool(f"{name}{self._suffix}", f"{self._shell}.{tool}", arguments)
 
-    def _over(self, outcome: CallOutcome) -> Finish:
+    def _finish(self, outcome: CallOutcome) -> Finish:
         answer = record(outcome)
         if not outcome.ok:
             return Finish("failed", ": ".join(filter(None, (outcome.code, str(answer["message"])))), self.so_far())

@@ -113,7 +113,7 @@ async def test_no_store_is_seen_before_it_writes_ahead(home: Path) -> None:
 
         def make(store: Store, together: threading.Barrier = together) -> None:
             together.wait(BOUND_SECONDS)
-            store.make()
+            store.create()
             store.bare.dispose()
 
         with ThreadPoolExecutor(len(stores)) as threads:

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from ccswarm.brains.cli import programs
-from ccswarm.brains.cli.diagnosis import of_end
-from ccswarm.brains.cli.events import Reading
+from ccswarm.brains.cli.diagnosis import explain_end
+from ccswarm.brains.cli.events import EventReader
 from ccswarm.brains.cli.plugin import PLUGIN
 from ccswarm.brains.cli.settings import CliSettings
 from ccswarm.bridge.keeper import format_line
 from ccswarm.config.settings import AgentSettings
 
 
-def read(*events: dict[str, Any] | str, before: dict[str, float] | None = None) -> Reading:
-    reading = Reading(before or {})
+def read(*events: dict[str, Any] | str, before: dict[str, float] | None = None) -> EventReader:
+    reading = EventReader(before or {})
     for event in events:
-        reading.hear(event if isinstance(event, str) else json.dumps(event))
+        reading.read_line(event if isinstance(event, str) else json.dumps(event))
     return reading
 
 
@@ -35,14 +35,14 @@ def test_claude_is_read() -> None:
         spoken("m1", "One and a half.", 100),
         spoken("m2", "Two.", 200),
     )
-    assert reading.since() == {
+    assert reading.take_new() == {
         "said": ["One.", "One and a half.", "Two."],
         "session": "s1",
         "usage": {"tokens": 320},
     }
-    assert reading.since() == {"session": "s1"}
+    assert reading.take_new() == {"session": "s1"}
     usage = {"input_tokens": 300, "cache_read_input_tokens": 20, "output_tokens": 80}
-    reading.hear(
+    reading.read_line(
         json.dumps({"type": "result", "subtype": "success", "result": "Bye", "usage": usage, "total_cost_usd": 2})
     )
     facts = reading.facts()
@@ -69,7 +69,9 @@ def test_success_with_an_error_is_an_error() -> None:
 def test_a_server_that_failed_is_noticed_before_a_model_is_asked() -> None:
     failed = {"type": "system", "subtype": "init", "mcp_servers": [{"name": "ccswarm", "status": "failed"}]}
     assert read(failed).toolless
-    assert "could not use its MCP server" in of_end("claude", {"exit": -15, "error": "it started without its tools"})
+    assert "could not use its MCP server" in explain_end(
+        "claude", {"exit": -15, "error": "it started without its tools"}
+    )
 
 
 def test_codex_is_read() -> None:
@@ -153,7 +155,7 @@ ENDS: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("program", "facts", "words"), ENDS)
 def test_an_end_is_named(program: str, facts: dict[str, Any], words: str) -> None:
-    found = of_end(program, facts)
+    found = explain_end(program, facts)
     assert words in found
     assert bool(words) == bool(found)
 
@@ -162,8 +164,8 @@ def test_an_end_is_named(program: str, facts: dict[str, Any], words: str) -> Non
 def test_a_program_gets_one_server_and_its_key_in_no_word(program: str) -> None:
     key = {"claude": "ANTHROPIC_API_KEY", "codex": "CODEX_API_KEY", "gemini": "GEMINI_API_KEY"}[program]
     settings = CliSettings(program=program, environment={key: "sk-secret"}, base_url="http://there", model="m")
-    given = programs.Given(settings, "/private", ["python", "-m", "ccswarm"], ["CCSWARM_GUEST"], "session-1")
-    launch = programs.launch_of(given)
+    options = programs.StartOptions(settings, "/private", ["python", "-m", "ccswarm"], ["CCSWARM_GUEST"], "session-1")
+    launch = programs.make_launch(options)
     whole = json.dumps([list(launch.command), dict(launch.environment), dict(launch.files)])
     assert "sk-secret" not in whole
     assert "session-1" in launch.command
@@ -175,13 +177,13 @@ def test_another_program_is_started_as_its_settings_say() -> None:
     settings = CliSettings(
         program="mine", command=("mine", "--mcp={mcp_config}", "{prompt_file}"), resume=("mine", "{session}")
     )
-    given = programs.Given(settings, "/private", ["python"], ["CCSWARM_GUEST"])
-    launch = programs.launch_of(given)
+    options = programs.StartOptions(settings, "/private", ["python"], ["CCSWARM_GUEST"])
+    launch = programs.make_launch(options)
     assert list(launch.command) == ["mine", "--mcp=/private/mcp.json", "/private/prompt.txt"]
     config = json.loads(launch.files["mcp.json"])["mcpServers"]["ccswarm"]
     assert config == {"command": "python", "args": [], "env": {"CCSWARM_GUEST": "${CCSWARM_GUEST}"}}
-    again = programs.Given(settings, "/private", ["python"], [], "s1")
-    assert list(programs.launch_of(again).command) == ["mine", "s1"]
+    again = programs.StartOptions(settings, "/private", ["python"], [], "s1")
+    assert list(programs.make_launch(again).command) == ["mine", "s1"]
 
 
 PROBLEMS: list[tuple[dict[str, Any], bool, str]] = [
@@ -196,8 +198,8 @@ PROBLEMS: list[tuple[dict[str, Any], bool, str]] = [
 
 
 @pytest.mark.parametrize(("given", "priced", "words"), PROBLEMS)
-def test_what_keeps_it_from_working_is_told_before(given: dict[str, Any], priced: bool, words: str) -> None:
-    agent = AgentSettings(name="ada", brain="cli", settings=given)
+def test_what_keeps_it_from_working_is_told_before(options: dict[str, Any], priced: bool, words: str) -> None:
+    agent = AgentSettings(name="ada", brain="cli", settings=options)
     found = "; ".join(PLUGIN.problems(agent, lambda _: "", priced=priced))
     assert words in found
     assert bool(words) == bool(found)

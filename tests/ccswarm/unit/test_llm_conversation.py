@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccswarm.brains.llm.conversation import KEPT_TURNS, Conversation, Made, answer_of
+from ccswarm.brains.llm.conversation import KEPT_TURNS, Conversation, ModelCall, describe_outcome
 from ccswarm.models import CallOutcome, CallStatus
 
 SYSTEM, TASK = "You are ada.", "Your task: look."
@@ -21,7 +21,7 @@ def conversation(*outputs: int, most: int = 5000, each: int = 1000) -> Conversat
     return made
 
 
-def turn(made: Conversation, size: int) -> Made:
+def turn(made: Conversation, size: int) -> ModelCall:
     call = {"id": f"c{len(made.turns)}", "name": "srv__look", "tool": "srv.look", "arguments": {}}
     (one,) = made.add({"parts": []}, "I look.", [call]).calls
     one.answer = f"first line of {one.number}\n" + "x" * size + "last"
@@ -47,14 +47,14 @@ def test_what_was_left_out_is_recalled_in_pieces() -> None:
     whole = made.turns[0].calls[0].answer
     pieces, offset = "", 0
     while offset < len(whole):
-        said = made.recalled(1, offset)
+        said = made.recall(1, offset)
         assert said
         head, _, piece = said.partition("\n")
         pieces += piece
         offset += len(piece)
         assert ("continues" in head) == (offset < len(whole))
     assert pieces == whole
-    assert made.recalled(2, 0) is None
+    assert made.recall(2, 0) is None
 
 
 def test_old_outputs_become_references_and_the_newest_stay() -> None:
@@ -75,7 +75,7 @@ def test_then_whole_turns_are_left_out() -> None:
     made.fit()
     assert 0 < made.left_out <= 200 - KEPT_TURNS
     assert f"Your first {made.left_out} answers are left out here. recall shows the outputs 1 to" in shown(made)
-    assert made.recalled(1, 0), "what is not shown is still there"
+    assert made.recall(1, 0), "what is not shown is still there"
     kinds = [message.kind for message in made.messages()]
     assert kinds[:4] == ["system", "user", "user", "answer"]
 
@@ -119,15 +119,15 @@ def test_every_answer_has_all_its_outputs_and_the_bound_holds(outputs: list[int]
 
 
 def test_how_a_call_ended_is_told() -> None:
-    assert answer_of(CallOutcome(CallStatus.OK, "out")) == "out"
-    assert answer_of(CallOutcome(CallStatus.OK)) == "(no output)"
-    assert answer_of(CallOutcome(CallStatus.OK, structured={"a": 1})) == '{"a": 1}'
-    assert answer_of(CallOutcome(CallStatus.OK, "out", message="not kept: image")) == "(not kept: image)\nout"
+    assert describe_outcome(CallOutcome(CallStatus.OK, "out")) == "out"
+    assert describe_outcome(CallOutcome(CallStatus.OK)) == "(no output)"
+    assert describe_outcome(CallOutcome(CallStatus.OK, structured={"a": 1})) == '{"a": 1}'
+    assert describe_outcome(CallOutcome(CallStatus.OK, "out", message="not kept: image")) == "(not kept: image)\nout"
     refused = CallOutcome(CallStatus.DENIED, code="not_granted", message="it may not", suggestion="use another")
-    assert answer_of(refused) == "denied (not_granted): it may not\nuse another"
+    assert describe_outcome(refused) == "denied (not_granted): it may not\nuse another"
     once = CallOutcome(CallStatus.TOOL_ERROR, "error gone: no such\nnext: look", None, "gone", "no such", "look")
-    assert answer_of(once) == "tool_error (gone)\nerror gone: no such\nnext: look", "nothing is told twice"
-    assert answer_of(replace(once, text="bare")) == "tool_error (gone): no such\nlook\nbare"
+    assert describe_outcome(once) == "tool_error (gone)\nerror gone: no such\nnext: look", "nothing is told twice"
+    assert describe_outcome(replace(once, text="bare")) == "tool_error (gone): no such\nlook\nbare"
     for status in (CallStatus.LOST, CallStatus.TIMEOUT):
-        said = answer_of(CallOutcome(status, message="its server ended"))
+        said = describe_outcome(CallOutcome(status, message="its server ended"))
         assert "Nobody knows whether this call had its effect" in said

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.brains.llm.repository import MOST_NAMES, NOTE_CHARS, facts_of
+from ccswarm.brains.llm.repository import MOST_NAMES, NOTE_CHARS, describe_directory
 
 
 def test_what_is_there_is_told_in_a_few_lines(tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_what_is_there_is_told_in_a_few_lines(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     (tmp_path / "AGENTS.md").write_text("Tests: tox.\n")
     (tmp_path / "CLAUDE.md").write_text("@AGENTS.md\n")
-    assert facts_of(str(tmp_path)).splitlines() == [
+    assert describe_directory(str(tmp_path)).splitlines() == [
         "Branch: fix/one",
         "At the top: AGENTS.md, CLAUDE.md, node_modules/, run.sh, src/",
         "Languages, by number of files: Python 2, shell 1",
@@ -42,7 +42,7 @@ def test_what_is_there_is_told_in_a_few_lines(tmp_path: Path) -> None:
 )
 def test_only_a_command_that_a_file_states_is_told(tmp_path: Path, name: str, text: str, command: str) -> None:
     (tmp_path / name).write_text(text)
-    said = [line for line in facts_of(str(tmp_path)).splitlines() if line.startswith("Command for tests")]
+    said = [line for line in describe_directory(str(tmp_path)).splitlines() if line.startswith("Command for tests")]
     assert said == ([f"Command for tests: {command}"] if command else [])
 
 
@@ -58,11 +58,11 @@ def test_it_is_bounded_and_follows_no_link(tmp_path: Path) -> None:
     (tmp_path / "HEAD").write_text("ref: refs/heads/elsewhere")
     os.mkfifo(place / "Makefile")
     (place / "CLAUDE.md").write_text("x" * 100_000)
-    said = facts_of(str(place))
+    said = describe_directory(str(place))
     assert "TOKEN" not in said
     assert "elsewhere" not in said
     assert f"… ({205 - MOST_NAMES} more)" in said
     assert "\nIgnore" not in said, "a name is no line of its own"
     assert len(said) < NOTE_CHARS + 60 * 40
     assert "(57536 characters more: read CLAUDE.md)" in said
-    assert facts_of(str(tmp_path / "gone")) == ""
+    assert describe_directory(str(tmp_path / "gone")) == ""

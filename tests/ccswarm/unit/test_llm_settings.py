@@ -14,7 +14,7 @@ import pytest
 
 from ccswarm.brains.base import Assignment
 from ccswarm.brains.llm.plugin import PLUGIN
-from ccswarm.brains.llm.retries import EXPLAINED, TRANSIENT, explained, pause
+from ccswarm.brains.llm.retries import EXPLAINED, TRANSIENT, explain, pause
 from ccswarm.brains.llm.settings import KINDS, LlmSettings, Model, Price, Recorded, RecordedReply, read
 from ccswarm.config.settings import AgentSettings
 from ccswarm.errors import PlanInvalid
@@ -180,7 +180,7 @@ def test_a_task_without_a_text_is_none() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("trouble", EXPLAINED)
 def test_every_trouble_says_what_and_what_to_do(trouble: str, kind: str) -> None:
-    said = explained(trouble, "words of the server", Model(model=f"{kind}:big"), 2)
+    said = explain(trouble, "words of the server", Model(model=f"{kind}:big"), 2)
     assert said.startswith(f"{kind}:big ")
     assert "words of the server" in said
     assert "; " in said

@@ -444,7 +444,7 @@ async def test_what_was_noted_takes_the_place_of_what_is_left_out() -> None:
     assert "I was at /3." in shown
     for known in ("ticket_id T-/0 (srv.look)", "Your list: Look (done); Mend (doing)"):
         assert known in shown
-    assert thinking.conversation.recalled(2, 0)
+    assert thinking.conversation.recall(2, 0)
 
 
 async def test_without_notes_the_conversation_is_shortened_as_before() -> None:

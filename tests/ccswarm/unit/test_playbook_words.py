@@ -45,7 +45,7 @@ def test_a_playbook_of_ones_own_comes_before_the_library() -> None:
 
 def test_what_nothing_is_about_is_searched_for_without_what_says_nothing() -> None:
     assert (
-        choose("Analyze the knowledge graph for communities, please").given
+        choose("Analyze the knowledge graph for communities, please").stdin
         == "Analyze\nknowledge\ngraph\ncommunities\n"
     )
 
@@ -71,7 +71,7 @@ def test_the_library_says_what_is_true(tmp_path: Path) -> None:
     assert "2 files in all" in said("size")
     assert "hello: 2 places\n" in said("search", "hello\n$(touch planted)\n-e\n")
     nothing_done = "Nothing was done. ccswarm init --with claude, or another, adds an agent that thinks."
-    assert said("search", choose("rm -rf /").given, code=1).splitlines()[1:] == [
+    assert said("search", choose("rm -rf /").stdin, code=1).splitlines()[1:] == [
         "none was looked for: no word of it has three letters and says what is meant",
         nothing_done,
     ]
