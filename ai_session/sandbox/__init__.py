@@ -1,1 +1,1 @@
-"""Boxes that the kernel keeps: levels, arguments, filters, and what lies beside a box."""
+"""Sandboxes enforced by the kernel: levels, arguments, filters, network, and what is protected in a workspace."""

@@ -1,4 +1,4 @@
-"""What stands between this machine and a stronger box, and the commands that take it away."""
+"""What prevents a stronger box on this machine, and the commands that change it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ USERNS_SYSCTLS = {
     "kernel.unprivileged_userns_clone": ("0", "1"),
     "user.max_user_namespaces": ("0", "10000"),
 }
-"""Settings that switch user namespaces off: that value, and one that switches them on."""
+"""The settings that switch user namespaces off: the value that does, and one that switches them on."""
 APPARMOR = "kernel.apparmor_restrict_unprivileged_userns"
 SETTINGS = (*USERNS_SYSCTLS, APPARMOR)
 PROFILE = "bwrap-userns-restrict"
@@ -32,8 +32,8 @@ ELSEWHERE = "ai-session docs sandbox"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What decides about advice: sysctls that exist, the container's kind ("" for none), the distribution and what it
-    is like, whether this is root, whether AppArmor's profile for bubblewrap is at hand, how cgroups are mounted."""
+    """The facts that advice depends on: sysctls that exist, the kind of container ("" for none), the distribution and
+    those it is like, whether this is root, whether AppArmor has a profile for bubblewrap, how cgroups are mounted."""
 
     sysctls: Mapping[str, str] = field(default_factory=dict[str, str])
     container: str = ""
@@ -46,17 +46,17 @@ class Machine:
 
     @property
     def sudo(self) -> str:
-        """What stands before a command that root must run."""
+        """The prefix of a command that root must run."""
         return "" if self.root else "sudo "
 
     def install(self, *packages: str) -> str:
-        """The command that installs them, their names where the distribution is not known."""
+        """Return the command that installs the packages, or their names if the distribution is unknown."""
         manager = next((INSTALLERS[name] for name in self.distributions if name in INSTALLERS), "")
         return f"{self.sudo}{manager} {' '.join(packages)}" if manager else f"install {' and '.join(packages)}"
 
 
 def machine(root: Path = Path("/")) -> Machine:
-    """Facts about this machine, from its files."""
+    """Read the facts about this machine from its files."""
     sysctls = {name: text for name in SETTINGS if (text := _read(root / "proc/sys" / name.replace(".", "/")).strip())}
     release = dict(re.findall(r'^(ID|ID_LIKE)="?([^"\n]*)', _read(root / "etc/os-release"), re.MULTILINE))
     container = "docker" if (root / ".dockerenv").exists() else ""
@@ -76,23 +76,23 @@ def machine(root: Path = Path("/")) -> Machine:
 
 
 def missing(packages: Sequence[str], here: Machine) -> str:
-    """Programs that are not installed, by package; what to do after the last ``: ``."""
+    """Return a message that the packages are not installed; what to do follows the last ``: ``."""
     return f"{' and '.join(packages)} not installed: {here.install(*packages)}"
 
 
-def failed(said: str, here: Machine) -> str:
-    """bubblewrap's last words, and after the last ``: `` what to do."""
-    return f"{said}: {_remedy(said, here)}"
+def failed(error: str, here: Machine) -> str:
+    """Return a message with bubblewrap's error; what to do follows the last ``: ``."""
+    return f"{error}: {_remedy(error, here)}"
 
 
-def _remedy(said: str, here: Machine) -> str:
-    if "mount proc" in said:
+def _remedy(error: str, here: Machine) -> str:
+    if "mount proc" in error:
         return _masked_proc(here)
-    if "uid map" in said or "RTM_NEWADDR" in said or (here.sysctls.get(APPARMOR) == "1" and "ermission" in said):
+    if "uid map" in error or "RTM_NEWADDR" in error or (here.sysctls.get(APPARMOR) == "1" and "ermission" in error):
         return _apparmor(here)
-    if "namespace" in said:
-        return _namespaces(said, here)
-    if "pivot_root" in said or "make / slave" in said or "mount" in said:
+    if "namespace" in error:
+        return _namespaces(error, here)
+    if "pivot_root" in error or "make / slave" in error or "mount" in error:
         return "the container forbids mounts; " + _container(here)
     return ELSEWHERE
 
@@ -104,23 +104,24 @@ def _masked_proc(here: Machine) -> str:
 
 def _apparmor(here: Machine) -> str:
     if here.sysctls.get(APPARMOR) != "1":
-        return "a security module (AppArmor, SELinux) or the container keeps namespaces from bubblewrap; " + _container(
-            here
+        return (
+            "a security module (AppArmor, SELinux) or the container does not let bubblewrap make namespaces; "
+            + _container(here)
         )
     steps = [] if here.has_profile else [f"{here.sudo}apt install apparmor-profiles"]
     steps += [
         f"{here.sudo}install -m 644 /{EXTRA_PROFILES}/{PROFILE} /etc/apparmor.d/",
         f"{here.sudo}apparmor_parser -r /etc/apparmor.d/{PROFILE}",
     ]
-    return "AppArmor keeps user namespaces from bubblewrap until its profile is loaded; " + " && ".join(steps)
+    return "AppArmor does not let bubblewrap make user namespaces until its profile is loaded; " + " && ".join(steps)
 
 
-def _namespaces(said: str, here: Machine) -> str:
+def _namespaces(error: str, here: Machine) -> str:
     for name, (off, on) in USERNS_SYSCTLS.items():
         if here.sysctls.get(name) == off:
             keep = f"echo {name}={on} | {here.sudo}tee /etc/sysctl.d/60-ai-session.conf"
             return f"user namespaces are switched off; {keep} && {here.sudo}sysctl --system"
-    if "ENOSPC" in said:
+    if "ENOSPC" in error:
         return (
             "this runs inside a box or container that allows no further user namespaces; run ai-session outside of it"
         )
@@ -138,7 +139,7 @@ def _container(here: Machine) -> str:
 
 
 def limits(here: Machine) -> str:
-    """How the kernel can be made to bound boxes; empty where nothing is to be done about it."""
+    """Return how to let the kernel limit boxes; empty if nothing can be done."""
     if here.container or not here.systemd:
         return ""
     if not here.cgroup2:

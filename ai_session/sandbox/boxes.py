@@ -1,4 +1,4 @@
-"""The boxes of sessions: which one a new shell gets, and what goes with it in the daemon: proxy, watches."""
+"""The boxes of sessions: which one a new shell gets, and what the daemon runs for it: proxy, watches."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ENTRY_SECONDS = 20.0
-"""A box that does not stand by then never will."""
+"""A box that is not set up by then never will be."""
 SETTLE_SECONDS = 0.9
-"""A call waits so long for what happened in its workspace to be looked at; without news it takes microseconds."""
+"""How long a call waits until changes in its workspace have been inspected; without any it takes microseconds."""
 
 STRENGTH = tuple(SandboxLevel)
 """Levels, strongest first."""
@@ -38,18 +38,18 @@ AskDomain = Callable[[SessionSpec, str], Awaitable[bool]]
 
 @dataclass(frozen=True, slots=True)
 class BoxSettings:
-    """What boxes are made of. ``template`` has every limit and list, but no workspace and no home yet."""
+    """How boxes are made. ``template`` has every limit and list, but no workspace and no home."""
 
     template: SandboxProfile = TRUSTED
     minimum_level: SandboxLevel = SandboxLevel.LANDLOCK
     env_allow: tuple[str, ...] = ("*",)
     ask_domains: bool = False
     env: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Variables that are set in each."""
+    """The variables set in each box."""
 
 
 def hides(profile: SandboxProfile, program: str) -> str:
-    """The directory of a program that such a box hides with the home; empty where it can be run."""
+    """Return the directory of ``program`` if such a box hides it along with the home; empty if it can be run."""
     home = os.path.realpath(profile.home) if profile.home else "/"
     if profile.name == "trusted" or home == "/":
         return ""
@@ -67,7 +67,7 @@ def _within(path: str, root: str) -> bool:
 
 
 class Boxes:
-    """Makes, keeps and takes down the boxes of one daemon's sessions. Without a sandbox every session is unboxed."""
+    """Makes, stores and removes the boxes of one daemon's sessions. Without a sandbox it can make none."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Boxes:
         event: Event = lambda *_, **__: None,
         ask_domain: AskDomain | None = None,
     ) -> None:
-        """``ask_domain`` asks a person about a domain that is not allowed."""
+        """Take settings and callbacks; ``ask_domain`` asks a person about a domain that is not allowed."""
         self.minimum_level = settings.minimum_level
         self.env_allow = settings.env_allow
         self._settings = settings
@@ -92,10 +92,10 @@ class Boxes:
         self._pids: dict[str, int] = {}
         self._introductions: dict[str, str] = {}
         self.command_of: Callable[[str], str] = lambda _: ""
-        """Which command a session runs, or has just run; set by who knows."""
+        """Returns the command that a session runs or has just run; set when the daemon is wired."""
 
     def profile(self, name: str) -> SandboxProfile:
-        """The profile of that name, or with an empty name the configured one; without a workspace yet.
+        """Return the named profile, or the configured one for an empty name, without a workspace.
 
         Raises InvalidArguments.
         """
@@ -107,11 +107,11 @@ class Boxes:
 
     @property
     def template(self) -> SandboxProfile:
-        """The configured box, whichever kind it is, without a workspace yet."""
+        """The configured profile, without a workspace."""
         return self._settings.template
 
     async def facts(self) -> dict[str, Any]:
-        """As JSON has it, what another process of this user's needs to make a box as this one would."""
+        """Return, as JSON types, what another process of this user needs to make a box as this one would."""
         own = self._settings
         return {
             "template": asdict(own.template),
@@ -122,14 +122,14 @@ class Boxes:
         }
 
     async def make_ready(self) -> None:
-        """Does ahead of the first box what is done once."""
+        """Do in advance what the first box would otherwise wait for."""
         if self._sandbox is not None and self._settings.template.name != "trusted":
             await asyncio.gather(self._sandbox.make_ready(), asyncio.to_thread(_load, self._settings.template))
 
     async def prepare(self, spec: SessionSpec, directory: Path, env: Mapping[str, str]) -> PreparedSandbox:
-        """The box of a shell that is about to start with ``env``; an earlier one of the session is taken down.
+        """Make the box of a shell that is about to start with ``env``. An earlier box of the session is removed.
 
-        Raises SandboxUnavailable, also where the machine's level became weaker than the session had; SandboxRefused.
+        Raises SandboxRefused, and SandboxUnavailable also if the machine's level is now weaker than the session's.
         """
         if self._sandbox is None:
             raise SandboxUnavailable("this process cannot make boxes", suggestion="use profile trusted")
@@ -157,8 +157,8 @@ class Boxes:
         return boxed
 
     async def enter(self, spec: SessionSpec, pid: int) -> None:
-        """The terminal's process has started: let it continue once all is protected and its proxy listens, and watch
-        what it takes. Raises SandboxUnavailable."""
+        """Let the terminal's new process continue once all paths are protected and the proxy listens, and limit its
+        resources. Raises SandboxUnavailable."""
         boxed = self._boxed.get(spec.session_id)
         if boxed is None or boxed.level is SandboxLevel.NONE:
             return
@@ -180,9 +180,9 @@ class Boxes:
                 await open_gate(boxed.info_path, boxed.block_path, start)
 
     async def adopt(self, spec: SessionSpec, pid: int, directory: Path) -> None:
-        """An earlier daemon's box continues: its proxy listens again, its resources are watched again.
+        """Take over the box of an earlier daemon: listen with its proxy and limit its resources again.
 
-        With ``pid`` 0 its shell has ended meanwhile, and nothing of it stays.
+        ``pid`` 0 means that its shell has ended meanwhile; then the box is removed.
         """
         if spec.level is SandboxLevel.NONE:
             return
@@ -219,7 +219,7 @@ class Boxes:
         return proxy
 
     def forget_answers(self) -> None:
-        """Names are asked about again, because what was allowed or how much may be has changed."""
+        """Have each proxy ask again about names, because the policy has changed."""
         for proxy in self._proxies.values():
             proxy.forget_answers()
 
@@ -231,42 +231,42 @@ class Boxes:
             self._watch.add(spec.session_id, pid, spec.profile, on_limit)
 
     def introduction(self, session_id: str) -> str:
-        """What is to be said once of that session's box, and was not said before; empty for nothing."""
+        """Return what is to be reported once about the session's box; empty if nothing is or it was returned before."""
         return self._introductions.pop(session_id, "")
 
     def notices(self, session_id: str) -> list[Notice]:
-        """What appeared in the session's workspace since its box began, and is still there."""
+        """Return what has appeared in the session's workspace since its box began and is still there."""
         watch = self._watches.get(session_id)
         return watch.notices(session_id) if watch else []
 
     async def news(self, session_id: str, command_id: str = "") -> list[Notice]:
-        """Those of them that were not returned before. ``command_id`` is of a command that has just ended."""
+        """Return the notices not returned before. ``command_id`` is the command that has just ended."""
         watch = self._watches.get(session_id)
         if watch is None:
             return []
         await watch.settle(SETTLE_SECONDS, session_id, command_id)
         return watch.news(session_id)
 
-    async def look(self) -> None:
-        """Take in what has happened in all workspaces until now."""
+    async def catch_up(self) -> None:
+        """Process what has happened in all workspaces until now."""
         watches = {id(watch): watch for watch in self._watches.values()}
         await asyncio.gather(*(watch.settle(SETTLE_SECONDS) for watch in watches.values()))
 
     async def sweep(self) -> None:
-        """Take away what boxes whose processes were killed left in workspaces."""
+        """Remove what boxes whose processes were killed left in workspaces."""
         if self._sandbox is not None:
             await asyncio.to_thread(self._sandbox.sweep)
 
     def _watch_workspace(
         self, session_id: str, workspace: Workspace, known: Found, directory: Path, *, restore: bool
     ) -> None:
-        from ai_session.sandbox.workspace.watch import WorkspaceWatch, kept_in
+        from ai_session.sandbox.workspace.watch import WorkspaceWatch, watch_file
 
         same = (watch for watch in self._watches.values() if watch.workspace is workspace)
         watch = next(same, None) or WorkspaceWatch(
             workspace,
             known,
-            kept_in(directory.parent.parent, workspace.root),
+            watch_file(directory.parent.parent, workspace.root),
             self.command_of,
             lambda: self._protect_again(workspace),
             self._event,
@@ -276,7 +276,7 @@ class Boxes:
         watch.add(session_id)
 
     async def _watch_again(self, spec: SessionSpec, directory: Path) -> None:
-        """Of a session that an earlier daemon began."""
+        """Watch the workspace of a session that an earlier daemon started."""
         from ai_session.sandbox.workspace.notices import found_in
 
         if self._sandbox is None:
@@ -292,8 +292,8 @@ class Boxes:
             await asyncio.to_thread(workspace.release)
 
     async def _protect_again(self, workspace: Workspace) -> list[str]:
-        """In every box that can write to it what lost its protection, as a file does that is replaced from outside;
-        the paths of that, relative to the workspace."""
+        """Protect again, in every box that can write to the workspace, what has lost its protection, for example a file
+        replaced from outside. Returns the paths, relative to the workspace."""
         from ai_session.sandbox.network.entry import renew
 
         found: dict[str, None] = {}
@@ -312,11 +312,11 @@ class Boxes:
             return []
 
     async def leave(self, session_id: str) -> None:
-        """The session's shell is gone: nothing of its box stays."""
+        """Remove everything of a session's box, because its shell has ended."""
         self._pids.pop(session_id, None)
         self._introductions.pop(session_id, None)
         if watch := self._watches.get(session_id):
-            # What its last command left is to be in the record as well.
+            # What its last command changed belongs in the record too.
             await watch.settle(SETTLE_SECONDS, session_id)
             self._watches.pop(session_id, None)
             watch.remove(session_id)
@@ -333,7 +333,7 @@ class Boxes:
             self._sandbox.release(directory)
 
     async def aclose(self) -> None:
-        """Let go of what lives in this process; boxes stay for the next daemon."""
+        """Release what belongs to this process. Boxes stay for the next daemon."""
         for watch in {id(watch): watch for watch in self._watches.values()}.values():
             await watch.aclose(keep=True)
         self._watches.clear()
@@ -346,7 +346,7 @@ class Boxes:
 
 
 def _load(template: SandboxProfile) -> None:
-    """What such a box will need. Takes 10 ms for each."""
+    """Import what a box of this kind needs. Takes 10 ms for each module."""
     from ai_session.sandbox.workspace import watch
 
     del watch

@@ -1,8 +1,8 @@
 """The arguments of bubblewrap for one box, and the script that starts it.
 
-Inside there is an empty root with the system's trees, read-only; an empty home; the workspace at its own path. Every
-source outside the system's trees is opened beforehand and passed as a descriptor, so that what was checked is what is
-mounted, whatever a running box does to the path in the meantime.
+Inside there are an empty root with the system's trees, read-only; an empty home; and the workspace at its own path.
+Each source outside the system's trees is opened in advance and passed as a descriptor, so that what is mounted is what
+was checked, whatever a running box does to the path in the meantime.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from ai_session.system.kernel_files import besides_processes
 from ai_session.system.paths_without_links import open_path
 
 PATHS = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap")
-"""Never looked up on a client's PATH. Ubuntu's AppArmor lets the first one alone make user namespaces."""
+"""Never looked up on a client's PATH. Ubuntu's AppArmor lets only the first make user namespaces."""
 PRLIMIT = ("/usr/bin/prlimit", "/bin/prlimit")
 STARTERS = (("/bin/bash", "-p"), ("/usr/bin/bash", "-p"), ("/bin/busybox", "sh"))
-"""Shells that can open descriptors above 9; dash, mksh and zsh cannot. ``-p`` reads no file that a variable names."""
+"""The shells that can open descriptors above 9; dash, mksh and zsh cannot. ``-p`` ignores files named in variables."""
 PLAIN_STARTER = ("/bin/sh",)
-"""Where there is none of them: sources are then named by path, and descriptors above 9 are inherited."""
+"""Used if there is none of them: sources are then named by path, and descriptors above 9 are inherited."""
 
 TREES = ("/usr", "/etc", "/opt")
 SHORTCUTS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -53,7 +53,7 @@ SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Bubblewrap:
-    """The program, what it can, and what this machine lets it do. ``options`` are those its help names."""
+    """The bubblewrap program and how it can be used on this machine. ``options`` are those that its help names."""
 
     path: str
     version: str
@@ -63,16 +63,16 @@ class Bubblewrap:
     fresh_proc: bool = True
     disable_userns: bool = True
     users: bool = False
-    """Whether there are others than root in root's boxes."""
+    """Whether root's boxes have users other than root."""
 
     def has(self, option: str) -> bool:
-        """Whether this build knows the option."""
+        """Report whether this build has the option."""
         return option in self.options
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Where a box's own files lie, all out of its sight. ``empty`` is a file without content."""
+    """The paths of a box's own files, all invisible inside. ``empty`` is an empty file."""
 
     directory: Path
 
@@ -81,13 +81,13 @@ class Files:
 
 
 class Sources:
-    """Open descriptors of what a box will show. Closed once the box has them, or when it is given up."""
+    """Open descriptors of what a box will show, to be closed once the box has inherited them or is not made."""
 
     def __init__(self) -> None:
         self._opened: dict[str, int] = {}
 
     def add(self, path: str) -> None:
-        """Opens ``path``, a file or directory, in which no part may be a link. Raises SandboxRefused, OSError."""
+        """Open ``path``, a file or directory without links in it. Raises SandboxRefused or OSError."""
         if path in self._opened:
             return
         self._opened[path] = fd = open_without_links(path)
@@ -101,14 +101,14 @@ class Sources:
         return self._opened[path]
 
     def close(self) -> None:
-        """Can be called twice."""
+        """Close every descriptor. May be called twice."""
         while self._opened:
             os.close(self._opened.popitem()[1])
 
 
 def _check_unleased(fd: int, path: str) -> None:
-    """Raises SandboxRefused where a program holds a write lease, which would keep whoever opens the file waiting up to
-    45 seconds, the box's starter too. Nobody can take one while ``fd`` is open."""
+    """Raise SandboxRefused if a program holds a write lease, which would delay any open of the file by up to 45
+    seconds, also the box's starter. No program can take one while ``fd`` is open."""
     try:
         os.close(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     except BlockingIOError:
@@ -121,13 +121,13 @@ def _check_unleased(fd: int, path: str) -> None:
 
 
 def find() -> Bubblewrap | None:
-    """The installed bubblewrap with what it can, None where there is none, or nothing to start it with."""
+    """Return the installed bubblewrap, or None if it or prlimit is not installed."""
     path = next((one for one in PATHS if os.access(one, os.X_OK)), "")
     prlimit = next((file for file in PRLIMIT if os.access(file, os.X_OK)), "")
     if not path or not prlimit:
         return None
-    help_text = _said(path, "--help")
-    version = re.search(r"\d+(?:\.\d+)+", _said(path, "--version"))
+    help_text = _output(path, "--help")
+    version = re.search(r"\d+(?:\.\d+)+", _output(path, "--version"))
     starter = next((words for words in STARTERS if os.access(words[0], os.X_OK)), PLAIN_STARTER)
     options = set(re.findall(r"--[a-z-]+", help_text))
     if starter == PLAIN_STARTER:
@@ -136,18 +136,18 @@ def find() -> Bubblewrap | None:
 
 
 def missing() -> list[str]:
-    """Packages that ``find`` misses."""
+    """Return the names of the packages that ``find`` misses."""
     needed = {"bubblewrap": PATHS, "util-linux": PRLIMIT}
     return [name for name, paths in needed.items() if not any(os.access(one, os.X_OK) for one in paths)]
 
 
-def _said(*argv: str) -> str:
+def _output(*argv: str) -> str:
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS, check=False)
     return done.stdout + done.stderr
 
 
 def open_without_links(path: str) -> int:
-    """An O_PATH descriptor. Raises SandboxRefused for a link on the way, OSError."""
+    """Return an O_PATH descriptor. Raises SandboxRefused if a part of the path is a link, or OSError."""
     try:
         return open_path(path)
     except OSError as problem:
@@ -159,9 +159,9 @@ def open_without_links(path: str) -> int:
 
 
 class Plan:
-    """The mounts of one box: a later word on the same place replaces an earlier one; outer places are mounted first.
+    """The mounts of one box: a later mount replaces an earlier one at the same path; outer ones are mounted first.
 
-    ``taken`` maps a descriptor's number in the starter to ours, once ``arguments`` has been called.
+    ``taken`` maps descriptor numbers in the starter to ours, once ``arguments`` has been called.
     """
 
     def __init__(self, bubblewrap: Bubblewrap, sources: Sources, empty: str) -> None:
@@ -174,7 +174,7 @@ class Plan:
         self._numbers = count(FIRST_SOURCE)
 
     def system(self, hidden: Iterable[str], *, network: bool) -> None:
-        """The trees of the system; ``hidden`` of it is found empty."""
+        """Mount the trees of the system, with the paths in ``hidden`` empty."""
         for tree in TREES:
             self._mounts[tree] = ("--ro-bind-try", tree, tree)
         for path in SHORTCUTS:
@@ -186,7 +186,7 @@ class Plan:
         self._kernel()
         self._mounts["/dev"] = ("--dev", "/dev")
         self._mounts["/var/run"] = ("--symlink", "../run", "/var/run")
-        # No link to /tmp: a workspace may lie below, and would be mounted somewhere else through it.
+        # Not a link to /tmp: a workspace below it would be mounted somewhere else through the link.
         self.scratch("/var/tmp", SHM_BYTES, "1777")
         self.scratch("/dev/shm", SHM_BYTES, "1777")
         self.scratch("/run", RUN_BYTES, "0755")
@@ -197,9 +197,9 @@ class Plan:
             self.hide(path)
 
     def _kernel(self) -> None:
-        """The kernel's settings, read-only, and what of it is for root alone, empty.
+        """Mount the kernel's settings read-only and hide those that only root may read.
 
-        bubblewrap leaves /proc/sys writable to root: without capabilities it takes the directory for closed, but the
+        bubblewrap leaves /proc/sys writable to root: without capabilities the directory seems closed to it, but the
         files in it belong to root. A pattern for core files would then be a program that runs outside.
         """
         self._mounts["/proc/sys"] = ("--ro-bind", "/proc/sys", "/proc/sys")
@@ -214,32 +214,33 @@ class Plan:
                 self._mounts[entry.path] = ("--ro-bind", entry.path, entry.path)
 
     def scratch(self, path: str, size: int, mode: str) -> None:
-        """An empty directory in memory."""
+        """Mount an empty directory in memory, of at most ``size`` bytes."""
         sized = ("--size", str(size)) if self._bubblewrap.has("--size") else ()
         perms = ("--perms", mode) if self._bubblewrap.has("--perms") else ()
         self._mounts[path] = (*sized, *perms, "--tmpfs", path)
 
     def show(self, path: str, *, write: bool) -> None:
-        """``path`` as it is. Raises SandboxRefused, FileNotFoundError."""
+        """Mount ``path`` unchanged. Raises SandboxRefused or FileNotFoundError."""
         self._sources.add(path)
         self._mounts[path] = (WRITABLE if write else READABLE,)
 
     def pin(self, path: str) -> None:
-        """Bound onto itself, a directory cannot be moved away from what is protected in it."""
+        """Mount a directory onto itself, so that it cannot be moved away along with what is protected in it."""
         if path not in self._mounts:
             self.show(path, write=True)
 
     def hide(self, path: str) -> None:
-        """``path`` is there and empty."""
+        """Mount something empty at ``path``."""
         if os.path.isdir(path):
             self.scratch(path, 1 << 12, "0755")
             self._sealed.append(path)
         else:
-            # Not /dev/null: a device cannot be opened on these mounts, so programs would fail, not read nothing.
+            # Not /dev/null: a device cannot be opened on these mounts, so programs would fail instead of reading
+            # nothing.
             self._mounts[path] = ("--ro-bind", self._empty, path)
 
     def protect(self, protection: Protection) -> None:
-        """Pins first, for they would undo what lies on them."""
+        """Mount what protects a workspace; pins first, because they would hide mounts below them."""
         for path in protection.pins:
             self.pin(path)
         for path in protection.read_only:
@@ -251,14 +252,14 @@ class Plan:
             self.hide(path)
 
     def arguments(self) -> list[str]:
-        """All mounts, outermost first, then what is closed against writing."""
+        """Return the mounts, outermost first, and then what is made read-only."""
         words: list[str] = []
         for path in sorted(self._mounts, key=lambda path: path.split("/")):
             words += self._mounts[path]
             if self._mounts[path] not in ((WRITABLE,), (READABLE,)):
                 continue
             if self._bubblewrap.has(WRITABLE):
-                # Numbered here, for a descriptor that no mount takes would stay open inside.
+                # Numbered here, because a descriptor that no mount uses would stay open inside.
                 number = next(self._numbers)
                 self.taken[number] = self._sources[path]
                 words += (str(number), path)
@@ -279,11 +280,11 @@ def arguments(
     die_with_parent: bool,
     gated: bool,
 ) -> bytes:
-    """What ``bwrap --args`` reads. TERM is the terminal's to say."""
+    """Return the contents of the file for ``bwrap --args``. TERM is left to the terminal."""
     words = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL"]
     if bubblewrap.users:
         plan.taken[USERS] = box_users.namespace(os.geteuid())
-        # A descriptor that something waits for does not stay open in what is started inside.
+        # With --sync-fd, bubblewrap closes the descriptor in the programs it starts.
         words += ("--userns", str(USERS), "--sync-fd", str(USERS))
         words += (word for name in box_users.CAPABILITIES for word in ("--cap-add", name))
     else:
@@ -306,7 +307,7 @@ def arguments(
 
 
 def limits(prlimit: str, profile: SandboxProfile) -> list[str]:
-    """Per process, but the number of processes, which counts for the box's user namespace (not for root's)."""
+    """Return the prlimit command. Limits are per process, except ``nproc``: per user namespace, and not for root."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
     return [
@@ -330,9 +331,9 @@ def write(
     die_with_parent: bool,
     gated: bool = False,
 ) -> tuple[str, ...]:
-    """Writes all that a box is started from; the words that start it, to be followed by a command's own.
+    """Write the files that a box is started from and return the words that start it, before those of its command.
 
-    One that is ``gated`` stands still before it runs that, until somebody writes to ``block``.
+    If ``gated``, the box blocks before it runs the command, until ``block`` is written to.
     """
     words = arguments(bubblewrap, plan, profile, env, die_with_parent=die_with_parent, gated=gated)
     private(files.directory / "args").write_bytes(words)
@@ -348,7 +349,7 @@ def write(
 
 
 def private(path: Path) -> Path:
-    """``path`` as a new file for its owner alone: it holds the environment."""
+    """Make ``path`` a new file for its owner alone, since it will contain the environment, and return it."""
     path.unlink(missing_ok=True)
     path.touch(0o600)
     return path
@@ -357,15 +358,15 @@ def private(path: Path) -> Path:
 def script(
     bubblewrap: Bubblewrap, files: Files, taken: Mapping[int, int], profile: SandboxProfile, *, gated: bool
 ) -> str:
-    """The starter's text: closes what it inherited, takes the sources over, says so, becomes bubblewrap.
+    """Return the starter's script: it closes what it inherited, opens the sources, reports that and execs bubblewrap.
 
-    One compound command, so that it is read whole before the shell's own descriptor of the script is closed.
+    It is one compound command, so that it is read whole before the shell's descriptor of the script is closed.
     """
     opened = " ".join(f"{number}</proc/{os.getpid()}/fd/{fd}" for number, fd in taken.items())
     words = (bubblewrap.path, "--args", str(ARGUMENTS), "--", *limits(bubblewrap.prlimit, profile))
     redirections = f"{ARGUMENTS}<{shlex.quote(files / 'args')} {FILTER}<{shlex.quote(files / 'filter')}"
     if gated:
-        # In this order: the FIFO does not open before somebody stands ready to read the box's pid.
+        # In this order: opening the FIFO blocks until a reader of the box's pid is ready.
         redirections += f" {BLOCK}<{shlex.quote(files / 'block')} {INFO}>>{shlex.quote(files / 'info')}"
     closed = "?" if bubblewrap.starter == PLAIN_STARTER else "*"
     lines = [

@@ -1,9 +1,9 @@
-"""A program: protects paths inside a box that stands already, then ends.
+"""A program that protects paths inside a running box and then ends.
 
-``python -I -S guard.py PID`` reads a list of ``[path, kind]`` as JSON from standard input and mounts each path of
-the mount namespace of PID onto itself: ``kept`` so that it cannot be moved, ``closed`` so that it cannot be written
-either; ``hidden`` is covered with something empty. It writes what could not be done to standard output, as a list of
-``[path, why]``. A process of its own, because only one with a single thread can join a user namespace. Standard library
+``python -I -S guard.py PID`` reads a list of ``[path, kind]`` as JSON from standard input and mounts each path in the
+mount namespace of PID onto itself: ``kept`` so that it cannot be moved, ``closed`` so that it cannot be written either;
+``hidden`` is covered with an empty file or directory. It writes what failed to standard output, as a list of ``[path,
+why]``. It is a process of its own because only one with a single thread can join a user namespace. Standard library
 only; Linux 5.12 or newer.
 """
 
@@ -53,7 +53,7 @@ def _call(number: int, *words: object) -> int:
 
 
 def enter(pid: int) -> None:
-    """Join the mount namespace of a box. Raises OSError, also where that is this process's own."""
+    """Join the mount namespace of a box. Raises OSError, also if it is this process's own."""
     mounts = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     if os.fstat(mounts).st_ino == os.stat("/proc/self/ns/mnt").st_ino:
         raise OSError(f"process {pid} is in no box")
@@ -66,7 +66,7 @@ def enter(pid: int) -> None:
 
 
 def guard(path: str, kind: str) -> None:
-    """Mounts one path as the box has it. Raises OSError, also for a link on the way."""
+    """Protect one path as ``kind`` says. Raises OSError, also if a part of the path is a link."""
     target = _open(path)
     try:
         if kind == "hidden":
@@ -96,7 +96,7 @@ def _open(path: str) -> int:
 
 @contextmanager
 def _empty(*, directory: bool) -> Generator[int]:
-    """Something empty, which has no name afterwards."""
+    """Yield a descriptor of an empty file or directory, whose name is removed afterwards."""
     name = f"/run/.{os.urandom(8).hex()}"
     if directory:
         os.mkdir(name, 0o555)
@@ -113,7 +113,7 @@ def _empty(*, directory: bool) -> Generator[int]:
 
 
 def main() -> int:
-    """All that standard input lists."""
+    """Protect the paths listed on standard input and report those that failed."""
     wanted: list[tuple[str, str]] = json.load(sys.stdin)
     failed: list[tuple[str, str]] = []
     enter(int(sys.argv[1]))

@@ -1,7 +1,7 @@
-"""A box without namespaces: Landlock for paths and signals, a seccomp filter, limits, and a supervisor for the tree.
+"""A box without namespaces: Landlock for paths and signals, a seccomp filter, limits, and a supervisor.
 
-It cannot protect single paths inside the workspace, mask files, stop chmod or touch of files outside that the user
-owns, or hide who else runs what. Linux 6.12 or newer.
+It cannot protect single paths inside the workspace, mask files, prevent chmod or touch of the user's files outside, or
+hide the processes of other users. Needs Linux 6.12 or newer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ai_session.models import SandboxProfile
 from ai_session.sandbox import landlock_exec
 
 LEAST_ABI = 6
-"""Before it a box could signal every process of its user; before 3 it could truncate any file."""
+"""Before ABI 6, a box could signal every process of its user; before 3, it could truncate any file."""
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/proc", "/sys/devices/system/cpu")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
@@ -31,11 +31,11 @@ def prefix(
     seccomp: bytes,
     env: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
-    """The words before a command's own that put it in the box; writes what they need into ``directory`` (0700).
+    """Return the words before a command that run it in the box. Writes the files they need into ``directory`` (0700).
 
-    The command finds exactly ``env``, and TERM as its terminal has it; but HOME is a private one that shows what of the
-    real home is readable, TMPDIR and zsh's TMPPREFIX a private directory that goes with the box; all in ``directory``.
-    Only with the network ``host`` there are sockets at all. Raises OSError.
+    The command's environment is exactly ``env``, plus TERM from its terminal, with these changes: HOME is a private
+    directory with links to the readable parts of the real home, TMPDIR and zsh's TMPPREFIX a private one that is
+    removed with the box; all in ``directory``. There are no sockets unless the network is ``host``. Raises OSError.
     """
     scratch, home = directory / "tmp", directory / "home"
     for folder in (scratch, home):
@@ -68,8 +68,8 @@ def prefix(
 
 
 def _link(profile: SandboxProfile, home: Path) -> list[str]:
-    """Links in the private home to what may be read of the real one; where they lead."""
-    shown: list[str] = []
+    """Link from the private home to the readable parts of the real one, and return where the links point."""
+    linked: list[str] = []
     for name in profile.home_readable if profile.home else ():
         path = os.path.normpath(os.path.join(profile.home, name))
         if not path.startswith(profile.home.rstrip("/") + "/") or not os.path.exists(path):
@@ -78,5 +78,5 @@ def _link(profile: SandboxProfile, home: Path) -> list[str]:
         link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not os.path.lexists(link):
             link.symlink_to(path)
-        shown.append(path)
-    return shown
+        linked.append(path)
+    return linked

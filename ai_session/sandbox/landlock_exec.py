@@ -1,7 +1,7 @@
-"""Runs a program inside Landlock, seccomp and limits, and watches over it: ``landlock_exec.py SPEC -- argv...``.
+"""Runs a program inside Landlock, seccomp and limits, and supervises it: ``landlock_exec.py SPEC -- argv...``.
 
-The program's exit status becomes this process's own, a death by signal the same death. Whatever the program started
-ends with it, and with this process on SIGTERM or the terminal's SIGHUP. Standard library only.
+It exits with the program's exit status, or dies by the same signal. Whatever the program started ends with it, and also
+when this process gets SIGTERM or the terminal's SIGHUP. Standard library only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAKE_BLOCK = 2048
 _TRUNCATE = 16384
 _IOCTL_DEVICE = 32768
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVICE
-_LOOK = _EXECUTE | _READ_FILE | _READ_DIR
+_READ = _EXECUTE | _READ_FILE | _READ_DIR
 _USE_DEVICE = _READ_FILE | _WRITE_FILE | _IOCTL_DEVICE
 _RIGHTS_OF_ABI = {1: 13, 2: 14, 3: 15, 4: 15}
 _ALL_RIGHTS = 16
@@ -46,18 +46,18 @@ _PR_CAP_AMBIENT_CLEAR_ALL = 4
 _SECCOMP_MODE_FILTER = 2
 _CAPABILITY_VERSION_3 = 0x20080522
 _GRACE_SECONDS = 1.0
-"""What the tree has between being asked to leave and being killed; a session's own grace comes before that."""
+"""The time between SIGTERM and SIGKILL for the process tree; a session's own grace comes before it."""
 _SWEEP_ROUNDS = 200
 
 _WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP}
-_FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+_TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 OF_THE_TERMINAL = ("TERM",)
-"""Variables that come from the terminal, not from the box's description."""
+"""The variables that come from the terminal and not from the box's specification."""
 
 
 def abi() -> int:
-    """The version of the kernel's Landlock; 0 where it has none or it is switched off."""
+    """Return the version of the kernel's Landlock ABI; 0 if it has none or it is switched off."""
     if sys.platform != "linux":
         return 0
     version_flag = 1
@@ -65,7 +65,7 @@ def abi() -> int:
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Never returns: ends as the program ended; 126 when it could not be boxed, 127 when it could not be run."""
+    """Run the program and exit as it did; 126 if it could not be boxed, 127 if it could not be run."""
     spec_path, separator, *argv = arguments
     if separator != "--" or not argv:
         raise SystemExit("usage: landlock_exec.py SPEC -- argv...")
@@ -89,7 +89,7 @@ def _enter(spec: Mapping[str, Any], seccomp: bytes, argv: Sequence[str], parent:
         if os.getppid() != parent:
             os._exit(126)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        # Python ignores these two, and what is ignored stays so in the program.
+        # Python ignores these two, and an ignored signal stays ignored in the program.
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
@@ -110,7 +110,7 @@ def _enter(spec: Mapping[str, Any], seccomp: bytes, argv: Sequence[str], parent:
 
 
 def _terminal_variables() -> dict[str, str]:
-    """What whoever opened the terminal says of it. As this process was given it: Python adds a locale of its own."""
+    """Return the variables the terminal set, from the original environment: Python adds a locale of its own."""
     with open("/proc/self/environ", "rb") as file:
         entries = [os.fsdecode(entry).partition("=") for entry in file.read().split(b"\0")]
     return {name: value for name, _, value in entries if name in OF_THE_TERMINAL}
@@ -138,7 +138,7 @@ def _threads_of_user() -> int:
 
 
 def _drop_capabilities() -> None:
-    """What root could do beyond its files; a user has none to lose, and may not drop any."""
+    """Drop what root may do beyond its files. An ordinary user has no capabilities and may not drop any."""
     libc = _libc()
     libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     for capability in range(64):
@@ -147,7 +147,7 @@ def _drop_capabilities() -> None:
 
 
 def _restrict(readable: Sequence[str], writable: Sequence[str], devices: Sequence[str], network: bool) -> None:
-    """Nothing but these paths, no signal and no abstract socket out of the box; no TCP unless ``network``."""
+    """Allow only these paths, no signal and no abstract socket out of the box, and no TCP unless ``network``."""
     version = abi()
     handled = (1 << _RIGHTS_OF_ABI.get(version, _ALL_RIGHTS)) - 1
     tcp = 0 if network else 3
@@ -156,7 +156,7 @@ def _restrict(readable: Sequence[str], writable: Sequence[str], devices: Sequenc
     fd = _libc().syscall(_CREATE, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
     _check(fd, "make a Landlock ruleset")
     for path in readable:
-        for part, rights in _parts(path):
+        for part, rights in _readable_parts(path):
             _allow(fd, part, rights & handled)
     for path in writable:
         _allow(fd, path, handled & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEVICE))
@@ -167,7 +167,7 @@ def _restrict(readable: Sequence[str], writable: Sequence[str], devices: Sequenc
 
 
 def _terminal() -> tuple[str, ...]:
-    """The device behind standard input: the box's own terminal and nobody else's."""
+    """Return the device of the box's own terminal, if standard input is one."""
     return (os.ttyname(0),) if os.isatty(0) else ()
 
 
@@ -184,28 +184,28 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     os.close(fd)
 
 
-def _parts(path: str) -> list[tuple[str, int]]:
-    """The path; of /etc, where modes guard nothing from root itself, root sees only what everybody may read."""
+def _readable_parts(path: str) -> list[tuple[str, int]]:
+    """Return paths and rights for ``path``. Root gets only what everybody may read of /etc: modes do not bind it."""
     if os.geteuid() != 0 or not path.startswith("/etc"):
-        return [(path, _LOOK)]
+        return [(path, _READ)]
     try:
         mode = os.stat(path, follow_symlinks=False).st_mode
         if not stat.S_ISDIR(mode):
-            return [(path, _LOOK)] if mode & stat.S_IROTH else []
-        inside = [part for name in os.listdir(path) for part in _parts_inside(f"{path}/{name}")]
+            return [(path, _READ)] if mode & stat.S_IROTH else []
+        inside = [part for name in os.listdir(path) for part in _readable_parts_inside(f"{path}/{name}")]
     except OSError:
         return []
     if not mode & stat.S_IROTH or not mode & stat.S_IXOTH:
         return []
-    whole = all(rights == _LOOK for _, rights in inside)
-    return [(path, _LOOK)] if whole else [(path, _READ_DIR), *(part for part in inside if part[1])]
+    whole = all(rights == _READ for _, rights in inside)
+    return [(path, _READ)] if whole else [(path, _READ_DIR), *(part for part in inside if part[1])]
 
 
-def _parts_inside(path: str) -> list[tuple[str, int]]:
-    """As ``_parts``, but links are followed where they lead only, and what is withheld leaves a part without rights."""
+def _readable_parts_inside(path: str) -> list[tuple[str, int]]:
+    """Return ``_readable_parts`` of a path inside /etc; none for a link, and no rights for what is withheld."""
     if os.path.islink(path):
         return []
-    return _parts(path) or [(path, 0)]
+    return _readable_parts(path) or [(path, 0)]
 
 
 def _filter(program: bytes) -> None:
@@ -219,9 +219,9 @@ def _filter(program: bytes) -> None:
 
 
 def _supervise(child: int, scratch: str) -> NoReturn:
-    for number in _FROM_THE_TERMINAL:
+    for number in _TERMINAL_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    # Whoever leads a kernel session has no shell above it that could resume it.
+    # A session leader has no shell above it that could resume it.
     mirrors_stops = os.getsid(0) != os.getpid()
     status: int | None = None
     while status is None:
@@ -230,7 +230,7 @@ def _supervise(child: int, scratch: str) -> NoReturn:
             _signal(child, signal.SIGHUP)
             _signal(child, signal.SIGCONT)
         elif number == signal.SIGTERM:
-            _ask_to_leave()
+            _terminate()
             break
         status = _reap(child, mirrors_stops)
     _sweep()
@@ -239,7 +239,7 @@ def _supervise(child: int, scratch: str) -> NoReturn:
 
 
 def _reap(child: int, mirrors_stops: bool) -> int | None:
-    """The wait status of the program once it has ended; what else has ended is taken note of."""
+    """Return the program's wait status once it has ended, otherwise None. Reaps every other child that has ended."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
@@ -255,7 +255,7 @@ def _reap(child: int, mirrors_stops: bool) -> int | None:
             return status
 
 
-def _ask_to_leave() -> None:
+def _terminate() -> None:
     for pid in list(_tree()):
         for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGCONT):
             _signal(pid, number)
@@ -266,7 +266,7 @@ def _ask_to_leave() -> None:
 
 
 def _sweep() -> None:
-    """Kills the tree; all of it is stopped first, so that none can fork away."""
+    """Kill the process tree; all of it is stopped first, so that none can fork away."""
     for _ in range(_SWEEP_ROUNDS):
         stopped: set[int] = set()
         while fresh := set(_tree()) - stopped:
@@ -285,7 +285,7 @@ def _sweep() -> None:
 
 
 def _tree() -> Iterator[int]:
-    """Every descendant, zombies included; orphans come back to this process."""
+    """Yield every descendant, including zombies; orphans are adopted by this process."""
     pending = _children(os.getpid())
     while pending:
         pid = pending.pop()

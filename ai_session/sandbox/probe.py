@@ -1,4 +1,4 @@
-"""Finds out which boxes this machine can make, by making one of each kind until one holds."""
+"""Finds out which boxes this machine can make, by making one of each kind until one works."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ai_session.system.temporary_directories import trial_directory
 SEATBELT = "/usr/bin/sandbox-exec"
 SECONDS = 20.0
 FILTERED = ("/bin/sh", "-c", 'grep -q "^Seccomp:.*2" /proc/self/status && test -r "$0"')
-"""Holds where a filter is in force and its argument can be read."""
+"""A command that succeeds if a filter is in force and its argument can be read."""
 GIVEN_AWAY = ("/bin/sh", "-c", 'mkdir "$0/given" && chown 1000:1000 "$0/given" && exec "$@"')
-"""Holds where its first argument is a directory in which files can be given to others, and the others hold."""
+"""A command that succeeds if files in its first argument can be given to another user and the rest succeeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxStatus:
-    """The strongest level this machine has; in ``reasons`` what stands in the way of more, each with what to do."""
+    """The strongest level of this machine. ``reasons`` say what prevents a stronger one, each with what to do."""
 
     level: SandboxLevel
     reasons: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class SandboxStatus:
 
 
 def probe() -> tuple[SandboxStatus, Bubblewrap | None]:
-    """The status, and the bubblewrap that works with what of it does. Blocks for the time of one to five starts."""
+    """Return the status, and the bubblewrap that works with its options. Blocks while one to five programs run."""
     if sys.platform == "darwin":
         usable = os.access(SEATBELT, os.X_OK)
         return SandboxStatus(SandboxLevel.SEATBELT if usable else SandboxLevel.NONE), None
@@ -54,25 +54,25 @@ def probe() -> tuple[SandboxStatus, Bubblewrap | None]:
     if found is None:
         reasons.append(advice.missing(bwrap.missing(), advice.machine()))
     else:
-        for usable in _flavours(found):
-            if not (said := _bubblewrap(usable)):
+        for usable in _variants(found):
+            if not (error := _bubblewrap(usable)):
                 level = SandboxLevel.BWRAP if usable.fresh_proc else SandboxLevel.BWRAP_NOPROC
-                return SandboxStatus(level, (*dict.fromkeys(reasons), *_lacks(usable)), version, abi), usable
+                return SandboxStatus(level, (*dict.fromkeys(reasons), *_limitations(usable)), version, abi), usable
             if not usable.users:
-                reasons.append(advice.failed(said, advice.machine()))
+                reasons.append(advice.failed(error, advice.machine()))
     reasons = list(dict.fromkeys(reasons))
     if abi < landlock.LEAST_ABI:
         reasons.append(f"Landlock has ABI {abi}, {landlock.LEAST_ABI} is required: use Linux 6.12 or newer")
-    elif said := _landlock():
-        reasons.append(f"Landlock does not work ({said}): ai-session docs sandbox")
+    elif error := _landlock():
+        reasons.append(f"Landlock does not work ({error}): ai-session docs sandbox")
     else:
         return SandboxStatus(SandboxLevel.LANDLOCK, tuple(reasons), version, abi), None
     return SandboxStatus(SandboxLevel.NONE, tuple(reasons), version, abi), None
 
 
-def _flavours(found: Bubblewrap) -> Iterator[Bubblewrap]:
-    """Everything, for root with other users; without the count of user namespaces, which the filter refuses anyway;
-    with the host's /proc."""
+def _variants(found: Bubblewrap) -> Iterator[Bubblewrap]:
+    """Yield the variants to try: for root with other users; with everything; without limiting user namespaces, which
+    the filter refuses anyway; and with the host's /proc."""
     if found.has("--userns") and found.has(bwrap.WRITABLE):
         with suppress(OSError):
             users.namespace(os.geteuid())
@@ -83,7 +83,7 @@ def _flavours(found: Bubblewrap) -> Iterator[Bubblewrap]:
 
 
 def _bubblewrap(bubblewrap: Bubblewrap) -> str:
-    """What went wrong, empty when the box holds."""
+    """Return the error of a trial box, or nothing if it works."""
     with ExitStack() as stack:
         directory = stack.enter_context(trial_directory("trial-box")).resolve()
         (workspace := directory / "workspace").mkdir()
@@ -97,7 +97,7 @@ def _bubblewrap(bubblewrap: Bubblewrap) -> str:
         plan.scratch("/tmp", profile.tmp_bytes, "1777")
         plan.show(str(workspace), write=True)
         argv = bwrap.write(bubblewrap, plan, files, profile, {}, die_with_parent=True)
-        # Held open, for the starter waits for nobody to hear that it has taken what it needs.
+        # Held open, because the starter does not wait for a reader of its message.
         stack.callback(os.close, os.open(files / "taken", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
         given = (*GIVEN_AWAY, str(workspace)) if bubblewrap.users else ()
         return _run((*argv, *given, *FILTERED, str(workspace)))
@@ -134,15 +134,14 @@ def _run(argv: Sequence[str]) -> str:
     return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
 
 
-def _lacks(bubblewrap: Bubblewrap) -> Iterator[str]:
-    """What of bubblewrap's newer means is missing."""
+def _limitations(bubblewrap: Bubblewrap) -> Iterator[str]:
+    """Yield what is weaker because this bubblewrap is old or limited, each with what to do."""
     if not bubblewrap.has(bwrap.WRITABLE):
         yield "mounts are named by path, not by descriptor: use bubblewrap 0.10 or newer, and bash"
     if os.geteuid() == 0 and not bubblewrap.users:
         yield (
-            "root's boxes have no other users: chown fails, and tar makes root the owner of everything; use"
-            " bubblewrap 0.10 or newer "
-            "and let this process map user ids"
+            "root's boxes have no other users: chown fails, and tar makes root the owner of everything; use "
+            "bubblewrap 0.10 or newer and let this process map user ids"
         )
     if not bubblewrap.has("--size"):
         yield "the size of /tmp inside is not limited: use bubblewrap 0.8 or newer"

@@ -1,8 +1,7 @@
-"""The box around a shell: which kind this machine can make, and the words that put a command into one.
+"""The sandbox of a shell: which level this machine supports, and the words that start a command in a box.
 
-Levels, strongest first: bubblewrap with a filter of system calls and limits; the same where no fresh /proc can be
-mounted; Landlock and the filter without namespaces; Seatbelt on macOS. The strongest one is taken, never a weaker one
-than is asked for.
+Levels, strongest first: bubblewrap with a system call filter and limits; the same if no fresh /proc can be mounted;
+Landlock and the filter without namespaces; Seatbelt on macOS. The strongest one available is used.
 """
 
 from __future__ import annotations
@@ -42,31 +41,32 @@ from ai_session.sandbox.workspace.tree import identity
 from ai_session.sandbox.workspace.workspace import Workspace, Workspaces
 
 STRENGTH = tuple(SandboxLevel)
-"""Strongest first."""
+"""Levels, strongest first."""
 
 SYSTEM = ("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr")
-EVERYBODYS = ("/tmp", "/var", "/var/tmp", "/var/run", "/home", "/srv", "/mnt", "/media")
+WORLD_WRITABLE = ("/tmp", "/var", "/var/tmp", "/var/run", "/home", "/srv", "/mnt", "/media")
 NOTHING_PROTECTED = (
     "level landlock: nothing in the workspace is protected; git's config and hooks and settings of editors, agents and "
-    "shells can be changed in it, .env files read; outside of it modes and times of your files can be changed (chmod)"
+    "shells can be changed in it and .env files read; outside of it, modes and times of your files can be changed"
+    " (chmod)"
 )
 OUT_OF = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
-"""What the system has no more of, whichever workspace it is."""
+"""Errors that mean the system has run out of something, whichever the workspace."""
 GUARDED = "guarded.json"
-"""In a box's own directory: what is protected in it, for later processes."""
+"""The file in a box's own directory that lists for later processes what is protected."""
 STARTERS_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
-"""What makes the box runs outside of it, where a variable like LD_PRELOAD must not lead it into the workspace."""
+"""The environment of what makes a box, outside of it: LD_PRELOAD, for example, must not lead into the workspace."""
 SURVEYS = 3
-"""Another box that ends meanwhile may take its placeholders away."""
+"""The attempts at a survey: another box that ends meanwhile may remove its placeholders."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedSandbox:
-    """A box that is ready to be entered: start ``(*argv, *command)`` with ``env``; what was requested starts inside.
+    """A box that is ready to be entered: start ``(*argv, *command)`` with ``env``, and the command runs inside.
 
     With ``info_path`` the box is blocked until ``block_path``, a FIFO, is written to; ``info_path`` (JSON) names
-    bubblewrap's child. ``notes`` are what is weaker than usual, and ``unprotected`` what of the workspace the box does
-    not protect, each in one line for a person. ``introduction`` is to be shown once.
+    bubblewrap's child. ``notes`` say what is weaker than usual and ``unprotected`` what of the workspace is not
+    protected, each in one line for a person. ``introduction`` is to be shown once.
     """
 
     argv: tuple[str, ...]
@@ -78,20 +78,20 @@ class PreparedSandbox:
     unprotected: tuple[str, ...] = ()
     introduction: str = ""
     workspace: Workspace | None = None
-    """What the box can write to; None where it can write to nothing."""
+    """What the box can write to; None if it can write to nothing."""
     known: Found = field(default_factory=Found)
     """What was there just before the box began."""
     guarded: tuple[tuple[str, str], ...] = ()
-    """Paths that are protected in the box, and how: see guard.py."""
+    """The paths protected in the box, and how: see guard.py."""
     later: tuple[tuple[str, str], ...] = ()
-    """Those of them that are to be protected while the box stands still."""
+    """Those of them that are to be protected while the box is blocked."""
     release: Callable[[], None] = field(default=lambda: None)
-    """Takes away what was put into the workspace for this box. Can be called twice."""
+    """Removes what was put into the workspace for this box. May be called twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """What came of protecting a workspace; the fields are those of ``PreparedSandbox``."""
+    """The outcome of protecting a workspace; the fields are those of ``PreparedSandbox``."""
 
     unprotected: tuple[str, ...] = ()
     introduction: str = ""
@@ -103,9 +103,9 @@ class Protected:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Facts about the machine that one process has determined for others of the same user with the same groups.
+    """Facts about the machine that one process determines for others of the same user and groups.
 
-    ``closed`` are system files to be shown empty, and trees too large to be searched: see ClosedFiles.
+    ``closed`` holds system files to be shown empty, and trees too large to be searched: see ClosedFiles.
     """
 
     status: SandboxStatus
@@ -114,13 +114,13 @@ class Machine:
     ids: tuple[int, ...]
 
     def facts(self) -> dict[str, Any]:
-        """A JSON object for results and records."""
+        """Return the facts as a JSON object."""
         found = asdict(self.bubblewrap) | {"options": sorted(self.bubblewrap.options)} if self.bubblewrap else None
         return {"status": asdict(self.status), "bubblewrap": found, "closed": self.closed, "ids": self.ids}
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Machine:
-        """From ``facts``. Raises TypeError, KeyError, ValueError where another version made them."""
+        """Build a Machine from ``facts()``. Raises TypeError, KeyError or ValueError for those of another version."""
         status: dict[str, Any] = {**facts["status"]}
         status["level"], status["reasons"] = SandboxLevel(status["level"]), tuple(status["reasons"])
         bubblewrap: Bubblewrap | None = None
@@ -133,14 +133,14 @@ class Machine:
 
 
 def ids() -> tuple[int, ...]:
-    """By which the kernel lets this process read what is closed to others."""
+    """Return the ids by which the kernel decides what this process may read."""
     return (os.geteuid(), os.getegid(), *sorted(os.getgroups()))
 
 
 class Sandbox:
-    """Makes boxes. ``runtime_directory`` is never visible inside of one; ``proxy_env`` leads programs to the proxy.
+    """Makes boxes. ``runtime_directory`` is never visible in one; ``proxy_env`` makes programs use the proxy.
 
-    ``machine`` is what another process found out.
+    ``machine`` holds the facts that another process determined; they are used if its ids are this process's.
     """
 
     def __init__(
@@ -164,14 +164,14 @@ class Sandbox:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def probe(self) -> SandboxStatus:
-        """What this machine can do, found out once by doing it."""
+        """Return what this machine supports, determined once by making boxes."""
         async with self._probing:
             if self._status is None:
                 self._status, self._bubblewrap = await asyncio.to_thread(sandbox_probe.probe)
         return self._status
 
     async def facts(self) -> dict[str, Any]:
-        """The facts of a ``Machine``."""
+        """Return the facts of a ``Machine``, for another process."""
         status = await self.probe()
         closed: tuple[list[str], list[str]] = ([], [])
         if self._bubblewrap is not None:
@@ -182,8 +182,8 @@ class Sandbox:
         return self._machine.closed if self._machine else self._closed.find()
 
     async def make_ready(self) -> None:
-        """Does ahead of the first box what is done once, for a process that will make many."""
-        # Side by side: the probe waits for the programs that it starts.
+        """Do in advance what is done once, for a process that will make many boxes."""
+        # Concurrently: the probe waits for the programs that it starts.
         status, _ = await asyncio.gather(self.probe(), asyncio.to_thread(self._closed.watch))
         if status.level not in (SandboxLevel.BWRAP, SandboxLevel.BWRAP_NOPROC):
             self._closed.close()
@@ -199,12 +199,12 @@ class Sandbox:
         die_with_parent: bool = False,
         watched: bool = False,
     ) -> PreparedSandbox:
-        """A box of ``profile``, its own files in ``directory`` (private, in the runtime directory, which must exist).
+        """Make a box of ``profile`` with its own files in ``directory``, a private one inside the runtime directory.
 
-        ``readable`` and ``writable`` are further paths of the caller's. With ``watched`` the kernel reports changes of
-        the workspace from before the box begins, as far as it can, until
-        ``PreparedSandbox.workspace`` is released. For ``trusted`` the box is none at all. Raises
-        SandboxUnavailable below the least level, SandboxRefused where the workspace cannot be protected.
+        ``readable`` and ``writable`` are further paths of the caller's. With ``watched``, the kernel reports changes of
+        the workspace from before the box begins, as far as it can, until ``PreparedSandbox.workspace`` is released.
+        ``trusted`` returns no box. Raises SandboxUnavailable below the minimum level and SandboxRefused if the
+        workspace cannot be protected.
         """
         env = dict(env or {})
         if profile.name == "trusted":
@@ -213,8 +213,8 @@ class Sandbox:
         if STRENGTH.index(status.level) > STRENGTH.index(self._minimum) or status.level is SandboxLevel.NONE:
             raise self._too_weak(status)
         directory.mkdir(mode=0o700, exist_ok=True)
-        # One thread for all of it, and one box of a workspace after the other: threads that look at hundreds of files
-        # side by side spend most of their time handing the interpreter on.
+        # All in one thread, and one box of a workspace at a time: concurrent threads that stat hundreds of files spend
+        # most of their time on passing the interpreter lock.
         async with self._turns.setdefault(profile.workspace, asyncio.Lock()):
             made = await asyncio.to_thread(
                 self._make, status.level, profile, directory, readable, writable, env, die_with_parent, watched
@@ -224,7 +224,7 @@ class Sandbox:
         boxed, sources, notice = made
         loop = asyncio.get_running_loop()
 
-        def let_go() -> None:
+        def close_sources() -> None:
             nonlocal notice
             if notice >= 0:
                 loop.remove_reader(notice)
@@ -233,10 +233,10 @@ class Sandbox:
             sources.close()
 
         def release() -> None:
-            let_go()
+            close_sources()
             self._placeholders.drop(directory)
 
-        loop.add_reader(notice, let_go)
+        loop.add_reader(notice, close_sources)
         return replace(boxed, level=status.level, release=release)
 
     def _too_weak(self, status: SandboxStatus) -> SandboxUnavailable:
@@ -256,21 +256,21 @@ class Sandbox:
         )
 
     def release(self, directory: Path) -> None:
-        """As ``PreparedSandbox.release``, for a box that an earlier process made."""
+        """Remove what was put into the workspace for a box, also one of an earlier process. May be called twice."""
         self._placeholders.drop(directory)
 
     def close(self) -> None:
-        """Let go of what makes the next box quicker."""
+        """Release what makes the next box faster."""
         self._closed.close()
 
     def sweep(self) -> None:
-        """Take away what boxes left in workspaces whose processes were killed. Blocks."""
+        """Remove what boxes whose processes were killed left in workspaces. Blocks."""
         self._placeholders.sweep()
 
     def observed(self, profile: SandboxProfile, level: SandboxLevel, *, watched: bool = True) -> Workspace | None:
-        """The workspace of a box that an earlier process made, as it is now; None where the box can change none.
+        """Return the workspace of a box that an earlier process made, as it is now, or None if the box cannot write.
 
-        With ``watched`` the caller has it to ``release``. Blocks. Raises OSError.
+        With ``watched``, the caller must ``release`` it. Blocks. Raises OSError.
         """
         if profile.name != "workspace" or level is SandboxLevel.NONE:
             return None
@@ -283,7 +283,7 @@ class Sandbox:
         with workspace.tree.lock:
             if level is SandboxLevel.LANDLOCK:
                 workspace.open_to_writing(None)
-                workspace.look(profile.home)
+                workspace.update(profile.home)
             else:
                 with suppress(SandboxRefused):
                     workspace.open_to_writing(one.path for one in survey(workspace, profile.home).unprotected)
@@ -311,11 +311,11 @@ class Sandbox:
         return self._bwrap(self._bubblewrap, profile, directory, readable, writable, env, die_with_parent, watched)
 
     def _check(self, profile: SandboxProfile) -> None:
-        """The paths of the profile, which must not open what the box is there to close."""
+        """Raise SandboxRefused if a path of the profile would expose what the box must hide."""
         if not profile.workspace:
             raise SandboxRefused("a box needs a workspace", suggestion="name the directory of one project")
         for path in (profile.workspace, *profile.writable):
-            if reason := self._unfit(path, profile.home):
+            if reason := self._why_not_writable(path, profile.home):
                 raise SandboxRefused(
                     f"a box cannot write to {path!r}: {reason}",
                     suggestion="choose the directory of one project",
@@ -324,10 +324,10 @@ class Sandbox:
             if reason := self._why_unsafe(path):
                 raise SandboxRefused(f"{path!r} cannot be shown in a box: {reason}", suggestion="use a part of it")
 
-    def _unfit(self, path: str, home: str) -> str:
+    def _why_not_writable(self, path: str, home: str) -> str:
         if home and _holds(path, os.path.realpath(home)):
             return "it contains the home directory"
-        if path in (*SYSTEM, *EVERYBODYS) or any(_holds(top, path) for top in ("/proc", "/sys", "/dev", "/run")):
+        if path in (*SYSTEM, *WORLD_WRITABLE) or any(_holds(top, path) for top in ("/proc", "/sys", "/dev", "/run")):
             return "it belongs to the system or is writable by everybody"
         return self._why_unsafe(path)
 
@@ -400,7 +400,7 @@ class Sandbox:
         return boxed, sources, notice
 
     def _show(self, plan: Plan, profile: SandboxProfile, readable: Sequence[str], writable: Sequence[str]) -> None:
-        """Everything that is visible, later ones in place of earlier ones."""
+        """Mount everything that is visible; a later mount replaces an earlier one at the same path."""
         writes = profile.name == "workspace"
         plan.scratch("/tmp", profile.tmp_bytes, "1777")
         if profile.home:
@@ -444,7 +444,7 @@ class Sandbox:
         for one in found:
             taken = sum(survey.mounts for survey in surveys)
             surveys.append(survey(one, profile.home, most=most - taken, made=one is first))
-        surveys = self._put(first, surveys, directory)
+        surveys = self._put_placeholders(first, surveys, directory)
         later: list[tuple[str, str]] = []
         if sum(survey.mounts for survey in surveys) > MOST_BY_BUBBLEWRAP and most == MOST:
             later = [guard for survey in surveys for guard in survey.guards()]
@@ -454,16 +454,16 @@ class Sandbox:
         first.open_to_writing(one.path for one in surveys[0].unprotected)
         return Protected(
             tuple(line for one in surveys for line in describe(one)),
-            self._introduction(first, surveys[0]),
+            self._introduce(first, surveys[0]),
             first,
             found_in(first),
             tuple(guard for survey in surveys for guard in survey.guards()),
             tuple(later),
         )
 
-    def _put(self, workspace: Workspace, found: Sequence[Protection], directory: Path) -> list[Protection]:
-        """Makes what is absent; with those placeholders that are there now. Whoever watches ``workspace``, of which the
-        first is, expects them."""
+    def _put_placeholders(self, workspace: Workspace, found: Sequence[Protection], directory: Path) -> list[Protection]:
+        """Make the missing placeholders, which the watch of ``workspace``, described by the first of ``found``, then
+        expects. Return ``found`` with those that exist now."""
         names = {os.path.relpath(one.path, workspace.root): one.path for one in found[0].placeholders}
         for name in names:
             workspace.expected.setdefault(name, 0)
@@ -476,7 +476,7 @@ class Sandbox:
                 workspace.expected.pop(name, None)
         return [replace(one, placeholders=tuple(p for p in one.placeholders if p.path in put)) for one in found]
 
-    def _introduction(self, workspace: Workspace, found: Protection) -> str:
+    def _introduce(self, workspace: Workspace, found: Protection) -> str:
         ours = [one.path for one in found.placeholders if one.ignored]
         if not ours or not self._placeholders.introduce(workspace.root):
             return ""

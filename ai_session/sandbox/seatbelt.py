@@ -1,7 +1,7 @@
-"""The box of a shell on macOS as a Seatbelt profile, for ``sandbox-exec``. Pure; the last rule that fits decides.
+"""The box of a shell on macOS as a Seatbelt profile, for ``sandbox-exec``. No I/O; the last matching rule decides.
 
-There are no namespaces: processes and local services of the same user stay visible, and what outlives the shell has to
-be found and ended from outside. What is protected is so at any depth and whether it exists or not.
+There are no namespaces: processes and local services of the same user stay visible, and what outlives the shell must be
+found and ended from outside. Protected paths are protected at any depth, whether they exist or not.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ SYSTEM = (
 )
 DEVICES = "^/dev/(tty.*|ptmx|null|zero|random|urandom|dtracehelper|fd/.*)$"
 NAMES = ("com.apple.SystemConfiguration.configd", "com.apple.dnssd.service", "com.apple.trustd.agent")
-"""Services that programs on a network ask for names, proxies and certificates."""
+"""The services that programs on a network use to resolve names, find proxies and check certificates."""
 PORTION = 25
 _SPECIAL = frozenset("\\.[]*^$()+?{}|")
 
 
 def profile_text(profile: SandboxProfile, *, scratch: Sequence[str] = ()) -> str:
-    """The rules of ``profile``. Paths must be free of links. ``scratch`` is the box's own to write to, unprotected.
+    """Return the rules of ``profile``. Paths must be free of links. ``scratch`` is writable and unprotected.
 
-    The network ``proxy`` is none at all: without a namespace its listener would be open to everybody.
+    The network ``proxy`` is none: without a namespace, any program on the machine could use its listener.
     """
     roots = (profile.workspace, *profile.writable) if profile.workspace else profile.writable
     writes = profile.name == "workspace"
@@ -60,13 +60,13 @@ def profile_text(profile: SandboxProfile, *, scratch: Sequence[str] = ()) -> str
 
 
 def quote(text: str) -> str:
-    """``text`` as a string of the profile's language."""
+    """Return ``text`` as a string literal of the profile's language."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def _rule(verdict: str, operations: str, filters: Iterable[str]) -> str:
-    """Empty without a filter, for a rule without one would hold for everything."""
+    """Return a rule, or nothing without a filter: a rule without one would match everything."""
     words = " ".join(filters)
     return f"({verdict} {operations} {words})" if words else ""
 
@@ -89,21 +89,21 @@ def _protect(root: str, own: Sequence[str]) -> list[str]:
     deciding = "|".join(map(_any_case, DECIDING))
     rules: list[str] = []
     for excepts, lines in groupby(protected(own).all, lambda pattern: pattern.excepts):
-        # In portions, for the length of an expression is bounded.
+        # In portions, because the length of an expression is limited.
         while portion := list(islice(lines, PORTION)):
             fits = quote(f"{top}({'|'.join(map(_expression, portion))})(/|$)")
             rules.append(f"({'allow' if excepts else 'deny'} file-write* (regex {fits}))")
     return [
         *rules,
-        # After what a person excepted, which must not open them.
+        # After a person's exceptions, which must not allow these.
         f"(deny file-write* (regex {quote(f'{git}/({deciding})(/|$)')}))",
-        # It may be made, not moved away, and where it is a file it leads to another repository.
+        # It may be created but not moved away; as a file, it points to another repository.
         f"(deny file-write-unlink file-write-data (regex {quote(f'{git}$')}))",
     ]
 
 
 def _expression(pattern: Pattern) -> str:
-    """As an extended regular expression of paths from the top."""
+    """Return the pattern as an extended regular expression of paths below the workspace."""
     *outer, last = pattern.names
     return "".join("(.*/)?" if name == "**" else f"{_glob(name)}/" for name in outer) + (
         ".*" if last == "**" else _glob(last)
@@ -111,12 +111,12 @@ def _expression(pattern: Pattern) -> str:
 
 
 def _literally(text: str) -> str:
-    """As an extended regular expression that fits ``text`` alone."""
+    """Return an extended regular expression that matches only ``text``."""
     return "".join(f"\\{character}" if character in _SPECIAL else character for character in text)
 
 
 def _any_case(text: str) -> str:
-    """As ``_literally``, in capitals as well: to the file system of a Mac they are the same name."""
+    """Return ``_literally`` in any case: on a Mac's file system those are the same name."""
     return "".join(f"[{c.lower()}{c.upper()}]" if c.isascii() and c.isalpha() else _literally(c) for c in text)
 
 

@@ -1,9 +1,9 @@
-"""The system calls a boxed process may not make, as a classic BPF program for x86-64 and aarch64.
+"""The system calls that a boxed process may not make, as a classic BPF program for x86-64 and aarch64.
 
-Everything is allowed but what is named here: a shell must run any program. What is refused either reaches past the
-namespaces (AF_VSOCK, keyrings, terminal injection), widens the kernel's surface (mounts, bpf, io_uring, user
-namespaces), leaves files behind that act for another user (set-uid bits, device nodes), or keeps programs outside
-waiting (a lease on a file holds up whoever opens it for 45 seconds, git and editors too).
+Everything is allowed except what is named here: a shell must run any program. What is refused either escapes the
+namespaces (AF_VSOCK, keyrings, terminal injection), widens the kernel's attack surface (mounts, bpf, io_uring, user
+namespaces), leaves files that act for another user (set-uid bits, device nodes), or makes programs outside wait (a
+lease delays any open of the file for 45 seconds, also by git and editors).
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ IPPROTO_TCP = 6
 NETLINK_ROUTE = 0
 MSG_FASTOPEN = 0x20000000
 SEGMENT_BYTES = 1 << 20
-"""Largest SysV segment. The kernel has 4,096 of them at most, and nobody outside sees those that are not attached."""
+"""The largest SysV segment. The kernel has at most 4,096 of them, and those not attached are invisible outside."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One ABI: the kernel's audit number of it and the numbers of its calls; a call it lacks is left out."""
+    """One ABI: its audit number in the kernel and the numbers of its system calls, without those it lacks."""
 
     audit: int
     calls: Mapping[str, int]
@@ -123,8 +123,8 @@ REFUSED = (
     *("sysfs", "_sysctl", "modify_ldt", "move_pages", "migrate_pages"),
 )
 ABSENT = ("io_uring_setup", "io_uring_enter", "io_uring_register", "clone3", "openat2")
-"""Answered as by a kernel without them. clone3 and openat2 keep flags behind a pointer, where no filter can look;
-libraries fall back to clone and openat."""
+"""Calls that fail as on a kernel without them. clone3 and openat2 keep flags behind a pointer, which no filter can
+read; libraries fall back to clone and openat."""
 
 
 @cache
@@ -136,13 +136,13 @@ def build(
     stream_only: bool = False,
     machine: str = "",
 ) -> bytes:
-    """The program, as the kernel (``struct sock_filter``) and ``bwrap --seccomp`` take it.
+    """Return the filter as an array of ``struct sock_filter``, which the kernel and ``bwrap --seccomp`` accept.
 
-    ``network`` allows internet sockets, of whatever the network namespace holds. ``unix_sockets`` allows AF_UNIX ones.
-    ``no_namespaces`` is for a box without them: no SysV ids, which are everybody's there, no netlink, no datagram pair,
-    which could be aimed at a socket of the host, and limits and priorities of nobody but the caller: a limit can kill
-    as a signal does. ``stream_only`` leaves TCP alone of the internet, without fast open. ``machine`` is this one
-    unless given. Raises SandboxUnavailable for a machine without a table.
+    ``network`` allows internet sockets, as far as the network namespace has a network. ``unix_sockets`` allows AF_UNIX.
+    ``no_namespaces`` is for a box without namespaces: it refuses SysV IPC, which all processes share there; netlink;
+    datagram socket pairs, which could be sent to a socket of the host; and limits and priorities of other processes: a
+    limit can kill as a signal does. ``stream_only`` allows only TCP, without fast open. ``machine`` defaults to this
+    one's. Raises SandboxUnavailable for a machine without a table.
     """
     name = machine or os.uname().machine
     if name not in MACHINES:
@@ -172,7 +172,7 @@ def build(
 
 
 def _flags() -> dict[str, list[Instruction]]:
-    """Calls that are refused for one of their arguments. Values are compared on 32 bits, as the kernel reads them."""
+    """Return the tests of calls refused for one argument. Values are compared on 32 bits, as the kernel reads them."""
     refuse = FAIL | errno.EPERM
     blocks = {
         "unshare": [_argument(0), *_when((NAMESPACES,), refuse, ANY_BIT)],
@@ -197,7 +197,7 @@ def _flags() -> dict[str, list[Instruction]]:
 
 
 def _socket(network: bool, unix_sockets: bool, no_namespaces: bool, stream_only: bool) -> list[Instruction]:
-    """Only families that the box's namespaces cover; raw sockets never."""
+    """Allow only families that the box's namespaces contain, and no raw sockets."""
     internet = (AF_INET, AF_INET6) if network else ()
     netlink = (AF_NETLINK,) if network and not no_namespaces else ()
     families = (*((AF_UNIX,) if unix_sockets else ()), *internet, *netlink)
@@ -216,19 +216,19 @@ def _argument(index: int, *, high: bool = False) -> Instruction:
 
 
 def _when(values: Sequence[int], verdict: int, test: int = EQUAL) -> list[Instruction]:
-    """Ends with the verdict when one of the values fits; else continues behind."""
+    """Return ``verdict`` if one of the values matches, otherwise continue after these instructions."""
     last = len(values) - 1
     tests = [(test, last - index, int(index == last), value) for index, value in enumerate(values)]
     return [*tests, (RETURN, 0, 0, verdict)]
 
 
 def _unless(values: Sequence[int], verdict: int) -> list[Instruction]:
-    """Ends with the verdict when none of the values fits; else continues behind."""
+    """Return ``verdict`` if none of the values matches, otherwise continue after these instructions."""
     tests = [(EQUAL, len(values) - index, 0, value) for index, value in enumerate(values)]
     return [*tests, (RETURN, 0, 0, verdict)]
 
 
 def _case(value: int, body: Iterable[Instruction]) -> list[Instruction]:
-    """Runs the body, and allows behind it, when the value fits; else skips it."""
+    """Run the body and then allow the call if the value matches, otherwise skip the body."""
     inner = [*body, (RETURN, 0, 0, ALLOW)]
     return [(EQUAL, 0, len(inner), value), *inner]

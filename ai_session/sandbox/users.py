@@ -1,9 +1,9 @@
-"""The users there are in a box of root's: root, and 65,535 others of whom nobody outside is one.
+"""The users in a box of root's: root, and 65,535 others that exist nowhere outside.
 
-Programs of root's give files to other users: tar what an archive says, package managers and services what they need.
-So a box of root's has a user namespace of its own kind. Root in it is root outside, as ever, and every other number
-stands for one that no user of the machine has. What a capability is good for in a user namespace ends with the ids in
-it, so files of other users, in the workspace or elsewhere, are to root in a box what they were without any.
+Programs of root give files to other users: tar to those named in an archive, package managers and services to those
+they need. So a box of root's has a user namespace in which root is root outside, and every other id maps to one that no
+user of the machine has. A capability in a user namespace applies only to the ids mapped into it, so root in a box has
+no more access to files of other users, in the workspace or elsewhere, than without capabilities.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import subprocess
 from functools import cache
 
 FIRST = 2147352576
-"""systemd sets 65,536 ids from here on apart for files that came from other systems. The same in every box, or a file
-that was given away in one would be a stranger's in the next."""
+"""systemd reserves 65,536 ids from here on for files of other systems. It is the same in every box, so that a file
+given away in one box has the same owner in the next."""
 COUNT = 65_536
 MAP = f"0 0 1\n1 {FIRST + 1} {COUNT - 1}\n"
 CAPABILITIES = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER")
@@ -23,9 +23,9 @@ UNSHARE = "/usr/bin/unshare"
 
 @cache
 def namespace(uid: int) -> int:
-    """A descriptor of a user namespace of that kind for boxes of this user's, one for all that a process makes.
+    """Return a descriptor of that user namespace, one for all boxes this process makes.
 
-    Raises OSError where there can be none. Blocks for 5 ms the first time.
+    Raises OSError if the namespace cannot be made. Blocks for 5 ms the first time.
     """
     if uid != 0:
         raise PermissionError("only boxes of root have other users")

@@ -167,7 +167,7 @@ def _created(session: Session, context: Context) -> ToolResult:
 
 async def get_session_info(context: Context, arguments: OneSession) -> ToolResult:
     session = context.sessions.get(arguments.session_id)
-    await context.sessions.boxes.look()
+    await context.sessions.boxes.catch_up()
     facts = session_facts(session, context.spans, full=True) | _workspace_facts(session, context)
     return ToolResult(text=_describe(facts), structured=facts)
 
@@ -181,7 +181,7 @@ def _workspace_facts(session: Session, context: Context) -> dict[str, Any]:
 
 
 async def list_sessions(context: Context, arguments: NoArguments) -> ToolResult:
-    await context.sessions.boxes.look()
+    await context.sessions.boxes.catch_up()
     sessions = context.sessions.all()
     rows = [session_facts(session, context.spans) | _workspace_facts(session, context) for session in sessions]
     text = "\n".join(_describe(row) for row in rows) or "no sessions; create_session opens one"

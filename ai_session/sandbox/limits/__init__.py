@@ -1,1 +1,1 @@
-"""What the processes of a box may take together: cgroups, or counted."""
+"""Limits on what all processes of a box use together, enforced by a cgroup or by polling."""

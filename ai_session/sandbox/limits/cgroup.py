@@ -1,6 +1,6 @@
 """Boxes in cgroups of their own, where the system has delegated a part of cgroup v2 to this user.
 
-The kernel then bounds memory (files in memory included) and processes, and says when it had to.
+The kernel then limits memory, including files in memory, and processes, and reports when a limit was reached.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ CONTROLLERS = {"memory", "pids"}
 
 
 def delegated(mounts: tuple[Path, ...] = MOUNTS, membership: Path = Path("/proc/self/cgroup")) -> Path | None:
-    """The nearest cgroup at or above our own below which boxes can have memory and process limits; None without."""
+    """Return the nearest cgroup, our own or above it, in which boxes can have memory and process limits, or None."""
     own = _own(membership)
     for mount in mounts:
         if own is not None and (mount / "cgroup.controllers").exists():
@@ -36,7 +36,7 @@ def _own(membership: Path) -> str | None:
 
 
 def _offers(folder: Path) -> bool:
-    """Whether cgroups made below are ours to fill and have both controllers."""
+    """Report whether this user may fill cgroups made below ``folder`` and both controllers are enabled there."""
     procs = folder / "cgroup.procs"
     try:
         enabled = set((folder / "cgroup.subtree_control").read_text().split())
@@ -46,7 +46,7 @@ def _offers(folder: Path) -> bool:
 
 
 class Cgroup:
-    """The cgroup of one box. Raises OSError where the system will not have it."""
+    """The cgroup of one box. The constructor raises OSError if the system does not allow it."""
 
     def __init__(self, parent: Path, name: str, memory_bytes: int, processes: int) -> None:
         self.path = parent / f"ai-session-{name}"
@@ -62,20 +62,20 @@ class Cgroup:
 
     @property
     def event_files(self) -> tuple[Path, Path]:
-        """What the kernel writes to when a limit was met."""
+        """The files the kernel writes to when a limit is reached."""
         return self.path / "memory.events", self.path / "pids.events"
 
     def take(self, pid: int) -> None:
-        """Moves one process here; its children to come are born here."""
+        """Move one process into this cgroup; its future children start in it."""
         (self.path / "cgroup.procs").write_text(str(pid))
 
     def met(self) -> dict[str, int]:
-        """How often the kernel killed for memory, and refused a process, since the cgroup was made."""
+        """Return how often the kernel killed a process for memory, and refused one, since the cgroup was made."""
         memory, pids = self.event_files
         return {"memory": _count(memory, "oom_kill"), "processes": _count(pids, "max")}
 
     def remove(self) -> bool:
-        """Ends what is still in it; False as long as the dying are not gone."""
+        """Kill what is still in the cgroup and remove it. Returns False while processes still end: call again."""
         with contextlib.suppress(OSError), open(self.path / "cgroup.kill", "r+") as file:
             file.write("1")
         try:

@@ -1,7 +1,7 @@
-"""The processes of one box as /proc shows them from outside: which they are, what memory they hold.
+"""The processes of one box as /proc shows them from outside: which they are and how much memory they use.
 
-A box has an overseer of its own (the first process of a namespace, or a supervisor that adopts orphans), so every
-process of it descends from the terminal's process, and the shell is the overseer's first child.
+A box has an overseer (the first process of a namespace, or a supervisor that adopts orphans), so every process of it
+descends from the terminal's process, and the shell is the overseer's first child.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ _HIGHEST = Path("/proc/sys/kernel/pid_max")
 _WRITE = ("/bin/sh", "-c", 'echo "$0" > "$1"')
 _NEW_PID = 0x20000000
 _OF_EACH_NAMESPACE = (6, 14)
-"""From this kernel on; before, every namespace has the machine's."""
+"""The first kernel version in which each PID namespace has its own ``pid_max``; before, it is the machine's."""
 _RESERVED = 301
-"""Numbers that are not given out again once all have been."""
+"""Process ids that the kernel does not assign again after it has wrapped around."""
 
 
 def children(pid: int) -> list[int]:
-    """The children of all threads, oldest first per thread; none if the process has gone or the system does not report
-    them."""
+    """Return the children of all threads, oldest first per thread; none if the process has ended or is hidden."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -40,7 +39,7 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """All below ``pid``, parents before their children."""
+    """Return all descendants of ``pid``, parents before their children."""
     found = children(pid)
     for each in found:
         found += children(each)
@@ -48,15 +47,15 @@ def descendants(pid: int) -> list[int]:
 
 
 def overseers(root: int) -> list[int]:
-    """The processes between the terminal and the shell, ``root`` first; the shell is the last one's first child."""
+    """Return the processes between terminal and shell, ``root`` first; the shell is the first child of the last."""
     below = children(root)
     return [root, below[0]] if below and _leads_a_namespace(below[0]) else [root]
 
 
 def bound_numbers(root: int, processes: int) -> bool:
-    """Has the kernel give a box of root's few more process numbers than ``processes``, for RLIMIT_NPROC binds no root.
+    """Limit the process ids in a box of root's to few more than ``processes``, as RLIMIT_NPROC does not bind root.
 
-    False when there is nothing yet to bound; True when it was done, or cannot be done here. Blocks for 3 ms.
+    Returns False if the box has no PID namespace yet, so that it must be called again. Blocks for 3 ms.
     """
     kernel = re.match(r"(\d+)\.(\d+)", os.uname().release)
     if os.geteuid() != 0 or kernel is None or tuple(map(int, kernel.groups())) < _OF_EACH_NAMESPACE:
@@ -67,7 +66,7 @@ def bound_numbers(root: int, processes: int) -> bool:
         if os.path.samestat(os.fstat(inner.fileno()), os.stat("/proc/self/ns/pid")):
             return False
         ours = _HIGHEST.read_text()
-        # What a thread starts after it has entered is inside, so it starts nothing else.
+        # A thread that has joined the namespace starts its children inside it, so this one starts nothing else.
         entering = threading.Thread(target=_write_inside, args=(inner.fileno(), processes + _RESERVED))
         entering.start()
         entering.join()
@@ -92,7 +91,7 @@ def _write_inside(namespace: int, highest: int) -> None:
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory of the process, what it shares with others counted in full; 0 when it has gone. 10 µs."""
+    """Return the memory of the process in bytes, shared memory counted in full; 0 if it has ended. Takes 10 µs."""
     return (_resident_pages(whole := f"/proc/{pid}") or _resident_pages(_living(whole))) * _PAGE_BYTES
 
 
@@ -105,7 +104,7 @@ def _resident_pages(folder: str) -> int:
 
 
 def _living(whole: str) -> str:
-    """The directory in /proc that describes a process: after its first thread has ended, that of another thread."""
+    """Return the /proc directory of a process, or of another of its threads if the first one has ended."""
     with contextlib.suppress(OSError):
         if not _resident_pages(whole):
             threads = (f"{whole}/task/{name}" for name in os.listdir(f"{whole}/task"))
@@ -114,8 +113,8 @@ def _living(whole: str) -> str:
 
 
 def proportional_bytes(pid: int) -> tuple[int, int]:
-    """As ``resident_bytes``, but of shared memory only its share, where we may look that close; and how much of that
-    are files in memory. 50 µs or more."""
+    """Return the process's memory with its share of what is shared, and how much of it is files in memory. Without
+    permission to read that, return ``resident_bytes`` and 0. Takes 50 µs or more."""
     sizes: dict[bytes, int] = {}
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
@@ -129,8 +128,7 @@ def proportional_bytes(pid: int) -> tuple[int, int]:
 
 
 def nameless_bytes(pids: Collection[int]) -> dict[int, int]:
-    """Memory in files that lie in no directory (memfd_create), which need not be mapped to be there: of each process
-    its share of those it holds open. 2 µs for each open file."""
+    """Return each process's share of the nameless files (memfd_create) it has open, mapped or not. 2 µs for each."""
     holders: dict[tuple[int, int], list[int]] = {}
     sizes: dict[tuple[int, int], int] = {}
     for pid in pids:
@@ -157,7 +155,7 @@ def _nameless(pid: int) -> dict[tuple[int, int], int]:
 
 
 def machine_files_in_memory() -> int:
-    """Bytes in files in memory on the whole machine, so no box holds more. 20 µs."""
+    """Return the bytes of files in memory on the whole machine, an upper bound for any box. Takes 20 µs."""
     with contextlib.suppress(OSError, ValueError), open("/proc/meminfo", "rb", buffering=0) as file:
         text = file.read()
         return int(text[text.index(b"\nShmem:") :].split(maxsplit=2)[1]) * 1024
@@ -165,7 +163,7 @@ def machine_files_in_memory() -> int:
 
 
 def began(pid: int) -> int:
-    """When a process started, in the kernel's ticks since boot; 0 where there is none."""
+    """Return when a process started, in clock ticks since boot; 0 if it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[19])
@@ -174,7 +172,7 @@ def began(pid: int) -> int:
 
 
 def kill(pids: Iterable[int]) -> int:
-    """How many of them there were to kill."""
+    """Kill the processes and return how many of them still existed."""
     count = 0
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -184,7 +182,7 @@ def kill(pids: Iterable[int]) -> int:
 
 
 def kill_below(root: int, spared: set[int]) -> int:
-    """Kills what descends from ``root``, all stopped before so that none can fork away; returns how many."""
+    """Kill the descendants of ``root`` and return how many; all are stopped first so that none can fork away."""
     count = 0
     for _ in range(_SWEEP_ROUNDS):
         stopped: set[int] = set()
@@ -200,7 +198,7 @@ def kill_below(root: int, spared: set[int]) -> int:
 
 
 def _leads_a_namespace(pid: int) -> bool:
-    """Whether it is process 1 of a namespace that is not ours."""
+    """Report whether the process is process 1 of a PID namespace other than ours."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
         for line in file:
             if line.startswith(b"NSpid:"):

@@ -1,9 +1,9 @@
-"""Bounds what all processes of a box hold together: by a cgroup where one can be had, else by looking.
+"""Limits what all processes of a box use together: by a cgroup where possible, otherwise by polling.
 
-Looking costs nothing to speak of while a shell is alone (once a second, 0.1 ms), and continues ten times a second while
-something runs. Over its memory a box loses its biggest processes, as it would to the kernel; if that does not hold
-it, all but the shell. The shell goes when it is itself what is too big. Over its processes it loses all but the shell;
-a box of root's, which the kernel does not count, gets few numbers for processes, so that none outruns the look.
+A shell alone is polled once a second, which takes 0.1 ms, a running command ten times a second. If a box exceeds its
+memory, its biggest processes are killed, as the kernel would do; if it keeps doing so, all but the shell, and the shell
+only if it is too big itself. If it has too many processes, all but the shell are killed. The kernel does not count the
+processes of root: a box of root's gets few process ids, so that it cannot fork faster than it is polled.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ log = logging.getLogger(__name__)
 BUSY_SECONDS = 0.1
 QUIET_SECONDS = 1.0
 EARLIEST = 0.75
-"""Of these."""
+"""The part of its interval after which a box is polled along with others that are due."""
 AFTERWARDS = 0.8
-"""Part of its memory that a box is brought back to."""
+"""The part of its memory limit to which a box is brought back."""
 STRIKES, FORGIVEN = 3.0, 0.1
-"""How often a box may go over its memory before all of it goes, and how much of that each round without it forgives."""
+"""How often a box may exceed its memory before all but its shell is killed; each poll without excess forgives some."""
 
 
 class Limits(Protocol):
-    """Bounds of one box; a SandboxProfile has them."""
+    """The limits of one box; a SandboxProfile has them."""
 
     @property
     def memory_bytes(self) -> int: ...
@@ -57,16 +57,16 @@ class _Box:
     met: dict[str, int] = field(default_factory=dict[str, int])
     strikes: float = 0.0
     ended: dict[int, int] = field(default_factory=dict[int, int])
-    """What was ended for its memory and may still hold it, with its start: a large one takes a while to go."""
-    numbered: bool = False
-    """Whether the kernel's own limit on processes has been set, as far as it can be."""
-    seen: float = -math.inf
-    """When it was looked at last, and how long after that it is looked at again."""
-    again: float = BUSY_SECONDS
+    """The processes killed for their memory, which they may still hold, with their start times."""
+    ids_limited: bool = False
+    """Whether process ids have been limited, as far as that is possible."""
+    polled_at: float = -math.inf
+    """When the box was last polled, in ``time.monotonic()`` seconds, and its interval until the next poll."""
+    interval: float = BUSY_SECONDS
 
 
 class ResourceWatch:
-    """Watches boxes on the running loop. ``cgroups`` is where boxes get cgroups of their own: see cgroup.delegated."""
+    """Limits boxes, on the running event loop. ``cgroups`` is the cgroup to make theirs in: see cgroup.delegated."""
 
     def __init__(self, cgroups: Path | None = None) -> None:
         self._cgroups = cgroups
@@ -77,8 +77,8 @@ class ResourceWatch:
         self._wake = asyncio.Event()
 
     def add(self, session_id: str, root_pid: int, limits: Limits, on_limit: OnLimit) -> None:
-        """Limit the box whose terminal runs ``root_pid``; ``on_limit`` is called, on the loop, with the limit that was
-        reached and what was done."""
+        """Limit the box whose terminal runs ``root_pid``. ``on_limit`` is called on the loop with a message each time a
+        limit is reached: which one, and what was done."""
         self.remove(session_id)
         box = _Box(session_id, root_pid, limits, on_limit)
         if self._cgroups is not None:
@@ -89,7 +89,7 @@ class ResourceWatch:
         self._wake.set()
 
     def remove(self, session_id: str) -> None:
-        """The box is gone, or no longer ours to bound; unknown ids are no error."""
+        """Stop limiting a box that has ended or is no longer ours. Unknown ids are ignored."""
         box = self._boxes.pop(session_id, None)
         if box is not None and box.cgroup is not None:
             for file in box.cgroup.event_files:
@@ -99,7 +99,7 @@ class ResourceWatch:
         self._leaving = [cgroup for cgroup in self._leaving if not cgroup.remove()]
 
     def close(self) -> None:
-        """Stop watching; what is in a cgroup stays bounded."""
+        """Stop polling. Boxes in cgroups stay limited."""
         self._boxes.clear()
         if self._watching is not None:
             self._watching.cancel()
@@ -117,7 +117,7 @@ class ResourceWatch:
         moved = {box.root}
         while fresh := set(box_processes.descendants(box.root)) - moved:
             for pid in fresh:
-                with contextlib.suppress(OSError):  # it has ended; its children come to one that is here
+                with contextlib.suppress(OSError):  # it has ended; its children have a parent that is moved
                     cgroup.take(pid)
             moved |= fresh
         box.cgroup = cgroup
@@ -144,59 +144,60 @@ class ResourceWatch:
         while watched := [box for box in self._boxes.values() if box.cgroup is None]:
             self._wake.clear()
             now = time.monotonic()
-            # Those that are nearly due come along, so that there are no more rounds for many than for one; the rest
-            # does not: while twenty begin, each of them would have all looked at.
-            due = [box for box in watched if now - box.seen >= box.again * EARLIEST]
-            for box, quiet, met in await asyncio.to_thread(_look_at_all, due) if due else ():
-                box.seen = now
-                box.again = QUIET_SECONDS if quiet else BUSY_SECONDS
+            # Boxes that are nearly due are polled in the same round, so that many need no more rounds than one. The
+            # others wait: while twenty boxes start, each of them would otherwise have all polled.
+            due = [box for box in watched if now - box.polled_at >= box.interval * EARLIEST]
+            for box, quiet, met in await asyncio.to_thread(_poll_all, due) if due else ():
+                box.polled_at = now
+                box.interval = QUIET_SECONDS if quiet else BUSY_SECONDS
                 if met and self._boxes.get(box.session_id) is box:
                     box.on_limit(met)
-            first = min(box.seen + box.again for box in watched)
+            first = min(box.polled_at + box.interval for box in watched)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(first - time.monotonic()):
                     await self._wake.wait()
 
 
-def _look_at_all(boxes: list[_Box]) -> list[tuple[_Box, bool, str]]:
-    return [_look(box) for box in boxes]
+def _poll_all(boxes: list[_Box]) -> list[tuple[_Box, bool, str]]:
+    return [_poll(box) for box in boxes]
 
 
-def _look(box: _Box) -> tuple[_Box, bool, str]:
-    """Whether nothing but the shell is there, and what limit was met, if any, with what was done. Blocks some ms."""
-    box.numbered = box.numbered or box_processes.bound_numbers(box.root, box.limits.processes)
+def _poll(box: _Box) -> tuple[_Box, bool, str]:
+    """Poll one box. Returns it, whether nothing but the shell runs, and a message if a limit was reached. Blocks."""
+    box.ids_limited = box.ids_limited or box_processes.bound_numbers(box.root, box.limits.processes)
     overseers = box_processes.overseers(box.root)
     shell = next(iter(box_processes.children(overseers[-1])), 0)
     inside = set(box_processes.descendants(box.root)) - set(overseers)
     spared = {*overseers, shell}
-    # Until the shell is there it is soon to be, and may begin at once.
-    return box, shell != 0 and inside <= {shell}, _count(box, inside, spared) or _weigh(box, inside, shell, spared)
+    # A box whose shell has not started yet will start it soon, and that may run a command at once.
+    message = _limit_processes(box, inside, spared) or _limit_memory(box, inside, shell, spared)
+    return box, shell != 0 and inside <= {shell}, message
 
 
-def _count(box: _Box, inside: set[int], spared: set[int]) -> str:
+def _limit_processes(box: _Box, inside: set[int], spared: set[int]) -> str:
     if len(inside) <= box.limits.processes:
         return ""
     killed = box_processes.kill_below(box.root, spared)
     return f"processes: {len(inside)} of at most {box.limits.processes}; ended {killed}, all but the shell"
 
 
-def _weigh(box: _Box, inside: set[int], shell: int, spared: set[int]) -> str:
+def _limit_memory(box: _Box, inside: set[int], shell: int, spared: set[int]) -> str:
     limit = box.limits.memory_bytes
     sizes: dict[int, int] = {}
     box.ended = {pid: start for pid, start in box.ended.items() if start and box_processes.began(pid) == start}
     inside = inside - box.ended.keys()
-    # The first measures are quick and count too much; only what is too much that way is worth a closer look.
+    # The first measures are quick and count too much; only what exceeds the limit by them is measured more exactly.
     for measure in (_at_most, _with_files, _exactly):
         sizes, more = measure(inside)
         if sum(sizes.values()) + more <= limit:
             box.strikes = max(0.0, box.strikes - FORGIVEN)
             return ""
     total = left = sum(sizes.values())
-    said = f"memory: {total} bytes of at most {limit}"
+    excess = f"memory: {total} bytes of at most {limit}"
     box.strikes += 1
     if box.strikes >= STRIKES and sizes.get(shell, 0) <= limit:
         killed = box_processes.kill_below(box.root, spared)
-        return f"{said}; ended {killed} processes, all but the shell"
+        return f"{excess}; ended {killed} processes, all but the shell"
     killed = 0
     biggest_first = sorted(inside - {shell}, key=lambda pid: -sizes[pid])
     for pid in (*biggest_first, shell):
@@ -205,25 +206,25 @@ def _weigh(box: _Box, inside: set[int], shell: int, spared: set[int]) -> str:
         box.ended[pid] = box_processes.began(pid)
         killed += box_processes.kill((pid,))
         left -= sizes.get(pid, 0)
-    return f"{said}; ended the {killed} biggest"
+    return f"{excess}; ended the {killed} biggest"
 
 
-Measured = tuple[dict[int, int], int]
+Measure = tuple[dict[int, int], int]
 """Bytes of each process, and bytes that cannot be attributed to one."""
 
 
-def _at_most(inside: set[int]) -> Measured:
+def _at_most(inside: set[int]) -> Measure:
     return {pid: box_processes.resident_bytes(pid) for pid in inside}, box_processes.machine_files_in_memory()
 
 
-def _with_files(inside: set[int]) -> Measured:
-    """What is shared counts for each of its holders, a file that is mapped twice."""
+def _with_files(inside: set[int]) -> Measure:
+    """Count what is shared for each process that holds it, and a mapped file twice."""
     files = box_processes.nameless_bytes(inside)
     return {pid: box_processes.resident_bytes(pid) + files[pid] for pid in inside}, 0
 
 
-def _exactly(inside: set[int]) -> Measured:
-    """Of files what is certainly not counted as mapped memory."""
+def _exactly(inside: set[int]) -> Measure:
+    """Count only those files that are certainly not included in mapped memory."""
     files = box_processes.nameless_bytes(inside)
     mapped = {pid: box_processes.proportional_bytes(pid) for pid in inside}
     return {pid: size + max(0, files[pid] - shared) for pid, (size, shared) in mapped.items()}, 0

@@ -1,1 +1,1 @@
-"""The proxy inside a box's network: names, addresses, the way in."""
+"""The proxy inside a box's network: allowed names and addresses, TLS names, and how the proxy gets into the box."""

@@ -1,4 +1,4 @@
-"""One connection of a box, from its first byte to its last: a tunnel for TLS, or one plain HTTP request."""
+"""One connection from a box: a tunnel for TLS, or one plain HTTP request."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ai_session.sandbox.network.rules import SSH_PORT, Refused, is_address
 
 HEAD_BYTES = 16384
 HEAD_SECONDS = 10.0
-"""For the request's head, and again for the hello of TLS."""
+"""The time limit for the request's head, and again for the TLS hello."""
 
 RECEIVE_BYTES = 65536
 CHUNK_BYTES = 1 << 19
-"""100 MB cost 32 ms of processor time, with half the size 38; pages that are never written to cost nothing."""
+"""100 MB cost 32 ms of processor time, 38 ms with half the size. Pages that are never written to cost nothing."""
 
 TURNS = 4
-"""So many chunks of one connection are carried before the loop looks after others: about 0.6 ms."""
+"""The number of chunks of one connection that are copied before the loop serves others: about 0.6 ms."""
 
 Connect = Callable[[str, int], Awaitable[tuple[str, socket.socket]]]
-Tell = Callable[..., None]
+Emit = Callable[..., None]
 
 _AUTHORITY = re.compile(r"(.*):([0-9]{1,5})\Z")
 _ABSOLUTE = re.compile(r"http://([^/?#@:]*)(?::([0-9]{1,5}))?(/[^#]*|\?[^#]*)?\Z", re.IGNORECASE)
@@ -37,11 +37,11 @@ _HOP_BY_HOP = frozenset(
 
 
 class Unreachable(Exception):
-    """A name that may be reached and cannot; the message says why."""
+    """An allowed name that cannot be reached; the message says why."""
 
 
 class _Client:
-    """What the box sent so far, and where it wants to go."""
+    """The client's end of a connection: what the box has sent so far and where it wants to connect."""
 
     def __init__(self, connection: socket.socket, head_seconds: float) -> None:
         self.socket = connection
@@ -54,11 +54,11 @@ class _Client:
         self.accepted = False
 
     async def receive(self) -> bytes:
-        """What the box sends next; nothing when it has ended."""
+        """Return the next bytes from the box; empty at the end."""
         return await self.loop.sock_recv(self.socket, RECEIVE_BYTES)
 
     async def answer(self, status: int, why: str) -> None:
-        """Say why nothing was carried, where each kind of program shows it: reason, header and text."""
+        """Send why nothing was forwarded, where each kind of program shows it: reason phrase, header and body."""
         if self.accepted:
             await self.loop.sock_sendall(self.socket, tls_hello.UNRECOGNIZED_NAME)
             return
@@ -70,20 +70,20 @@ class _Client:
         self.socket.shutdown(socket.SHUT_WR)
 
     async def event(self) -> h11.Event | type[h11.PAUSED]:
-        """The next part of the request. Raises h11.RemoteProtocolError."""
+        """Return the next part of the request. Raises h11.RemoteProtocolError."""
         while (event := self.parser.next_event()) is h11.NEED_DATA:
             self.parser.receive_data(await self.receive())
         return event  # type: ignore[return-value]
 
     async def request(self) -> h11.Request | None:
-        """The request's head; None when there is none. Raises Refused for what this proxy does not carry."""
+        """Return the request's head, or None if the box sent none. Raises Refused if it cannot be forwarded."""
         try:
             async with asyncio.timeout(self.head_seconds):
                 request = await self.event()
         except TimeoutError:
             raise Refused("the request's head took too long") from None
         except h11.RemoteProtocolError as error:
-            # What follows the colon is what was sent.
+            # The text after the colon quotes what was sent.
             raise Refused(f"not a request: {str(error).partition(':')[0]}") from None
         if not isinstance(request, h11.Request):
             return None
@@ -107,19 +107,19 @@ class _Client:
         return request
 
 
-async def serve(connection: socket.socket, connect: Connect, tell: Tell, head_seconds: float) -> None:
-    """Carry what the rules allow and report it once: ``net.allow`` or ``net.deny``. The caller closes."""
+async def serve(connection: socket.socket, connect: Connect, emit: Emit, head_seconds: float) -> None:
+    """Forward what the rules allow and report it once, as ``net.allow`` or ``net.deny``. The caller closes it."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # A loopback wants no pacing, as bbr does it, where that is the system's choice: 6 % of a long transfer.
+    # Pacing (bbr, if it is the system's default) costs 6 % of a long transfer over loopback.
     with contextlib.suppress(AttributeError, OSError):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
     client = _Client(connection, head_seconds)
 
-    def tell_of(kind: str, **fields: str) -> None:
-        tell(kind, host=client.host[:253], port=client.port, method=client.method[:20], **fields)
+    def report(kind: str, **fields: str) -> None:
+        emit(kind, host=client.host[:253], port=client.port, method=client.method[:20], **fields)
 
     async def refuse(status: int, why: str) -> None:
-        tell_of("net.deny", why=why)
+        report("net.deny", why=why)
         await client.answer(status, why)
 
     with contextlib.suppress(OSError):
@@ -131,7 +131,7 @@ async def serve(connection: socket.socket, connect: Connect, tell: Tell, head_se
             with outside:
                 address = str(outside.getpeername()[0])
                 first = await _opening(client, name) if client.method == "CONNECT" else b""
-                tell_of("net.allow", address=address)
+                report("net.allow", address=address)
                 if client.method == "CONNECT":
                     await client.loop.sock_sendall(outside, first)
                     await _join(client.socket, outside)
@@ -144,7 +144,7 @@ async def serve(connection: socket.socket, connect: Connect, tell: Tell, head_se
 
 
 async def _opening(client: _Client, name: str) -> bytes:
-    """Accept a tunnel and read what the client says first, which must be a hello for ``name``, except to SSH's port."""
+    """Accept a tunnel and return the client's first bytes, which must be a TLS hello for ``name`` except to port 22."""
     await client.loop.sock_sendall(client.socket, b"HTTP/1.1 200 Connection established\r\n\r\n")
     client.accepted = True
     first = client.parser.trailing_data[0]
@@ -163,23 +163,23 @@ async def _opening(client: _Client, name: str) -> bytes:
         raise Refused("no TLS hello came through the tunnel in time") from None
     except tls_hello.NotHello as error:
         raise Refused(f"tunnels carry TLS only: {error}") from None
-    # A listed address has no name to ask for; RFC 6066 allows none.
+    # RFC 6066 does not allow an address as a server name.
     if asked_for != name and not (asked_for is None and is_address(name)):
         raise Refused(f"TLS asks for {asked_for or 'no name'}, the tunnel is for {name}")
     return first
 
 
 async def _exchange(client: _Client, outside: socket.socket, request: h11.Request, name: str) -> None:
-    """Send one request on, written again, and bring back whatever is answered."""
+    """Send one request, serialized again, and copy back the response."""
     sender = h11.Connection(h11.CLIENT)
-    named = {
+    hop_by_hop = {
         word.strip().lower()
         for header, value in request.headers
         if header == b"connection"
         for word in value.split(b",")
     }
     headers = [(b"Host", (name if client.port == 80 else f"{name}:{client.port}").encode())]
-    headers += [(header, value) for header, value in request.headers if header not in _HOP_BY_HOP | named]
+    headers += [(header, value) for header, value in request.headers if header not in _HOP_BY_HOP | hop_by_hop]
     headers.append((b"Connection", b"close"))
     head = h11.Request(method=request.method, target=client.path.encode("latin1"), headers=headers)
 
@@ -195,7 +195,7 @@ async def _exchange(client: _Client, outside: socket.socket, request: h11.Reques
             raise ConnectionAbortedError
 
     sending = asyncio.create_task(body())
-    answering = asyncio.create_task(_carry(outside, client.socket))
+    answering = asyncio.create_task(_copy(outside, client.socket))
     try:
         await asyncio.wait([sending, answering], return_when=asyncio.FIRST_EXCEPTION)
     finally:
@@ -205,8 +205,8 @@ async def _exchange(client: _Client, outside: socket.socket, request: h11.Reques
 
 
 async def _join(one: socket.socket, other: socket.socket) -> None:
-    """Carry both ways until both have ended, or one has broken."""
-    ways = [asyncio.create_task(_carry(one, other)), asyncio.create_task(_carry(other, one))]
+    """Copy in both directions until both have ended or one has failed."""
+    ways = [asyncio.create_task(_copy(one, other)), asyncio.create_task(_copy(other, one))]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_EXCEPTION)
     finally:
@@ -215,12 +215,12 @@ async def _join(one: socket.socket, other: socket.socket) -> None:
         await asyncio.gather(*ways, return_exceptions=True)
 
 
-async def _carry(source: socket.socket, sink: socket.socket) -> None:
+async def _copy(source: socket.socket, sink: socket.socket) -> None:
     loop = asyncio.get_running_loop()
-    room, turns = memoryview(bytearray(CHUNK_BYTES)), 0
-    while count := await loop.sock_recv_into(source, room):
-        await loop.sock_sendall(sink, room[:count])
-        # Both calls return at once while both sides are fast, and the loop has others to serve.
+    buffer, turns = memoryview(bytearray(CHUNK_BYTES)), 0
+    while count := await loop.sock_recv_into(source, buffer):
+        await loop.sock_sendall(sink, buffer[:count])
+        # Both calls return at once while both sides are fast, and other tasks need the loop.
         if (turns := turns + 1) % TURNS == 0:
             await asyncio.sleep(0)
     sink.shutdown(socket.SHUT_WR)

@@ -1,7 +1,7 @@
-"""The way into a box: waits until it stands, puts a listening socket or mounts inside, then lets its shell start.
+"""The way into a box: waits until it is set up, adds a listening socket or mounts, then lets its shell start.
 
-bubblewrap is started with ``--info-fd`` on a file and ``--block-fd`` on a FIFO, both out of the box's sight. Whatever
-fails here leaves the box without any network.
+bubblewrap is started with ``--info-fd`` on a file and ``--block-fd`` on a FIFO, both invisible in the box. A failure
+here leaves the box without any network.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ from ai_session.sandbox.network import listener as network_listener
 from ai_session.system.events import FileGrowth
 
 PORT = 3128
-"""Where the proxy listens inside."""
+"""The port inside the box on which the proxy listens."""
 
 LISTEN_SECONDS = 10.0
-"""The program that listens takes 25 ms; a machine that needs longer than this has other troubles."""
+"""The listening program takes 25 ms; a machine that needs longer than this has other problems."""
 
 
 log = logging.getLogger(__name__)
 
 _ROOT = re.compile(rb"^\d+ \d+ \S+ /newroot / ", re.MULTILINE)
-"""The row of bubblewrap's own tree in ``mountinfo`` once it is what ``/`` means."""
+"""The line of ``mountinfo`` that shows bubblewrap's own tree as the root directory."""
 _ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 
 class Box(NamedTuple):
-    """A process in a box, and the inode of the box's network namespace: a pid alone may be somebody else's by now."""
+    """A process in a box and the inode of its network namespace, since a pid alone may be reused by another process."""
 
     pid: int
     network: int
 
 
 def environment() -> dict[str, str]:
-    """What makes programs in a box use the proxy."""
+    """Return the variables that make programs in a box use the proxy."""
     proxy = f"http://127.0.0.1:{PORT}"
     values = {"http_proxy": proxy, "https_proxy": proxy, "all_proxy": proxy, "no_proxy": "localhost,127.0.0.1,::1"}
     return values | {name.upper(): value for name, value in values.items()}
 
 
 def read_box(info_path: str | os.PathLike[str]) -> Box | None:
-    """What bubblewrap wrote about the box it made; None while it has not written all of it."""
+    """Return what bubblewrap wrote about its box, or None if it has not written all of it."""
     try:
         info = cast(dict[str, int], json.loads(Path(info_path).read_text()))
         return Box(int(info["child-pid"]), int(info["net-namespace"]))
@@ -69,34 +69,34 @@ async def open_gate(
 ) -> None:
     """Await ``start`` when the box is set up, and only then let bubblewrap start the shell.
 
-    To be called before or while bubblewrap starts, which does not get past opening ``block_path`` until then. When
-    ``start`` fails or this is cancelled, the box is ended before its shell starts. Use a time limit: a bubblewrap that
-    never reports its box is not noticed here.
+    Call it before or while bubblewrap starts, which waits at opening ``block_path`` until then. If ``start`` fails or
+    this is cancelled, the box is killed before its shell starts. Use a timeout: a bubblewrap that never reports its box
+    is not noticed here.
     """
-    # Emptied first: bubblewrap writes it after it got the FIFO, so what is there now is of an earlier box.
+    # Truncated first: bubblewrap writes it after opening the FIFO, so anything in it now describes an earlier box.
     os.close(os.open(info_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
     gate = os.open(block_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        box = await _standing(info_path)
+        box = await _box_reported(info_path)
         try:
-            held = os.pidfd_open(box.pid)
+            pidfd = os.pidfd_open(box.pid)
         except ProcessLookupError:
             raise _unavailable("the box ended while it was being set up") from None
         try:
-            await _set_up(box.pid, held)
+            await _set_up(box.pid, pidfd)
             await start(box)
         except BaseException:
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(held, signal.SIGKILL)
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             raise
         finally:
-            os.close(held)
+            os.close(pidfd)
         os.write(gate, b"\n")
     finally:
         os.close(gate)
 
 
-async def _standing(info_path: str | os.PathLike[str]) -> Box:
+async def _box_reported(info_path: str | os.PathLike[str]) -> Box:
     written, growth = asyncio.Event(), FileGrowth()
     try:
         growth.add(os.fspath(info_path), written.set)
@@ -108,30 +108,29 @@ async def _standing(info_path: str | os.PathLike[str]) -> Box:
         growth.close()
 
 
-async def _set_up(pid: int, held: int) -> None:
-    """Returns when the box's own tree is the root of ``pid``. bubblewrap reports the box earlier, and makes no mounts
-    after that."""
+async def _set_up(pid: int, pidfd: int) -> None:
+    """Wait until the box's own tree is the root of ``pid``, after which bubblewrap makes no more mounts."""
     changed, loop = asyncio.Event(), asyncio.get_running_loop()
     path = Path(f"/proc/{pid}/mountinfo")
     with path.open("rb") as table, select.epoll() as changes:
         changes.register(table, select.EPOLLPRI)
-        changes.register(held, select.EPOLLIN)
+        changes.register(pidfd, select.EPOLLIN)
         loop.add_reader(changes.fileno(), changed.set)
         try:
-            # Read again each time: one that is open shows what the root was then.
+            # Opened again each time: an open mountinfo shows the root as it was when it was opened.
             while not _ROOT.search(path.read_bytes()):
                 await changed.wait()
                 changed.clear()
-                if any(fd == held for fd, _ in changes.poll(0)):
+                if any(fd == pidfd for fd, _ in changes.poll(0)):
                     raise _unavailable("the box ended while it was being set up")
         finally:
             loop.remove_reader(changes.fileno())
 
 
 async def listen_inside(box: Box, port: int) -> socket.socket:
-    """A non-blocking socket that listens on 127.0.0.1:``port`` of the box.
+    """Return a non-blocking socket that listens on 127.0.0.1:``port`` of the box.
 
-    Raises SandboxUnavailable when the box has ended, or something in it listens there already.
+    Raises SandboxUnavailable if the box has ended or something in it already listens there.
     """
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with here, there:
@@ -164,15 +163,15 @@ async def listen_inside(box: Box, port: int) -> socket.socket:
 
 @cache
 def can_guard() -> bool:
-    """Whether paths can be protected in a box that stands: the kernel has the calls, from Linux 5.12 on."""
+    """Report whether paths can be protected in a running box: the kernel has the calls since Linux 5.12."""
     version = re.match(r"(\d+)\.(\d+)", os.uname().release) if sys.platform == "linux" else None
     return version is not None and (int(version[1]), int(version[2])) >= (5, 12)
 
 
 async def guard_inside(pid: int, guards: Sequence[tuple[str, str]]) -> None:
-    """Protects paths in the box of ``pid``, as sandbox/guard.py takes them.
+    """Protect ``(path, kind)`` pairs in the box of ``pid``, as sandbox/guard.py describes them.
 
-    Raises SandboxUnavailable when one could not be, for it or the box is gone.
+    Raises SandboxUnavailable if a path could not be protected or the box has ended.
     """
     if not guards:
         return
@@ -201,7 +200,7 @@ async def guard_inside(pid: int, guards: Sequence[tuple[str, str]]) -> None:
 
 
 async def renew(outer: int, guards: Sequence[tuple[str, str]]) -> list[str]:
-    """Protects again what lost its protection in the box that ``outer`` made; the paths of that."""
+    """Protect again what has lost its protection in the box that ``outer`` made, and return the paths that had."""
     inner = first_inside(outer) if guards else None
     missing = await asyncio.to_thread(unguarded, inner, guards) if inner else []
     if missing and inner:
@@ -213,8 +212,8 @@ async def renew(outer: int, guards: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def unguarded(pid: int, guards: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Those that exist and are no longer mounted in the mount namespace of ``pid``: who replaces a file from outside
-    takes its mount away. Nothing where the process has ended. Blocks."""
+    """Return the paths that exist but are no longer mounted in the namespace of ``pid``: replacing a file from outside
+    removes its mount. Returns none if the process has ended. Blocks."""
     try:
         with open(f"/proc/{pid}/mountinfo", "rb") as table:
             mounted = {_ESCAPED.sub(_unescaped, row.split(b" ", 5)[4]) for row in table}
@@ -228,7 +227,7 @@ def unguarded(pid: int, guards: Sequence[tuple[str, str]]) -> list[tuple[str, st
 
 
 def first_inside(pid: int) -> int | None:
-    """The first process of the box that ``pid`` made, None where it has ended."""
+    """Return the first process of the box that ``pid`` made, or None if it has ended."""
     found = processes.children(pid)
     return found[0] if found else None
 

@@ -1,7 +1,7 @@
-"""A program: makes a listening socket inside another process's network namespace and hands it back, then ends.
+"""A program that makes a listening socket inside another process's network namespace, passes it back and ends.
 
-``python -I -S listener.py PID NET_INODE PORT`` sends the socket over descriptor 0, a Unix socket; a failure
-goes to standard error. A process of its own, because only one with a single thread can join a user namespace. Standard
+``python -I -S listener.py PID NET_INODE PORT`` sends the socket over descriptor 0, a Unix socket, and reports a failure
+on standard error. It is a process of its own because only one with a single thread can join a user namespace. Standard
 library only.
 """
 
@@ -20,35 +20,35 @@ BACKLOG = 256
 
 
 def join(namespace: int, kind: int) -> None:
-    """Make the namespace of an open descriptor this process's own."""
+    """Move this process into the namespace behind an open descriptor. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(namespace, kind) != 0:
         raise OSError(ctypes.get_errno(), f"setns: {os.strerror(ctypes.get_errno())}")
 
 
 def identity(namespace: int | str) -> tuple[int, int]:
-    """The identity of a namespace."""
+    """Return the device and inode that identify a namespace."""
     found = os.stat(namespace)
     return found.st_dev, found.st_ino
 
 
 def enter(pid: int, inode: int) -> None:
-    """Join the network namespace ``inode`` that ``pid`` lives in.
+    """Join the network namespace ``inode`` that ``pid`` is in.
 
-    Raises OSError when ``pid`` lives in another one, or in this process's own: nothing may ever listen on the host.
+    Raises OSError if ``pid`` is in another one, or in this process's own: nothing may ever listen on the host.
     """
     network = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     if identity(network)[1] != inode or identity(network) == identity("/proc/self/ns/net"):
         raise OSError(f"process {pid} is not in the box's network namespace")
     owner = fcntl.ioctl(network, _NS_GET_USERNS)
-    # Root's box may have no user namespace of its own, and joining one's own again is an error.
+    # A box of root's may have no user namespace of its own, and joining the current one is an error.
     if identity(owner) != identity("/proc/self/ns/user"):
         join(owner, _CLONE_NEWUSER)
     join(network, _CLONE_NEWNET)
 
 
 def main() -> int:
-    """Listen on the loopback of the box and send the socket."""
+    """Listen on the loopback interface of the box and send the socket to the parent."""
     pid, inode, port = (int(word) for word in sys.argv[1:4])
     enter(pid, inode)
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

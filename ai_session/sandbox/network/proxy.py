@@ -1,7 +1,7 @@
-"""The only way out of a box: a proxy whose listening socket lies inside the box's network namespace.
+"""The only way out of a box: a proxy that listens inside the box's network namespace.
 
-One proxy per session, so whoever connects is the session. Names are resolved here, once, and the address that was
-judged is the one that is dialled.
+There is one proxy per session, so every client of it belongs to that session. Names are resolved here, once, and the
+address that was checked is the one that is dialled.
 """
 
 from __future__ import annotations
@@ -20,21 +20,20 @@ from ai_session.sandbox.network.entry import PORT, Box, listen_inside
 from ai_session.sandbox.network.rules import NetworkRules, Refused
 
 MAX_CONNECTIONS = 256
-"""Further ones wait until one ends."""
+"""The limit of open connections; further ones wait until one ends."""
 
 ASK_SECONDS = 30.0
-"""How long a connection is held while a person is asked. A later answer counts for the next connection."""
+"""How long a connection waits for a person's answer. A later answer applies to the next connection."""
 
 MAX_QUESTIONS = 256
-"""Domains asked about in one session; further ones are refused without asking."""
+"""The number of domains asked about in one session; further ones are refused without asking."""
 
 RESOLVE_SECONDS = 10.0
 DIAL_SECONDS = 10.0
 MAX_ADDRESSES = 4
 
 EVENTS_WHOLE = 16
-"""This many identical connections are reported one by one, further ones each time their number has doubled, as
-``count``."""
+"""This many identical connections are each reported; after that, one each time ``count`` has doubled."""
 
 MAX_TALLIES = 4096
 
@@ -44,13 +43,13 @@ Event = Callable[..., None]
 
 
 class SessionProxy:
-    """Lets one box reach what ``rules`` allow.
+    """The proxy of one box, which reaches what ``rules`` allow.
 
-    ``ask(name)`` is awaited once per name that is not listed, before anything is resolved; without it such names are
-    refused. An AiSessionError it raises refuses the connection with its message. ``event("net.allow", …)`` and
+    ``ask(name)`` is awaited once per name that is not listed, before the name is resolved; without ``ask`` such names
+    are refused. If it raises AiSessionError, the connection is refused with its message. ``event("net.allow", …)`` and
     ``event("net.deny", …)`` get ``host``, ``port``, ``method``, ``count`` and ``address`` or ``why``. ``resolve``
-    gives the addresses of a name. ``head_seconds`` bounds the wait for a request and for a hello, ``ask_seconds`` how
-    long a connection is held while a person is asked.
+    returns the addresses of a name. ``head_seconds`` limits the wait for a request and for a hello, ``ask_seconds`` the
+    wait for a person's answer.
     """
 
     def __init__(
@@ -74,23 +73,20 @@ class SessionProxy:
         self._free = asyncio.Semaphore(MAX_CONNECTIONS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: socket.socket | None = None
-        # A pool of its own, so that names that resolve slowly hold up nobody but this box.
+        # Each box has a pool of its own, so that slow name resolution delays no other box.
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="resolve")
 
     async def start(self, box: Box) -> None:
-        """Listen inside ``box``; also after a restart, when an earlier proxy of it has gone.
-
-        Raises SandboxUnavailable when that cannot be.
-        """
+        """Listen inside ``box``, also if an earlier proxy of it has ended. Raises SandboxUnavailable."""
         self.serve(await listen_inside(box, PORT))
 
     def serve(self, listener: socket.socket) -> None:
-        """Answer on a listening, non-blocking socket, which is closed by ``aclose``."""
+        """Serve connections on a listening, non-blocking socket, which ``aclose`` closes."""
         self._listener = listener
         self._begin(self._accept(listener))
 
     async def aclose(self) -> None:
-        """End every connection. Can be called twice."""
+        """End every connection and close the listener. May be called twice."""
         tasks: list[asyncio.Task[Any]] = [*self._tasks, *self._answers.values()]
         for task in tasks:
             task.cancel()
@@ -101,7 +97,7 @@ class SessionProxy:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def forget_answers(self) -> None:
-        """Ask again about every name that was asked about; connections that are open go on."""
+        """Ask again about every name that has been answered. Open connections stay open."""
         self._answers = {name: question for name, question in self._answers.items() if not question.done()}
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -119,15 +115,15 @@ class SessionProxy:
     async def _answer(self, client: socket.socket) -> None:
         try:
             with client:
-                await serve(client, self.connect, self._tell, self._head_seconds)
+                await serve(client, self.connect, self._report, self._head_seconds)
         finally:
             self._free.release()
 
     async def connect(self, host: str, port: int) -> tuple[str, socket.socket]:
-        """The name as it was judged, and a socket connected to it. Raises Refused, or Unreachable."""
+        """Return the name as it was checked and a socket connected to it. Raises Refused or Unreachable."""
         name = self._rules.name(host, port)
         if not self._rules.lists(name):
-            # Before the name is resolved: a look-up of a name somebody made up is a message to its owner.
+            # Before the name is resolved: a look-up of an invented name would send a message to its owner.
             await self._consent(name)
         try:
             async with asyncio.timeout(RESOLVE_SECONDS):
@@ -147,7 +143,7 @@ class SessionProxy:
         if question is None:
             if len(self._answers) >= MAX_QUESTIONS:
                 raise refusal
-            question = self._answers[name] = asyncio.create_task(_asked(self._ask, name))
+            question = self._answers[name] = asyncio.create_task(_await_answer(self._ask, name))
         done, _ = await asyncio.wait([question], timeout=self._ask_seconds)
         if not done:
             raise Refused(f"whether {name} is allowed has not been answered yet; try again later")
@@ -164,17 +160,17 @@ class SessionProxy:
         found = await loop.run_in_executor(self._pool, lambda: socket.getaddrinfo(name, port, type=socket.SOCK_STREAM))
         return [str(entry[4][0]) for entry in found]
 
-    def _tell(self, kind: str, **fields: Any) -> None:
-        """Passes an event on, but not each of thousands alike: what a box does must not fill the log."""
-        alike = (kind, *(fields.get(name) for name in ("host", "port", "why")))
-        if alike not in self._tallies and len(self._tallies) >= MAX_TALLIES:
-            alike = (kind,)
-        count = self._tallies[alike] = self._tallies.get(alike, 0) + 1
+    def _report(self, kind: str, **fields: Any) -> None:
+        """Report an event, but not each of thousands key: a box must not be able to fill the log."""
+        key = (kind, *(fields.get(name) for name in ("host", "port", "why")))
+        if key not in self._tallies and len(self._tallies) >= MAX_TALLIES:
+            key = (kind,)
+        count = self._tallies[key] = self._tallies.get(key, 0) + 1
         if count <= EVENTS_WHOLE or count & (count - 1) == 0:
             self._event(kind, **fields, count=count)
 
 
-async def _asked(ask: Ask, name: str) -> bool:
+async def _await_answer(ask: Ask, name: str) -> bool:
     return await ask(name)
 
 

@@ -1,4 +1,4 @@
-"""Which names, ports and addresses a box may reach. An empty list means nothing. Pure."""
+"""Which names, ports and addresses a box may reach. An empty list allows nothing. No I/O."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from ai_session.errors import ConfigInvalid
 
 SSH_PORT = 22
-"""The one port whose traffic is not TLS; only where the list of ports names it."""
+"""The one port whose traffic need not be TLS, if the list of ports includes it."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*\Z")
 _NUMERIC = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\Z")
-"""Ends in a number: some resolvers read ``127.1``, ``0x7f.1`` and ``2130706433`` as addresses."""
+"""A name that ends in a number: some resolvers read ``127.1``, ``0x7f.1`` and ``2130706433`` as addresses."""
 
 _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
 _REFUSED = tuple(
@@ -36,19 +36,19 @@ _REFUSED = tuple(
 
 
 def is_address(name: str) -> bool:
-    """Whether some program could read ``name`` as an address."""
+    """Report whether some program could read ``name`` as an address."""
     return _NUMERIC.match(name) is not None
 
 
 class Refused(Exception):
-    """A connection that is not allowed; the message says why, in words fit for a header line."""
+    """A connection that is not allowed. The message says why and fits in a header line."""
 
 
 class NetworkRules:
-    """Names (``pypi.org``), suffixes (``*.pypi.org``, without ``pypi.org`` itself) and ports that may be reached.
+    """The names (``pypi.org``), suffixes (``*.pypi.org``, without ``pypi.org`` itself) and ports that may be reached.
 
-    Addresses that are not public are never reached, whatever name leads to them, unless ``private`` holds them:
-    addresses or networks. Raises ConfigInvalid for what is no name, suffix, address or port.
+    Addresses that are not public are never reached, whatever name resolves to them, unless ``private`` (addresses or
+    networks) includes them. The constructor raises ConfigInvalid for an invalid name, suffix, address or port.
     """
 
     def __init__(self, domains: Iterable[str], ports: Iterable[int] = (80, 443), private: Iterable[str] = ()) -> None:
@@ -69,9 +69,9 @@ class NetworkRules:
             raise ConfigInvalid(str(error), suggestion="write an address or a network: 10.1.2.0/24") from None
 
     def name(self, host: str, port: int) -> str:
-        """``host`` as it is compared: lower case, without the dot at its end.
+        """Return ``host`` in the form in which it is compared: lower case, without a final dot.
 
-        Raises Refused for what is no plain host name, is an address in disguise, or a port that is not listed.
+        Raises Refused if it is not a plain host name, is an address in disguise, or the port is not listed.
         """
         name = host.lower().removesuffix(".")
         if not host.isascii() or not _HOST.match(name):
@@ -83,11 +83,11 @@ class NetworkRules:
         return name
 
     def lists(self, name: str) -> bool:
-        """Whether a name, as ``name`` gives it, is on the list."""
+        """Report whether a name, as ``name`` returns it, is listed."""
         return name in self._exact or (bool(self._suffixes) and name.endswith(self._suffixes))
 
     def reachable(self, address: str) -> bool:
-        """Whether an address that a listed name resolves to may be dialled."""
+        """Report whether an address to which an allowed name resolves may be dialled."""
         ip: Address = ipaddress.ip_address(address.partition("%")[0])
         if any(ip in network for network in self._private):
             return True

@@ -1,12 +1,12 @@
-"""The name a TLS client asks for, read from its first bytes. Pure."""
+"""The server name in a TLS ClientHello, read from a connection's first bytes. No I/O."""
 
 from __future__ import annotations
 
 MAX_BYTES = 16384
-"""A longer hello is not waited for; post-quantum key shares make ordinary ones about 2 kB."""
+"""A longer hello is refused; with post-quantum key shares, ordinary ones are about 2 kB."""
 
 UNRECOGNIZED_NAME = bytes((21, 3, 3, 0, 2, 2, 112))
-"""A fatal TLS alert, so that a refused client names the cause."""
+"""A fatal TLS alert that gives a refused client the cause."""
 
 _HANDSHAKE = 22
 _CLIENT_HELLO = 1
@@ -15,15 +15,15 @@ _HOST_NAME = 0
 
 
 class Incomplete(Exception):
-    """So far it may be a hello; more bytes are needed."""
+    """The bytes so far may begin a hello; more are needed."""
 
 
 class NotHello(ValueError):
-    """This is no TLS client hello, or one that two readers could read differently."""
+    """The bytes are not a TLS ClientHello, or one that two readers could read differently."""
 
 
 class _Reader:
-    """Fields of a message of which every length is known: whatever does not fit is wrong."""
+    """Reads the fields of a message of known length. Raises NotHello if a field does not fit."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -48,9 +48,9 @@ class _Reader:
 
 
 def server_name(data: bytes) -> str | None:
-    """The host name in the hello that ``data`` begins with, in lower case; None when it names no host.
+    """Return the host name in the hello that ``data`` begins with, in lower case, or None if it names no host.
 
-    Raises Incomplete when bytes are missing and NotHello when more bytes would not help.
+    Raises Incomplete if bytes are missing and NotHello if more bytes would not help.
     """
     hello = _Reader(_message(data))
     hello.take(2 + 32)
@@ -71,7 +71,7 @@ def server_name(data: bytes) -> str | None:
 
 
 def _message(data: bytes) -> bytes:
-    """The body of the hello, which may lie in several records."""
+    """Return the body of the hello, which may be split across several records."""
     message, at = b"", 0
     while len(message) < 4 or len(message) < 4 + int.from_bytes(message[1:4], "big"):
         header = data[at : at + 5]

@@ -1,1 +1,1 @@
-"""What of a workspace is protected from boxes, and what appeared there meanwhile."""
+"""What is protected from boxes in a workspace, and notices of what appears there."""

@@ -1,4 +1,4 @@
-"""Files of the system that are closed to other users, which a box of root's would leave open."""
+"""Files of the system that are closed to other users but that a box of root's would leave readable."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ SYSTEM_DEPTH, SYSTEM_DIRECTORIES = 20, 10_000
 
 
 class ClosedFiles:
-    """What lies under system directories, is closed to other users, but could be read by this one.
+    """Files below system directories that are closed to other users but that this user could read.
 
-    For root, whose own these files are, no permission would stand in the way inside a box. May be used by several
-    threads.
+    They belong to root, so no permission would stop root inside a box. May be used by several threads.
     """
 
     def __init__(self, tops: Sequence[str] = ("/etc", "/opt")) -> None:
@@ -27,29 +26,29 @@ class ClosedFiles:
         self._lock = threading.Lock()
 
     def find(self) -> tuple[list[str], list[str]]:
-        """Such files and directories, and those of the tops that are too large to be looked through."""
+        """Return the files and directories found, and those of the tops that are too large to be searched."""
         found: list[str] = []
         unknown: list[str] = []
         with self._lock:
             for tree in self._trees:
-                tree.look()
+                tree.update()
                 if tree.gaps.many or tree.gaps.deep:
                     unknown.append(tree.root)
                 else:
                     found += [absolute(tree.root, path) for paths in tree.facts.values() for path in paths]
-        # What lies in a directory that was closed meanwhile may still be known.
+        # What is in a directory that has been closed meanwhile may still be known.
         whole = set(found)
         return [path for path in found if whole.isdisjoint(_above(path))], unknown
 
     def watch(self) -> None:
-        """From now on the kernel reports changes, those of a mode alone as well, as far as it can."""
+        """Let the kernel report changes from now on, as far as it can, also those of only a mode."""
         with self._lock:
             for tree in self._trees:
                 tree.watch()
-                tree.look()
+                tree.update()
 
     def close(self) -> None:
-        """Changes are not reported any more."""
+        """Stop the kernel's reports."""
         with self._lock:
             for tree in self._trees:
                 tree.unwatch()
@@ -61,7 +60,7 @@ def _above(path: str) -> Iterator[str]:
 
 
 class _ClosedReader:
-    """Finds what is closed to others."""
+    """Finds what is closed to other users."""
 
     def read(self, fd: int, path: str, state: None) -> tuple[list[Inner[None]], tuple[str, ...] | None]:
         del state

@@ -1,7 +1,7 @@
-"""Walks directory trees and remembers them: a directory that did not change is not read again.
+"""Walks directory trees and caches them: an unchanged directory is not read again.
 
-Every directory is opened without following a link, so that what is read lies in the tree, whatever somebody who may
-write to it does meanwhile.
+Every directory is opened without following links, so that what is read is inside the tree, whatever another process
+that may write to it does meanwhile.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ State = TypeVar("State")
 Fact = TypeVar("Fact")
 
 SETTLED_NS = 2_000_000_000
-"""A directory read this soon after its last change may change again without a new time."""
+"""A directory read this soon after its last change may change again without a new timestamp."""
 MOST_NAMED = 20
-"""Of directories that cannot be looked at."""
+"""The number of unreadable or too deep directories that are named."""
 
 _FILE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.ESTALE, errno.EXDEV)
 
 
 class Reader(Protocol[State, Fact]):
-    """What is worth to know of directories. ``path`` is relative to the tree's root, which is ``""``; a ``state`` is
-    whatever the directory's own reader said of it."""
+    """What is to be known of directories. ``path`` is relative to the tree's root, which is ``""``; ``state`` is what
+    the reader of the directory above said about it."""
 
     def read(self, fd: int, path: str, state: State) -> tuple[Iterable[Inner[State]], Fact | None]:
-        """From an open directory: those to walk on into, and what there is to know of it. May raise OSError."""
+        """Read an open directory: return the directories to walk into, and what to know of it. May raise OSError."""
         ...
 
     def matters(self, name: str, state: State, *, directory: bool) -> bool:
-        """Whether a directory in this state says something else once this name came, or changed."""
+        """Report whether a directory in this state must be read again after this name appeared or changed."""
         ...
 
     def mask(self, state: State, fact: Fact | None) -> int:
-        """Which changes the kernel is to report of a directory of which ``fact`` is known, or nothing yet."""
+        """Return which changes the kernel is to report of a directory of which ``fact``, or nothing yet, is known."""
         ...
 
     def lasts(self, state: State, fact: Fact | None) -> bool:
-        """Whether what is known holds as long as the directory's list of names does."""
+        """Report whether what is known is valid as long as the directory's list of names is unchanged."""
         ...
 
     def shared(self, fact: Fact | None) -> Iterable[str]:
-        """Names of files that can be changed under another name as well, to be watched themselves."""
+        """Return the names of files that must be watched themselves, because they can change under another name."""
         ...
 
 
 class Inner(NamedTuple, Generic[State]):
-    """A directory to walk on into; a ``late`` one after all others, one that is ``part`` of what was found at any
+    """A directory to walk into; a ``late`` one after all others, and one that is ``part`` of what was found at any
     depth."""
 
     name: str
@@ -70,10 +70,8 @@ class Inner(NamedTuple, Generic[State]):
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """What was not looked at: ``many`` directories beyond the bound, those too deep, those closed to their owner.
-
-    Of the latter two a few are named.
-    """
+    """What was not scanned: ``many`` directories beyond the limit, some of those too deep, and some of those closed to
+    their owner."""
 
     many: bool = False
     deep: tuple[str, ...] = ()
@@ -93,10 +91,10 @@ class _Directory(NamedTuple, Generic[State]):
 
 
 class DirectoryTree(Generic[State, Fact]):
-    """One tree. ``facts`` are those of directories that have one, by path. May be used by several threads, one after
-    the other: take ``lock``.
+    """One tree. ``facts`` has, by path, those of directories that have one.
 
-    A time of change cannot be set by who owns the directory, other than its time of modification.
+    May be used by several threads, one at a time: take ``lock``. Changes are detected by the ctime, which, unlike the
+    mtime, the owner of a directory cannot set.
     """
 
     def __init__(
@@ -129,33 +127,33 @@ class DirectoryTree(Generic[State, Fact]):
 
     @property
     def gaps(self) -> Gaps:
-        """What was left out of the last look."""
+        """What the last scan left out."""
         deep, closed = (tuple(list(paths)[:MOST_NAMED]) for paths in (self._deep, self._closed))
         return Gaps(self._beyond, deep, closed)
 
     def __len__(self) -> int:
-        """How many directories are known."""
+        """Return the number of known directories."""
         return len(self._directories)
 
     def watch(self) -> bool:
-        """From the next look on the kernel reports changes, as long as it has watches; whether it does."""
+        """Let the kernel report changes from the next scan on, while it has watches; return whether it does."""
         if self.events is None:
             with suppress(OSError):
                 self.events = DirectoryEvents()
-                self._look_at_all()
+                self._scan_all()
         return self.events is not None
 
     def unwatch(self) -> None:
-        """Give the watches back; what is known stays, and is compared with what is there at the next look."""
+        """Stop the kernel's reports. What is known stays and is compared at the next scan."""
         if self.events is not None:
             self.events.close()
             self.events = None
         self._watched.clear()
 
-    def look(self, until: float = float("inf")) -> bool:
-        """Bring what is known up to date; False when ``until``, a monotonic time, came first and work is left.
+    def update(self, until: float = float("inf")) -> bool:
+        """Bring what is known up to date. Returns False if ``until``, in monotonic seconds, was reached before.
 
-        The reader may raise through this.
+        Raises what the reader raises.
         """
         try:
             self._fd = os.open(self.root, os.O_PATH | DIRECTORY if sys.platform == "linux" else DIRECTORY)
@@ -167,9 +165,9 @@ class DirectoryTree(Generic[State, Fact]):
             return True
         try:
             if self.events is None:
-                self._look_at_all()
+                self._scan_all()
             else:
-                self._take_events()
+                self._read_events()
             while self._queue:
                 if time.monotonic() >= until:
                     return False
@@ -179,20 +177,20 @@ class DirectoryTree(Generic[State, Fact]):
         finally:
             os.close(self._fd)
 
-    def look_again_at(self, paths: Iterable[str]) -> None:
-        """At the next look these directories are read again, for the reader now sees more in them."""
+    def reread(self, paths: Iterable[str]) -> None:
+        """Let the next scan read these directories again, because the reader has changed."""
         for path in paths:
             if path in self._directories:
                 known = self._directories[path]
                 self._directories[path] = known._replace(settled=False)
                 self._enqueue(path, known.state)
 
-    def look_again_below(self, path: str) -> None:
-        """The same for all known directories at and below a path."""
+    def reread_below(self, path: str) -> None:
+        """Do the same for all known directories at and below a path."""
         top = f"{path}/" if path else ""
-        self.look_again_at([known for known in self._directories if known == path or known.startswith(top)])
+        self.reread([known for known in self._directories if known == path or known.startswith(top)])
 
-    def _look_at_all(self) -> None:
+    def _scan_all(self) -> None:
         if not any(path == "" and deep for _, _, _, path, _, deep in self._queue):
             self._beyond = False
             self._enqueue("", self._start, deep=True)
@@ -201,7 +199,7 @@ class DirectoryTree(Generic[State, Fact]):
         depth = path.count("/") + 1 if path else 0
         heapq.heappush(self._queue, (late, depth, next(self._turns), path, state, deep))
 
-    def _take_events(self) -> None:
+    def _read_events(self) -> None:
         assert self.events is not None
         events, whole = self.events.read()
         again: dict[str, State] = {}
@@ -229,10 +227,10 @@ class DirectoryTree(Generic[State, Fact]):
                 self._directories[path] = self._directories[path]._replace(settled=False)
             self._enqueue(path, state)
         if not whole or (self._beyond and len(self._directories) < self._most):
-            self._look_at_all()
+            self._scan_all()
 
     def _scan(self, path: str, depth: int, state: State, deep: bool) -> None:
-        """``deep``: what is known below it is looked at as well."""
+        """Read a directory, and if ``deep``, what is known below it as well."""
         known = self._directories.get(path)
         if known is None and len(self._directories) >= self._most:
             self._beyond = True
@@ -268,11 +266,11 @@ class DirectoryTree(Generic[State, Fact]):
             fd = self._open(path)
         except OSError as problem:
             if problem.errno not in _GONE:
-                # Such as no more descriptors: that says nothing of the directory.
+                # Such as out of descriptors, which says nothing about the directory.
                 raise
             if problem.errno == errno.EACCES and self._own(path):
-                # Closed to a box as well, which may open it again.
-                self._note_closed(path)
+                # It is closed to a box as well, which may open it again.
+                self._add_closed(path)
             return None
         try:
             mask = self._reader.mask(state, self.facts.get(path))
@@ -287,7 +285,7 @@ class DirectoryTree(Generic[State, Fact]):
                 return _Directory(identity, info.st_ctime_ns, True, state, known.inner, watch)
             inner, fact = self._reader.read(fd, path, state)
             if self.events is not None and (wanted := self._reader.mask(state, fact)) & ~mask:
-                # Read once more, for it may have changed before that was reported.
+                # Read once more, because it may have changed before that was reported.
                 watch = self._watch(fd, path, wanted)
                 inner, fact = self._reader.read(fd, path, state)
             self._watch_files(fd, path, self._reader.shared(fact))
@@ -307,15 +305,15 @@ class DirectoryTree(Generic[State, Fact]):
         try:
             watch = self.events.add(fd, mask)
         except TooManyWatches:
-            # Other programs need watches, too. From now on everything is looked at each time.
+            # Other programs need watches too. From now on everything is scanned each time.
             self.unwatch()
-            self._look_at_all()
+            self._scan_all()
             return -1
         before = self._watched.get(watch)
         self._watched[watch] = path
         known = self._directories.get(before) if before is not None and before != path else None
         if before is not None and known is not None and known.watch == watch:
-            # It was moved, and was known under another name.
+            # It was moved and was known under another name.
             self._drop(before)
         return watch
 
@@ -340,8 +338,8 @@ class DirectoryTree(Generic[State, Fact]):
                 os.close(fd)
         return False
 
-    def _note_closed(self, path: str) -> None:
-        """It is looked at again once it is opened: the directory around it reports that."""
+    def _add_closed(self, path: str) -> None:
+        """Watch the directory around a closed one, so that it is read again once it is opened."""
         self._closed[path] = None
         if self.events is not None:
             with suppress(OSError):
@@ -367,5 +365,5 @@ class DirectoryTree(Generic[State, Fact]):
             waiting += [f"{path}/{inner.name}" if path else inner.name for inner in known.inner]
 
     def _open(self, path: str) -> int:
-        """Of a directory in the tree, reached without a link. Raises OSError."""
+        """Open a directory in the tree without following links. Raises OSError."""
         return open_beneath(self._fd, os.fsencode(path))

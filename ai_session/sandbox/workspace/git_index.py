@@ -1,4 +1,4 @@
-"""Finds in git's index the entries that stand for other repositories."""
+"""Finds the entries in git's index that stand for other repositories."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ GITLINK = 0o160000
 _MARK = struct.pack(">I", GITLINK)
 _HEAD = struct.Struct(">4sII")
 _FIXED = 40
-"""Bytes of an entry before the object's name: times, numbers, mode, owner, size."""
+"""The bytes of an entry before the object's name: times, numbers, mode, owner, size."""
 DIGESTS = (20, 32)
-"""Bytes of an object's name: SHA-1, SHA-256. The index does not say which."""
+"""The bytes of an object's name in SHA-1 and SHA-256. The index does not say which it uses."""
 PATH_BYTES = 4096
-"""No file system takes longer ones, but git continues behind them. Version 4 writes a path as what it adds to the one
-before."""
+"""No file system accepts longer paths, but git reads on after one. Version 4 stores a path as its difference from the
+previous one."""
 MOST_GITLINKS = 10_000
 EXTENDED, KNOWN_FLAGS, LENGTH = 0x4000, 0x6000, 0xFFF
-"""Of an entry's flags: that more follow, of which git takes these alone; and how long its path is, if that is less."""
+"""An entry's flags: the bit that more follow, those of them that git accepts, and the path's length if it is less."""
 MODES = frozenset((0o100644, 0o100755, 0o120000, 0o040000, GITLINK))
 
 
@@ -26,12 +26,12 @@ class _TooLarge(ValueError):
 
 
 def gitlinks(data: bytes) -> tuple[str, ...] | None:
-    """Paths of the entries with mode 160000 in an index of version 2, 3 or 4; nothing for what is no index. None: git
-    may find some in it, but there are more, or longer paths, than are looked at."""
+    """Return the paths of the entries with mode 160000 in an index of version 2, 3 or 4; empty if it is not an index.
+    None means that git may find some, but there are more, or longer paths, than are searched."""
     if _MARK not in data:
         return ()
     found: dict[str, None] = {}
-    for digest_bytes in DIGESTS:  # an index may be written so that it reads well with either
+    for digest_bytes in DIGESTS:  # an index may be made so that it is valid with either
         try:
             found |= dict.fromkeys(_gitlinks(data, digest_bytes))
         except _TooLarge:
@@ -52,10 +52,10 @@ def _gitlinks(data: bytes, digest_bytes: int) -> tuple[str, ...]:
 
 
 def _entries(data: bytes, digest_bytes: int) -> Iterator[tuple[int, bytearray]]:
-    """Mode and path of each; the path is the same object, with the next one in it when that is asked for."""
+    """Yield mode and path of each entry. The path is one object, which the next step changes."""
     signature, version, count = _HEAD.unpack_from(data)
     if signature != b"DIRC" or version not in (2, 3, 4):
-        raise ValueError("no index")
+        raise ValueError("not an index")
     at, path = _HEAD.size, bytearray()
     for _ in range(count):
         begin = at
@@ -88,7 +88,7 @@ def _entries(data: bytes, digest_bytes: int) -> Iterator[tuple[int, bytearray]]:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """git's number of variable length, and where it ends."""
+    """Return git's variable-length number at ``at``, and where it ends."""
     byte = data[at]
     at += 1
     value = byte & 0x7F

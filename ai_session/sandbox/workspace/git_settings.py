@@ -1,5 +1,6 @@
-"""Which files git's configs lead it to: the repository's own config, the person's and the system's, with what these
-include, as git itself reads them. It is asked outside of boxes, and only to list; it starts no program for that.
+"""The files that git's configs lead it to: the repository's, the person's and the system's with their includes.
+
+git itself lists them. It runs outside of boxes, and only to list, for which it starts no program.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from ai_session.sandbox.workspace.repositories import Named
 from ai_session.system.path_steps import led_to
 
 SECONDS = 2.0
-"""For all repositories of a workspace together, at one look; git takes some milliseconds for each."""
-MOST_ASKED = 50
-"""Repositories. Of further ones their own config is read, without what it includes."""
+"""For all repositories of a workspace together, at one update; git takes some milliseconds for each."""
+MOST_LISTED = 50
+"""The number of repositories for which git is run. Of further ones only their own config is read, without includes."""
 MOST_BYTES = 1 << 20
 MOST_NAMED = 200
-"""Of one repository."""
+"""The maximum for one repository."""
 MOST_INACTIVE = 8
-"""Files of one repository that are included under a condition which does not hold now, and may hold later."""
+"""The number of a repository's files whose include condition is false now and may be true later."""
 SETTLED_NS = 100_000_000
-"""A file read this soon after its last change may change again without a new time."""
+"""A file read this soon after its last change may change again without a new timestamp."""
 
 ENVIRONMENT = re.compile(r"PATH|XDG_CONFIG_HOME|GIT_CONFIG_(GLOBAL|SYSTEM|NOSYSTEM|COUNT|PARAMETERS|(KEY|VALUE)_\d+)")
 SYSTEM_CONFIG = "/etc/gitconfig"
@@ -46,21 +47,21 @@ RUN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""Keys whose values git runs, or is led by to programs; an alias that begins with ``!`` is one more."""
+"""The keys whose values git runs or that lead it to programs; an alias that begins with ``!`` is one too."""
 DIRECTORIES = ("core.hookspath", "init.templatedir")
-"""Keys whose values are directories of programs."""
+"""The keys whose values are directories of programs."""
 INCLUDES = re.compile(r"include\.path|includeif\..*\.path", re.DOTALL)
 
-_BETWEEN = re.compile(r"[\s'\"=;&|()<>`{}!,]+")
+_SEPARATORS = re.compile(r"[\s'\"=;&|()<>`{}!,]+")
 _VARIABLE = re.compile(r"\$\w*/")
-_NO_NAME = re.compile(r"[*?$%\\\[\]]")
+_NOT_IN_A_NAME = re.compile(r"[*?$%\\\[\]]")
 
 Stamp = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of a config: the file it stands in, its key in small letters and its value."""
+    """One entry of a config: the file it is in, its key in lower case and its value."""
 
     origin: str
     key: str
@@ -68,8 +69,8 @@ class Entry:
 
 
 @dataclass(slots=True)
-class _Known:
-    """What git said, and the state of the files that this depends on; ``again``: it may have changed meanwhile."""
+class _Listing:
+    """The entries git listed, and the stamps of the files they depend on; ``again`` if those may have changed."""
 
     entries: tuple[Entry, ...]
     stamps: dict[str, Stamp] = field(default_factory=dict[str, Stamp])
@@ -77,39 +78,39 @@ class _Known:
 
 
 class GitSettings:
-    """Of the repositories of one workspace. May be used by several threads, one after the other."""
+    """The settings of the repositories in one workspace. May be used by several threads, one at a time."""
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _Listing] = {}
         self.unread: tuple[str, ...] = ()
-        """Repositories of which git's settings were not read, or not all of them."""
+        """The repositories whose settings could not be read completely."""
 
     def named(self, gits: Sequence[str], home: str) -> dict[str, tuple[Named, ...]]:
-        """What the settings of each repository name in the workspace, whether it is there or not. Blocks."""
+        """Return the paths in the workspace that the settings of each repository name, existing or not. Blocks."""
         program, until = self._program() if gits else "", time.monotonic() + SECONDS
         unread: dict[str, None] = {}
         found: dict[str, tuple[Named, ...]] = {}
         everywhere: tuple[Entry, ...] | None = None
         self._known = {git: known for git, known in self._known.items() if git in set(gits)}
         for number, git in enumerate(gits):
-            entries = self._entries(program, git, home, until) if program and number < MOST_ASKED else None
+            entries = self._entries(program, git, home, until) if program and number < MOST_LISTED else None
             if entries is None and program:
                 unread[git] = None
             if entries and everywhere is None:
                 everywhere = tuple(one for one in entries if not _below(one.origin, self._root))
-            # Where git says nothing, such as of a config with an error in it.
+            # For the case that git reports nothing, such as for a config with an error in it.
             own = repositories.named_by_config(git, home)
-            named = [*own, *self._of_entries(entries or everywhere or (), git, home)]
-            within = dict.fromkeys(here for one in dict.fromkeys(named) for here in self._here(one))
+            named = [*own, *self._named_by_entries(entries or everywhere or (), git, home)]
+            within = dict.fromkeys(here for one in dict.fromkeys(named) for here in self._inside(one))
             if len(within) > MOST_NAMED:
                 unread[git] = None
             found[git] = tuple(within)[:MOST_NAMED]
         self.unread = tuple(unread)
         return found
 
-    def _here(self, named: Named) -> Iterator[Named]:
-        """It where it lies in the workspace; where links from outside lead there, what they lead to."""
+    def _inside(self, named: Named) -> Iterator[Named]:
+        """Yield ``named`` if it is in the workspace, or else the links and targets through which it leads there."""
         if _below(named.path, self._root):
             yield named
             return
@@ -125,22 +126,22 @@ class GitSettings:
                     yield Named(end, named.directory and path == named.path, required=False)
 
     def _program(self) -> str:
-        """git; never one that lies in the workspace."""
+        """Return the path of git, but never of one in the workspace; empty if there is none."""
         # shutil, which has a function for this, takes 5 ms to import.
         programs = (os.path.join(directory, "git") for directory in outside_path().split(os.pathsep))
         found = next((program for program in programs if os.path.isfile(program) and os.access(program, os.X_OK)), "")
         return "" if not found or _below(os.path.realpath(found), self._root) else found
 
     def _entries(self, program: str, git: str, home: str, until: float) -> tuple[Entry, ...] | None:
-        """All that git reads there; None where it does not say in time, or says too much."""
+        """Return every entry git reads there, or None if it takes too long or lists too much."""
         known = self._known.get(git)
         if known is not None and not known.again and known.stamps == _stamps(known.stamps):
             return known.entries
         variables = _environment(home)
-        asked = _run([program, f"--git-dir={git}", *LIST], variables, until)
-        if asked is None:
+        listed = _run([program, f"--git-dir={git}", *LIST], variables, until)
+        if listed is None:
             return None
-        entries = list(_parsed(asked))
+        entries = list(_parsed(listed))
         origins = {entry.origin for entry in entries}
         included = dict.fromkeys(_included(entries, home))
         inactive = [path for path in included if path not in origins and os.path.isfile(path)]
@@ -152,10 +153,10 @@ class GitSettings:
         paths = (*{entry.origin for entry in entries}, *included, *_standard(git, home, variables))
         stamps = _stamps(paths)
         latest = max((stamp[0] for stamp in stamps.values() if stamp), default=0)
-        self._known[git] = _Known(tuple(entries), stamps, time.time_ns() - latest < SETTLED_NS)
+        self._known[git] = _Listing(tuple(entries), stamps, time.time_ns() - latest < SETTLED_NS)
         return tuple(entries)
 
-    def _of_entries(self, entries: Iterable[Entry], git: str, home: str) -> Iterator[Named]:
+    def _named_by_entries(self, entries: Iterable[Entry], git: str, home: str) -> Iterator[Named]:
         top = os.path.dirname(git) if os.path.basename(git) == ".git" else git
         own = {os.path.join(git, name) for name in ("config", "config.worktree")}
         for entry in entries:
@@ -168,11 +169,11 @@ class GitSettings:
             elif INCLUDES.fullmatch(entry.key):
                 yield Named(_include(entry, home), False)
             elif RUN.fullmatch(entry.key) or (entry.key.startswith("alias.") and entry.value.startswith("!")):
-                yield from self._of_command(entry.value, top, home)
+                yield from self._named_by_command(entry.value, top, home)
 
-    def _of_command(self, command: str, top: str, home: str) -> Iterator[Named]:
-        """Files that a command names, relative to where git runs it or to a directory that it names."""
-        words = [word for word in _BETWEEN.split(command) if word]
+    def _named_by_command(self, command: str, top: str, home: str) -> Iterator[Named]:
+        """Yield the files a command names, relative to where git runs it or to a directory that it names."""
+        words = [word for word in _SEPARATORS.split(command) if word]
         folders = [top]
         for before, word in zip(("", *words), words, strict=False):
             if before == "git" and "/" not in word:
@@ -185,27 +186,27 @@ class GitSettings:
                 if os.path.isdir(path):
                     folders.append(path)
                     continue
-                could_be_made = folder == top and not word.startswith(("/", "-")) and _could_be_made(word)
-                if os.path.isfile(path) or could_be_made:
+                may_be_made = folder == top and not word.startswith(("/", "-")) and _looks_like_a_file(word)
+                if os.path.isfile(path) or may_be_made:
                     yield Named(path, False, required=False)
 
 
 LIST = ("--no-pager", "config", "-z", "--list", "--includes", "--show-origin")
 
 
-def _could_be_made(word: str) -> bool:
-    """Whether a word that names nothing yet looks like a file's name rather than another program's or an option."""
-    return ("/" in word or "." in word.strip(".")) and not _NO_NAME.search(word)
+def _looks_like_a_file(word: str) -> bool:
+    """Report whether a word that names nothing yet looks like a file's name and not like a program's or an option."""
+    return ("/" in word or "." in word.strip(".")) and not _NOT_IN_A_NAME.search(word)
 
 
 def _environment(home: str) -> dict[str, str]:
-    """As the person's, without what leads git, or this process's own loader, elsewhere."""
-    kept = {name: value for name, value in environment().items() if ENVIRONMENT.fullmatch(name)}
-    return {**kept, "HOME": home, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
+    """Return the person's environment without variables that lead git or its dynamic loader elsewhere."""
+    allowed = {name: value for name, value in environment().items() if ENVIRONMENT.fullmatch(name)}
+    return {**allowed, "HOME": home, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
 
 
 def _standard(git: str, home: str, variables: dict[str, str]) -> list[str]:
-    """Files that git reads, or would read if they were there."""
+    """Return the files that git reads, or would read if they existed."""
     own = [os.path.join(git, name) for name in ("config", "config.worktree", "commondir", "HEAD")]
     folder = variables.get("XDG_CONFIG_HOME") or f"{home}/.config"
     return [*own, git, f"{home}/.gitconfig", f"{folder}/git/config", SYSTEM_CONFIG]
@@ -216,13 +217,13 @@ def _stamps(paths: Iterable[str]) -> dict[str, Stamp]:
     for path in stamps:
         with suppress(OSError, ValueError):
             info = os.stat(path)
-            # A directory changes with each lock that git makes in it.
+            # The directory's stamp is left out: it changes with each lock file of git.
             stamps[path] = () if os.path.isdir(path) else (info.st_ctime_ns, info.st_ino, info.st_dev, info.st_size)
     return stamps
 
 
 def _run(argv: Sequence[str], variables: dict[str, str], until: float) -> bytes | None:
-    """What it prints; empty where it fails, None where that takes too long or is too much."""
+    """Return what it prints, nothing if it fails, or None if it takes too long or prints too much."""
     data = bytearray()
     child = subprocess.Popen(
         argv,
@@ -250,7 +251,7 @@ def _run(argv: Sequence[str], variables: dict[str, str], until: float) -> bytes 
 
 
 def _parsed(data: bytes) -> Iterator[Entry]:
-    """git's output: origin and entry by turns, each with a NUL behind it."""
+    """Yield the entries in git's output, in which origin and entry alternate, each followed by NUL."""
     fields = data.split(b"\0")
     for origin, entry in zip(fields[::2], fields[1::2], strict=False):
         kind, _, path = os.fsdecode(origin).partition(":")

@@ -1,7 +1,7 @@
-"""What came into a workspace, or was changed there, that programs outside of a box take commands from.
+"""What appeared or changed in a workspace that programs outside of a box take commands from.
 
-A box cannot be kept from making what was absent when it began: a repository, an entry of git's index, a file of
-settings. So the workspace is compared with what it held before.
+A box cannot be prevented from making what was absent when it began: a repository, an entry in git's index, a settings
+file. So the workspace is compared with what it contained before.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from ai_session.sandbox.workspace.workspace import Workspace
 
 Key = tuple[Kind | Literal["secret"], str]
 Found = dict[Key, tuple[int, ...]]
-"""Stamps by kind and path relative to the root; longer if a box could change the content."""
+"""Stamps by kind and path relative to the root. A stamp is longer if a box could change the content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something that appeared. ``path`` is relative to the workspace, empty: the workspace as a whole. ``at`` is when
-    it was seen; ``session`` and ``command`` are those that may have made it, where there is only one such.
-    """
+    """Something that appeared. ``path`` is relative to the workspace; empty means the workspace as a whole. ``at`` is
+    when it was seen; ``session`` and ``command`` are given if only one can have made it."""
 
     kind: Kind
     path: str
@@ -32,16 +31,16 @@ class Notice:
     command: str = ""
 
     def facts(self) -> dict[str, Any]:
-        """For results: plain values, the path on one line."""
+        """Return the kind and path as plain values for results; the path is one line."""
         return {"kind": self.kind, "path": shown(self.path)}
 
 
 MOST_FOUND = 20_000
-"""In one workspace; what is nearest its top, and that there is more."""
+"""The maximum for one workspace, the ones nearest its top, plus a notice that there are more."""
 
 
 def found_in(workspace: Workspace) -> Found:
-    """What is there now, as far as it was looked at. Waits for the tree's lock, so not for an event loop."""
+    """Return what is known to be there now. Waits for the tree's lock, so do not call it on the event loop."""
     with workspace.tree.lock:
         return _found_in(workspace)
 
@@ -71,8 +70,8 @@ def _found_in(workspace: Workspace) -> Found:
 def differences(
     known: Mapping[Key, tuple[int, ...]], found: Found, noticed: Collection[str] = ()
 ) -> Iterator[tuple[Kind, str]]:
-    """What ``found`` holds beyond what was known, nearest first; nothing of what lies in something else that is new, or
-    was ``noticed`` before."""
+    """Yield what ``found`` has beyond ``known``, nearest to the top first, without what is inside something else that
+    is new or was ``noticed`` before."""
     new = set(noticed)
     for (kind, path), stamp in sorted(found.items(), key=lambda item: (item[0][1].count("/"), item[0])):
         before = known.get((kind, path))

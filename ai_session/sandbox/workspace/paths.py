@@ -1,4 +1,4 @@
-"""Paths of a workspace: below its root, above one another, and in a text."""
+"""Paths of a workspace: relations between them, and their form in a message."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterator, Sequence
 
 EXAMPLES, MOST_SHOWN = 3, 160
-"""Paths named in a text, and characters of each."""
+"""The number of paths named in a message, and of characters shown of each."""
 
 
 class Names:
-    """What one directory holds, listed once: asking for each of many names takes longer than all else of a survey."""
+    """The names in one directory, listed once: checking each of many names takes longer than all else of a survey."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -19,16 +19,16 @@ class Names:
         except FileNotFoundError:
             self._names = set()
         except OSError:
-            self._names = None  # what cannot be listed may still be searched
+            self._names = None  # a directory that cannot be listed may still be searched
 
     def have(self, path: str) -> bool:
-        """Whether there is something, a link that leads nowhere as well."""
+        """Report whether ``path`` exists below the directory, also as a broken link."""
         known = self._names is None or path.partition("/")[0].casefold() in self._names
         return known and os.path.lexists(os.path.join(self._directory, path))
 
 
 def between(root: str, path: str) -> Iterator[str]:
-    """Directories above ``path`` and below ``root``."""
+    """Yield the directories above ``path`` and below ``root``, innermost first."""
     directory = os.path.dirname(path)
     while below(directory, root):
         yield directory
@@ -52,6 +52,6 @@ def some(paths: Sequence[str]) -> str:
 
 
 def shown(path: str) -> str:
-    """A path of a tree that others may write to, to be put into a text: one short line, nothing invisible."""
+    """Return a path that others may have named, for use in a message: one short line of visible characters."""
     plain = path if path.isprintable() else repr(path)[1:-1]
     return plain if len(plain) <= MOST_SHOWN else f"{plain[: MOST_SHOWN // 2]}…{plain[-MOST_SHOWN // 2 :]}"

@@ -1,8 +1,8 @@
-"""What is put into a workspace for the life of a box, and taken away behind the last box that needs it.
+"""What is put into a workspace for the life of a box, and removed after the last box that needs it.
 
-A mount needs something to be mounted on. Only what is still as it was made is taken away: a directory with nothing of
-anybody else's in it, a file with the very content. The ledger lies in the runtime directory, one file per box, so that
-later daemons and other processes of this user count the same.
+A mount needs an existing path. A placeholder is removed only if it is unchanged: a directory that is empty, a file with
+the same content. The ledger is in the runtime directory, one file per box, so that later daemons and other processes of
+this user share it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from pathlib import Path
 from ai_session.sandbox.workspace.protected_paths import Placeholder
 from ai_session.system.paths_without_links import DIRECTORY, FILE, open_directory, read_file
 
-NOT_OURS_TO_MAKE = (errno.EACCES, errno.EPERM, errno.EROFS)
-"""Where this user can make nothing, neither can the box."""
+NOT_PERMITTED = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""Errors that mean this user cannot write there; then the box cannot either."""
 ALIVE = "alive"
-"""Locked by the process that a box is for, in the box's own directory, where that need not outlive it."""
+"""The file in the box's own directory that its process locks if the box need not outlive that process."""
 IGNORE, IGNORED = ".gitignore", b"*\n"
-"""In a directory that git would otherwise offer to remove, or to add."""
+"""The file in a directory that git would otherwise offer to remove or to add."""
 MOST_INTRODUCED = 1000
 MISSHAPEN = (ValueError, KeyError, TypeError, AttributeError)
-"""What reading an entry that is none may raise; a box must start all the same."""
+"""The exceptions for an invalid entry, which must not prevent a box from starting."""
 
 Entry = tuple[Path, list[Placeholder]]
 """A box (``Path()`` if unknown), and the placeholders that exist for it."""
@@ -40,50 +40,51 @@ class Placeholders:
     def __init__(self, runtime_directory: Path) -> None:
         self._directory = runtime_directory / "placeholders"
         self._known: dict[str, tuple[tuple[int, int, int], Entry]] = {}
-        """The content of each file when it was read, and its stamp for detecting changes; valid while locked."""
+        """Each file's content when it was read, and its stamp for detecting changes; valid while the ledger is locked.
+        """
 
     def put(self, box: Path, wanted: Sequence[Placeholder], existing: Sequence[str]) -> tuple[str, ...]:
-        """Makes what is absent, on the account of ``box``, a directory; the paths of ``wanted`` that exist now.
+        """Make what is missing for ``box``, a directory, and return the paths of ``wanted`` that exist now.
 
-        Of ``existing``, what another box has put there is kept for this one too. Boxes whose directory is gone are
-        taken off the ledger.
+        Those in ``existing`` that another box made are kept for this one too. Boxes whose directory no longer exists
+        are removed from the ledger.
         """
         with self._locked():
             ledger = self._entries()
             for entry in [one for one, (of, _) in ledger.items() if one != self._entry(box) and not of.is_dir()]:
-                self._settle(entry)
+                self._remove_entry(entry)
                 del ledger[entry]
             held = {placeholder.path: placeholder for _, made in ledger.values() for placeholder in made}
             others = [held[path] for path in existing if path in held]
-            # On record before it is made: whoever is killed in between leaves nothing that nobody takes away.
+            # Recorded before it is made, so that a process killed in between leaves nothing that no other one removes.
             intended = [
                 placeholder
                 for placeholder in wanted
                 if placeholder.path in held or not os.path.lexists(placeholder.path)
             ]
             if intended or others:
-                self._enter(
+                self._record(
                     box, [*intended, *others], durable=any(placeholder.path not in held for placeholder in intended)
                 )
             account = [placeholder for placeholder in intended if _make(placeholder) or placeholder.path in held]
             if account != intended:
-                self._enter(box, [*account, *others])
+                self._record(box, [*account, *others])
             return tuple(placeholder.path for placeholder in wanted if os.path.lexists(placeholder.path))
 
     def sweep(self) -> None:
-        """Takes away what boxes put there whose directories are gone, or whose process ended without a word."""
+        """Remove the placeholders of boxes whose directory no longer exists or whose process was killed."""
         with self._locked():
             for entry, (box, _) in self._entries().items():
                 if not box.is_dir() or _abandoned(box):
-                    self._settle(entry)
+                    self._remove_entry(entry)
 
     def held(self) -> list[str]:
-        """Paths of all that is there for a box."""
+        """Return the paths of all placeholders."""
         with self._locked():
             return [one.path for _, made in self._entries().values() for one in made]
 
     def introduce(self, root: str) -> bool:
-        """Whether this is the first time that something is put into this workspace; from now on it is not."""
+        """Report whether this is the first time something is put into this workspace, and record it."""
         known = self._directory / "introduced"
         with self._locked():
             try:
@@ -96,14 +97,14 @@ class Placeholders:
         return True
 
     def drop(self, box: Path) -> None:
-        """Takes away what ``box`` put there, unless another box needs it. Can be called twice."""
+        """Remove the placeholders of ``box`` that no other box needs. May be called twice."""
         entry = self._entry(box)
         if entry.exists():
             with self._locked():
-                self._settle(entry)
+                self._remove_entry(entry)
 
-    def _enter(self, box: Path, placeholders: Sequence[Placeholder], *, durable: bool = False) -> None:
-        """Records what is there for ``box``, or is about to be; ``durable``: also when the power fails."""
+    def _record(self, box: Path, placeholders: Sequence[Placeholder], *, durable: bool = False) -> None:
+        """Record what exists for ``box``, or is about to; if ``durable``, so that it survives a power failure."""
         entry = self._entry(box)
         if not placeholders:
             entry.unlink(missing_ok=True)
@@ -117,7 +118,7 @@ class Placeholders:
                 os.fsync(file.fileno())
         new.rename(entry)
 
-    def _settle(self, entry: Path) -> None:
+    def _remove_entry(self, entry: Path) -> None:
         entries = self._entries()
         _, made = entries.pop(entry, NOTHING)
         entry.unlink(missing_ok=True)
@@ -127,7 +128,7 @@ class Placeholders:
                 _remove(placeholder)
 
     def _entries(self) -> dict[Path, Entry]:
-        """All of them. A file that is as it was is not read again: each box that begins or ends asks for all."""
+        """Return the ledger. Unchanged files are not read again: each box that begins or ends reads them all."""
         before = self._known
         self._known = {}
         with os.scandir(self._directory) as files:
@@ -155,9 +156,9 @@ class Placeholders:
 
 
 def _make(placeholder: Placeholder) -> bool:
-    """Whether it was absent and is there now."""
+    """Make the placeholder and return whether it did not exist before."""
     try:
-        with _around(placeholder.path) as (folder, name):
+        with _parent_of(placeholder.path) as (folder, name):
             if placeholder.content is not None:
                 _write(folder, name, placeholder.content)
             else:
@@ -167,14 +168,14 @@ def _make(placeholder: Placeholder) -> bool:
     except FileExistsError:
         return False
     except OSError as problem:
-        if problem.errno in NOT_OURS_TO_MAKE:
+        if problem.errno in NOT_PERMITTED:
             return False
         raise
     return True
 
 
 def _ignore(folder: int, name: str) -> None:
-    """``git status`` then has nothing to say of it, and ``git clean`` leaves it alone."""
+    """Add a ``.gitignore``, so that ``git status`` does not mention the directory and ``git clean`` keeps it."""
     with suppress(OSError):
         inner = os.open(name, DIRECTORY, dir_fd=folder)
         try:
@@ -184,9 +185,9 @@ def _ignore(folder: int, name: str) -> None:
 
 
 def _remove(placeholder: Placeholder) -> None:
-    """Where it is still as it was made. Its ``.gitignore`` goes also from a directory that somebody put something of
-    theirs into, which git then sees."""
-    with suppress(OSError), _around(placeholder.path) as (folder, name):
+    """Remove a placeholder that is unchanged. Its ``.gitignore`` is removed in any case, so that git sees what others
+    have put into the directory."""
+    with suppress(OSError), _parent_of(placeholder.path) as (folder, name):
         if placeholder.content is not None:
             _remove_file(folder, name, placeholder.content)
             return
@@ -212,8 +213,8 @@ def _remove_file(folder: int, name: str, content: bytes) -> None:
 
 
 @contextmanager
-def _around(path: str) -> Generator[tuple[int, str]]:
-    """The directory that a path lies in, which no link leads to, and the name there. Raises OSError."""
+def _parent_of(path: str) -> Generator[tuple[int, str]]:
+    """Yield the directory of a path, opened without following links, and the name in it. Raises OSError."""
     outer, name = os.path.split(path)
     folder = open_directory(outer)
     try:
@@ -223,7 +224,7 @@ def _around(path: str) -> Generator[tuple[int, str]]:
 
 
 def _abandoned(box: Path) -> bool:
-    """Whether the process that holds the box's lock, where it has one, is no more."""
+    """Report whether the box has a lock file that no process holds any more."""
     try:
         with open(box / ALIVE) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -235,10 +236,10 @@ def _abandoned(box: Path) -> bool:
 def _read(entry: Path) -> Entry:
     box, placeholders = entry / "none", list[Placeholder]()
     with suppress(OSError, *MISSHAPEN):
-        said = json.loads(entry.read_bytes())
+        stored = json.loads(entry.read_bytes())
         with suppress(*MISSHAPEN):
-            box = Path(said["box"])
-        made: list[tuple[str, str | None, bool]] = said["made"]
+            box = Path(stored["box"])
+        made: list[tuple[str, str | None, bool]] = stored["made"]
         placeholders = [
             Placeholder(path, content if content is None else content.encode(), own) for path, content, own in made
         ]

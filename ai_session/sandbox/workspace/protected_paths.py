@@ -1,7 +1,7 @@
-"""What of a workspace a box must not change, move or read: git's own, settings of other programs, secrets.
+"""What a box must not change, move or read in a workspace: git's own files, settings of other programs, secrets.
 
-Such files are later read by programs outside of the box: git, editors, shells, other agents. Which names they have is
-in protected_names.py, where they lie in workspace.py; here they are fitted into what a box can protect.
+Programs outside of the box read such files later: git, editors, shells, other agents. Their names are in
+protected_names.py, their locations come from workspace.py; here they are fitted into what a box can protect.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from ai_session.sandbox.workspace.tree import Name
 from ai_session.sandbox.workspace.workspace import Workspace
 
 MOST, MOST_BY_BUBBLEWRAP, MOST_ALONE = 2000, 80, 240
-"""Mounts of what is protected in one box; as many as bubblewrap makes itself, for its time grows with their square; and
-as many as it makes where nobody else can."""
+"""The maximum of mounts that protect something in one box; of those that bubblewrap makes itself, whose time grows with
+their square; and of those it makes if no other program can."""
 
 PLACEHOLDERS = (
     *(".claude", ".codex", ".cursor", ".gemini", ".agents", ".ai-session", ".vscode", ".idea", ".husky"),
     ".devcontainer",
 )
-"""Directories that a box finds at the top of its workspace, empty, where they are absent."""
+"""The directories that are empty in a box at the top of its workspace if they do not exist."""
 
 PLACEHOLDERS_WHERE_USED = (
     *(".opencode", ".windsurf", ".kiro", ".roo", ".kilocode", ".amazonq", ".continue", ".cline", ".augment", ".trae"),
     *(".junie", ".qwen", ".crush", ".goose", ".factory", ".amp", ".copilot", ".zed", ".fleet", ".helix", ".mise"),
 )
-"""The same for whom a directory in the home shows that they use the program."""
+"""Further ones, for persons whose home has a directory that shows they use the program."""
 
 TRACES = (".config", ".local/share")
-"""Where else in the home such a directory leaves a trace, by its name without the dot."""
+"""Where else in the home such a directory may be, by its name without the dot."""
 
 Why = Literal["link", "special", "linked", "beyond"]
 
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """Something absent that is put there for a box's life: an empty directory, which git is to ignore where it would
-    otherwise see it, or a file with this content."""
+    """Something missing that exists while a box does: an empty directory, ``ignored`` by git if git would otherwise see
+    it, or a file with this content."""
 
     path: str
     content: bytes | None = None
@@ -52,8 +52,8 @@ class Placeholder:
 
 @dataclass(frozen=True, slots=True)
 class Unprotected:
-    """Something that should be protected and is not, or not wholly: a symbolic ``link``; a ``special`` file; ``linked``
-    under another name as well; ``beyond`` what fits into a box."""
+    """Something that should be protected and is not, or not completely: a symbolic ``link``; a ``special`` file; a file
+    ``linked`` under another name too; or one ``beyond`` what fits into a box."""
 
     path: str
     why: Why
@@ -61,9 +61,9 @@ class Unprotected:
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """``read_only`` exist and are no links; ``pins`` are the directories on the way to them, which must not be moved
-    away; ``masked`` are to be found empty. ``closed`` are repositories in which no commits can be made. ``unseen`` are
-    the parts of the tree that were not looked at, in words."""
+    """What a box protects. ``read_only`` paths exist and are not links; ``pins`` are the directories above them, which
+    must not be moved away; ``masked`` paths appear empty. ``closed`` are repositories in which no commits can be made.
+    ``unseen`` describes the parts of the tree that were not searched."""
 
     read_only: tuple[str, ...] = ()
     pins: tuple[str, ...] = ()
@@ -75,11 +75,11 @@ class Protection:
 
     @property
     def mounts(self) -> int:
-        """How many there are in a box."""
+        """The number of mounts in a box."""
         return len(self.read_only) + len(self.pins) + len(self.masked) + len(self.placeholders)
 
     def guards(self) -> list[tuple[str, str]]:
-        """Each path and its kind, as sandbox/guard.py takes them."""
+        """Return each path and its kind, as sandbox/guard.py expects them."""
         closed = (*self.read_only, *(placeholder.path for placeholder in self.placeholders))
         return [
             *((path, "kept") for path in self.pins),
@@ -89,16 +89,16 @@ class Protection:
 
 
 def survey(workspace: Workspace, home: str, *, most: int = MOST, made: bool = True) -> Protection:
-    """What is to be protected there, in at most so many mounts; with ``made`` also what is absent.
+    """Return what is to be protected in at most ``most`` mounts; if ``made``, including what is missing.
 
-    Raises SandboxRefused where it cannot be done, OSError.
+    Raises SandboxRefused if it cannot be done, or OSError.
     """
     with workspace.tree.lock:
-        workspace.look(home)
+        workspace.update(home)
         found = list(workspace.names())
         plan = _Fit(workspace, most)
         if made:
-            plan.put(_placeholders(workspace.root, home))
+            plan.add_placeholders(_placeholders(workspace.root, home))
         for path, name in found:
             if name.kind != "repository" and "/" not in path:
                 plan.settings_or_secret(path, name)
@@ -111,9 +111,9 @@ def survey(workspace: Workspace, home: str, *, most: int = MOST, made: bool = Tr
 
 
 def secrets(workspace: Workspace, *, most: int = MOST) -> Protection:
-    """What a box finds empty where it can change nothing anyway."""
+    """Return what a read-only box masks."""
     with workspace.tree.lock:
-        workspace.tree.look()
+        workspace.tree.update()
         plan = _Fit(workspace, most)
         for path, name in workspace.names():
             if name.kind == "secret":
@@ -122,7 +122,7 @@ def secrets(workspace: Workspace, *, most: int = MOST) -> Protection:
 
 
 class _Fit:
-    """Fits what was found into so many mounts. What does not fit is noted, a repository that does not is refused."""
+    """Fits what was found into a number of mounts. What does not fit is noted; repositories that do not are refused."""
 
     def __init__(self, workspace: Workspace, most: int) -> None:
         self._workspace = workspace
@@ -136,13 +136,13 @@ class _Fit:
         self._repositories: list[str] = []
         self._closed: dict[str, None] = {}
 
-    def put(self, placeholders: Iterable[Placeholder]) -> None:
-        """For what is absent."""
+    def add_placeholders(self, placeholders: Iterable[Placeholder]) -> None:
+        """Plan mounts for what is missing."""
         for placeholder in placeholders:
             self._placeholders[placeholder.path] = placeholder
 
     def settings_or_secret(self, path: str, name: Name) -> None:
-        """One that was found, as far as a box can protect it."""
+        """Plan the protection of one path, as far as a box can protect it."""
         full = absolute(self._root, path)
         if name.kind in ("gitlink", "rebase", "crowded"):
             return
@@ -175,8 +175,8 @@ class _Fit:
             self._unprotected[full] = Unprotected(full, "beyond")
 
     def repositories(self, found: Sequence[str]) -> None:
-        """The nearest as it must be for commits in it, all others closed as a whole; raises SandboxRefused where even
-        that does not fit."""
+        """Plan the nearest repository so that commits can be made in it, and all others read-only as a whole. Raises
+        SandboxRefused if even that does not fit."""
         self._repositories = list(found)
         for git in found:
             _refuse_link(git, self._root)
@@ -193,7 +193,7 @@ class _Fit:
             )
 
     def open_repositories(self) -> None:
-        """What is left of the mounts lets commits be made in the other repositories too, nearest first."""
+        """Use the mounts that are left to allow commits in the other repositories too, nearest first."""
         for git in self._repositories[1:]:
             del self._read_only[git]
             if not self._open(git):
@@ -201,7 +201,8 @@ class _Fit:
                 self._closed[git] = None
 
     def _open(self, git: str) -> bool:
-        """Only what decides about programs is read-only; False, and nothing is changed, where that does not fit."""
+        """Plan read-only mounts of what decides about programs, or return False and change nothing if that does not
+        fit."""
         if len(repositories.worktrees(git)) > repositories.MOST_WORKTREES:
             return False
         there = dict.fromkeys(repositories.deciding(git))
@@ -220,29 +221,29 @@ class _Fit:
         for path in paths:
             _refuse_link(path, self._root)
         pins = {pin for path in paths for pin in between(self._root, path)}
-        if self._taken + len(paths) + len(pins - self._pins.keys()) > self._most and git != self._root:
+        if self._mounts + len(paths) + len(pins - self._pins.keys()) > self._most and git != self._root:
             return False
         self._read_only |= there
         self._pins |= dict.fromkeys(pins)
-        self.put(absent.values())
+        self.add_placeholders(absent.values())
         return True
 
     @property
-    def _taken(self) -> int:
+    def _mounts(self) -> int:
         return len(self._read_only) + len(self._masked) + len(self._pins) + len(self._placeholders)
 
     def _mount(self, kind: dict[str, None], path: str) -> bool:
         pins = [pin for pin in between(self._root, path) if pin not in self._pins]
-        if path not in kind and self._taken + len(pins) + 1 > self._most:
+        if path not in kind and self._mounts + len(pins) + 1 > self._most:
             return False
         kind[path] = None
         self._pins |= dict.fromkeys(pins)
         return True
 
     def protection(self, unseen: tuple[str, ...]) -> Protection:
-        """All of it."""
+        """Return the whole plan."""
         read_only = tuple(path for path in self._read_only if path not in self._masked)
-        # The way to a repository that is closed as a whole is pinned already.
+        # The directories above a repository that is closed as a whole are pinned already.
         pins = tuple(pin for pin in self._pins if pin not in self._read_only)
         placeholders = tuple(one for path, one in self._placeholders.items() if path not in self._read_only)
         unprotected = tuple(self._unprotected.values())
@@ -250,7 +251,7 @@ class _Fit:
 
 
 def _placeholder(git: str, named: repositories.Named) -> Placeholder:
-    """For something absent in a repository's directory, or for the outermost directory on the way to it that is."""
+    """Return a placeholder for something missing in a repository, or for the outermost missing directory above it."""
     outermost = [outer for outer in between(git, named.path) if not os.path.lexists(outer)]
     if outermost:
         return Placeholder(outermost[-1])
@@ -258,14 +259,14 @@ def _placeholder(git: str, named: repositories.Named) -> Placeholder:
 
 
 def _placeholders(root: str, home: str) -> Iterator[Placeholder]:
-    """Directories of settings that are absent at the top."""
+    """Yield placeholders for directories of settings that are missing at the top."""
     for name in (*PLACEHOLDERS, *(_used(home) if home else ())):
         if not os.path.lexists(path := absolute(root, name)):
             yield Placeholder(path, ignored=True)
 
 
 def _used(home: str) -> Iterator[str]:
-    """Directories that are read by programs of which the home shows that somebody uses them."""
+    """Yield the directories of those programs that the person uses, judged by the home."""
     here, *plain = [Names(os.path.join(home, folder)) for folder in ("", *TRACES)]
     for name in PLACEHOLDERS_WHERE_USED:
         if here.have(name) or any(names.have(name.lstrip(".")) for names in plain):
@@ -281,7 +282,7 @@ REASONS: dict[Why, str] = {
 
 
 def describe(protection: Protection) -> tuple[str, ...]:
-    """What is not protected, one short line for each reason, with the count and some examples."""
+    """Return what is not protected, one short line for each reason, with the count and some examples."""
     lines: list[str] = []
     for why, reason in REASONS.items():
         if paths := [one.path for one in protection.unprotected if one.why == why]:
@@ -295,7 +296,7 @@ def describe(protection: Protection) -> tuple[str, ...]:
 
 
 def _refuse_link(path: str, root: str) -> None:
-    """A mount follows links: what is bound would be somewhere else than what is protected."""
+    """Raise SandboxRefused if a part of the path is a link: mounts follow links and would protect something else."""
     for part in (path, *between(root, path)):
         if os.path.islink(part):
             raise SandboxRefused(

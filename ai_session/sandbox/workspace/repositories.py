@@ -1,6 +1,6 @@
-"""What in a git repository decides which programs git runs.
+"""Which parts of a git repository decide what programs git runs.
 
-Repositories may be an agent's own work: no link in one is followed, and nothing in it is waited for.
+Repositories may be an agent's own work: no link in one is followed, and reading one never blocks.
 """
 
 from __future__ import annotations
@@ -17,57 +17,58 @@ from ai_session.system.paths_without_links import open_directory, read_file
 
 CONFIG_BYTES = 1 << 16
 MOST_WORKTREES = 1000
-"""Of one repository."""
+"""The maximum for one repository."""
 
 _SECTION = re.compile(r"\s*\[\s*([\w.-]+)")
 _KEY = re.compile(r"\s*(hookspath|path)\s*=\s*\"?([^\"#;]*)", re.IGNORECASE)
 
 
 def is_repository(git: str) -> bool:
-    """Whether git would take the directory for a repository's."""
-    return bool(_there(git, ("HEAD",)))
+    """Report whether git would accept the directory as a repository."""
+    return bool(_existing(git, ("HEAD",)))
 
 
 def deciding(git: str) -> Iterator[str]:
-    """What exists of a repository that decides about programs; all of it where it is a file or no whole repository."""
+    """Yield what exists of a repository and decides about programs; ``git`` itself if it is not a whole repository."""
     if not is_repository(git):
         yield git
         return
-    for name in _there(git, DECIDING):
+    for name in _existing(git, DECIDING):
         yield f"{git}/{name}"
     for tree in worktrees(git):
-        for name in _there(tree, DECIDING_FOR_WORKTREE):
+        for name in _existing(tree, DECIDING_FOR_WORKTREE):
             yield f"{tree}/{name}"
 
 
 def absent(git: str) -> Iterator[tuple[str, bytes | None]]:
-    """What a repository lacks and must not get from inside: path, and a file's harmless content (None: a directory).
+    """Yield what a repository lacks and a box must not add: its path, and a harmless content (None for a directory).
 
-    A ``commondir`` of one line makes git take config and hooks from anywhere; ``../.git`` leads back to the repository.
+    A ``commondir`` of one line makes git read config and hooks from anywhere; ``../.git`` refers to the repository
+    itself.
     """
     if not is_repository(git):
         return
-    there = _there(git, ("commondir", "hooks", "info"))
-    if "commondir" not in there:
+    existing = _existing(git, ("commondir", "hooks", "info"))
+    if "commondir" not in existing:
         yield f"{git}/commondir", f"../{os.path.basename(git)}\n".encode()
     for name in ("hooks", "info"):
-        if name not in there:
+        if name not in existing:
             yield f"{git}/{name}", None
     if "worktreeconfig" in _config(git).lower():
         for tree in (git, *worktrees(git)):
-            if not _there(tree, ("config.worktree",)):
+            if not _existing(tree, ("config.worktree",)):
                 yield f"{tree}/config.worktree", b""
 
 
 def worktrees(git: str) -> list[str]:
-    """Directories of what git keeps of each linked worktree, at most ``MOST_WORKTREES`` and one."""
+    """Return the directories in which git stores its linked worktrees, at most ``MOST_WORKTREES`` + 1 of them."""
     with suppress(OSError), _opened(f"{git}/worktrees") as folder, os.scandir(folder) as entries:
         return sorted(f"{git}/worktrees/{entry.name}" for entry in islice(entries, MOST_WORKTREES + 1))
     return []
 
 
-def _there(directory: str, names: Iterable[str]) -> list[str]:
-    """Which of these names exist in it, whatever they are; none where a link leads to it."""
+def _existing(directory: str, names: Iterable[str]) -> list[str]:
+    """Return the names that exist in the directory; none if a link leads to it."""
     found: list[str] = []
     with suppress(OSError), _opened(directory) as folder:
         for name in names:
@@ -79,7 +80,7 @@ def _there(directory: str, names: Iterable[str]) -> list[str]:
 
 @contextmanager
 def _opened(directory: str) -> Generator[int]:
-    """Raises OSError."""
+    """Yield a descriptor of the directory. Raises OSError."""
     folder = open_directory(directory)
     try:
         yield folder
@@ -89,9 +90,9 @@ def _opened(directory: str) -> Generator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What a repository's config leads git to: the ``directory`` of hooks, or a file that is included; without
-    ``required`` a word of a command that git runs, which may be meant as something else; a link ``on_the_way`` there
-    from outside of the workspace."""
+    """A path to which a repository's config leads git: a ``directory`` of hooks or an included file. If it is not
+    ``required``, it is a word of a command that git runs and may have another meaning; ``on_the_way`` it is a link to
+    it from outside of the workspace."""
 
     path: str
     directory: bool
@@ -100,7 +101,7 @@ class Named:
 
 
 def named_by_config(git: str, home: str) -> Iterator[Named]:
-    """All that the repository's config names, whether it is there or not."""
+    """Yield every path that the repository's config names, existing or not."""
     section = ""
     top = os.path.dirname(git) if os.path.basename(git) == ".git" else git
     for line in _config(git).splitlines():

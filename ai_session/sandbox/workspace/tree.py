@@ -1,6 +1,6 @@
-"""What a directory tree holds that is protected: repositories, settings and secrets, found by one walk.
+"""What is protected in a directory tree: repositories, settings and secrets, found in one walk.
 
-The walk is bounded and remembered. What was left out of it can be asked for.
+The walk is limited, and cached. What it left out is known too.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ from ai_session.system.directory_events import APPEARED, LISTED, WRITTEN
 from ai_session.system.paths_without_links import read_file
 
 DEPTH = 32
-"""Sources of Java lie 8 and more deep."""
+"""Java sources are 8 and more directories deep."""
 MOST_DIRECTORIES = 20_000
 MOST_ENTRIES = 100_000
-"""Of one directory."""
+"""The entries of one directory that are read."""
 MOST_NAMES = 512
-"""Of what is protected in one directory."""
+"""The protected names of one directory that are remembered."""
 MOST_PLAIN_NAMES = 20_000
 SKIPPED = frozenset({"node_modules", ".venv", "target", "__pycache__"})
-"""Directories that programs fill, looked at last and two levels deep, for repositories alone."""
+"""Directories that programs fill; they are searched last, two levels deep, and only for repositories."""
 SKIPPED_FURTHER = ("@", "src", ".pnpm")
-"""Of what lies in those, what such names begin is looked into as well: packages of a scope, what pip checked out."""
+"""The directories inside those that are searched further: packages of a scope, and what pip checked out."""
 BARE = frozenset({"HEAD", "objects", "refs"})
 SPLIT = frozenset({"HEAD", "commondir", "config", "config.worktree"})
-"""Of a repository whose objects and refs lie elsewhere: the first, and at least one of the others."""
+"""The files of a repository whose objects and refs are elsewhere: the first, and at least one of the others."""
 DECIDING = ("config", "config.worktree", "hooks", "info", "modules", "commondir")
-"""Of a repository: what names programs that git runs, or leads git to another repository's config."""
+"""What names programs that git runs, or leads git to another repository's config."""
 DECIDING_FOR_WORKTREE = ("commondir", "gitdir", "config.worktree")
 DATA = ("objects", "refs", "logs", "lfs")
-"""Of a repository: what names no program."""
+"""What names no program."""
 INDEX_BYTES = 16 << 20
-"""Of more than 100,000 files. It is read in one go, whatever time there is."""
+"""Enough for more than 100,000 files. An index is read at once, whatever time is left."""
 SHARED_INDEX = "sharedindex."
 
 REBASE, TODO, TODO_BYTES = "rebase-merge", "git-rebase-todo", 1 << 20
-"""What git keeps of a rebase that was begun: who continues it runs the programs on its list."""
+"""Where git stores a rebase in progress: continuing it runs the programs on its list."""
 EXECUTES = re.compile(rb"^[ \t]*(?:x|exec)[ \t]", re.MULTILINE)
 Kind = Literal["repository", "gitlink", "settings", "link", "secret", "rebase", "crowded"]
 Shape = Literal["file", "directory", "link", "other"]
 
 
 class State(Enum):
-    """What kind of directory one is, which decides what is looked for in it."""
+    """The kind of a directory, which determines what is searched for in it."""
 
     ORDINARY = "ordinary"
     SKIPPED = "skipped"
@@ -69,11 +69,10 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """Something protected in a directory. ``stamp`` begins with its identity; if its content can be changed from a box,
-    more follows, which changes with the content. ``names`` is how many hard links a file has. A gitlink's ``name`` is a
-    path in its repository; that of a bare repository, and of a directory with more names than are looked at
-    (``crowded``), is ``.``. A ``link`` lies in a directory that is protected as a whole: what matters is what it leads
-    to."""
+    """Something protected in a directory. ``stamp`` begins with its identity; if a box can change its content, more
+    follows, which changes with the content. ``names`` is the number of a file's hard links. A gitlink's ``name`` is a
+    path in its repository; ``.`` is a bare repository, or a directory with too many names (``crowded``). A ``link`` is
+    in a directory that is protected as a whole; only what it leads to matters."""
 
     name: str
     kind: Kind
@@ -87,8 +86,8 @@ CROWDED = Name(".", "crowded")
 
 @dataclass(frozen=True, slots=True)
 class Led:
-    """Where configs and links lead programs to, relative to the root. ``named`` are protected, there or not. Of
-    ``aliases`` the first is a directory, and the second another name of it, by which what lies in it is judged too."""
+    """Where configs and links lead programs to, relative to the root. ``named`` paths are protected, existing or not.
+    Of ``aliases`` the first is a directory, the second another name of it, which also decides about what is inside."""
 
     named: frozenset[str] = frozenset()
     aliases: frozenset[tuple[str, str]] = frozenset()
@@ -99,10 +98,10 @@ WorkspaceTree = DirectoryTree[State, Facts]
 
 
 class WorkspaceReader:
-    """Reads directories of one workspace; all paths are relative to its root.
+    """Reads the directories of one workspace; all paths are relative to its root.
 
-    ``open_to_writing`` are those that should be read-only in a box and are not, so that their content is looked at too;
-    None: that is so for everything. After a change of it, or of ``led``, have the tree look again at what is around.
+    ``open_to_writing`` are those that should be read-only in a box and are not, so that their content is read too; None
+    means everything. After changing it, or ``led``, let the tree read the directories around again.
     """
 
     def __init__(self, settings: Patterns, secrets: Patterns) -> None:
@@ -156,7 +155,7 @@ class WorkspaceReader:
         return self._either.may_fit(name) or self._settings.may_lead(name) or name in self._last_names
 
     def mask(self, state: State, fact: Facts | None) -> int:
-        """As the tree's Reader does. What is read-only in every box needs no look at its content."""
+        """Return what the kernel is to report. What is read-only in every box needs no report of its content."""
         if state in (State.REPOSITORY, State.REBASE, State.OPEN_SETTINGS):
             return WRITTEN
         if any(len(name.stamp) > 1 for name in fact or ()):
@@ -217,7 +216,7 @@ class WorkspaceReader:
         return inner, tuple(found) or None
 
     def _is_plain(self, name: str) -> bool:
-        """Whether a name says nothing, wherever it is. Most names of a tree occur many times."""
+        """Report whether a name has no meaning anywhere, and cache that: most names of a tree occur many times."""
         if name in BARE or name in SPLIT or fold(name) == GIT or self._may_fit(name):
             return False
         if len(self._plain_names) >= MOST_PLAIN_NAMES:
@@ -226,7 +225,7 @@ class WorkspaceReader:
         return True
 
     def kind(self, path: str, *, directory: bool) -> Kind | None:
-        """What a path relative to the root is protected as, by its own names and where configs and links lead to."""
+        """Return as what a path relative to the root is protected, by its own names and by configs and links."""
         if self._secrets.fits(path, directory=directory):
             return "secret"
         if path in self.led.named or self.is_by_name(path, directory=directory):
@@ -234,25 +233,25 @@ class WorkspaceReader:
         return "settings" if self.is_by_another_name(path, directory=directory) else None
 
     def is_by_name(self, path: str, *, directory: bool = True) -> bool:
-        """Whether a path is settings by its own names alone."""
+        """Report whether a path is settings by its own names alone."""
         return fold(path.rpartition("/")[2]) == GIT or self._settings.fits(path, directory=directory)
 
     def is_by_another_name(self, path: str, *, directory: bool = True) -> bool:
-        """Whether a link gives a path another name, by which it is settings."""
+        """Report whether a link gives a path another name by which it is settings."""
         others = self._others(path)
         return any(other in self.led.named or self._settings.fits(other, directory=directory) for other in others)
 
     def is_excepted(self, path: str, *, directory: bool) -> bool:
-        """Whether a person's own line says that a path is not protected."""
+        """Report whether a person's own pattern says that a path is not protected."""
         deciding = self._settings.deciding(path, directory=directory)
         return deciding is not None and deciding.excepts
 
     def leads(self, path: str) -> bool:
-        """Whether something below a path is protected if it is there: a link in its place decides what that is."""
+        """Report whether something below a path is protected if it exists: a link there decides what that is."""
         return path in self._ways or any(self._settings.leads_to(one) for one in (path, *self._others(path)))
 
     def _others(self, path: str) -> Iterator[str]:
-        """Other names of what is at a path."""
+        """Yield the other names of what is at a path."""
         for target, link in self.led.aliases:
             if not target:
                 yield f"{link}/{path}"
@@ -279,7 +278,7 @@ class WorkspaceReader:
         state = self._settings_state(path)
         deciding = DECIDING
         if "/worktrees/" in path:
-            # What makes one leads to it; a box that makes another one makes a file called .git as well.
+            # The .git file of a worktree leads to its directory; a box that adds another one adds a .git file as well.
             deciding = DECIDING_FOR_WORKTREE if state is State.OPEN_SETTINGS else DECIDING_FOR_WORKTREE[-1:]
         with os.scandir(fd) as entries:
             for entry in islice(entries, MOST_ENTRIES):
@@ -307,7 +306,7 @@ class WorkspaceReader:
         return inner, tuple(found) or None
 
     def _links(self, folder: int, name: str) -> tuple[str, ...] | None:
-        """What an index says of other repositories, None if it is too large; the same file is read once."""
+        """Return the gitlinks in an index, or None if it is too large. An unchanged file is read once."""
         with suppress(OSError):
             fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
             with open(fd, "rb") as file:
@@ -326,7 +325,7 @@ class WorkspaceReader:
 
 
 def _everything(fd: int, path: str, state: State) -> tuple[list[Inner[State]], Facts | None]:
-    """Of a directory that is protected as a whole."""
+    """Read a directory that is protected as a whole."""
     inner: list[Inner[State]] = []
     found: list[Name] = []
     kept_by_git = f"/{GIT}/modules/" in f"/{path}/"
@@ -344,7 +343,7 @@ def _everything(fd: int, path: str, state: State) -> tuple[list[Inner[State]], F
 
 
 def _todo(fd: int) -> Facts | None:
-    """Of a rebase that runs programs when it is continued. Git writes the list again with each step."""
+    """Return the list of a rebase if continuing it runs programs. Git rewrites the list with each step."""
     with suppress(OSError):
         if EXECUTES.search(read_file(fd, TODO, TODO_BYTES)):
             return (Name(TODO, "rebase", "file"),)
@@ -352,8 +351,8 @@ def _todo(fd: int) -> Facts | None:
 
 
 def _content(entry: os.DirEntry[str], state: State) -> Iterator[Name]:
-    """A file that is protected with what is around it; nothing of one that can be changed nowhere. A link cannot be
-    either, but what it leads to."""
+    """Yield a file that is protected along with its directory, if it could be changed somewhere. A link cannot be, but
+    what it leads to can."""
     with suppress(OSError):
         info = entry.stat(follow_symlinks=False)
         links = info.st_nlink if stat.S_ISREG(info.st_mode) else 1
@@ -364,7 +363,7 @@ def _content(entry: os.DirEntry[str], state: State) -> Iterator[Name]:
 
 
 def _further(name: str, state: State) -> tuple[Inner[State], ...]:
-    """How an ordinary directory inside of one in this state is looked at, if it is."""
+    """Return how a directory inside one in this state is searched, or nothing if it is not."""
     if state is State.ORDINARY:
         return (Inner(name, State.SKIPPED, late=True) if name in SKIPPED else Inner(name, State.ORDINARY),)
     if state is State.SKIPPED:
@@ -374,7 +373,7 @@ def _further(name: str, state: State) -> tuple[Inner[State], ...]:
 
 
 def _outer(path: str) -> Iterator[str]:
-    """Directories above a path, without the root."""
+    """Yield the directories above a path, without the root."""
     while path := path.rpartition("/")[0]:
         yield path
 
@@ -392,17 +391,16 @@ def _shape(entry: os.DirEntry[str]) -> Shape:
 
 
 def identity(info: os.stat_result) -> tuple[int]:
-    """Its identity among files of the same name. Inode numbers are reused immediately, so the time of change is part of
-    it."""
+    """Return the identity among files of the same name. Inode numbers are reused at once, so it includes the ctime."""
     return (info.st_ino ^ info.st_ctime_ns << 32,)
 
 
 def _stamp(info: os.stat_result) -> tuple[int, ...]:
-    """Changes whenever the content or the mode does; its owner can set no time of change."""
+    """Return a value that changes with the content and the mode; a file's owner cannot set its ctime."""
     return (*identity(info), info.st_ctime_ns, info.st_size)
 
 
 def workspace_tree(root: str, settings: Patterns, secrets: Patterns) -> tuple[WorkspaceTree, WorkspaceReader]:
-    """A tree to be looked at, and what reads it."""
+    """Return the tree and its reader; nothing has been read yet."""
     reader = WorkspaceReader(settings, secrets)
     return DirectoryTree(root, reader, State.ORDINARY, depth=DEPTH, most=MOST_DIRECTORIES), reader

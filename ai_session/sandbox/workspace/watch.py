@@ -1,9 +1,8 @@
-"""Watches the workspaces of boxed sessions while these live, and gives notice of what appears there.
+"""Watches the workspaces of running boxed sessions and reports what appears there.
 
-The kernel says when something changed; what it is, is looked at in a thread, for a bounded time (and to the end of the
-file that is being read then, which has a bounded size). Looks take a bounded
-share of the time as well, so that a box that makes directories in a loop keeps nobody else waiting. What was known and
-what was noticed outlive this process, for the next one to compare with.
+The kernel reports changes. A thread then scans for what has changed, for a limited time (and to the end of the file it
+is reading, whose size is limited). Scans also take a limited share of the time, so that a box that makes directories in
+a loop delays no other. What was known and reported is stored for the next process to compare with.
 """
 
 from __future__ import annotations
@@ -25,19 +24,20 @@ from ai_session.sandbox.workspace.paths import shown
 from ai_session.sandbox.workspace.words import Kind
 from ai_session.sandbox.workspace.workspace import Workspace
 
-LOOK_SECONDS = 0.2
-"""Of one look; what it did not come to is left for the next one."""
+SCAN_SECONDS = 0.2
+"""The time of one scan; what it did not reach is left for the next one."""
 GAP_SECONDS = 0.1
-"""Least time between looks that nobody waits for. A rate."""
+"""The least time between scans for which no caller waits; it limits their rate."""
 SHARE = 4
-"""So many times the work of a look passes before the next one."""
+"""The next scan waits this many times as long as the last one took."""
 BEHIND_SECONDS = 1.0
-"""A look that is not done after this time is a notice itself."""
+"""Scanning that is not complete after this time is a notice itself."""
 MOST_NOTICES = 200
-"""Of one workspace; the last one says that there are more."""
+"""The maximum for one workspace; the last one says that there are more."""
 EVENT = "workspace.notice"
 SETTLED = frozenset[Kind](("repository", "settings", "changed", "exposed"))
-"""What says enough of a path and of all below it; a gitlink leads elsewhere, and what is unseen may be seen later."""
+"""The kinds of which one notice is enough for a path and all below it; a gitlink leads elsewhere, and what is unseen
+may be seen later."""
 BEHIND: tuple[Kind, str] = ("unseen", "")
 MORE: tuple[Kind, str] = ("unseen", "further notices")
 
@@ -48,19 +48,19 @@ Record = Callable[..., None]
 
 @dataclass(slots=True)
 class _Session:
-    """How many notices there were before it began, and how many it has heard of."""
+    """The number of notices before the session began, and of those it has been given."""
 
     since: int
-    heard: int
+    given: int
 
 
 class WorkspaceWatch:
-    """One workspace. All methods belong to the event loop.
+    """The watch of one workspace. All methods must be called on the event loop.
 
-    ``known`` is what it held before the first box began; with ``restore`` what an earlier process kept in ``file`` is
-    taken up instead, where there is something. ``command_of`` says which command a session runs, or has just run.
-    ``renew`` protects again what lost its protection in a box, and returns its paths, relative to the root. ``record``
-    is called once for each notice.
+    ``known`` is what the workspace contained before the first box began; with ``restore``, what an earlier process
+    stored in ``file`` is used instead, if anything. ``command_of`` returns the command a session runs or has just run.
+    ``renew`` protects again what has lost its protection in a box and returns its paths, relative to the root.
+    ``record`` is called once for each notice.
     """
 
     def __init__(
@@ -91,74 +91,75 @@ class WorkspaceWatch:
         with workspace.counting:
             workspace.watchers += 1
         self._loop = asyncio.get_running_loop()
-        self._look: asyncio.Task[None] | None = None
+        self._scan: asyncio.Task[None] | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._reader = -1
         self._wanted = True
         self._changed = False
-        """Since all that was exposed is protected again."""
-        self._undone_since: float | None = None
+        """Whether something has changed since everything exposed was protected again."""
+        self._incomplete_since: float | None = None
         self._resume()
 
     def __len__(self) -> int:
-        """How many sessions are in it."""
+        """Return the number of sessions in the workspace."""
         return len(self._sessions)
 
     def add(self, session_id: str) -> None:
-        """A session's box begins, or is taken up from an earlier process."""
+        """Add a session whose box begins, or continues from an earlier process."""
         count = len(self._notices)
         self._sessions[session_id] = self._earlier.pop(session_id, None) or _Session(count, count)
         self._store()
 
     def remove(self, session_id: str) -> None:
-        """Its box has ended."""
+        """Remove a session whose box has ended."""
         self._sessions.pop(session_id, None)
         self._store()
 
     def notices(self, session_id: str) -> list[Notice]:
-        """What appeared since that session began and is still there."""
+        """Return what has appeared since that session began and is still there."""
         session = self._sessions.get(session_id)
         return self._latest(session.since) if session else []
 
     def news(self, session_id: str) -> list[Notice]:
-        """What appeared since this was last asked."""
+        """Return what has appeared since the session's last call and is still there."""
         session = self._sessions.get(session_id)
-        if session is None or session.heard == len(self._notices):
+        if session is None or session.given == len(self._notices):
             return []
-        news = self._latest(session.heard)
-        session.heard = len(self._notices)
+        news = self._latest(session.given)
+        session.given = len(self._notices)
         self._store()
         return news
 
     def _latest(self, since: int) -> list[Notice]:
-        """What was noticed from that one on and is still there; of several of one kind for a path the last."""
+        """Return the notices from ``since`` on of what is still there; of several of one kind for a path, the last."""
         found = [one for one in self._notices[since:] if self._is_there(one)]
         return list({(one.kind, one.path): one for one in found}.values())
 
     async def settle(self, seconds: float, session_id: str = "", command_id: str = "") -> None:
-        """Take in what has happened until now, for at most this long. ``command_id`` is of one that has just ended."""
+        """Process what has happened until now, for at most this time. ``command_id`` is of a command that has just
+        ended."""
         if self.workspace.tree.events is None:
             self._wanted = True
-        # One that looks now may have taken what happened, and not said it yet.
-        if self._look is None and not self._behind():
+        # A running scan may have seen the change and not reported it yet.
+        if self._scan is None and not self._behind():
             return
         if command_id:
             self._ended[session_id] = command_id
         deadline = self._loop.time() + seconds
         try:
-            # A look that continues may have begun before what is to be seen.
+            # The running scan may have started before the change.
             for _ in range(2):
-                if self._look is None and (not self._behind() or self._resting):
+                if self._scan is None and (not self._behind() or self._resting):
                     break
-                await asyncio.wait((self._look or self._begin(),), timeout=max(0.0, deadline - self._loop.time()))
+                await asyncio.wait((self._scan or self._begin(),), timeout=max(0.0, deadline - self._loop.time()))
         finally:
             self._ended.pop(session_id, None)
 
     async def aclose(self, *, keep: bool = False) -> None:
-        """Give the watches back; with ``keep`` what is known stays for the next process."""
-        if self._look is not None:
-            await asyncio.wait((self._look,))
-        self._mute()
+        """Stop watching; with ``keep``, what is known stays stored for the next process."""
+        if self._scan is not None:
+            await asyncio.wait((self._scan,))
+        self._stop_listening()
         if self._pause is not None:
             self._pause.cancel()
         await asyncio.to_thread(self.workspace.release)
@@ -166,81 +167,81 @@ class WorkspaceWatch:
             self._file.unlink(missing_ok=True)
 
     def _behind(self) -> bool:
-        """Whether there is something to look at. Without the kernel's help that is whenever somebody wants to know."""
+        """Report whether a scan is due. Without the kernel's reports one always is when a caller wants to know."""
         events = self.workspace.tree.events
         return self._wanted or (events is not None and events.pending())
 
     @property
     def _resting(self) -> bool:
-        """After a look that took long, the next one has to wait."""
+        """Whether the next scan must wait, because the last one took long."""
         return self._pause is not None and self._pause.when() - self._loop.time() > GAP_SECONDS
 
     def _resume(self) -> None:
         self._pause = None
-        if self._look is not None:
+        if self._scan is not None:
             return
         if self._behind():
             self._begin()
         elif (events := self.workspace.tree.events) is not None and self._reader < 0:
-            with suppress(OSError):  # closed meanwhile, for there are no more watches; or no more descriptors
+            with suppress(OSError):  # closed meanwhile for lack of watches, or out of descriptors
                 self._reader = events.reader()
                 self._loop.add_reader(self._reader, self._begin)
                 return
             self._wanted = True
             self._pause = self._loop.call_later(BEHIND_SECONDS, self._resume)
 
-    def _mute(self) -> None:
+    def _stop_listening(self) -> None:
         if self._reader >= 0:
             self._loop.remove_reader(self._reader)
             os.close(self._reader)
             self._reader = -1
 
     def _begin(self) -> asyncio.Task[None]:
-        self._mute()
-        self._look = look = self._loop.create_task(self._look_once())
-        return look
+        self._stop_listening()
+        self._scan = scan = self._loop.create_task(self._scan_once())
+        return scan
 
-    async def _look_once(self) -> None:
+    async def _scan_once(self) -> None:
         began, done, work = self._loop.time(), False, BEHIND_SECONDS / SHARE
         try:
             found = self._now
             try:
-                done, found, work = await asyncio.to_thread(self._see)
+                done, found, work = await asyncio.to_thread(self._scan_tree)
             finally:
-                self._undone_since = None if done else self._undone_since or began
-                if self._undone_since is not None and self._loop.time() - self._undone_since > BEHIND_SECONDS:
+                self._incomplete_since = None if done else self._incomplete_since or began
+                if self._incomplete_since is not None and self._loop.time() - self._incomplete_since > BEHIND_SECONDS:
                     found = {**found, BEHIND: ()}
-                self._take(found, done=done)
+                self._add_new(found, done=done)
             await self._protect_again()
         except (OSError, RuntimeError) as problem:
-            # Such as no more descriptors, threads or processes: there is another look, as after any other one.
+            # For example, out of descriptors, threads or processes: another scan follows, as after any other one.
             done = False
             log.warning("workspace %s: %s", self.workspace.root, problem)
         finally:
             self._wanted = not done
-            # Only now, for whoever waits for it reads the notices then.
-            self._look = None
+            # Only now, because callers that wait for the scan read the notices then.
+            self._scan = None
             if self._pause is not None:
                 self._pause.cancel()
             self._pause = self._loop.call_later(max(GAP_SECONDS, work * SHARE), self._resume)
 
-    def _see(self) -> tuple[bool, Found, float]:
-        """Whether all was looked at, what there is, and the processor's time it took."""
+    def _scan_tree(self) -> tuple[bool, Found, float]:
+        """Scan and return whether it was complete, what there is, and the processor time it took in seconds."""
         tree, before = self.workspace.tree, time.thread_time()
         with tree.lock:
-            done = tree.look(until=time.monotonic() + LOOK_SECONDS)
+            done = tree.update(until=time.monotonic() + SCAN_SECONDS)
             return done, found_in(self.workspace), time.thread_time() - before
 
-    def _take(self, found: Found, *, done: bool) -> None:
-        """Notices what is new."""
+    def _add_new(self, found: Found, *, done: bool) -> None:
+        """Add a notice of everything new in ``found``."""
         before = len(self._notices)
         for kind, path in differences(self._known, found, self._noticed):
-            # What is new is noticed once, whatever becomes of it; what a person made may be changed again and again.
+            # What is new is reported once, whatever happens to it; what a person made may be changed again and again.
             if path not in self._noticed or kind not in SETTLED or self._noticed[path] == kind == "changed":
                 self._notice(kind, path)
         if found != self._now:
             self._changed = True
-            # Not where a part was not looked at yet: what is gone and comes again is new.
+            # Not after an incomplete scan: something that disappears and comes back is new.
             gone = self._now.keys() - found.keys() if done else ()
             self._known = {key: stamp for key, stamp in self._known.items() if key not in gone} | found
             self._now = found
@@ -248,7 +249,7 @@ class WorkspaceWatch:
             self._store()
 
     async def _protect_again(self) -> None:
-        """What was protected and is another one now."""
+        """Protect again whatever was replaced, and add notices of what had been exposed."""
         if not self._changed:
             return
         before = len(self._notices)
@@ -265,7 +266,7 @@ class WorkspaceWatch:
         if len(self._notices) >= MOST_NOTICES:
             return
         if len(self._notices) == MOST_NOTICES - 1:
-            # What comes after it is in no list, and in no record.
+            # Further notices are neither listed nor recorded.
             kind, path = MORE
             self._now[MORE] = ()
         makers = self._ended | {one: command for one in self._sessions if (command := self._command_of(one))}
@@ -288,12 +289,12 @@ class WorkspaceWatch:
         return key in self._now or notice.kind in ("changed", "exposed") or key == MORE
 
     def _restore(self) -> None:
-        """Takes up what an earlier process knew of this workspace."""
+        """Load what an earlier process stored about this workspace."""
         try:
-            kept: dict[str, Any] = json.loads(self._file.read_text())
-            known: Found = {(kind, path): tuple(stamp) for kind, path, stamp in kept["known"]}
-            notices = [Notice(**row) for row in kept["notices"]]
-            sessions = {name: _Session(since, heard) for name, (since, heard) in kept["sessions"].items()}
+            stored: dict[str, Any] = json.loads(self._file.read_text())
+            known: Found = {(kind, path): tuple(stamp) for kind, path, stamp in stored["known"]}
+            notices = [Notice(**row) for row in stored["notices"]]
+            sessions = {name: _Session(since, given) for name, (since, given) in stored["sessions"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return
         self._known = known
@@ -306,7 +307,7 @@ class WorkspaceWatch:
             "root": self.workspace.root,
             "known": [(kind, path, stamp) for (kind, path), stamp in self._known.items()],
             "notices": [asdict(notice) for notice in self._notices],
-            "sessions": {name: (one.since, one.heard) for name, one in self._sessions.items()},
+            "sessions": {name: (one.since, one.given) for name, one in self._sessions.items()},
         }
         temporary = self._file.with_suffix(".new")
         with suppress(OSError):
@@ -314,8 +315,8 @@ class WorkspaceWatch:
             temporary.rename(self._file)
 
 
-def kept_in(runtime_directory: Path, root: str) -> Path:
-    """Where what is known of a workspace outlives a daemon."""
+def watch_file(runtime_directory: Path, root: str) -> Path:
+    """Return the path of the file that keeps what is known of a workspace from one daemon to the next."""
     folder = runtime_directory / "workspaces"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder / f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:24]}.json"

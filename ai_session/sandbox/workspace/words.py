@@ -1,4 +1,4 @@
-"""What is said of what appeared in a workspace. Light, for the verbs that say it load nothing else."""
+"""Texts about what appeared in a workspace. Light, because the verbs that print them import nothing else."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ WORDS: Mapping[str, str] = {
 }
 WHOLE = "part of the workspace, which changes too fast or is too large to be watched"
 MOST_NAMED = 10
-"""In one text."""
+"""The number of paths named in one text."""
 RISK = "programs outside the sandbox may run their contents; tell the person before git or an editor is used here"
 
 
 def sentence(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Facts of notices, for a result or a person."""
-    said = [f"{WORDS[row['kind']]} {row['path'] or WHOLE}" for row in rows[:MOST_NAMED]]
+    """Return the facts of notices as a sentence, for a result or a person."""
+    named = [f"{WORDS[row['kind']]} {row['path'] or WHOLE}" for row in rows[:MOST_NAMED]]
     more = f" and {len(rows) - MOST_NAMED} more" if len(rows) > MOST_NAMED else ""
-    return f"{', '.join(said)}{more}: {RISK}"
+    return f"{', '.join(named)}{more}: {RISK}"
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Facts of notices in a few words, for a list: how many, and the first."""
+    """Return the facts of notices in a few words, for a list: how many, and the first."""
     return f"{len(rows)}: {rows[0]['path'] or '…'}" + (", …" if len(rows) > 1 else "") if rows else ""

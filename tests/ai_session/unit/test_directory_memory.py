@@ -65,7 +65,7 @@ def closing(found: Tree) -> Iterator[None]:
 
 
 def looked(found: Tree) -> dict[str, tuple[str, ...]]:
-    assert found.look()
+    assert found.update()
     return found.facts
 
 
@@ -255,8 +255,8 @@ def test_a_look_ends_in_time_and_the_next_one_continues(tmp_path: Path) -> None:
     make(tmp_path, *(f"d{number}/e" for number in range(50)))
     found = tree(tmp_path, Counted())
     found.watch()
-    assert not found.look(until=time.monotonic())
-    assert found.look()
+    assert not found.update(until=time.monotonic())
+    assert found.update()
     assert len(found.facts) == 101
 
 

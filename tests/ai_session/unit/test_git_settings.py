@@ -159,7 +159,7 @@ def test_what_git_cannot_read_in_time_is_said(here: Path, make: str) -> None:
         write(here, "more", text="[a]\n" + "\tb = 0123456789\n" * (git_settings.MOST_BYTES // 8))
     (here / "more.x").touch()
     workspace = Workspace(str(here), (), ())
-    workspace.look(str(here.parent / "home"))
+    workspace.update(str(here.parent / "home"))
     assert workspace.unseen() == (f"files that git's settings include: {here}/.git",)
     assert workspace.reader.kind("more", directory=False) == "settings"
 

@@ -21,7 +21,7 @@ def git(*words: str, cwd: Path) -> None:
 
 def look(root: Path, *own: str, masked: tuple[str, ...] = ()) -> Workspace:
     found = Workspace(str(root), own, masked)
-    found.look("/home/nobody")
+    found.update("/home/nobody")
     return found
 
 
@@ -136,7 +136,7 @@ def test_what_a_config_leads_git_to(here: Path) -> None:
     found = look(here)
     assert kinds(found) == {".git": "repository", "hooks.d": "settings"}
     (here / "later").touch()
-    found.look("/home/nobody")
+    found.update("/home/nobody")
     assert kinds(found)["later"] == "settings"
 
 
@@ -146,11 +146,11 @@ def test_entries_of_the_index_that_are_other_repositories(here: Path) -> None:
     found = look(here)
     assert "lib" not in kinds(found)
     git("add", "lib", cwd=here)
-    found.look("/home/nobody")
+    found.update("/home/nobody")
     assert kinds(found)["lib"] == "gitlink"
     git("worktree", "add", "-q", "tree", cwd=here)
     git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},other", cwd=here / "tree")
-    found.look("/home/nobody")
+    found.update("/home/nobody")
     assert kinds(found)[".git/worktrees/other"] == "gitlink"
 
 
@@ -174,7 +174,7 @@ def test_content_is_looked_at_where_it_can_be_changed(here: Path) -> None:
     before = {path: name.stamp for path, name in found.names()}
     (here / ".vscode/deep/file").write_text("x")
     git("config", "a.b", "c", cwd=here)
-    found.look("/home/nobody")
+    found.update("/home/nobody")
     changed = {path for path, name in found.names() if before.get(path) != name.stamp}
     assert changed == {".git/config", ".vscode/deep/file"}
 

@@ -19,7 +19,7 @@ from ai_session.sandbox.workspace import watch as workspace_watch
 from ai_session.sandbox.workspace.notices import MOST_FOUND, found_in
 from ai_session.sandbox.workspace.protected_paths import survey
 from ai_session.sandbox.workspace.tree import DEPTH, Name
-from ai_session.sandbox.workspace.watch import MOST_NOTICES, WorkspaceWatch, kept_in
+from ai_session.sandbox.workspace.watch import MOST_NOTICES, WorkspaceWatch, watch_file
 from ai_session.sandbox.workspace.words import KINDS, sentence, summary
 from ai_session.sandbox.workspace.workspace import Workspace
 from ai_session.system.directory_events import DirectoryEvents
@@ -62,7 +62,7 @@ class Scene:
                 assert made.tree.watch()
             if open_to_writing:
                 made.open_to_writing(None)
-            made.look("/home/nobody")
+            made.update("/home/nobody")
 
         # It asks git, which no event loop may wait for.
         thread = threading.Thread(target=look)
@@ -88,7 +88,7 @@ class Scene:
         watch = WorkspaceWatch(
             workspace,
             found_in(workspace),
-            kept_in(self.runtime, workspace.root),
+            watch_file(self.runtime, workspace.root),
             lambda session: self.commands.get(session, ""),
             renew,
             self._record,
@@ -370,7 +370,7 @@ async def test_another_process_takes_it_up(scene: Scene, watched: bool) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"known": 1}', '{"known": [], "notices": [{}], "sessions": {}}'])
 async def test_what_was_kept_and_is_torn(scene: Scene, text: str) -> None:
-    kept_in(scene.runtime, str(scene.root)).write_text(text)
+    watch_file(scene.runtime, str(scene.root)).write_text(text)
     async with scene.watch(restore=True) as watch:
         scene.write(".envrc")
         assert await news(watch) == [("settings", ".envrc")]
@@ -446,7 +446,7 @@ def test_words() -> None:
 
 
 def test_bounds_leave_time_for_others() -> None:
-    assert workspace_watch.LOOK_SECONDS * (1 + workspace_watch.SHARE) <= 1.0
+    assert workspace_watch.SCAN_SECONDS * (1 + workspace_watch.SHARE) <= 1.0
 
 
 async def test_what_is_found_where_something_was_unseen_before_is_noticed(scene: Scene) -> None:
