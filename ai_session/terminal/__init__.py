@@ -1,1 +1,1 @@
-"""Bytes of a terminal as text, positions, marks and pictures. Knows no process."""
+"""Bytes of a terminal as text, marks, screens and recordings. It knows no processes."""

@@ -30,7 +30,7 @@ _MODIFIERS = {
 _MODIFIER = re.compile(rf"({'|'.join(sorted(_MODIFIERS, key=len, reverse=True))})[-+]|(\^)", re.IGNORECASE)
 
 _CHARACTERS = {"enter": "\r", "tab": "\t", "escape": "\x1b", "space": " ", "backspace": "\x7f"}
-"""Keys that send one character, which Meta puts an escape before."""
+"""The keys that send one character, which Meta prefixes with an escape."""
 
 _LETTERS = {"up": "A", "down": "B", "right": "C", "left": "D", "end": "F", "home": "H"}
 """``CSI letter``, or ``CSI 1 ; modifiers letter``; these follow the terminal's cursor mode."""
@@ -41,8 +41,8 @@ _NUMBERS = {"insert": 2, "delete": 3, "pageup": 5, "pagedown": 6} | dict(
 )
 """``CSI number ~``, or ``CSI number ; modifiers ~``."""
 
-_SHORT = {"tab": "\x1b[Z"}
-"""What Shift makes of keys that send one character."""
+_SHIFTED = {"tab": "\x1b[Z"}
+"""What Shift changes about keys that send one character."""
 
 _ALIASES = {
     "return": "enter",
@@ -79,14 +79,14 @@ _ALIASES = {
 }
 _BACKTAB = ("backtab", "btab")
 _CONTROL_OF = {"2": 0, " ": 0, "3": 27, "4": 28, "5": 29, "6": 30, "7": 31, "/": 31, "8": 127, "?": 127}
-"""What Control makes of characters that are no letters, as on a VT220; the rest follows from ASCII."""
+"""What Control does to characters that are not letters, as on a VT220; the rest follows from ASCII."""
 
 NAMES = sorted([*_CHARACTERS, *_LETTERS, *_FIRST_FUNCTIONS, *_NUMBERS, "backtab"])
 MODIFIED = "C-, M- or S- before a key (C-c, M-x, S-Tab, C-Left)"
 
 
 def encode(name: str, *, application_cursor: bool = False) -> bytes:
-    """The bytes of one key; case matters only for characters that stand alone or after Meta.
+    """Return the bytes of one key. Case matters only for characters that stand alone or after Meta.
 
     ``application_cursor`` is the terminal's DECCKM mode, which changes what arrows send. Raises InvalidArguments.
     """
@@ -94,14 +94,14 @@ def encode(name: str, *, application_cursor: bool = False) -> bytes:
     if len(key) == 1:
         data = _character(key, modifiers)
     else:
-        data = _named(_known(key), modifiers, application_cursor)
+        data = _named(_canonical(key), modifiers, application_cursor)
     if data is None:
         raise _unknown(name)
     return data.encode("utf-8", "replace")
 
 
 def _split(name: str) -> tuple[int, str]:
-    """The modifiers and what they stand before."""
+    """Return the modifiers and the key they precede."""
     text = name.strip(" ") or name[:1]
     if len(text) > 2 and text[0] == "<" and text[-1] == ">":
         text = text[1:-1]
@@ -112,7 +112,7 @@ def _split(name: str) -> tuple[int, str]:
     return modifiers, text
 
 
-def _known(key: str) -> str:
+def _canonical(key: str) -> str:
     plain = re.sub(r"(?<=[^\W_])[-_ ](?=[^\W_])", "", key).lower()
     return _ALIASES.get(plain, plain)
 
@@ -138,7 +138,7 @@ def _named(key: str, modifiers: int, application_cursor: bool) -> str | None:
 def _character_key(key: str, modifiers: int) -> str:
     data = _CHARACTERS[key]
     if modifiers & _SHIFT:
-        data = _SHORT.get(key, data)
+        data = _SHIFTED.get(key, data)
     if modifiers & _CONTROL:
         data = {" ": "\0", "\x7f": "\b", "\r": "\n"}.get(data, data)
     return "\x1b" + data if modifiers & _META else data
@@ -160,9 +160,9 @@ def _character(key: str, modifiers: int) -> str | None:
 
 def _unknown(name: str) -> InvalidArguments:
     modifiers, key = _split(name[:100])
-    known = _known(key)
+    canonical = _canonical(key)
     before = "".join(letter for bit, letter in ((_CONTROL, "C-"), (_META, "M-"), (_SHIFT, "S-")) if modifiers & bit)
-    near = difflib.get_close_matches(known, [*NAMES, *_ALIASES], 1, 0.6)
+    near = difflib.get_close_matches(canonical, [*NAMES, *_ALIASES], 1, 0.6)
     found = before + _ALIASES.get(near[0], near[0]).capitalize() if near else ""
     return InvalidArguments(
         f"unknown key {name[:100]!r}",
@@ -172,5 +172,5 @@ def _unknown(name: str) -> InvalidArguments:
 
 
 def application_cursor(output: bytes) -> bool:
-    """Whether ``output`` (the newest bytes of a terminal) left application cursor keys on."""
+    """Report whether ``output`` (the newest bytes of a terminal) left application cursor keys on."""
     return output.rfind(b"\x1b[?1h") > output.rfind(b"\x1b[?1l")

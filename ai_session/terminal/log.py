@@ -1,4 +1,4 @@
-"""A terminal's output: append-only, addressed by offset, bounded by retention, safe from a killed reader.
+"""A terminal's output: append-only, addressed by offset, bounded by retention, safe if the reader is killed.
 
 Files (every program that appends to a mapped log must follow this, and only one may append at a time)::
 
@@ -7,16 +7,16 @@ Files (every program that appends to a mapped log must follow this, and only one
     log.end   the first 8 bytes: the committed end, unsigned, little-endian. Never truncated, written by one 8-byte
               write after the bytes themselves.
 
-    To append   take at most READ_BYTES by one system call straight to offset ``end`` of ``log``, then write ``end``.
-    To take up  a killed writer may have stored one chunk and not committed it, so the true end is the last byte that
+    To append   read at most READ_BYTES with one system call directly to offset ``end`` of ``log``, then write ``end``.
+    To resume   a killed writer may have stored one chunk and not committed it, so the true end is the last byte that
                 is not NUL in log[committed : committed + READ_BYTES]. (NULs at the end of such a chunk are not
                 recognized.)
-    Lost        bytes that found no room on the disk are never written: ``end`` moves on and the file keeps a hole.
-    Released    bytes older than the retention limit are punched out from the front; offsets stay what they are.
+    Lost        bytes that found no room on the disk are never written: ``end`` advances and the file keeps a hole.
+    Released    bytes older than the retention limit are punched out from the front; offsets stay the same.
 
-A followed log is the file ``log`` alone: another process appends, its size is its end. Space behind the end is reserved
-ahead there, too, where the file system can do that without changing the size. Who appends also lets go of the oldest
-bytes where this side does not, which may be before they were taken in here.
+A followed log is the file ``log`` alone: another process appends, and its size is its end. Space behind the end is
+reserved ahead there too, if the file system can do that without changing the size. The appending process also releases
+the oldest bytes if this one does not, perhaps before they were read here.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from ai_session.errors import OutputExpired, SessionNotFound, StorageFull
 from ai_session.system.log_tail import KEEP_SIZE, PUNCH_HOLE, RELEASE_BYTES, RETAIN_BYTES, allocate, reserve, write_all
 
 READ_BYTES = 65536
-"""Most that one call to a source may store; also how far recovery looks behind the committed end."""
+"""The most that one call to a source may store, and how far recovery searches behind the committed end."""
 
 FOLLOW_BYTES = 256 * 1024
 FIRST_RESERVE_BYTES = 64 * 1024
 RESERVE_BYTES = 1 << 20
 MEMORY_BYTES = 1 << 20
-"""How much is at least kept in memory while the disk is full."""
+"""The least that is kept in memory while the disk is full."""
 
 _MAP_FLAGS = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
-"""Pages are there before output is read: a reader killed inside a page fault that waits for the disk lost 64 bytes in 1
-of 600 kills on ext4."""
+"""Pages are mapped before output is read: a reader killed in a page fault that waits for the disk lost 64 bytes in 1 of
+600 kills on ext4."""
 
 _PAGE = mmap.ALLOCATIONGRANULARITY
 
 Source = Callable[[memoryview], int]
-"""Stores output in the buffer by one system call; returns the number of bytes, 0 when there is none now."""
+"""Stores output in the buffer with one system call; returns the number of bytes, 0 if there is none now."""
 
 
 class OutputLog(ABC):
-    """What both kinds share. All methods belong to one thread.
+    """The common part of both kinds. Not thread-safe.
 
-    ``end`` is the offset behind the last byte, ``first`` that of the oldest byte still kept. Bytes that are there when
-    a log is opened count as taken in: ``fill`` returns only what comes after them. ``losing`` is set by the owner while
-    output does not even reach the log.
+    ``end`` is the offset behind the last byte, ``first`` that of the oldest byte still stored. Bytes that exist when a
+    log is opened count as read: ``fill`` returns only later ones. The owner sets ``losing`` while output does not even
+    reach the log.
     """
 
     def __init__(self, path: Path, *, retain_bytes: int = RETAIN_BYTES) -> None:
@@ -70,27 +70,27 @@ class OutputLog(ABC):
 
     @property
     def closed(self) -> bool:
-        """Whether it was let go of."""
+        """Whether the log has been closed."""
         return self._fd < 0
 
     @property
     def size(self) -> int:
-        """The offset behind the last byte there is, also of those that are not taken in yet."""
+        """The offset behind the last existing byte, including those not read yet."""
         return self.end
 
     @abstractmethod
     def fill(self, source: Source | None = None) -> bytes:
-        """Takes in one chunk and returns it; ``b""`` when nothing is there. It ends at ``end``, and begins where that
-        was before unless what lay between was let go of."""
+        """Read one chunk and return it; ``b""`` if there is none. It ends at ``end``, and begins where ``end`` was
+        before unless what was between has been released."""
 
     @abstractmethod
     def rewind(self, offset: int) -> None:
-        """Where bytes may be let go of before they were looked at: take in again what comes after ``offset``."""
+        """Read again what follows ``offset``, if bytes may be released before they were processed."""
 
     def read(self, start: int, end: int) -> bytes:
-        """The bytes from ``start`` to ``end``, or to the log's end if that comes first. Lost bytes read as NUL.
+        """Return the bytes from ``start`` to ``end`` or the log's end, whichever is first. Lost bytes read as NUL.
 
-        Raises OutputExpired when ``start`` lies before ``first``, SessionNotFound when the log was let go of.
+        Raises OutputExpired if ``start`` is before ``first``, and SessionNotFound if the log has been closed.
         """
         require_kept(start, self.first)
         end = min(end, self.end)
@@ -102,7 +102,7 @@ class OutputLog(ABC):
         return self._read(start, end) if start < end else b""
 
     def require_room(self) -> None:
-        """Raises StorageFull unless READ_BYTES of output surely can be stored now."""
+        """Raise StorageFull unless READ_BYTES of output can certainly be stored now."""
         if self.losing or not self._has_room():
             raise StorageFull(
                 "the disk is too full for the session's output",
@@ -110,11 +110,11 @@ class OutputLog(ABC):
             )
 
     def lost_bytes(self, start: int, end: int) -> int:
-        """How many bytes of the range found no room when the disk was full."""
+        """Return how many bytes of the range were lost to a full disk."""
         return sum(max(0, min(end, b) - max(start, a)) for a, b in self._lost)
 
     def close(self) -> None:
-        """Lets go of the files; nothing is cut or removed. Idempotent."""
+        """Close the files; nothing is truncated or removed. May be called twice."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -133,7 +133,7 @@ class OutputLog(ABC):
         return data
 
     def _find_first(self) -> None:
-        """What an earlier owner released is the hole at the file's beginning."""
+        """Find what an earlier owner released: the hole at the file's beginning."""
         if self.end and _all_nul(self._fd, 0):
             self.first = _seek_data(self._fd, 0, self.end)
 
@@ -154,10 +154,10 @@ class OutputLog(ABC):
 
 
 class MappedLog(OutputLog):
-    """The reader stores a terminal's output straight in the page cache, so that killing it loses nothing.
+    """A log whose reader stores output directly in the page cache, so that killing it loses nothing.
 
-    A full disk never stops it: output then goes to memory (``MEMORY_BYTES`` of it are kept) and moves to the file as
-    soon as there is room again.
+    A full disk never stops it: output then goes to memory, which keeps at least ``MEMORY_BYTES`` of it, and moves to
+    the file as soon as there is room again.
     """
 
     def __init__(self, path: Path, *, retain_bytes: int = RETAIN_BYTES) -> None:
@@ -196,7 +196,7 @@ class MappedLog(OutputLog):
             size = os.fstat(self._fd).st_size
             if error.errno != errno.EFAULT or size >= self._limit:
                 raise
-            # Somebody cut the file: the mapping has no pages behind its new end.
+            # Another process truncated the file: the mapping has no pages behind its new end.
             self._lose(max(self.first, size), self.end)
             self._limit = 0
             return self.fill(source)
@@ -216,13 +216,13 @@ class MappedLog(OutputLog):
         try:
             os.pwrite(self._end_fd, self.end.to_bytes(8, "little"), 0)
         except OSError:
-            pass  # a copy-on-write disk that is full: after a kill, one chunk more or less than READ_BYTES is found
+            pass  # a full copy-on-write disk: after a kill, a chunk of about READ_BYTES is found
 
     def _has_room(self) -> bool:
         return self._limit - self.end >= READ_BYTES or self._make_room()
 
     def _make_room(self) -> bool:
-        """Reserves and maps the space behind ``end``; False when the disk has none."""
+        """Reserve and map the space behind ``end``; return False if the disk has none."""
         for size in _reserves(self.end):
             start = self.end if self._memory is None else self._memory_start
             try:
@@ -276,9 +276,9 @@ class MappedLog(OutputLog):
         return super()._read(start, split) + kept if start < split else kept
 
     def _find_lost(self) -> None:
-        """What an earlier owner could not store: the file's holes before the committed end.
+        """Find what an earlier owner could not store: the file's holes before the committed end.
 
-        Space that was reserved but not used at their edges (less than READ_BYTES) may count as kept.
+        Space reserved but not used at their edges (less than READ_BYTES) may count as stored.
         """
         position = 0
         while position < self.end:
@@ -291,11 +291,11 @@ class MappedLog(OutputLog):
                 self._lose(hole, position)
 
     def rewind(self, offset: int) -> None:
-        """Bytes are looked at before they are let go of."""
+        """Do nothing: bytes are processed before they are released."""
 
 
 class FollowedLog(OutputLog):
-    """Another process appends to the file; ``fill`` reads on (its source is not used). Survives a file that is cut."""
+    """A log to which another process appends; ``fill`` reads on and ignores its source. The file may be truncated."""
 
     def __init__(self, path: Path, *, retain_bytes: int = RETAIN_BYTES) -> None:
         super().__init__(path, retain_bytes=retain_bytes)
@@ -313,10 +313,10 @@ class FollowedLog(OutputLog):
 
     def fill(self, source: Source | None = None) -> bytes:
         data = os.pread(self._fd, FOLLOW_BYTES, self.end - self._moved)
-        if len(data) == FOLLOW_BYTES and self._was_let_go():
+        if len(data) == FOLLOW_BYTES and self._skip_released():
             data = os.pread(self._fd, FOLLOW_BYTES, self.end - self._moved)
         if not data and os.fstat(self._fd).st_size < self.end - self._moved:
-            # Cut to nothing by somebody: what comes from now on is new, what was before is gone.
+            # Truncated by another process: what follows is new, and what was before no longer exists.
             self.first = self._moved = self.end
             data = os.pread(self._fd, FOLLOW_BYTES, 0)
         self.end += len(data)
@@ -325,13 +325,13 @@ class FollowedLog(OutputLog):
         self._has_room()
         return data
 
-    def _was_let_go(self) -> bool:
-        """Whether what was just read may have been let go of; ``end`` is then where more is kept."""
+    def _skip_released(self) -> bool:
+        """Report whether what was just read may have been released; ``end`` is then moved to stored bytes."""
         if self.size - self.end <= self._retain_bytes:
             return False
         kept = self._moved + _seek_data(self._fd, self.end - self._moved, self.size - self._moved)
         if kept > self.end:
-            # Some way on, so that it is not let go of while it is read.
+            # Somewhat further, so that it is not released while it is read.
             self.first = self.end = max(kept, self.size - self._retain_bytes // 2)
             return True
         return False
@@ -352,7 +352,7 @@ class FollowedLog(OutputLog):
 
 
 def require_kept(offset: int, first: int) -> None:
-    """Raises OutputExpired where ``offset`` lies before ``first``, the oldest that is kept."""
+    """Raise OutputExpired if ``offset`` is before ``first``, the oldest offset still stored."""
     if offset < first:
         raise OutputExpired(
             f"output before offset {first} is no longer kept",
@@ -361,12 +361,12 @@ def require_kept(offset: int, first: int) -> None:
 
 
 def _reserves(end: int) -> tuple[int, int]:
-    """How much to reserve behind ``end``: much, or at least enough."""
+    """Return how much to reserve behind ``end``: much, or at least enough."""
     return READ_BYTES + min(max(end, FIRST_RESERVE_BYTES), RESERVE_BYTES), READ_BYTES
 
 
 def _seek_data(fd: int, position: int, end: int) -> int:
-    """Where the next data behind ``position`` begins; ``end`` when there is none before it."""
+    """Return where the next data from ``position`` on begins; ``end`` if there is none before it."""
     try:
         return min(end, os.lseek(fd, position, os.SEEK_DATA))
     except OSError as error:
@@ -374,5 +374,5 @@ def _seek_data(fd: int, position: int, end: int) -> int:
 
 
 def _all_nul(fd: int, position: int) -> bool:
-    """Some file systems call pages that are not yet written back a hole: a hole counts only if it reads as one."""
+    """Report whether a hole reads as one: some file systems report pages not yet written back as holes."""
     return not os.pread(fd, _PAGE, position).rstrip(b"\0")

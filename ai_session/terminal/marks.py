@@ -1,9 +1,9 @@
-"""Finds our shell integration's marks in terminal output. No I/O; knows nothing of sessions or logs.
+"""Finds our shell integration's marks in terminal output. No I/O; independent of sessions and logs.
 
-A mark is ``ESC ] 7777 ; NONCE ; KIND [; FIELDS] BEL`` (the fields are listed in ``shells.base``), without small letters
-in what finds it, for a terminal may print them as capitals. Output that does not
-know the nonce cannot make one; output that replays old ones is recognized by the sequence number. A program that read
-its own session's nonce can print marks by the million: of those, only what decides is looked at.
+A mark is ``ESC ] 7777 ; NONCE ; KIND [; FIELDS] BEL`` (the fields are listed in ``shells.base``). What identifies it
+has no lower-case letters, as a terminal may print them as capitals. Output without knowledge of the nonce cannot
+contain one; replayed ones are recognized by the sequence number. A program that read its own session's nonce can print
+marks by the million: of those, only the decisive ones are parsed.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from enum import StrEnum
 from typing import NamedTuple
 
 MAX_MARK_BYTES = 8192
-"""Longest mark, from ESC to BEL. A path may have 4096 bytes; anything longer without an end is not a mark."""
+"""The longest mark, from ESC to BEL. A path may have 4096 bytes; anything longer without an end is not a mark."""
 
 MOST_MARKS = 8
-"""Marks of one chunk that are taken one by one. A shell writes four for each command; of more, the rest is skimmed."""
+"""The marks of one chunk that are parsed one by one. A shell writes four for each command; further ones are skimmed."""
 
 _TRIES = 4
-"""Of the last marks of one kind, so many are looked at for one that is whole."""
+"""How many of the last marks of one kind are tried to find a whole one."""
 
 
 class MarkKind(StrEnum):
-    """What a mark reports; the values are the wire's."""
+    """What a mark reports; the values are those in the mark."""
 
     SHELL_STARTED = "R"
     COMMAND_EXECUTED = "C"
@@ -62,11 +62,11 @@ class Mark(NamedTuple):
 
 
 class MarkScanner:
-    """Takes output in any chunks and gives the same marks; never raises, holds back at most MAX_MARK_BYTES.
+    """Accepts output in any chunks and returns the same marks; never raises and holds back at most MAX_MARK_BYTES.
 
     ``offset`` is the log offset just after the last byte fed. After ``MOST_MARKS`` of one chunk the rest of it is
-    skimmed, at a cost that does not depend on how many there are: it gives the last mark of each kind, of which the
-    state of the shell follows, and the first ones that begin and end the command ``seq``.
+    skimmed, at a cost that does not depend on their number: that returns the last mark of each kind, which determine
+    the state of the shell, and the first ones that begin and end the command ``seq``.
     """
 
     __slots__ = ("_awaited", "_held", "_prefix", "offset")
@@ -78,7 +78,7 @@ class MarkScanner:
         self._awaited: _Awaited | None = None
 
     def feed(self, chunk: bytes, seq: int | None = None) -> list[Mark]:
-        """The marks that ``chunk`` completes, in order; ``seq`` is that of the command whose end is awaited."""
+        """Return the marks that ``chunk`` completes, in order. ``seq`` is that of the command whose end is awaited."""
         data, prefix = self._held + chunk if self._held else chunk, self._prefix
         self.offset += len(chunk)
         base = self.offset - len(data)
@@ -89,24 +89,24 @@ class MarkScanner:
                 break
             bell = data.find(b"\x07", start, start + MAX_MARK_BYTES)
             if bell >= 0:
-                # One that another begins in is cut off, so it is none.
+                # If another mark begins inside, the first one is cut off and not a mark.
                 position = bell + 1
                 spans.append((max(start, data.rfind(prefix, start, bell)), position))
             start = data.find(prefix, max(position, start + len(prefix)))
         if start >= 0:
             spans += self._skimmed(data, start, seq)
-            position = max(position, _behind_last(data, prefix))
+            position = max(position, _end_of_last(data, prefix))
         self._held = _unfinished(data, prefix, position)
         found = (_parse(data[a + len(prefix) : b - 1], base + a, base + b) for a, b in spans)
         return [mark for mark in found if mark]
 
     def _skimmed(self, data: bytes, position: int, seq: int | None) -> list[tuple[int, int]]:
-        """Start and end of the marks from ``position`` on that no later one makes void."""
+        """Return start and end of the marks from ``position`` on that no later one supersedes."""
         found = {at for kind in _KINDS if (at := _last(data, self._prefix, kind, position))}
         if seq is not None:
             if self._awaited is None or self._awaited.seq != seq:
                 self._awaited = _Awaited(self._prefix, seq)
-            found |= self._awaited.among(data, position)
+            found |= self._awaited.find(data, position)
         return sorted(found)
 
 
@@ -122,38 +122,38 @@ class _Awaited:
             b"%b[AD];%d;[0-9]{1,18};[^\x07\x1b]{0,%d}\x07" % (re.escape(prefix), seq, MAX_MARK_BYTES)
         )
 
-    def among(self, data: bytes, position: int) -> set[tuple[int, int]]:
+    def find(self, data: bytes, position: int) -> set[tuple[int, int]]:
         begin = self._begin.search(data, position)
-        # It may have begun before: then what ends it may come before a second beginning.
+        # It may have begun before; then its end may precede a second beginning.
         ends = (self._end.search(data, start) for start in {position, begin.end() if begin else position})
         found = (begin, *ends)
         return {match.span() for match in found if match and match.end() - match.start() <= MAX_MARK_BYTES}
 
 
 def caught_up(nonce: str, number: int) -> bytes:
-    """The mark that a session prints itself: when it is read, all that was printed before it is known."""
+    """Return the mark that a session prints itself: once it is read, everything printed before it has been read."""
     return b"%bS;%d\x07" % (_prefix(nonce), number)
 
 
 def strip_marks(data: bytes, nonce: str) -> bytes:
-    """``data`` without the marks in it; a mark that is cut off at either end stays."""
+    """Return ``data`` without the marks in it; a mark that is cut off at either end stays."""
     if _prefix(nonce) not in data:
         return data
-    return _whole(nonce).sub(_nothing, data)
+    return _whole(nonce).sub(_removed, data)
 
 
 def unfinished_mark(data: bytes, nonce: str) -> bytes:
-    """The end of ``data`` that more bytes may make a mark; less than MAX_MARK_BYTES."""
+    """Return the end of ``data`` that more bytes may complete to a mark; less than MAX_MARK_BYTES."""
     prefix = _prefix(nonce)
-    return _unfinished(data, prefix, _behind_last(data, prefix))
+    return _unfinished(data, prefix, _end_of_last(data, prefix))
 
 
 def without_marks(data: bytes, nonce: str) -> Iterator[tuple[int, int]]:
-    """The parts of ``data`` between whole marks, as ``strip_marks`` leaves them."""
+    """Yield the parts of ``data`` between whole marks, as ``strip_marks`` leaves them."""
     position = 0
     if _prefix(nonce) in data:
         for found in _whole(nonce).finditer(data):
-            if not _nothing(found):
+            if not _removed(found):
                 if position < found.start():
                     yield position, found.start()
                 position = found.end()
@@ -166,17 +166,17 @@ def _prefix(nonce: str) -> bytes:
 
 
 def _whole(nonce: str) -> re.Pattern[bytes]:
-    """Any mark, of whatever length. The library remembers it."""
+    """Return an expression for any mark, of whatever length. ``re`` caches it."""
     prefix = re.escape(_prefix(nonce))
     return re.compile(b"%b[^\x07\x1b]*+(?:\x1b(?!%b)[^\x07\x1b]*+)*+\x07" % (prefix, prefix[2:]))
 
 
-def _nothing(found: re.Match[bytes]) -> bytes:
+def _removed(found: re.Match[bytes]) -> bytes:
     return b"" if found.end() - found.start() <= MAX_MARK_BYTES else found[0]
 
 
 def _last(data: bytes, prefix: bytes, kind: bytes, position: int) -> tuple[int, int] | None:
-    """Start and end of the last whole mark of that kind."""
+    """Return start and end of the last whole mark of that kind."""
     end = len(data)
     for _ in range(_TRIES):
         start = data.rfind(prefix + kind, position, end)
@@ -190,14 +190,14 @@ def _last(data: bytes, prefix: bytes, kind: bytes, position: int) -> tuple[int, 
     return None
 
 
-def _behind_last(data: bytes, prefix: bytes) -> int:
-    """The end of the last mark, 0 where it has none."""
+def _end_of_last(data: bytes, prefix: bytes) -> int:
+    """Return the end of the last mark, 0 if there is none."""
     start = data.rfind(prefix)
     return data.find(b"\x07", start, start + MAX_MARK_BYTES) + 1
 
 
 def _unfinished(data: bytes, prefix: bytes, position: int) -> bytes:
-    """The end of ``data`` that more bytes may make a mark: after ``position`` there is no whole one."""
+    """Return the end of ``data`` that more bytes may complete to a mark; after ``position`` there is no whole one."""
     start = data.rfind(prefix, max(position, len(data) - MAX_MARK_BYTES + 1))
     if start < 0:
         start = data.rfind(b"\x1b", max(position, len(data) - len(prefix) + 1))
@@ -221,7 +221,7 @@ def _parse(body: bytes, start: int, end: int) -> Mark | None:
         return Mark(kind, start, end, flags=rest.lower().decode() if rest.lower() in (b"t", b"p") else "")
     seq, code, at, flags, cwd, *_ = *rest.split(b";", 4), b"", b"", b"", b"", b""
     if flags.isupper():
-        # `stty olcuc`: an interactive shell has small letters in its flags.
+        # `stty olcuc`: an interactive shell has lower-case letters in its flags.
         flags, cwd = flags.lower(), b""
     return Mark(
         kind,
@@ -240,7 +240,7 @@ def _number(field: bytes) -> int | None:
 
 
 def _seconds(field: bytes) -> float | None:
-    """Shells write the clock with the locale's decimal sign."""
+    """Parse the shell's clock, which has the locale's decimal separator."""
     whole, _, fraction = field.replace(b",", b".").partition(b".")
     if not whole.isdigit() or len(field) > 40 or not (fraction.isdigit() or not fraction):
         return None

@@ -1,7 +1,7 @@
-"""Takes secrets out of what is read in pieces, wherever the pieces are cut, and moves nothing: offsets stay true.
+"""Removes secrets from what is read in pieces, wherever the pieces are cut, without changing offsets.
 
-A secret becomes one character that nobody prints and NULs, which clean text drops; ``labelled`` makes a label of the
-character. So pages that follow each other show the label once, and one that begins inside the secret shows nothing.
+A secret becomes one unused character and NULs, which clean text drops; ``labelled`` turns the character into a label.
+So of consecutive pages, one shows the label, and one that begins inside the secret shows nothing.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ai_session.system.turns import Steps
 
 
 class Spans(Protocol):
-    """The secrets in a text, in order and not overlapping, with the replacement of each; in a ``growing`` text also its
-    end, if that may become one. Found in steps, since there may be thousands; those that begin at ``before`` or later
-    may be omitted."""
+    """Finds the secrets in a text, in order and not overlapping, with their replacements; in a ``growing`` text also at
+    its end, if that may become one. It works in steps, since there may be thousands. Those that begin at ``before`` or
+    later may be omitted."""
 
     def __call__(
         self, data: bytes, growing: bool = False, before: int = ..., /
@@ -26,13 +26,13 @@ class Spans(Protocol):
 
 
 CONTEXT_BYTES = 16384
-"""Looked at on both sides of a piece, 0.1 ms: a private key of 8192 bits takes 6.5 kB, one of PGP may take more."""
+"""Read on both sides of a piece, 0.1 ms: a private key of 8192 bits has 6.5 kB, one of PGP may have more."""
 
 _SPANS, _BREAKS = 1000, 2000
-"""Gone through in one step."""
+"""Processed in one step."""
 
 LEAST_CHARS = 8
-"""So much of a secret whose beginning has left the screen is hidden at its top."""
+"""A secret whose beginning has left the screen is hidden at its top from this length on."""
 
 MARK_BYTES = 4
 _FIRST, _MARKS = 0x100000, 0xFFFE
@@ -41,11 +41,11 @@ _SEQUENCE = rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0
 _WRAP = rb" (?:\x08|\r(?:\x1b\[K)?(?:(.)\r(?=\1))?)"
 _SEQUENCES = re.compile(_SEQUENCE)
 _BREAK = re.compile(_SEQUENCE + b"|" + _WRAP)
-"""What a terminal does not show between characters: colours, and how programs and shells go on in the next row."""
+"""What a terminal does not show between characters: colours, and how programs and shells continue in the next row."""
 
 
 class Hiding:
-    """Hides what ``spans`` finds, and knows what it hid."""
+    """Hides what ``spans`` finds, and remembers the labels."""
 
     def __init__(self, spans: Spans) -> None:
         self._spans = spans
@@ -58,19 +58,19 @@ class Hiding:
     def piece(
         self, read: Callable[[int, int], bytes], start: int, end: int, first: int, last: int, growing: bool
     ) -> Steps[bytes]:
-        """As many bytes as there are from ``start`` to ``end``, judged by what lies between ``first`` and ``last``;
-        ``growing``: and by what may come after that. Raises what ``read`` raises where ``start`` lies before
+        """Return the bytes from ``start`` to ``end`` that exist, with secrets found in what is between ``first`` and
+        ``last``, and if ``growing`` may continue after that. Raises what ``read`` raises if ``start`` is before
         ``first``."""
         kept = min(first, start)
         begin, stop = max(kept, start - CONTEXT_BYTES), min(last, end + CONTEXT_BYTES)
         if begin < self._begin or stop > self._begin + len(self._data) or not self._data:
-            # Pieces near this one come next: how much text they give is only found by trying.
+            # Nearby pieces follow: how much text they give is only found by trying.
             near = min(end - start, CONTEXT_BYTES)
             begin = max(kept, begin - near)
             data = read(begin, min(last, stop + near))
             found = yield from secret_spans(data, self._spans, growing and stop + near >= last)
             if begin == first > 0 and (torn := data.find(b"\n", 0, CONTEXT_BYTES)) > 0:
-                # What is kept may begin within a secret.
+                # The stored bytes may begin within a secret.
                 found = [(0, torn, b""), *(span for span in found if span[0] >= torn)]
             self._begin = begin
             self._data = data
@@ -78,12 +78,12 @@ class Hiding:
         return (yield from self._hidden(self._data, self._found, start - self._begin, end - self._begin))
 
     def labelled(self, text: str) -> str:
-        """Clean text of pieces, with labels."""
+        """Return clean text of pieces, with labels."""
         return _MARK.sub(self._label, text) if self._labels else text
 
     def cut(self, text: str, start: int, stop: int, growing: bool = False) -> Steps[str]:
-        """The characters of ``text`` from ``start`` to ``stop``, with labels for the secrets that begin there."""
-        # No secret that begins or ends within reaches further than what pieces are judged by.
+        """Return the characters of ``text`` from ``start`` to ``stop``, labelling the secrets that begin there."""
+        # No secret that begins or ends within reaches further than the context of a piece.
         first = max(0, start - CONTEXT_BYTES)
         near = text[first : stop + CONTEXT_BYTES]
         data = near.encode(errors="surrogatepass")
@@ -101,7 +101,7 @@ class Hiding:
                 yield
             if a >= end or b <= start:
                 continue
-            # Half a mark would be no character.
+            # Half a mark would not be a character.
             whole = b - a >= MARK_BYTES and start <= a and a + MARK_BYTES <= end
             left, right = max(a, start) - start, min(b, end) - start
             mark = self._mark(label) if whole else b""
@@ -123,7 +123,7 @@ class Hiding:
 def secret_spans(
     data: bytes, spans: Spans, growing: bool = False, before: int = sys.maxsize
 ) -> Steps[list[tuple[int, int, bytes]]]:
-    """The spans of ``data``, and those that only show without what breaks them up; in order, apart from each other."""
+    """Return the spans of ``data`` and those visible only without its breaks, in order and not overlapping."""
     found = list((yield from spans(data, growing, before)))
     wrapped = b" \x08" in data or b" \r" in data
     if wrapped or b"\x1b" in data:
@@ -131,28 +131,30 @@ def secret_spans(
         yield
         if joined := (yield from spans(plain, growing, before)):
             starts, offsets = yield from _parts(data)
-            found += [(_back(a, starts, offsets), _back(b - 1, starts, offsets) + 1, label) for a, b, label in joined]
+            found += [
+                (_original(a, starts, offsets), _original(b - 1, starts, offsets) + 1, label) for a, b, label in joined
+            ]
             yield
     if len(found) < 2:
         return found
     found.sort()
-    apart = found[:1]
+    merged = found[:1]
     for a, b, label in found[1:]:
-        begin, end, known = apart[-1]
+        begin, end, known = merged[-1]
         if a < end:
-            apart[-1] = (begin, max(b, end), known if end - begin >= b - a else label)
+            merged[-1] = (begin, max(b, end), known if end - begin >= b - a else label)
         else:
-            apart.append((a, b, label))
-    return apart
+            merged.append((a, b, label))
+    return merged
 
 
 def breaks(data: bytes) -> bytes:
-    """What breaks up the text of ``data``, without the text."""
+    """Return what breaks up the text of ``data``, without the text."""
     return b"".join(found[0] for found in _BREAK.finditer(data))
 
 
 def _parts(data: bytes) -> Steps[tuple[list[int], list[int]]]:
-    """Where each part between breaks begins in what is left without them, and where in ``data``."""
+    """Return where each part between breaks begins in the text without breaks, and where in ``data``."""
     starts, offsets = [0], [0]
     position = length = 0
     for count, found in enumerate(_BREAK.finditer(data), 1):
@@ -168,15 +170,15 @@ def _parts(data: bytes) -> Steps[tuple[list[int], list[int]]]:
     return starts, offsets
 
 
-def _back(at: int, starts: list[int], offsets: list[int]) -> int:
+def _original(at: int, starts: list[int], offsets: list[int]) -> int:
     part = bisect_right(starts, at) - 1
     return offsets[part] + at - starts[part]
 
 
 def on_screen(lines: Sequence[str], cols: int, spans: Spans, printed: bytes = b"") -> Steps[list[str]]:
-    """The rows of a screen with a label over each secret, as long as that is; also where it continues in the next row.
+    """Return the rows of a screen with labels over secrets, of that length; also where one continues in the next row.
 
-    ``printed`` is what was printed last: a secret there may end on the screen whose beginning has left it.
+    ``printed`` is what was printed last: it may show a secret on the screen whose beginning has scrolled away.
     """
     joined: list[str] = []
     for line in lines:
@@ -206,7 +208,7 @@ def on_screen(lines: Sequence[str], cols: int, spans: Spans, printed: bytes = b"
 
 
 def _at_top(data: bytes, printed: bytes, spans: Spans) -> Steps[tuple[int, int, bytes] | None]:
-    """The end of a secret that stands where ``data`` begins."""
+    """Return the end of a secret with which ``data`` begins."""
     head, longest = data[:LEAST_CHARS], (0, b"")
     for a, b, label in (yield from secret_spans(printed, spans)) if len(head) == LEAST_CHARS else ():
         yield

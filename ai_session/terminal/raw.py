@@ -1,4 +1,4 @@
-"""The bytes that one command printed, as they are, but for our marks and for secrets."""
+"""The unchanged bytes that one command printed, apart from our marks and secrets."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ai_session.terminal.masking import CONTEXT_BYTES, Spans, secret_spans
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """``data`` of the log from where was asked to ``next``. What may still become a secret or a mark comes later."""
+    """``data`` of the log from the requested offset to ``next``. A possible secret or mark is held back."""
 
     data: bytes
     next: int
 
 
 def raw(log: OutputLog, record: CommandRecord, offset: int, most: int, nonce: str, spans: Spans | None) -> Steps[Raw]:
-    """About ``most`` bytes of what the command printed, from its byte ``offset`` on. Raises OutputExpired."""
+    """Return about ``most`` bytes of what the command printed, from its byte ``offset`` on. Raises OutputExpired."""
     growing = record.end_offset is None
     position = record.start_offset + offset
     last = log.end if record.end_offset is None else record.end_offset

@@ -1,7 +1,7 @@
-"""A session's log as asciicast v3 (docs.asciinema.org/manual/asciicast/v3): what a person saw, at the pace they saw it.
+"""A session's log as asciicast v3 (docs.asciinema.org/manual/asciicast/v3): what a person saw, at the original pace.
 
-Our marks are taken out, secrets are masked, commands stand as markers. Nothing is recorded beside the log: a recording
-can be made of any session at any time, as far back as its output is kept.
+Our marks are removed, secrets are masked, and commands are markers. Nothing extra is recorded: a recording can be made
+of any session at any time, as far back as its output is stored.
 """
 
 from __future__ import annotations
@@ -22,26 +22,27 @@ from ai_session.terminal.masking import Hiding, Spans, breaks, secret_spans
 from ai_session.terminal.timing import Tick
 
 MASK_BYTES = 1 << 20
-"""Secrets are looked for in windows of this size, with an overlap longer than any secret."""
+"""Secrets are searched for in windows of this size, with an overlap longer than any secret."""
 
 STEP_BYTES = 1 << 16
-"""The same where it is done in steps."""
+"""The window's size if the work is done in steps."""
 
 OVERLAP_BYTES = 1 << 14
 
 POINTS = 2000
-"""Gone through in one step."""
+"""Processed in one step."""
 
 EVENT_CHARS = 1 << 16
 """Longer output is written as several events of one time, so that no line is long."""
 
 MARKER_CHARS = 200
-"""So much of a command stands as its marker."""
+"""How much of a command its marker has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a recording is made of. ``read(start, end)`` gives raw log bytes, of which ``first`` to ``end`` are kept."""
+    """What a recording is made of. ``read(start, end)`` returns raw log bytes, of which ``first`` to ``end`` are
+    stored."""
 
     name: str
     nonce: str
@@ -61,18 +62,18 @@ class Source:
 
     @property
     def marked(self) -> list[CommandRecord]:
-        """Commands whose output is kept, in the order of their markers."""
+        """The commands whose output is stored, in the order of their markers."""
         kept = (record for record in self.commands if self.first <= record.start_offset < self.end)
         return sorted(kept, key=lambda record: record.start_offset)
 
 
 def export(source: Source, spans: Spans, *, window_bytes: int = MASK_BYTES) -> Iterator[str]:
-    """The lines of the file, each ending in a newline. Work is done as it is read."""
+    """Return the lines of the file, each ending in a newline. They are made as they are read."""
     return (line for line in _lines(source, spans, window_bytes) if line)
 
 
 def exported(source: Source, spans: Spans) -> Steps[list[str]]:
-    """All lines of the file, in steps."""
+    """Return all lines of the file, in steps."""
     lines: list[str] = []
     for count, line in enumerate(_lines(source, spans, STEP_BYTES)):
         if line:
@@ -83,7 +84,7 @@ def exported(source: Source, spans: Spans) -> Steps[list[str]]:
 
 
 def _lines(source: Source, spans: Spans, window_bytes: int) -> Iterator[str | None]:
-    """None now and then where a line takes long."""
+    """Yield the lines, and None now and then if a line takes long."""
     sizes = [tick for tick in source.ticks if tick.rows]
     before = [tick for tick in sizes if tick.offset <= source.first]
     rows, cols = (before[-1].rows, before[-1].cols) if before else (source.rows, source.cols)
@@ -103,7 +104,7 @@ def _lines(source: Source, spans: Spans, window_bytes: int) -> Iterator[str | No
 
 
 def write_recording(source: Source, spans: Spans, folder: Path) -> Path:
-    """A new file (0600) in ``folder`` (0700). Blocks as long as it takes; raises OSError."""
+    """Write a new file (0600) in ``folder`` (0700) and return its path. Blocks; raises OSError."""
     folder.mkdir(mode=0o700, exist_ok=True)
     fd, path = tempfile.mkstemp(".cast", dir=folder)
     with open(fd, "w", encoding="utf-8", errors="replace") as file:
@@ -115,7 +116,7 @@ _Event = tuple[float, str, str]
 
 
 def _events(source: Source, spans: Spans, window_bytes: int) -> Iterator[_Event | None]:
-    """Output cut at every tick, resize and command, in the order of the log."""
+    """Yield the output split at every tick, resize and command, in the order of the log."""
     points: list[tuple[int, int, float, str, str]] = []
     for tick in source.ticks:
         if tick.offset > source.first:
@@ -143,7 +144,7 @@ def _events(source: Source, spans: Spans, window_bytes: int) -> Iterator[_Event 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """What is shown of the log from ``start`` to ``end``: its own bytes, or with ``masked`` others instead."""
+    """What is shown of the log from ``start`` to ``end``: its own bytes, or if ``masked`` others instead."""
 
     start: int
     end: int
@@ -152,7 +153,7 @@ class _Piece:
 
 
 class _Output:
-    """Cleaned pieces, taken up to log offsets that never fall."""
+    """Cleaned pieces, read up to log offsets that never decrease."""
 
     def __init__(self, pieces: Iterator[_Piece | None]) -> None:
         self._pieces = pieces
@@ -178,9 +179,9 @@ class _Output:
 
 
 def _clean(source: Source, spans: Spans, window_bytes: int) -> Iterator[_Piece | None]:
-    """The log in order: marks left out, each secret replaced as a whole where it begins. None now and then."""
+    """Yield the log in order without marks, each secret replaced as a whole where it begins. None now and then."""
     position, growing = source.first, source.exit_code is None
-    if position:  # what is kept may begin within a secret
+    if position:  # the stored log may begin within a secret
         position += source.read(position, min(source.end, position + OVERLAP_BYTES)).find(b"\n") + 1
     while position < source.end:
         stop = min(source.end, position + window_bytes)
@@ -207,7 +208,7 @@ def _clean(source: Source, spans: Spans, window_bytes: int) -> Iterator[_Piece |
 def _masked(
     parts: Sequence[tuple[int, int]], data: bytes, secrets: Sequence[tuple[int, int, bytes]]
 ) -> Iterator[_Piece]:
-    """``parts`` of ``data`` cut at the secrets, whose places count in the parts joined."""
+    """Yield ``parts`` of ``data`` split at the secrets, whose positions count in the joined parts."""
     before = 0
     found = list(secrets)
     for start, end in parts:

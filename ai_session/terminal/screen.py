@@ -1,8 +1,8 @@
 """The visible screen of a session, from its bytes: the grid a person would see, bytes that draw it again, and the
-answers a program expects when it asks its terminal something.
+answers to a program's queries to its terminal.
 
-The emulator is libghostty-vt through pyghostty; no other module names it. No I/O: bytes come by ``feed`` or, lazily,
-from a reader of the log.
+The emulator is libghostty-vt through pyghostty; no other module names it. No I/O: bytes are passed to ``feed`` or read
+lazily from the log.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ UNREAD_BYTES = 1 << 20
 _REDRAW_BYTES = 256 << 10
 _MODES_BYTES = 8 << 20
 _FEED_SECONDS = 0.5
-"""So long the emulator works for one look; what it has not drawn by then is left out, but for the end of it."""
+"""How long the emulator works for one update; what it has not drawn by then is left out, except for the end of it."""
 
 _PIECE_SECONDS = 0.005
-"""What is fed at once is to take about so long."""
+"""How long one feed should take."""
 
 _USUAL_CELLS, _LEAST_BYTES, _FIRST_BYTES, _CHUNK_BYTES = 50 * 200, 64, 512, 32 << 10
-"""How much is fed at once to a screen of usual size, first and at most; to a larger one less. Of what takes longest
-the former takes 10 ms, the latter a second."""
+"""How many bytes are fed at once to a screen of usual size, first and at most; to a larger one fewer. Of the slowest
+bytes, the former take 10 ms, the latter a second."""
 
 _MODES = 256
 _MODES_PIECE_BYTES = 64 << 10
@@ -58,10 +58,10 @@ _RESET = (
 
 
 def has_query(chunk: bytes, before: bytes = b"") -> bool:
-    """Whether ``chunk`` completes or carries on a question that ``Screen.replies`` answers.
+    """Report whether ``chunk`` completes or continues a query that ``Screen.replies`` answers.
 
-    ``before``: up to ``QUERY_TAIL_BYTES`` bytes that came just before it, so that a question cut in two is seen. May be
-    true where nothing is asked, never false where something is. 0.2 us per chunk without an escape sequence.
+    ``before`` has up to ``QUERY_TAIL_BYTES`` bytes that preceded it, so that a query split in two is seen. May be true
+    without a query, never false with one. 0.2 us per chunk without an escape sequence.
     """
     if (cut := before.rfind(b"\x1b")) >= 0 and _QUERY.search(before[cut:] + chunk[:QUERY_TAIL_BYTES]):
         return True
@@ -86,15 +86,14 @@ def _emulator() -> Any:
 
 class Screen:
     """A terminal of ``rows`` x ``cols`` without a window. Any chunking of the same bytes gives the same screen, and no
-    bytes raise; memory is bounded (no scrollback). The constructor raises BackendUnavailable.
-    """
+    bytes raise; memory is bounded (no scrollback). The constructor raises BackendUnavailable."""
 
     def __init__(self, rows: int, cols: int) -> None:
         core = _emulator()
         self.rows = max(1, rows)
         self.cols = max(1, cols)
         self.offset = 0
-        """Where in the log the next byte to feed lies."""
+        """The log offset of the next byte to feed."""
         self._replies = bytearray()
         self._terminal: Any = core.Terminal(self.cols, self.rows, scrollback=0, fg=_FOREGROUND, bg=_BACKGROUND)
         for name, limit in _LIMITS.items():
@@ -104,22 +103,21 @@ class Screen:
         self._terminal.on_reply(functools.partial(_collect, self._replies))
 
     def feed(self, data: bytes) -> None:
-        """Draw ``data``; ``offset`` moves on by its length."""
+        """Draw ``data`` and advance ``offset`` by its length."""
         self._terminal.feed(data)
         self.offset += len(data)
 
     def catch_up(self, read: Callable[[int, int], bytes], first: int, end: int, *, answer_from: int = 0) -> Steps[None]:
-        """Draw what the log has between ``offset`` and ``end``; ``read(start, end)`` gives bytes from ``first`` on.
+        """Draw what the log has between ``offset`` and ``end``; ``read(start, end)`` returns bytes from ``first`` on.
 
-        When more than ``UNREAD_BYTES`` are unread, or some are no longer there, older bytes are left out as far as a
-        later clear of the screen makes them invisible, and further where there is none; terminal modes set in the last
-        8 MB are kept. So they are when drawing them takes too long. Questions that ended before ``answer_from`` were
-        answered by someone else.
+        If more than ``UNREAD_BYTES`` are unread, or some have expired, older bytes are skipped: those before the last
+        clear of the screen, or else all but the newest; terminal modes set in the last 8 MB are kept. The same happens
+        if drawing takes too long. Queries that ended before ``answer_from`` have been answered by another terminal.
         """
         start = max(self.offset, first)
         if start > self.offset or end - start > UNREAD_BYTES:
             yield from self._skip(read, start, end, _REDRAW_BYTES)
-        first_bytes, most_bytes = self.quick_bytes, self._share(_CHUNK_BYTES)
+        first_bytes, most_bytes = self.quick_bytes, self._scaled(_CHUNK_BYTES)
         piece_bytes, left = first_bytes, _FEED_SECONDS
         while self.offset < end:
             stop = min(self.offset + piece_bytes, end)
@@ -140,14 +138,14 @@ class Screen:
 
     @property
     def quick_bytes(self) -> int:
-        """So many bytes of any kind are fed in some milliseconds."""
-        return self._share(_FIRST_BYTES)
+        """The number of bytes, whatever they are, that are fed in some milliseconds."""
+        return self._scaled(_FIRST_BYTES)
 
-    def _share(self, usual_bytes: int) -> int:
+    def _scaled(self, usual_bytes: int) -> int:
         return max(_LEAST_BYTES, min(usual_bytes, usual_bytes * _USUAL_CELLS // (self.rows * self.cols)))
 
     def _timed(self, data: bytes) -> float:
-        """As ``feed``; the seconds of processor time it took."""
+        """Feed ``data`` and return the seconds of processor time it took."""
         begun = time.thread_time()
         self.feed(data)
         return time.thread_time() - begun
@@ -177,7 +175,7 @@ class Screen:
         self._terminal.resize(self.cols, self.rows)
 
     def snapshot(self) -> ScreenSnapshot:
-        """The grid as text."""
+        """Return the grid as text."""
         lines = [line.rstrip(" ") for line in self._terminal.text().split("\n")[: self.rows]]
         lines += [""] * (self.rows - len(lines))
         col, row = self._terminal.cursor
@@ -193,7 +191,7 @@ class Screen:
         )
 
     def styled(self) -> str:
-        """The grid as lines of text with the sequences that colour it, and no others."""
+        """Return the grid as lines of text with the sequences that colour it, and no others."""
         return (
             _format(self._terminal, (0, 0), (self.cols - 1, self.rows - 1))
             .replace(b"\r\n", b"\n")
@@ -201,14 +199,14 @@ class Screen:
         )
 
     def replies(self) -> bytes:
-        """What the terminal has to answer to the program since last asked; at most 4 kB of it is kept."""
+        """Return the terminal's answers to the program since the last call; at most 4 kB of them are kept."""
         answer = bytes(self._replies)
         self._replies.clear()
         return answer
 
     def ansi(self) -> bytes:
-        """Bytes that draw this screen on a terminal of the same size, whatever that showed: text, colours, title,
-        modes, cursor, the primary screen behind an alternate one, and the beginning of an unfinished sequence."""
+        """Return bytes that draw this screen on a terminal of the same size in any state: text, colours, title, modes,
+        cursor, the primary screen behind an alternate one, and the beginning of an unfinished sequence."""
         parts = [_RESET, b"\x1b]2;%s\x1b\\" % self._title().encode(), b"\x1b[H\x1b[2J"]
         if self._in_alternate_screen():
             parts += [self._primary(), b"\x1b[?1049h\x1b[H\x1b[2J"]
@@ -225,10 +223,11 @@ class Screen:
         return "".join(char for char in raw.decode(errors="replace") if char.isprintable())
 
     def _primary(self) -> bytes:
-        """The screen behind the alternate one. It can only be read on a copy that leaves the alternate screen."""
+        """Return what draws the screen behind the alternate one. It can only be read on a copy that leaves the
+        latter."""
         core = _emulator()
         ffi, lib = core.ffi, core.lib
-        encoded = _filled(functools.partial(lib.ghostty_snapshot_encode_buf, self._terminal._t[0]))
+        encoded = _written(functools.partial(lib.ghostty_snapshot_encode_buf, self._terminal._t[0]))
         if not encoded:
             return b""
         decoder, handle = ffi.new("GhosttySnapshotDecoder*"), ffi.new("GhosttyTerminal*")
@@ -255,11 +254,11 @@ class Screen:
         return b"".join(changed)
 
     def _unfinished(self) -> bytes:
-        return _filled(functools.partial(_emulator().lib.ghostty_terminal_continuation_buf, self._terminal._t[0]))
+        return _written(functools.partial(_emulator().lib.ghostty_terminal_continuation_buf, self._terminal._t[0]))
 
 
 def _last_clear(window: bytes) -> Steps[int]:
-    """Where the last sequence begins that clears the screen; -1 where there is none."""
+    """Return where the last sequence begins that clears the screen; -1 if there is none."""
     end = len(window)
     while end > 0:
         begin = max(0, end - _MODES_PIECE_BYTES)
@@ -274,12 +273,12 @@ def _last_clear(window: bytes) -> Steps[int]:
 
 
 def _modes_in(read: Callable[[int, int], bytes], start: int, end: int) -> Steps[bytes]:
-    """The newest settings of modes that the bytes from ``start`` to ``end`` hold, each once, in order."""
+    """Return the newest settings of modes in the bytes from ``start`` to ``end``, each once, in order."""
     modes: dict[bytes, None] = {}
     last = end
     while end > start and len(modes) < _MODES:
         begin = max(start, end - _MODES_PIECE_BYTES)
-        # One that lies across the border of two pieces is whole in the earlier one.
+        # A sequence across the border of two pieces is whole in the earlier one.
         piece = read(begin, min(end + QUERY_TAIL_BYTES, last))
         if b"\x1b" in piece:  # by far quicker than the search
             for mode in reversed(_PRIVATE_MODES.findall(piece)):
@@ -290,13 +289,13 @@ def _modes_in(read: Callable[[int, int], bytes], start: int, end: int) -> Steps[
 
 
 def _collect(replies: bytearray, reply: bytes) -> None:
-    # Not offered: with the kitty keyboard on, a program may take the keys that callers send for something else.
+    # Not offered: with the kitty keyboard on, a program may misread the keys that callers send.
     if not _KITTY_KEYBOARD_REPLY.fullmatch(reply) and len(replies) + len(reply) <= _REPLIES_BYTES:
         replies += reply
 
 
-def _filled(call: Callable[[Any, int, Any], int]) -> bytes:
-    """What ``call(buffer, length, written)`` writes; nothing when it has nothing to say (a sequence over its limit)."""
+def _written(call: Callable[[Any, int, Any], int]) -> bytes:
+    """Return what ``call(buffer, length, written)`` writes; nothing if it has none (a sequence over its limit)."""
     ffi = _emulator().ffi
     size = ffi.new("size_t*")
     call(ffi.NULL, 0, size)
@@ -305,7 +304,7 @@ def _filled(call: Callable[[Any, int, Any], int]) -> bytes:
 
 
 def _content(terminal: Any, rows: int, cols: int) -> bytes:
-    """Fills a cleared screen."""
+    """Return what fills a cleared screen."""
     lines = _format(terminal, (0, 0), (cols - 1, rows - 1)).split(b"\r\n")
     lines += [b""] * (rows - len(lines))
     drawn = ((y, line or _background(terminal, y, cols)) for y, line in enumerate(lines))
@@ -313,8 +312,8 @@ def _content(terminal: Any, rows: int, cols: int) -> bytes:
 
 
 def _cursor(terminal: Any) -> bytes:
-    """The scrolling region, in it the cursor, and what the next character will look like."""
-    region = _tail(terminal, scrolling_region=True)
+    """Return what sets the scrolling region, the cursor in it, and the style of the next character."""
+    region = _extra(terminal, scrolling_region=True)
     x, y = terminal.cursor
     origin = 0
     if terminal.mode(6):
@@ -323,19 +322,19 @@ def _cursor(terminal: Any) -> bytes:
         region += b"\x1b[?6h"
     last = b""
     if terminal.get("cursor_pending_wrap", "bool"):
-        # The next character goes to the next line: only writing the last cell once more says so.
+        # The next character goes to the next line, a state that only writing the last cell again produces.
         (cell,) = _cells(terminal, y, (x,))
         if x and _cell_fact(cell, "WIDE", "GhosttyCellWide") == _emulator().lib.GHOSTTY_CELL_WIDE_SPACER_TAIL:
             x -= 1
         last = _format(terminal, (x, y), (x, y))
-    style = _tail(terminal, style=True, hyperlink=True, charsets=True, kitty_keyboard=True)
+    style = _extra(terminal, style=True, hyperlink=True, charsets=True, kitty_keyboard=True)
     return b"%s\x1b[%d;%dH%s%s" % (region, max(y - origin, 0) + 1, x + 1, last, style)
 
 
 def _background(terminal: Any, y: int, cols: int) -> bytes:
-    """A row without text, which the formatter leaves out although its cells may be coloured.
+    """Return what draws a row without text, which the formatter leaves out although its cells may be coloured.
 
-    Colour comes from erasing a line, to one of its ends; so a row is looked through (1 us a cell) if an end has one.
+    Colour comes from erasing a line, to one of its ends; so a row is inspected (1 us a cell) only if an end has one.
     """
     ends = _cells(terminal, y, (0, cols - 1))
     if not any(ends):
@@ -361,7 +360,7 @@ def _colour(cell: int) -> bytes:
 
 
 def _cells(terminal: Any, y: int, columns: Iterable[int]) -> list[int]:
-    """The cells as the library keeps them; 0 is a cell never drawn on."""
+    """Return the cells in the library's encoding; 0 is a cell never drawn on."""
     core = _emulator()
     signature = "GhosttyResult(*)(GhosttyTerminal, GhosttyPointS, GhosttyGridRef*)"
     locate = core.union_fn("ghostty_terminal_grid_ref", signature)
@@ -387,8 +386,8 @@ def _cell_fact(cell: int, key: str, kind: str) -> Any:
     return value[0]
 
 
-def _tail(terminal: Any, **extra: bool) -> bytes:
-    """Only what the formatter adds after the content for ``extra``."""
+def _extra(terminal: Any, **extra: bool) -> bytes:
+    """Return only what the formatter adds after the content for ``extra``."""
     bare = _format(terminal, (0, 0), (0, 0))
     return _format(terminal, (0, 0), (0, 0), **extra)[len(bare) :]
 
@@ -407,6 +406,6 @@ def _format(terminal: Any, start: tuple[int, int], end: tuple[int, int], **extra
     formatter = ffi.new("GhosttyFormatter*")
     core.check(lib.ghostty_formatter_terminal_new(ffi.NULL, formatter, terminal._t[0], options[0]), "formatter")
     try:
-        return _filled(functools.partial(lib.ghostty_formatter_format_buf, formatter[0]))
+        return _written(functools.partial(lib.ghostty_formatter_format_buf, formatter[0]))
     finally:
         lib.ghostty_formatter_free(formatter[0])

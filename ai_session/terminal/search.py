@@ -17,30 +17,30 @@ from ai_session.errors import InvalidArguments, OutputExpired
 from ai_session.system.turns import Steps
 
 LINE_CHARS = 500
-"""Longer lines are listed in part, around the match."""
+"""Longer lines are shortened to the part around the match."""
 
 BLOCK_BYTES = 8192
-"""Looked through in one step, unless one line is longer: 5 ms for the slowest expression."""
+"""The bytes searched in one step, unless one line is longer: 5 ms for the slowest expression."""
 
 _ENTRY_CHARS = len(":") + len("\n") + len("--\n")
 
 
 class Expression(Protocol):
-    """A compiled expression; ``search`` gives the first match from ``start`` to ``end``."""
+    """A compiled expression; ``search`` returns the first match from ``start`` to ``end``."""
 
     def search(self, text: bytes, start: int = 0, end: int = ..., /) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A line that matches; ``offset`` is where it begins, or somewhat before if the cursor was moved between lines."""
+    """A matching line; ``offset`` is where it begins, or somewhat before if the cursor was moved between lines."""
 
     offset: int
     line: str
 
 
 class Window:
-    """Some whole lines of the log, raw and clean. ``hide`` gives both with secrets hidden, raw no shorter."""
+    """Some whole lines of the log, raw and clean. ``hide`` returns both with secrets hidden, raw no shorter."""
 
     def __init__(
         self, begin: int, raw: bytes, text: str, hide: Callable[[], Steps[tuple[bytes, str]]] | None = None
@@ -52,11 +52,11 @@ class Window:
         self._hide = hide
 
     def hidden(self) -> Steps[Window]:
-        """Without secrets, which costs more than to look through it: for what is listed. Lines may have become one."""
+        """Return the window without secrets, which takes longer than a search. Lines may be joined."""
         return Window(self.begin, *(yield from self._hide())) if self._hide else self
 
     def hit(self, expression: Expression) -> Steps[bool]:
-        """Whether a line matches."""
+        """Report whether a line matches."""
         return (yield from self.hits(expression, lambda index, at: True))
 
     @cached_property
@@ -66,15 +66,15 @@ class Window:
 
     @cached_property
     def starts(self) -> list[int] | None:
-        """The offset of each line; None when lines of text are not lines of output."""
+        """The offset of each line; None if lines of text are not lines of output."""
         raw = self.raw.split(b"\n")
         if len(raw) - (not raw[-1]) != len(self.lines):
             return None
         return list(accumulate((len(line) + 1 for line in raw), initial=self.begin))[: len(self.lines)]
 
     def hits(self, expression: Expression, take: Callable[[int, int], bool]) -> Steps[bool]:
-        """Calls ``take`` with the number of each matching line and the position in it, until it returns that it wants
-        no more; returns whether it did. A match never spans lines."""
+        """Call ``take`` with the number of each matching line and the position in it until it returns true. Return
+        whether it did. A match never spans lines."""
         index = at = 0
         text = self._text
         while at < len(text):
@@ -90,9 +90,9 @@ class Window:
                     return False
                 line = text.rfind(b"\n", 0, match.start()) + 1
                 following = text.find(b"\n", match.start()) + 1
-                if match.end() >= following > 0:  # over lines, which says nothing of each
-                    again = partial(expression.search, self.lines[index])
-                    match, line = (yield again) if following - line > 2 * BLOCK_BYTES else again(), 0
+                if match.end() >= following > 0:  # it spans lines, so it may match neither
+                    match_line = partial(expression.search, self.lines[index])
+                    match, line = (yield match_line) if following - line > 2 * BLOCK_BYTES else match_line(), 0
                 if match is not None and take(index, match.start() - line):
                     return True
                 at = following or len(text) + 1
@@ -105,7 +105,7 @@ class Window:
 
 
 class Listing:
-    """Matches and the lines around them, window by window, within a number of matches and characters."""
+    """Matches and the lines around them, window by window, limited in matches and characters."""
 
     def __init__(self, max_matches: int, context_lines: int, max_chars: int) -> None:
         self.matches: list[Match] = []
@@ -116,46 +116,46 @@ class Listing:
         self._room = max_chars
         self._previous = Window(0, b"", "")
         self._listed = -context_lines - 1
-        self._until = -1
+        self._context_end = -1
 
     def add(self, expression: Expression, window: Window) -> Steps[None]:
-        """Secrets never match, or searches could reveal them letter by letter."""
+        """Add the matches in ``window``. Secrets never match, or searches could reveal them letter by letter."""
         hit = yield from window.hit(expression)
-        if hit or self._until >= 0:
+        if hit or self._context_end >= 0:
             window = yield from window.hidden()
         if hit:
             try:
                 self._previous = yield from self._previous.hidden()
             except OutputExpired:
                 self._previous = Window(window.begin, b"", "")
-        full = yield from window.hits(expression, partial(self._take, window))
+        full = yield from window.hits(expression, partial(self._list_match, window))
         if full:
             return
-        self._list(window, self._listed + 1, min(self._until + 1, len(window.lines)))
+        self._list(window, self._listed + 1, min(self._context_end + 1, len(window.lines)))
         self._listed -= len(window.lines)
-        self._until -= len(window.lines)
+        self._context_end -= len(window.lines)
         self._previous = window
 
-    def _take(self, window: Window, index: int, at: int) -> bool:
-        """Lists a line that matches; whether it finds no room."""
+    def _list_match(self, window: Window, index: int, at: int) -> bool:
+        """List a matching line and return whether there was no room for it."""
         offset = window.starts[index] if window.starts else window.begin
         around = _ENTRY_CHARS + len(str(offset))
         line = _shortened(window.lines[index], at, LINE_CHARS if self.matches else self._room - around)
         if len(self.matches) == self._max_matches or len(line) + around > self._room:
             self.stopped_at = offset if window.starts else window.end
             return True
-        self._list(window, self._listed + 1, min(self._until + 1, index))
+        self._list(window, self._listed + 1, min(self._context_end + 1, index))
         self._room -= len(line) + around
         self._list(window, max(self._listed + 1, index - self._context_lines), index)
         self._separate(index)
         self.entries.append(f"{offset}:{line}")
         self.matches.append(Match(offset, line))
         self._listed = index
-        self._until = index + self._context_lines
+        self._context_end = index + self._context_lines
         return False
 
     def _list(self, window: Window, first: int, end: int) -> None:
-        """Lines around a match; negative numbers count back into the window before."""
+        """List lines around a match; negative numbers count back into the previous window."""
         for index in range(max(first, -len(self._previous.lines)), end):
             source = window if index >= 0 else self._previous
             offset = source.starts[index] if source.starts else source.begin
@@ -172,7 +172,7 @@ class Listing:
 
 
 def compile_expression(pattern: str) -> Expression:
-    """Raises InvalidArguments for what RE2 does not take. ``^`` and ``$`` match at the borders of lines."""
+    """Compile an expression in which ``^`` and ``$`` match at line boundaries. Raises InvalidArguments."""
     library = cast("Any", re2)
     options = library.Options()
     options.log_errors = False
@@ -189,7 +189,7 @@ def compile_expression(pattern: str) -> Expression:
 
 
 def _shortened(line: bytes, at: int, room: int) -> str:
-    """``line`` as text; of a long one what is around ``at``."""
+    """Return ``line`` as text; if it is long, the part around ``at``."""
     text = line.decode()
     limit = max(0, min(LINE_CHARS, room))
     if len(text) <= limit:

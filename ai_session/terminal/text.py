@@ -1,11 +1,11 @@
 """Raw terminal bytes to the text a person would have seen. No I/O, linear in its input, never raises.
 
-Colours, titles, modes and other control strings go; progress bars collapse into their last state; what full-screen
-programs draw on the alternate screen is left out. Lines are as long as they were written and nothing scrolls away.
-Three tiers, each only when the one before cannot do it: plain text; lines that overwrite themselves (CR, backspace,
-erase); output that moves the cursor to other lines. Without cursor movement between lines every line of the input
-gives exactly one line of the result. Blanks at the end of a line go where it was edited, but for those that the cursor
-stands behind on the last one: a prompt ends in one.
+Colours, titles, modes and other control strings are removed; progress bars collapse into their last state; what
+full-screen programs draw on the alternate screen is left out. Lines are as long as they were written and nothing
+scrolls away. There are three tiers, each used only if the one before does not suffice: plain text; lines that overwrite
+themselves (CR, backspace, erase); output that moves the cursor to other lines. Without cursor movement between lines,
+every line of the input gives exactly one line of the result. Blanks at the end of an edited line are removed, except
+those before the cursor on the last line: a prompt ends in one.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from collections.abc import Callable
 from ai_session.system.turns import Steps, finished
 
 _UNSEEN = bytes([*range(8), *range(11, 13), *range(14, 27), *range(28, 32), 127])
-"""Invisible bytes: all of C0 but BS, TAB, LF, CR and ESC, and DEL."""
+"""Invisible bytes: DEL and all of C0 except BS, TAB, LF, CR and ESC."""
 
 _STRING = re.compile(rb"\x1b[\]PX^_]")
 _COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
 ALTERNATE = rb"\x1b\[\?(?:(?!(?:1049|1047|47)[;hl])[0-9]++;)*(?:1049|1047|47)(?:;[0-9]++)*"
-"""What switches the alternate screen on (``h``) or off (``l``), but for that letter. No list of numbers, however long,
-is gone through twice."""
+"""What switches the alternate screen on (``h``) or off (``l``), without that letter. No list of numbers, however long,
+is scanned twice."""
 
 _ALTERNATE = re.compile(ALTERNATE + rb"h.*?(?:" + ALTERNATE + rb"l|\Z)", re.DOTALL)
 _INVISIBLE = re.compile(
@@ -55,19 +55,19 @@ _OVERWRITTEN = re.compile(r"^[^\n]*(?:(?:\r|\x1b\[1?G)\x1b\[[02]?K|\x1b\[2K(?:\r
 
 
 _MOVEMENTS = 500
-"""Played in one step: half a millisecond."""
+"""Played in one step, which takes half a millisecond."""
 
 _LINES = 20_000
-"""Joined, or cut at carriage returns, in one step."""
+"""Joined, or split at carriage returns, in one step."""
 
 
 def clean(data: bytes) -> str:
-    """Text without control characters but TAB and LF. Invalid UTF-8 becomes U+FFFD; lone surrogates never occur."""
+    """Return text without control characters but TAB and LF. Invalid UTF-8 becomes U+FFFD; surrogates never occur."""
     return finished(cleaning(data))
 
 
 def cleaning(data: bytes) -> Steps[str]:
-    """``clean`` in steps, the longest of which goes once through ``data`` with one expression."""
+    """Do the same as ``clean`` in steps, of which the longest applies one expression to all of ``data``."""
     escapes = b"\x1b" in data
     if escapes:
         data = yield from _without_invisible(data)
@@ -114,9 +114,9 @@ def _without_invisible(data: bytes) -> Steps[bytes]:
 
 
 def _lines(text: str) -> Steps[str]:
-    """Each line by itself; most often only few need a look."""
+    """Process each line separately; most often only few need it."""
     pieces: list[str] = []
-    done = looked = 0
+    done = edited_lines = 0
     while (special := _SPECIAL.search(text, done)) is not None:
         begin = text.rfind("\n", done, special.start()) + 1 or done
         end = text.find("\n", special.start())
@@ -126,49 +126,49 @@ def _lines(text: str) -> Steps[str]:
         last = end == len(text)
         pieces += (text[done:begin], (yield from (_edit(line, last) if edited else _overwritten(line, last))))
         done = end
-        looked += 1
-        if looked % _MOVEMENTS == 0:
+        edited_lines += 1
+        if edited_lines % _MOVEMENTS == 0:
             yield
     pieces.append(text[done:])
     return "".join(pieces)
 
 
 def _overwritten(line: str, last: bool) -> Steps[str]:
-    seen = ""
+    shown = ""
     parts = line.split("\r")
     for count, part in enumerate(reversed(parts), 1):
-        if len(part) > len(seen):
-            seen += part[len(seen) :]
+        if len(part) > len(shown):
+            shown += part[len(shown) :]
         if count % _LINES == 0:
             yield
-    return _up_to_cursor(seen, len(parts[-1]) if last else 0)
+    return _up_to_cursor(shown, len(parts[-1]) if last else 0)
 
 
 def _up_to_cursor(line: str, cursor: int) -> str:
-    """``line`` without the blanks at its end that the cursor is not behind."""
+    """Return ``line`` without the blanks at its end that are not before the cursor."""
     return line[: max(len(line.rstrip(" ")), cursor)]
 
 
 _FILLER = "\0"
-"""Second cell of a wide character."""
+"""The second cell of a wide character."""
 
 _LONG_LINE = 1024
-"""Longer lines are kept as lists of cells, or each small change would copy them."""
+"""Longer lines are stored as lists of cells, or each small change would copy them."""
 
 _ROWS = 500
-"""Taller than any terminal: no movement reaches further up, which bounds the work one movement can ask for."""
+"""Taller than any terminal: no movement reaches further up, which bounds the work of one movement."""
 
 _FRAME_ROWS = 100
-"""What was drawn since the screen was cleared goes with the next clearing, unless it is taller than this."""
+"""What was drawn since the screen was cleared is removed by the next clearing, unless it is taller than this."""
 
 _FAR, _EDGE = 200, 80
-"""A movement of ``_FAR`` means "to the edge", wherever that is; at the right it is taken to be at ``_EDGE``."""
+"""A movement of ``_FAR`` means "to the edge", wherever that is; the right edge is assumed to be at ``_EDGE``."""
 
 
 def _edit(text: str, last: bool = True) -> Steps[str]:
-    """Plays ``text`` on a page as wide and as tall as it needs to be."""
+    """Play ``text`` on a page as wide and as tall as it needs to be."""
     page = _Page(4 * len(text) + 4096)
-    known: dict[str, tuple[Callable[[_Page, int], None], int, int]] = {}
+    parsed: dict[str, tuple[Callable[[_Page, int], None], int, int]] = {}
     done = 0
     for count, found in enumerate(_MOVEMENT.finditer(text), 1):
         start, following = found.span()
@@ -179,9 +179,9 @@ def _edit(text: str, last: bool = True) -> Steps[str]:
         if movement == "\n":
             page.feed(0)
         else:
-            if movement not in known:
-                known[movement] = _understand(movement)
-            action, times, page.second = known[movement]
+            if movement not in parsed:
+                parsed[movement] = _parse_movement(movement)
+            action, times, page.second = parsed[movement]
             action(page, times)
         if count % _MOVEMENTS == 0:
             yield
@@ -190,8 +190,8 @@ def _edit(text: str, last: bool = True) -> Steps[str]:
     return (yield from page.text(last))
 
 
-def _understand(movement: str) -> tuple[Callable[[_Page, int], None], int, int]:
-    """What a movement does, with its first two numbers."""
+def _parse_movement(movement: str) -> tuple[Callable[[_Page, int], None], int, int]:
+    """Return what a movement does, with its first two numbers."""
     if movement[:2] != "\x1b[":
         return _SINGLES.get(movement, _Page.stay), 0, 0
     first, _, rest = movement[2:-1].partition(";")
@@ -203,7 +203,7 @@ def _number(parameter: str) -> int:
 
 
 class _Page:
-    """Lines, a cursor that may stand beyond them, and a budget of blanks for movements that skip cells.
+    """Lines, a cursor that may be beyond them, and a budget of blanks for movements that skip cells.
 
     A count of 0 means that the sequence gave none.
     """
@@ -220,7 +220,7 @@ class _Page:
         self.second = 0
 
     def text(self, last: bool) -> Steps[str]:
-        """``last``: the cursor's line is the last one of all, and not one that was ended."""
+        """Return the page's text. If ``last``, the cursor's line is the last one of all and not ended."""
         parts: list[str] = []
         for first in range(0, len(self.lines), _LINES):
             if first:
@@ -235,13 +235,13 @@ class _Page:
         return text.replace(_FILLER, "") if _FILLER in text else text
 
     def take(self, blanks: int) -> int:
-        """How many of ``blanks`` the budget still has; they are spent."""
+        """Spend up to ``blanks`` of the budget and return how many it had."""
         blanks = max(0, min(blanks, self.blanks))
         self.blanks -= blanks
         return blanks
 
     def line(self) -> str | list[str]:
-        """The cursor's line, made if it is not there yet."""
+        """Return the cursor's line; create it if necessary."""
         missing = self.y - len(self.lines) + 1
         if missing > 0:
             self.lines += [""] * max(1, self.take(missing))
@@ -316,7 +316,7 @@ class _Page:
             self.right(count - 1)
 
     def row(self, count: int) -> None:
-        """Rows below a scrolling region hold a status line, which is no part of the text."""
+        """Move to a row. Rows below a scrolling region hold a status line, which is not part of the text."""
         self.hidden = 0 < self.bottom < count
         if self.hidden:
             return
@@ -343,7 +343,7 @@ class _Page:
         self.x = self.saved[1]
 
     def begin_frame(self) -> None:
-        """What is drawn from here on is one screen; what came before stays above it."""
+        """Begin a new screen: what is drawn from here on; what came before stays above it."""
         self.framed = True
         self.top = len(self.lines) - (1 if self.lines and not self.lines[-1] else 0)
 

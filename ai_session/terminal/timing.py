@@ -1,4 +1,4 @@
-"""When each byte of a session's log arrived: a few bytes beside the log, from which recordings take their pace."""
+"""When each byte of a session's log arrived: a few bytes next to the log, from which recordings take their pace."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ai_session.system.turns import Steps
 
 ENTRY = struct.Struct("<QQHH")
 STEP_SECONDS = 0.01
-"""Output that comes within this time of an entry belongs to it: nobody sees a finer pace."""
+"""Output that arrives within this time after an entry belongs to it: no person sees a finer pace."""
 
 MAX_BYTES = 4 << 20
-"""About 200,000 entries; with more, those of output that is gone go first, then every second one."""
+"""About 200,000 entries. Beyond that, those of expired output are removed first, then every second one."""
 
 _ENTRIES = 2000
-"""Read in one step: two milliseconds."""
+"""Read in one step, which takes 2 ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Up to ``offset`` the log had arrived at ``at`` (UTC seconds). With ``rows`` the terminal got that size then."""
+    """The log had reached ``offset`` at ``at`` (UTC seconds). With ``rows``, the terminal got that size then."""
 
     at: float
     offset: int
@@ -33,9 +33,9 @@ class Tick:
 
 
 class Timing:
-    """Appends ticks. What cannot be written is let go: a recording is then coarser, never wrong.
+    """Appends ticks. Those that cannot be written are dropped: a recording is then coarser, never wrong.
 
-    ``full`` says that there are more than MAX_BYTES: then ``thin`` makes room.
+    ``full`` says that there are more than MAX_BYTES; then call ``thin``.
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,14 +49,14 @@ class Timing:
             self._size = os.fstat(self._fd).st_size
 
     def note(self, offset: int) -> None:
-        """Output up to ``offset`` is there now."""
+        """Record that output up to ``offset`` has arrived."""
         now = time.time()
         if now - self._last >= STEP_SECONDS or now < self._last:
             self._last = now
             self._write(Tick(now, offset))
 
     def resized(self, offset: int, rows: int, cols: int) -> None:
-        """The terminal got another size."""
+        """Record that the terminal has another size."""
         self._write(Tick(time.time(), offset, rows, cols))
 
     def _write(self, tick: Tick) -> None:
@@ -66,19 +66,19 @@ class Timing:
                 self.full = self._size > MAX_BYTES
 
     def thin(self, first: int) -> Steps[None]:
-        """Lets go of what output before ``first`` needs, and of every second tick; what comes meanwhile stays."""
+        """Remove the ticks of output before ``first`` and every second other one. Ticks added meanwhile are kept."""
         data = _read(self._path)
         ticks = yield from _ticks(data)
-        kept = [tick for tick in ticks if tick.offset >= first or tick.rows]
+        remaining = [tick for tick in ticks if tick.offset >= first or tick.rows]
         yield
-        while len(kept) * ENTRY.size > MAX_BYTES // 2:
-            kept = [tick for number, tick in enumerate(kept) if number % 2 or tick.rows]
-            if all(tick.rows for tick in kept):
-                kept = kept[-(MAX_BYTES // 4 // ENTRY.size) :]
+        while len(remaining) * ENTRY.size > MAX_BYTES // 2:
+            remaining = [tick for number, tick in enumerate(remaining) if number % 2 or tick.rows]
+            if all(tick.rows for tick in remaining):
+                remaining = remaining[-(MAX_BYTES // 4 // ENTRY.size) :]
             yield
         packed: list[bytes] = []
-        for first_entry in range(0, len(kept), _ENTRIES):
-            packed.append(b"".join(map(_pack, kept[first_entry : first_entry + _ENTRIES])))
+        for first_entry in range(0, len(remaining), _ENTRIES):
+            packed.append(b"".join(map(_pack, remaining[first_entry : first_entry + _ENTRIES])))
             yield
         self.full = False
         if self._fd >= 0:
@@ -99,7 +99,7 @@ class Timing:
 
 
 def read_ticks(path: Path) -> Steps[list[Tick]]:
-    """All ticks in order; a torn last one is left out, and offsets never fall."""
+    """Return all ticks in order, without an incomplete last one; offsets never decrease."""
     return (yield from _ticks(_read(path)))
 
 

@@ -1,7 +1,7 @@
 """The output of one command as clean text: head and tail, pages, last lines, search.
 
-Offsets count raw bytes from the command's first. Work is bounded whatever the log's size: only windows of it are read.
-It is done in steps, since a window may hold what takes a tenth of a second; meanwhile the log may grow and let go.
+Offsets count raw bytes from the command's first. Work is limited whatever the log's size: only windows of it are read.
+It is done in steps, since a window may take a tenth of a second; meanwhile the log may grow and release bytes.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ai_session.terminal.search import Expression, Listing, Match, Window, compi
 from ai_session.terminal.text import ALTERNATE, cleaning
 
 WHOLE_BYTES = 256 * 1024
-"""Longer output is cut without looking whether it would collapse into less."""
+"""Longer output is cut without trying whether it would collapse into less."""
 
 WINDOW_BYTES = 128 * 1024
-"""Most raw bytes cleaned for one piece of text: below 1 ms if plain, 15 ms if every few bytes move the cursor."""
+"""The most raw bytes cleaned for one piece of text: below 1 ms if plain, 15 ms if every few bytes move the cursor."""
 
 MORE_PIECES = 6
-"""Pieces after the first: 200,000 characters of three bytes each need five windows."""
+"""The pieces after the first: 200,000 characters of three bytes each need five windows."""
 
 SEARCH_BYTES = 8 << 20
-"""Most raw bytes one search goes through if they are plain: 50 ms. With escape sequences it is less."""
+"""The most raw bytes of plain text in one search: 50 ms. With escape sequences it is less."""
 
 _ESCAPE_BYTES = 40
-"""Cleaning an escape sequence costs as much as so many bytes of plain text."""
+"""Cleaning an escape sequence takes as long as this many bytes of plain text."""
 _LOOK_BACK_BYTES = 65536
 _HELD_BACK_BYTES = 8192
 _AHEAD_BYTES, _UNFINISHED_BYTES = 64, 16384
@@ -54,7 +54,7 @@ _ENTER_ALTERNATE = b"\x1b[?1049h"
 class Rendering:
     """``text`` is all of it, or head, a line that says what is missing, and tail.
 
-    ``next_offset`` is where the missing part begins, or the end of what there is now when nothing is missing.
+    ``next_offset`` is where the missing part begins, or the current end if nothing is missing.
     """
 
     text: str
@@ -65,7 +65,7 @@ class Rendering:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """``text`` of the bytes from ``offset`` to ``next_offset``; ``end_offset`` is the end of what there is now."""
+    """``text`` of the bytes from ``offset`` to ``next_offset``; ``end_offset`` is the current end."""
 
     text: str
     offset: int
@@ -88,14 +88,14 @@ class Found:
 
     @property
     def count(self) -> int:
-        """How many lines matched."""
+        """The number of matching lines."""
         return len(self.matches)
 
 
 class Transcript:
-    """Bytes ``start`` to ``end`` of ``log``; to its growing end while ``end`` is None. Our marks are not part of it.
+    """Bytes ``start`` to ``end`` of ``log``, or to its growing end if ``end`` is None. Our marks are not part of it.
 
-    ``spans`` finds secrets: wherever text is cut, labels stand for them. Text that is whole is the caller's to mask.
+    ``spans`` finds secrets: wherever text is cut, labels replace them. Whole text is left to the caller to mask.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Transcript:
 
     @property
     def end_offset(self) -> int:
-        """How many bytes there are now; while the command runs, without a character or sequence not yet whole."""
+        """The number of bytes now; while the command runs, without an incomplete character or sequence at the end."""
         if self._end is not None:
             return self._end - self._start
         end = self._log.end - self._start
@@ -119,12 +119,12 @@ class Transcript:
 
     @property
     def first_offset(self) -> int:
-        """The oldest byte still kept; the end when none is."""
+        """The oldest byte still stored; the end if none is."""
         first = max(0, self._log.first - self._start)
         return first if self._end is None else min(first, self._end - self._start)
 
     def render(self, max_chars: int) -> Steps[Rendering]:
-        """At most ``max_chars`` characters: everything if it fits, else about 40 % head and 60 % tail."""
+        """Return at most ``max_chars`` characters: everything if it fits, else about 40 % head and 60 % tail."""
         while True:
             first, end = self.first_offset, self.end_offset
             try:
@@ -135,16 +135,17 @@ class Transcript:
 
     def _render(self, first: int, end: int, max_chars: int) -> Steps[Rendering]:
         if end <= WHOLE_BYTES and not first:
-            raw = (yield from self._shown(0, end)) if self._end is None else self._raw(0, end)  # uncut if it has ended
+            # A finished command is not cut.
+            raw = (yield from self._without_secrets(0, end)) if self._end is None else self._raw(0, end)
             text = yield from self._clean(raw)
             if len(text) <= max_chars:
                 return Rendering(text, 0, end, truncated=False)
         return (yield from self._head_and_tail(first, end, max_chars))
 
     def page(self, offset: int, max_chars: int) -> Steps[Page]:
-        """What follows ``offset``. Going on at ``next_offset`` shows everything once.
+        """Return what follows ``offset``. Reading on at each ``next_offset`` shows everything once.
 
-        Raises OutputExpired when ``offset`` lies before ``first_offset``.
+        Raises OutputExpired if ``offset`` is before ``first_offset``.
         """
         end = self.end_offset
         offset = min(max(0, offset), end)
@@ -153,7 +154,7 @@ class Transcript:
         return Page(text, offset, following, end, following >= end)
 
     def tail(self, lines: int, max_chars: int) -> Steps[Page]:
-        """The last ``lines`` lines, fewer when they do not fit into ``max_chars``."""
+        """Return the last ``lines`` lines, fewer if they do not fit into ``max_chars``."""
         while True:
             first, end = self.first_offset, self.end_offset
             try:
@@ -168,7 +169,7 @@ class Transcript:
         if len(before) <= lines:
             return Page(text, offset, end, end, at_end=True)
         position = len(before[0])
-        raw = yield from self._shown(offset, end)
+        raw = yield from self._without_secrets(offset, end)
         if raw.count(b"\n") == text.count("\n"):
             offset += _line_start(raw, text.count("\n", 0, position + 1))
         return Page(text[position + 1 :], offset, end, end, at_end=True)
@@ -176,9 +177,9 @@ class Transcript:
     def search(
         self, pattern: str, max_matches: int, context_lines: int, max_chars: int, from_offset: int = 0
     ) -> Steps[Found]:
-        """Lines that match an RE2 expression, with ``context_lines`` before and after, in at most ``max_chars``.
+        """Return lines that match an RE2 expression, with ``context_lines`` before and after, in at most ``max_chars``.
 
-        Stops after SEARCH_BYTES. Raises InvalidArguments for an expression RE2 does not take.
+        Stops after SEARCH_BYTES. Raises InvalidArguments for an invalid expression.
         """
         expression = compile_expression(pattern)
         listing = Listing(max_matches, context_lines, max_chars)
@@ -188,7 +189,7 @@ class Transcript:
         work = 0
         while position < end and work < SEARCH_BYTES and listing.stopped_at is None:
             if position < self.first_offset:
-                position, alternate = self.first_offset, None  # let go of meanwhile
+                position, alternate = self.first_offset, None  # released meanwhile
                 continue
             try:
                 window, following = yield from self._window(position, end, alternate)
@@ -201,7 +202,7 @@ class Transcript:
         return Found(tuple(listing.matches), "\n".join(listing.entries), reached, reached >= end)
 
     def seeker(self, pattern: str, from_offset: int = 0) -> PatternCursor:
-        """Looks for a line that matches as output arrives; raises InvalidArguments for a bad expression."""
+        """Return a cursor that finds a matching line as output arrives. Raises InvalidArguments."""
         return PatternCursor(self, self._window, compile_expression(pattern), from_offset)
 
     def _head_and_tail(self, first: int, end: int, max_chars: int) -> Steps[Rendering]:
@@ -222,7 +223,7 @@ class Transcript:
         return Rendering(head + border + marker + tail, omitted, head_end, truncated=True)
 
     def _forward(self, offset: int, stop: int, max_chars: int) -> Steps[tuple[str, int]]:
-        """Text from ``offset`` on that nearly fills ``max_chars`` unless it collapses, and where it ends."""
+        """Return text from ``offset`` on that nearly fills ``max_chars`` unless it collapses, and where it ends."""
         text, following = yield from self._ahead(offset, stop, max_chars)
         for _ in range(MORE_PIECES):
             missing = max_chars - len(text)
@@ -233,7 +234,7 @@ class Transcript:
         return text, following
 
     def _backward(self, floor: int, stop: int, max_chars: int) -> Steps[tuple[str, int]]:
-        """The same for text that ends at ``stop``, and where it begins."""
+        """Return text that ends at ``stop`` and nearly fills ``max_chars`` unless it collapses, and where it begins."""
         text, begin = yield from self._behind(floor, stop, max_chars)
         for _ in range(MORE_PIECES):
             missing = max_chars - len(text)
@@ -244,16 +245,16 @@ class Transcript:
         return text, begin
 
     def _ahead(self, offset: int, stop: int, max_chars: int) -> Steps[tuple[str, int]]:
-        """Text from ``offset`` on that fits, at least one character or sequence, and where it ends."""
-        begin, alternate = self._enter(offset, stop)
+        """Return text from ``offset`` on that fits, at least one character or sequence, and where it ends."""
+        begin, alternate = self._safe_start(offset, stop)
         prefix = _ENTER_ALTERNATE if alternate else b""
         limit = min(WINDOW_BYTES, stop - begin)
         fit = _Fit(limit, max_chars)
         data = b""
         while fit.size:
-            data = yield from self._shown(begin, min(begin + fit.size + _AHEAD_BYTES, stop))
+            data = yield from self._without_secrets(begin, min(begin + fit.size + _AHEAD_BYTES, stop))
             cut = fit.size if begin + fit.size >= stop else _cut(data, fit.size)
-            fit.tried(cut, (yield from self._clean(prefix + data[:cut])))
+            fit.record(cut, (yield from self._clean(prefix + data[:cut])))
             yield
         if not fit.taken and begin < stop:
             step = _unit(data, 1)[1] if len(data) > 1 else 1
@@ -262,12 +263,12 @@ class Transcript:
         return fit.text, begin + fit.taken
 
     def _behind(self, floor: int, stop: int, max_chars: int) -> Steps[tuple[str, int]]:
-        """Text that fits and ends at ``stop``, and where it begins."""
+        """Return text that fits and ends at ``stop``, and where it begins."""
         fit = _Fit(min(WINDOW_BYTES, stop - floor), max_chars)
         begin, text = stop, ""
         while fit.size:
-            begin, alternate = self._enter(stop - fit.size, stop) if stop - fit.size > floor else (floor, False)
-            data = yield from self._shown(begin, stop)
+            begin, alternate = self._safe_start(stop - fit.size, stop) if stop - fit.size > floor else (floor, False)
+            data = yield from self._without_secrets(begin, stop)
             if begin > floor:
                 line = data.find(b"\n", 0, len(data) // 2) + 1
                 data, begin = data[line:], begin + line
@@ -275,40 +276,38 @@ class Transcript:
                 toggle = _ALTERNATE.search(data)
                 alternate = toggle is not None and toggle[1] == b"l"
             text = yield from self._clean(_ENTER_ALTERNATE + data if alternate else data)
-            fit.tried(len(data), text)
+            fit.record(len(data), text)
             yield
         if not fit.taken:
             return text[max(0, len(text) - max_chars) :], begin
         return fit.text, stop - fit.taken
 
     def _window(self, position: int, end: int, alternate: bool | None) -> Steps[tuple[Window, bool]]:
-        """Whole lines from ``position`` on, and whether the alternate screen is on after them.
+        """Return whole lines from ``position`` on, and whether the alternate screen is on after them.
 
-        ``alternate`` says the same of ``position`` where it is known. The last line may be unfinished; a line longer
-        than a window is cut.
+        ``alternate`` says the same of ``position``, if known. The last line may be unfinished; a line longer than a
+        window is cut.
         """
         begin = position
         if alternate is None:
-            begin, alternate = self._enter(position, end)
+            begin, alternate = self._safe_start(position, end)
         data = self._raw(begin, min(begin + WINDOW_BYTES + _AHEAD_BYTES, end))
         if begin + WINDOW_BYTES < end:
             data = data[: _cut(data, WINDOW_BYTES) or WINDOW_BYTES]
         prefix = _ENTER_ALTERNATE if alternate else b""
 
         def hidden() -> Steps[tuple[bytes, str]]:
-            shown = yield from self._shown(begin, begin + len(data))
-            return shown, (yield from self._clean(prefix + shown))
+            without_secrets = yield from self._without_secrets(begin, begin + len(data))
+            return without_secrets, (yield from self._clean(prefix + without_secrets))
 
         toggles = _ALTERNATE.findall(data) if b"\x1b[?" in data else []
         text = yield from self._clean(prefix + data)
         window = Window(begin, data, text, hidden if self._hiding else None)
         return window, toggles[-1] == b"h" if toggles else bool(alternate)
 
-    def _enter(self, offset: int, stop: int) -> tuple[int, bool | None]:
-        """Where reading may begin (not inside a character or sequence), and whether on the alternate screen.
-
-        None when that was switched too far back to be seen.
-        """
+    def _safe_start(self, offset: int, stop: int) -> tuple[int, bool | None]:
+        """Return where reading may begin (not inside a character or sequence), and whether on the alternate screen, or
+        None if that was switched too far back."""
         if offset <= 0 or offset >= stop:
             return max(0, min(offset, stop)), False
         require_kept(offset, self.first_offset)
@@ -328,15 +327,15 @@ class Transcript:
         text = yield from cleaning(raw)
         return self._hiding.labelled(text) if self._hiding else text
 
-    def _shown(self, start: int, end: int) -> Steps[bytes]:
-        """The bytes of a range, with secrets replaced by labels."""
+    def _without_secrets(self, start: int, end: int) -> Steps[bytes]:
+        """Return the bytes of a range, with secrets replaced by labels."""
         if not self._hiding:
             return self._raw(start, end)
         known = (self.first_offset, self.end_offset, self._end is None)
         return (yield from self._hiding.piece(self._raw, start, end, *known))
 
     def _raw(self, start: int, end: int) -> bytes:
-        """The bytes of a range. Raises OutputExpired where its beginning is not kept."""
+        """Return the bytes of a range. Raises OutputExpired if its beginning has been released."""
         require_kept(start, self.first_offset)
         return self._log.read(self._start + start, self._start + end) if start < end else b""
 
@@ -345,7 +344,7 @@ _WindowReader = Callable[[int, int, bool | None], Steps[tuple[Window, bool]]]
 
 
 class PatternCursor:
-    """Remembers how far it has looked, so that asking again costs only what is new."""
+    """A search that remembers its position, so that repeating it costs only what is new."""
 
     def __init__(self, transcript: Transcript, window: _WindowReader, expression: Expression, offset: int) -> None:
         self._transcript = transcript
@@ -355,7 +354,7 @@ class PatternCursor:
         self._found = False
 
     def look(self) -> Steps[bool]:
-        """Whether a line that matches has come; a line that is not ended yet (a prompt) counts."""
+        """Report whether a matching line has arrived; an unfinished line (a prompt) counts."""
         end = self._transcript.end_offset
         while not self._found and self._offset < end:
             try:
@@ -363,7 +362,7 @@ class PatternCursor:
                 self._found = (yield from window.hit(self._expression)) and (
                     yield from (yield from window.hidden()).hit(self._expression)
                 )
-            except OutputExpired:  # let go of meanwhile: what is kept goes on further behind, maybe behind this end
+            except OutputExpired:  # released meanwhile: stored bytes begin later, perhaps behind this end
                 self._offset = self._transcript.first_offset
                 continue
             self._offset = window.end
@@ -387,8 +386,8 @@ class _Fit:
         self._fits = 0
         self._too_much = 0
 
-    def tried(self, taken: int, text: str) -> None:
-        """``taken`` of ``size`` bytes gave ``text``."""
+    def record(self, taken: int, text: str) -> None:
+        """Record that ``taken`` of ``size`` bytes gave ``text``."""
         size, missing = self.size, self._max_chars - len(text)
         if missing < 0:
             self._too_much = size
@@ -408,12 +407,12 @@ class _Fit:
 
 
 def _cut(data: bytes, at: int) -> int:
-    """Where to end at ``at`` or before: behind a line if one ends in the second half, else not inside a unit."""
+    """Return where to cut, at most at ``at``: after a line if one ends in the second half, else not inside a unit."""
     return data.rfind(b"\n", at // 2, at) + 1 or _unit(data, at)[0]
 
 
 def _unit(data: bytes, at: int) -> tuple[int, int]:
-    """Begin and end of the character, CRLF or escape sequence that ``at`` is inside of; twice ``at`` when in none."""
+    """Return begin and end of the character, CRLF or escape sequence around ``at``; twice ``at`` if there is none."""
     escape = data.rfind(b"\x1b", max(0, at - _LOOK_BACK_BYTES), at)
     if escape >= 0 and (sequence := _SEQUENCE.match(data, escape)) and sequence.end() > at:
         return escape, sequence.end()
@@ -430,5 +429,5 @@ def _unit(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _line_start(raw: bytes, lines: int) -> int:
-    """Where the line after ``lines`` newlines begins."""
+    """Return where the line after ``lines`` newlines begins."""
     return len(raw) - len(raw.split(b"\n", lines)[lines])
