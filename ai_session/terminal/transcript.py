@@ -201,7 +201,7 @@ class Transcript:
         reached = position if listing.stopped_at is None else listing.stopped_at
         return Found(tuple(listing.matches), "\n".join(listing.entries), reached, reached >= end)
 
-    def seeker(self, pattern: str, from_offset: int = 0) -> PatternCursor:
+    def pattern_cursor(self, pattern: str, from_offset: int = 0) -> PatternCursor:
         """Return a cursor that finds a matching line as output arrives. Raises InvalidArguments."""
         return PatternCursor(self, self._window, compile_expression(pattern), from_offset)
 
@@ -353,7 +353,7 @@ class PatternCursor:
         self._offset: int = offset
         self._found = False
 
-    def look(self) -> Steps[bool]:
+    def find(self) -> Steps[bool]:
         """Report whether a matching line has arrived; an unfinished line (a prompt) counts."""
         end = self._transcript.end_offset
         while not self._found and self._offset < end:

@@ -1,1 +1,1 @@
-"""What a caller may ask for: one file per topic."""
+"""EXTENSION POINT: what a caller may ask for; one file per topic."""

@@ -22,24 +22,24 @@ from ai_session.sessions.workspaces import StartDirectory, Workspaces
 from ai_session.terminal.masking import Spans
 
 MAX_WAIT_SECONDS = 50.0
-"""Six clients give up on a call at 60 s whatever progress they get."""
+"""Six clients cancel a call after 60 s, whatever progress is reported."""
 
 MAX_OUTPUT_CHARS = 200_000
 
 HIDDEN = frozenset({"title", "default", "minLength", "maxLength", "minimum", "maximum", "maxItems"})
-"""Schema keywords that cost tokens on every turn and that a refusal explains as well."""
+"""Schema keywords that cost tokens on every turn and that an error message explains as well."""
 
 SessionId = Annotated[str, Field(min_length=1, max_length=200, description="Session id or name.")]
 
 
 class Arguments(BaseModel):
-    """Base of every tool's arguments; unknown names are ignored here and named in the result by the gate."""
+    """Base of every tool's arguments. Unknown names are ignored here, and the gate names them in the result."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
 
 def encodable(text: str) -> str:
-    """Text that stands for bytes: UTF-8, with a lone surrogate for a byte that is none; others are refused."""
+    """Return ``text`` if it encodes bytes: UTF-8, with a lone surrogate for each other byte. Raises ValueError."""
     try:
         text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -48,7 +48,7 @@ def encodable(text: str) -> str:
 
 
 def checked_text(text: str) -> str:
-    """Text a shell can take: encodable, and no NUL."""
+    """Return ``text`` if a shell accepts it: encodable and without NUL. Raises ValueError."""
     if "\0" in text:
         raise ValueError("contains a NUL character, which a shell cannot take")
     return encodable(text)
@@ -62,7 +62,7 @@ class EffectfulArguments(Arguments):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Configured bounds of calls."""
+    """Configured limits of calls."""
 
     max_output_chars: int = 7000
     execute_seconds: float = 30.0
@@ -72,10 +72,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a call is about, as the policy judges it and the tool then finds it.
+    """What a call is about: what the policy judges and the tool then uses.
 
-    ``profile`` and ``level`` are the box of the session it acts in, or would create at ``start``. ``path`` is a file or
-    directory it touches itself, which it cannot leave the workspace by; ``files`` are those it names beside.
+    ``profile`` and ``level`` are the box of the session it acts in, or would create at ``start``. ``path`` is the file
+    or directory it accesses itself, which is inside the workspace; ``files`` are further ones it names.
     """
 
     session: Session | None = None
@@ -91,11 +91,11 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a running tool may use. ``first_seen``: when the call's key was, if before: what it began
-    may not begin twice.
+    """What a running tool may use.
 
-    ``profile`` is a person's choice for a new session, empty: the configured one. ``spans`` finds secrets. ``began``:
-    when the call came, on the monotonic clock; a person may have been asked since. Infinite: just now.
+    ``first_seen`` is when the call's key was first used, 0 for a new one: what that call started must not be started
+    again. ``profile`` is a person's choice for a new session; empty means the configured one. ``spans`` finds secrets.
+    ``began`` is when the call arrived, on the monotonic clock; infinity means now.
     """
 
     principal: Principal
@@ -111,11 +111,11 @@ class Context:
 
     @property
     def repeated(self) -> bool:
-        """Whether the call's key was seen before."""
+        """Whether the call's key was used before."""
         return self.first_seen > 0
 
     def bounded(self, seconds: float, chars: int, notes: list[str]) -> tuple[float, int]:
-        """A wait (negative: the default) and an output size (0: the default), clamped; ``notes`` says when."""
+        """Return a wait (negative: the default) and an output size (0: the default), clamped; noted in ``notes``."""
         longest = min(self.limits.wait_seconds, MAX_WAIT_SECONDS)
         if seconds > longest:
             notes.append(f"timeout_seconds lowered to {longest:g}")
@@ -127,12 +127,12 @@ class Context:
         return min(wait, longest), min(chars or self.limits.max_output_chars, MAX_OUTPUT_CHARS)
 
     def left(self, seconds: float) -> float:
-        """What of a wait of ``seconds`` the call has left now, so that none takes longer than the longest wait."""
+        """Return how much of a wait of ``seconds`` is left, so that no call takes longer than the longest wait."""
         return max(0.0, min(seconds, self.began + MAX_WAIT_SECONDS - time.monotonic()))
 
 
 def subject_of(context: Context, arguments: Any) -> Subject:
-    """The session a call names, if any, and the command it would run. Raises SessionNotFound."""
+    """Return the session a call names, if any, and the command it would run. Raises SessionNotFound."""
     command: str | None = getattr(arguments, "command", None)
     if reference := getattr(arguments, "session_id", ""):
         session = context.sessions.get(reference)
@@ -142,10 +142,10 @@ def subject_of(context: Context, arguments: Any) -> Subject:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One entry of ``tools/list``; one that is not ``listed`` stands behind a resource or a prompt.
+    """One entry of ``tools/list``; one that is not ``listed`` is behind a resource, a prompt or another interface.
 
-    ``run`` raises AiSessionError for what the caller should read as a tool error. ``subject`` says, before anything is
-    decided, what a call is about.
+    ``run`` raises AiSessionError for what the caller should read as a tool error. ``subject`` returns, before anything
+    is decided, what a call is about.
     """
 
     name: str
@@ -166,7 +166,7 @@ class Tool:
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """Flat JSON schema of the arguments: no titles, defaults, bounds, references or unions."""
+        """The flat JSON schema of the arguments: no titles, defaults, bounds, references or unions."""
         schema = self.arguments.model_json_schema()
         flat: dict[str, Any] = {"type": "object", "properties": {}}
         for name, value in schema.get("properties", {}).items():
@@ -190,7 +190,7 @@ def unlisted(
     description: str = "",
     subject: Callable[[Context, Any], Subject] = subject_of,
 ) -> Tool:
-    """What stands behind a resource, a prompt or a program's interface, under the name of its function."""
+    """Return the tool behind a resource, a prompt or a program's interface, under the name of its function."""
     return Tool(
         name=run.__name__,
         title=title,
@@ -208,7 +208,7 @@ def unlisted(
 
 
 def output(*strings: str, **others: str) -> dict[str, Any]:
-    """A flat output schema: ``output("status", exit_code="integer?")``; ``?`` marks what may be absent."""
+    """Return a flat output schema: ``output("status", exit_code="integer?")``; ``?`` marks what may be absent."""
     kinds = dict.fromkeys(strings, "string") | others
     return {
         "type": "object",

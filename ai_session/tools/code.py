@@ -1,7 +1,7 @@
-"""Python that runs once, in a box and a session of its own that nothing is left of. Not listed: other ways in name it.
+"""Python code that runs once, in a box and a session of its own that are then removed. Not listed as a tool.
 
-The terminal would merge both outputs and translate them, so they go into files in the part of the session's directory
-that the box may write to. They are read before the session ends, and go with it.
+A terminal would merge both outputs and translate them, so they are written to files in the part of the session's
+directory that the box may write to. They are read before the session ends and removed with it.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from ai_session.terminal.masking import CONTEXT_BYTES, Spans
 from ai_session.tools.base import Context, EffectfulArguments, Subject, Tool, output
 
 PROGRAM = "python3 -u -X utf8 -"
-"""Unbuffered, so that what was printed is there when its time is over."""
+"""Unbuffered, so that its output is there when its time is up."""
 
 MAX_OUTPUT_BYTES = 256 << 10
 MAX_FILE_BYTES = 64 << 20
-"""No file of the box may grow beyond it, the outputs as little as others."""
+"""No file of the box may grow beyond it, including the outputs."""
 
 NO_PROGRAM = 127
 _ending: set[asyncio.Task[None]] = set()
 
 
 def characters(text: str) -> str:
-    """Text without lone surrogates."""
+    """Return ``text`` if it has no unpaired surrogates. Raises ValueError."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -58,7 +58,7 @@ class RunPython(EffectfulArguments):
 
 
 def subject_of_code(context: Context, arguments: RunPython) -> Subject:
-    """Always a box, also where sessions are configured to have none; the command is there for rules to see."""
+    """Return a box, even if sessions are configured to have none, and the command, for rules to see."""
     boxes = context.sessions.boxes
     template = boxes.profile("")
     if template.name == "trusted":
@@ -75,7 +75,7 @@ def subject_of_code(context: Context, arguments: RunPython) -> Subject:
 
 
 async def run_python(context: Context, arguments: RunPython) -> ToolResult:
-    """Whoever waits may go away at any time: the session is ended all the same, also one that is still being made."""
+    """Run the code and end its session, also if the caller is cancelled while that is still being created."""
     start = context.workspaces.start_directory("", context.principal.working_directory)
     request = NewSession(  # noqa: S604 - the name of a shell
         name=f"python-{secrets.token_hex(4)}",
@@ -87,20 +87,20 @@ async def run_python(context: Context, arguments: RunPython) -> ToolResult:
         profile=context.subject.profile,
         once=True,
     )
-    making = asyncio.ensure_future(context.sessions.create(request))
+    creating = asyncio.ensure_future(context.sessions.create(request))
     try:
-        session = await asyncio.shield(making)
+        session = await asyncio.shield(creating)
         return await _run(context, arguments, session)
     finally:
-        ending = asyncio.ensure_future(_end(context, making))
+        ending = asyncio.ensure_future(_end(context, creating))
         _ending.add(ending)
         ending.add_done_callback(_ending.discard)
         await asyncio.shield(ending)
 
 
-async def _end(context: Context, making: asyncio.Future[Session]) -> None:
+async def _end(context: Context, creating: asyncio.Future[Session]) -> None:
     with suppress(AiSessionError, OSError):
-        session = await making
+        session = await creating
         await context.sessions.close(session)
 
 
@@ -149,8 +149,8 @@ async def _run(context: Context, arguments: RunPython, session: Session) -> Tool
 
 
 def _read(path: Path, spans: Spans | None, *, end: bool = False) -> Steps[tuple[str, int, bool, str | None]]:
-    """The beginning or the end of a file, without secrets: text, the file's size, whether it was cut, and the bytes in
-    base64 where they are no UTF-8."""
+    """Read the beginning or the end of a file, without secrets. Returns text, the file's size, whether it was cut, and
+    the bytes in base64 if they are not UTF-8."""
     data, size = b"", 0
     with suppress(OSError), open(path, "rb", opener=open_plain) as file:
         size = os.fstat(file.fileno()).st_size
@@ -170,7 +170,7 @@ def _read(path: Path, spans: Spans | None, *, end: bool = False) -> Steps[tuple[
 
 
 def _without(data: bytes, start: int, stop: int, found: Any) -> bytes:
-    """``data`` from ``start`` to ``stop``, with a label for each secret that begins there."""
+    """Return ``data`` from ``start`` to ``stop``, with a label for each secret that begins there."""
     parts: list[bytes] = []
     at = start
     for begin, end, label in found:

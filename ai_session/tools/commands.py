@@ -56,7 +56,7 @@ async def execute_command(context: Context, arguments: ExecuteCommand) -> ToolRe
     seconds, chars = context.bounded(arguments.timeout_seconds, arguments.max_output_chars, notes)
     found = _by_key(session, arguments.call_key)
     if context.repeated and isinstance(found, RunningCommand) and not found.started:
-        # An earlier daemon had put it on record, and maybe no more than that.
+        # An earlier daemon had recorded it, and perhaps not run it.
         await wait.for_command(session, found, context.left(seconds), until_input=True)
         found = _by_key(session, arguments.call_key)
     if isinstance(found, CommandRecord) and found.note == NEVER_BEGUN:
@@ -81,12 +81,12 @@ async def execute_command(context: Context, arguments: ExecuteCommand) -> ToolRe
 
 
 def _never_begun(session: Session, first_seen: float) -> bool:
-    """Whether a command that the session does not know was never begun: it is put on record before it is typed."""
+    """Report whether a command the session does not know never began: it is recorded before it is typed."""
     return session.spec.created_at < first_seen and session.history.reaches(first_seen)
 
 
 def _by_key(session: Session, call_key: str) -> RunningCommand | CommandRecord | None:
-    """A command this key already started, also one begun under an earlier daemon."""
+    """Return the command that this key has already started, perhaps under an earlier daemon."""
     if not call_key:
         return None
     if session.running is not None and session.running.record.call_key == call_key:
@@ -113,8 +113,8 @@ async def _wait_and_report(
         return await session.work(command_result(session, record, chars, notes, context.spans))
     if reason == "input" and (holder := session.holder()) and holder.input_mode:
         notes.append(INPUT_HINT[holder.input_mode])
-        shown = command_result(session, record, chars, notes, context.spans, input_mode=holder.input_mode)
-        return await session.work(shown)
+        result = command_result(session, record, chars, notes, context.spans, input_mode=holder.input_mode)
+        return await session.work(result)
     notes.append(
         f"still running after {seconds:.3g} s: read_output(wait_for='finish') waits on, interrupt_command stops it"
     )
@@ -130,8 +130,8 @@ async def interrupt_command(context: Context, arguments: InterruptCommand) -> To
     notes = [f"sent {', '.join(outcome.steps)}"] if outcome.steps else []
     if not outcome.ended:
         notes.append("it has not ended: see read_screen, or close_session to end everything in the session")
-    shown = command_result(session, running.record, context.limits.max_output_chars, notes, context.spans)
-    return await session.work(shown)
+    result = command_result(session, running.record, context.limits.max_output_chars, notes, context.spans)
+    return await session.work(result)
 
 
 RESULT = output(

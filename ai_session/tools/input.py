@@ -1,4 +1,4 @@
-"""The tool that types."""
+"""The tool that types into a session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ai_session.terminal import keys
 from ai_session.tools.base import Context, EffectfulArguments, SessionId, Subject, Tool, encodable, output, subject_of
 
 MODE_BYTES = 1 << 18
-"""How far back the terminal's cursor-key mode is looked for; programs set it when they start and leave."""
+"""How far back the terminal's cursor-key mode is searched for; programs set it when they start and exit."""
 
 
 class SendInput(EffectfulArguments):
@@ -32,7 +32,7 @@ class SendInput(EffectfulArguments):
 
 
 def subject_of_input(context: Context, arguments: SendInput) -> Subject:
-    """What is typed cannot be judged as a command: half lines, here-documents, an editor's keys."""
+    """Return the subject as raw input, which cannot be judged as a command: half lines, here-documents, editor keys."""
     return replace(subject_of(context, arguments), raw_input=True)
 
 

@@ -27,12 +27,12 @@ from ai_session.terminal.transcript import Found, PatternCursor, Transcript
 from ai_session.tools.base import Arguments, Context, SessionId, Tool, output
 
 SEARCH_SECONDS = 20.0
-"""A search that takes longer, as it does under load, says from where to continue."""
+"""A search that takes longer, for example under load, returns where to continue."""
 
 CONTEXT_LINES = 2
 MAX_MATCHES = 50
 PRINTED_BYTES = 65536
-"""Looked through for secrets of which only the end is on the screen."""
+"""Searched for secrets of which only the end is on the screen."""
 
 
 class ReadOutput(Arguments):
@@ -114,7 +114,7 @@ async def _read(
 
 
 async def _search(session: Session, text: Transcript, arguments: ReadOutput, chars: int) -> Found:
-    """The first matches, looked for as long as a call may take."""
+    """Search for the first matches for as long as a call may take."""
     loop = asyncio.get_running_loop()
     deadline, offset = loop.time() + SEARCH_SECONDS, max(arguments.offset, 0)
     while True:
@@ -125,7 +125,7 @@ async def _search(session: Session, text: Transcript, arguments: ReadOutput, cha
 
 
 def _input_mode(session: Session, facts: dict[str, Any]) -> InputMode | None:
-    """Known at once, or by the waiting that was just done."""
+    """Return the input mode if it is known at once, or from the wait that has just ended."""
     holder = session.holder() if facts.get("waited") == "input" else None
     return holder.input_mode if holder else session.input_wanted()
 
@@ -150,14 +150,14 @@ async def _wait(
             if not await wait.for_output(session, seconds, lambda: begun.started or _over(session, begun.record)):
                 return "timeout"
             record, seconds = find_command(session, record.command_id), deadline - loop.time()
-        seeker = transcript(session, record, context.spans).seeker(arguments.pattern, max(arguments.offset, 0))
-        return await _wait_for_pattern(session, seeker, seconds, lambda: _over(session, record))
+        cursor = transcript(session, record, context.spans).pattern_cursor(arguments.pattern, max(arguments.offset, 0))
+        return await _wait_for_pattern(session, cursor, seconds, lambda: _over(session, record))
     if not current and record.command_id != "all":
         return "finished"
     if arguments.wait_for == "output":
 
         def end() -> int:
-            """Where its output ends now; until it begins there is none."""
+            """Return where the command's output ends now; 0 until it begins."""
             return transcript(session, running.record if running and current else record).end_offset
 
         base = arguments.offset if arguments.offset >= 0 else end()
@@ -169,17 +169,17 @@ async def _wait(
 
 
 async def _wait_for_pattern(
-    session: Session, seeker: PatternCursor, seconds: float, over: Callable[[], bool]
+    session: Session, cursor: PatternCursor, seconds: float, over: Callable[[], bool]
 ) -> wait.Reason:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while True:
         ended, seen = over(), session.log.end
-        if await session.work(seeker.look()):
+        if await session.work(cursor.find()):
             return "pattern"
         if ended:
             return "finished"
-        # What came while it was looked for is looked through first.
+        # Output that arrived during the search is searched first.
         new = over() or session.log.end != seen
         if loop.time() >= deadline or not (new or await session.changed(deadline - loop.time())):
             return "timeout"

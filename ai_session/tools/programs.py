@@ -1,6 +1,6 @@
-"""What a program needs that drives another one in a terminal as pexpect does: its bytes, signals, whether it echoes.
+"""What a program needs that drives another one in a terminal as pexpect does: bytes, signals, echo.
 
-None of it is listed as a tool.
+These tools are not listed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from ai_session.terminal.raw import Raw, raw
 from ai_session.tools.base import Arguments, Context, EffectfulArguments, SessionId, output, unlisted
 
 MOST_BYTES = 1 << 20
-BEGIN_SECONDS, LOOK_SECONDS = 1.0, 0.02
-"""How long a program that is to be signalled may take to be started, and how often it is looked for."""
+BEGIN_SECONDS, POLL_SECONDS = 1.0, 0.02
+"""How long to wait for a program that is to be signalled to start, and how often to check."""
 
-NEXT_LOOK_SECONDS = 0.002
-"""The same if a shell has just been asked to start one, which takes some milliseconds."""
+FAST_POLL_SECONDS = 0.002
+"""How often to check if a shell has just been told to start one, which takes some milliseconds."""
 
-CommandId = Annotated[str, Field(min_length=1, max_length=200, description="Of execute_command.")]
+CommandId = Annotated[
+    str, Field(min_length=1, max_length=200, description="The command_id that execute_command returned.")
+]
 
 
 class ReadBytes(Arguments):
@@ -46,7 +48,7 @@ class ReadBytes(Arguments):
 class SignalCommand(EffectfulArguments):
     session_id: SessionId
     command_id: CommandId
-    signal: Annotated[int, Field(ge=1, le=64, description="Its number.")]
+    signal: Annotated[int, Field(ge=1, le=64, description="The signal's number.")]
 
 
 class SetEcho(EffectfulArguments):
@@ -56,14 +58,14 @@ class SetEcho(EffectfulArguments):
 
 
 async def read_bytes(context: Context, arguments: ReadBytes) -> ToolResult:
-    """Bytes that a command printed, colours and carriage returns with them, and how it and its terminal stand."""
+    """Return the raw bytes that a command printed, and the state of the command and its terminal."""
     session = context.sessions.get(arguments.session_id)
     seconds, _ = context.bounded(arguments.timeout_seconds, 0, [])
     loop = asyncio.get_running_loop()
     deadline = loop.time() + context.left(seconds)
     while True:
         record = find_command(session, arguments.command_id)
-        running, seen = _running(session, arguments.command_id), session.log.end
+        running, end = _running(session, arguments.command_id), session.log.end
         found = Raw(b"", record.start_offset + arguments.offset)
         if running is None or running.started:
             steps = raw(session.log, record, arguments.offset, arguments.max_bytes, session.spec.nonce, context.spans)
@@ -71,11 +73,11 @@ async def read_bytes(context: Context, arguments: ReadBytes) -> ToolResult:
         if found.data or running is None or loop.time() >= deadline:
             break
         if arguments.wait_for == "program":
-            if running.started and _has_become_another(session):
+            if running.started and _program_started(session):
                 break
-            await running.ends(NEXT_LOOK_SECONDS)
+            await running.ends(FAST_POLL_SECONDS)
             continue
-        if session.log.end == seen and _running(session, arguments.command_id) is running:
+        if session.log.end == end and _running(session, arguments.command_id) is running:
             await session.changed(deadline - loop.time())
     facts = record_facts(record) | {
         "data": found.data.decode("utf-8", "surrogateescape"),
@@ -90,13 +92,13 @@ async def read_bytes(context: Context, arguments: ReadBytes) -> ToolResult:
 
 
 async def signal_command(context: Context, arguments: SignalCommand) -> ToolResult:
-    """A signal for the program that the command runs in the foreground, and those of its group."""
+    """Send a signal to the program that the command runs in the foreground, and to its process group."""
     session = context.sessions.get(arguments.session_id)
     session.check_typist()
     running = _require_running(session, arguments.command_id)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + BEGIN_SECONDS
-    while (leader := _leader(session)) is None and loop.time() < deadline and not await running.ends(LOOK_SECONDS):
+    while (leader := _leader(session)) is None and loop.time() < deadline and not await running.ends(POLL_SECONDS):
         pass  # a program that is just being started
     if leader is None:
         raise NothingRunning(
@@ -109,7 +111,7 @@ async def signal_command(context: Context, arguments: SignalCommand) -> ToolResu
 
 
 async def set_echo(context: Context, arguments: SetEcho) -> ToolResult:
-    """Whether the terminal shows what is typed, until a program changes that."""
+    """Set whether the terminal echoes what is typed, until a program changes it."""
     session = context.sessions.get(arguments.session_id)
     session.check_typist()
     _require_running(session, arguments.command_id)
@@ -120,7 +122,7 @@ async def set_echo(context: Context, arguments: SetEcho) -> ToolResult:
 
 
 def signal_name(number: int) -> str:
-    """``SIGHUP`` for 1."""
+    """Return the name of a signal: ``SIGHUP`` for 1."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -139,13 +141,13 @@ def _require_running(session: Session, command_id: str) -> RunningCommand:
 
 
 def _leader(session: Session) -> int | None:
-    """The process group of the command's program; None where the shell itself does the work, or nobody can say."""
+    """Return the process group of the command's program; None if the shell itself does the work or it is unknown."""
     holder = session.holder()
     return None if holder is None or holder.leads_itself else processes.job(session.shell_pid, holder.group)
 
 
-def _has_become_another(session: Session) -> bool:
-    """Whether the terminal is that of a program, and of the shell's copy no more that becomes it; or nobody can say."""
+def _program_started(session: Session) -> bool:
+    """Report whether a program runs in the terminal, and not only the shell's copy that will become one; or unknown."""
     holder, shell = session.holder(), session.shell_pid
     if holder is None:
         return True

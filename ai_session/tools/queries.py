@@ -1,7 +1,7 @@
-"""What people's programs page through, newest first or by place: commands, lines of output, recordings, audit records.
+"""What people's programs page through, newest first or in order: commands, lines of output, recordings, audit records.
 
-None of it is listed as a tool. A ``cursor`` names a place that stays what it is while things come and go; an answer
-without one has reached the end.
+None of it is listed as a tool. A ``cursor`` names a position that stays valid while rows appear and disappear; an
+answer without one has reached the end.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from ai_session.tools.base import Arguments, Context, output, unlisted
 
 COMMAND_CHARS = 2000
 LINE_CHARS = 600
-"""Of a line that matches, with what stands around it in the answer."""
+"""The limit for a matching line, with what surrounds it in the answer."""
 
 SEARCH_SECONDS = 5.0
-"""A search that takes longer says from where to continue."""
+"""A search that takes longer returns where to continue."""
 
 AUDIT_BYTES = 8 << 20
-"""So much of the audit log is looked through for one answer: 20 ms in a thread."""
+"""How much of the audit log is searched for one answer: 20 ms in a thread."""
 
 WINDOW_BYTES = 1 << 18
 MOST_NUMBER = float(1 << 53)
-"""In a cursor."""
+"""The largest number in a cursor."""
 
 Reference = Annotated[str, Field(max_length=200, description="Session id or name; without it, all.")]
 
@@ -63,7 +63,7 @@ class QueryAudit(Paged):
 
 
 async def query_commands(context: Context, arguments: QueryCommands) -> ToolResult:
-    """Commands of one session or of all, the newest first."""
+    """Return commands of one session or of all, newest first."""
     before = _number_and_name(arguments.cursor) if arguments.cursor else (float("inf"), "")
     known = sorted(
         (
@@ -82,13 +82,13 @@ async def query_commands(context: Context, arguments: QueryCommands) -> ToolResu
 
 
 async def query_output(context: Context, arguments: QueryOutput) -> ToolResult:
-    """Lines of output that match, by session from the oldest on, with an offset in the log at or before each."""
+    """Return matching lines of output, by session from the oldest on, each with a log offset at or before it."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + SEARCH_SECONDS
     offset, rest = _number_and_name(arguments.cursor) if arguments.cursor else (0.0, "0/")
     given, _, session_id = rest.partition("/")
     if not (given.isascii() and given.isdigit() and len(given) < 10):
-        raise _no_cursor()
+        raise _invalid_cursor()
     position = int(offset)
     skip = int(given)
     left = _sessions(context, arguments.session_id)
@@ -99,7 +99,7 @@ async def query_output(context: Context, arguments: QueryOutput) -> ToolResult:
         session = left[0]
         whole = CommandRecord("all", 0, "", "running", session.spec.created_at, 0)
         text = transcript(session, whole, context.spans)
-        # Where lines of text are no lines of output, a place between two matches has no offset: they are counted.
+        # If lines of text are not lines of output, a position between two matches has no offset, so they are counted.
         most = skip + arguments.count - len(rows)
         found = await session.work(text.search(arguments.pattern, most, 0, most * LINE_CHARS, position))
         facts = {"session_id": session.spec.session_id, "name": session.spec.name}
@@ -114,7 +114,7 @@ async def query_output(context: Context, arguments: QueryOutput) -> ToolResult:
 
 
 async def query_recordings(context: Context, arguments: Paged) -> ToolResult:
-    """What can be replayed: each session's log, the newest session first, from the oldest byte still kept on."""
+    """Return what can be replayed: each session's log from its oldest stored byte on, the newest session first."""
     before = _number_and_name(arguments.cursor) if arguments.cursor else (float("inf"), "")
     known = [
         session
@@ -140,14 +140,14 @@ async def query_recordings(context: Context, arguments: Paged) -> ToolResult:
 
 
 async def query_audit(context: Context, arguments: QueryAudit) -> ToolResult:
-    """Records of the audit log, the newest first, as they stand there. For a person only."""
+    """Return records of the audit log unchanged, newest first. Only for a person."""
     if context.principal.kind != "person":
         raise Denied("only a person may read the audit log", suggestion="list_calls lists the calls on one session")
     session = context.sessions.get(arguments.session_id).spec.session_id if arguments.session_id else ""
     offset, segment = _number_and_name(arguments.cursor) if arguments.cursor else (0.0, "")
     position = (int(segment), int(offset)) if segment.isdigit() else None
     if arguments.cursor and position is None:
-        raise _no_cursor()
+        raise _invalid_cursor()
     folder = context.sessions.audit_directory
     text = json.dumps(arguments.about, ensure_ascii=False)[1:-1].encode(errors="replace")
     rows, position = await asyncio.to_thread(
@@ -184,9 +184,9 @@ def _command(context: Context, session: Session, record: CommandRecord) -> dict[
 def _records(
     folder: Path, position: tuple[int, int] | None, session: str, event: str, text: bytes, count: int
 ) -> tuple[list[dict[str, Any]], tuple[int, int] | None]:
-    """Records before ``position`` (a segment and an offset in it), and the next position, None at the end."""
+    """Return records before ``position`` (a segment and an offset in it), and the next position, None at the end."""
     found: list[dict[str, Any]] = []
-    looked = 0
+    searched = 0
     for path in reversed(segments(folder)):
         segment, end = number(path), path.stat().st_size
         if position is not None and segment >= position[0]:
@@ -195,20 +195,20 @@ def _records(
             lines = _lines_before(path, end)
             if not lines:
                 break
-            looked += end - lines[0][0]
+            searched += end - lines[0][0]
             for offset, line in reversed(lines):
                 end = offset
                 if text in line:
-                    found += (one for one in records((line,)) if _fits(one, session, event))
+                    found += (one for one in records((line,)) if _matches(one, session, event))
                 if len(found) == count:
                     return found, (segment, end)
-            if looked >= AUDIT_BYTES:
+            if searched >= AUDIT_BYTES:
                 return found, (segment, end)
     return found, None
 
 
 def _lines_before(path: Path, end: int) -> list[tuple[int, bytes]]:
-    """Some of the whole lines before ``end``, at least one, each with its offset."""
+    """Return some of the whole lines before ``end``, at least one, each with its offset."""
     size = WINDOW_BYTES
     with path.open("rb") as file:
         while True:
@@ -225,7 +225,7 @@ def _lines_before(path: Path, end: int) -> list[tuple[int, bytes]]:
     return lines
 
 
-def _fits(record: dict[str, Any], session: str, event: str) -> bool:
+def _matches(record: dict[str, Any], session: str, event: str) -> bool:
     given: Mapping[str, Any] = record.get("args") or {}
     named = (record.get("session"), given.get("session_id"))
     return (not session or session in named) and str(record.get("event", "")).startswith(event)
@@ -236,13 +236,13 @@ def _number_and_name(cursor: str) -> tuple[float, str]:
     try:
         value = float(begin)
     except ValueError:
-        raise _no_cursor() from None
+        raise _invalid_cursor() from None
     if not (name and isfinite(value) and 0 <= value < MOST_NUMBER):
-        raise _no_cursor()
+        raise _invalid_cursor()
     return value, name
 
 
-def _no_cursor() -> InvalidArguments:
+def _invalid_cursor() -> InvalidArguments:
     return InvalidArguments("cursor is not from an earlier answer", fields={"cursor": "is not from an earlier answer"})
 
 

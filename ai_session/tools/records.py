@@ -1,4 +1,4 @@
-"""What stands behind resources and prompts and is not listed as a tool: sessions in brief, their past, recordings."""
+"""Tools that are not listed, behind resources and prompts: sessions in brief, their commands, calls and recordings."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from ai_session.tools.base import Arguments, Context, SessionId, output, unliste
 
 COMMAND_CHARS = 200
 RECORDED_BYTES = 1 << 20
-"""So much of the log, its newest part, is in a recording that is read as a resource: 100 ms of work."""
+"""How much of the log, its newest part, is in a recording that is read as a resource: 100 ms of work."""
 
 AUDIT_BYTES = 8 << 20
-"""So much of the newest audit log is looked through, some 15,000 records: 20 ms in a thread."""
+"""How much of the newest audit log is searched, some 15,000 records: 20 ms in a thread."""
 
 MAX_CALLS = 200
 _NUMBER = re.compile(rb'"seq":(\d+),')
@@ -48,7 +48,7 @@ class CallsOfSession(OfSession):
 
 
 async def describe_sessions(context: Context, arguments: NoArguments) -> ToolResult:
-    """Every session, oldest first, with what a list of resources says of it."""
+    """List every session, oldest first, with what a list of resources shows."""
     rows = [_brief(session, context.spans) for session in context.sessions.all()]
     return ToolResult(
         "\n".join(f"{row['name']} ({row['session_id']}): {row['state']}" for row in rows), {"sessions": rows}
@@ -84,7 +84,7 @@ def _command(record: CommandRecord, spans: Spans | None) -> dict[str, Any]:
 
 
 async def list_commands(context: Context, arguments: OfSession) -> ToolResult:
-    """The commands that are remembered, newest first, the running one before all."""
+    """List the commands on record, newest first, the running one before all."""
     session = context.sessions.get(arguments.session_id)
     known = [*session.history.all(), *([session.running.record] if session.running else [])]
     rows = [_command(record, context.spans) for record in reversed(known)]
@@ -94,7 +94,7 @@ async def list_commands(context: Context, arguments: OfSession) -> ToolResult:
 
 
 async def list_calls(context: Context, arguments: CallsOfSession) -> ToolResult:
-    """What was called on a session, by whom and with what outcome, newest last, as the audit log has it."""
+    """List the calls on a session in the audit log, with caller and outcome, newest last."""
     session = context.sessions.get(arguments.session_id)
     folder = context.sessions.audit_directory
     rows = await asyncio.to_thread(calls_of, folder, session.spec.session_id, arguments.count)
@@ -103,8 +103,7 @@ async def list_calls(context: Context, arguments: CallsOfSession) -> ToolResult:
 
 
 def calls_of(folder: Path, session_id: str, count: int) -> list[dict[str, Any]]:
-    """Of the newest calls in the log of ``folder`` those on a session, the newest last. Records that were changed are
-    left out."""
+    """Return the newest calls on a session in the log of ``folder``, newest last, without records that were changed."""
     lines = _newest(folder, AUDIT_BYTES)
     of_session = session_id.encode()
     newest = records(line for line in reversed(lines) if of_session in line)
@@ -117,7 +116,7 @@ def calls_of(folder: Path, session_id: str, count: int) -> list[dict[str, Any]]:
 
 
 def _newest(folder: Path, size: int) -> list[bytes]:
-    """The whole lines in the last ``size`` bytes of the log."""
+    """Return the whole lines in the last ``size`` bytes of the log."""
     found: list[bytes] = []
     for path in reversed(segments(folder)):
         with path.open("rb") as file:
@@ -153,7 +152,7 @@ def _call(start: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
 
 
 async def get_recording(context: Context, arguments: OfSession) -> ToolResult:
-    """An asciicast v3 file as text, of the newest part of a session's output."""
+    """Return an asciicast v3 file as text, of the newest part of a session's output."""
     session = context.sessions.get(arguments.session_id)
     source = await session.work(recording_source(session))
     whole = source.first

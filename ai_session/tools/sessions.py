@@ -35,17 +35,17 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 MOST_VARIABLE_BYTES = 128 << 10
-"""What Linux gives a program for one variable, with its name, ``=`` and a NUL."""
+"""Linux's limit for one variable with its name, ``=`` and a NUL."""
 
 MOST_ENV_BYTES = 1 << 20
-"""For all of them; Linux takes twice as much, with the arguments and what a session has anyway."""
+"""The limit for all of them; Linux allows twice as much, including arguments and a session's other variables."""
 
 OWN_VARIABLES = ("AI_SESSION_ID", "AI_SESSION_NAME", "AI_SESSION_CWD")
 OF_THE_BOX = ("HOME", "TMPDIR")
 
 
 def checked_env(env: dict[str, str]) -> dict[str, str]:
-    """Variables a process can be given; raises ValueError naming the variable, never its value."""
+    """Return variables that a process can have. Raises ValueError that names the variable, never its value."""
     total = 0
     for name, value in env.items():
         if not VARIABLE.match(name):
@@ -99,7 +99,7 @@ class ResizeSession(EffectfulArguments):
 
 
 def subject_of_new(context: Context, arguments: CreateSession) -> Subject:
-    """The box of a new session: as configured, or a person's choice. Raises DirectoryUnusable, SandboxRefused."""
+    """Return a new session's box: as configured or a person's choice. Raises DirectoryUnusable, SandboxRefused."""
     old = context.sessions.own(arguments.name)
     if old is not None:
         return Subject(old, old.spec.profile, old.spec.level)
@@ -118,19 +118,19 @@ def subject_of_new(context: Context, arguments: CreateSession) -> Subject:
 
 
 def subject_of_closing(context: Context, arguments: CloseSession) -> Subject:
-    """Also of a session that is gone, when the call has a key: it may be the one that ended it."""
+    """Return the session, or no subject if a call with a key names one that does not exist: it may have ended it."""
     if arguments.call_key and context.sessions.find(arguments.session_id) is None:
         return Subject()
     return subject_of(context, arguments)
 
 
 async def create_session(context: Context, arguments: CreateSession) -> ToolResult:
-    """An earlier daemon may have made it for the same call."""
+    """Create a session, unless an earlier daemon created it for the same call."""
     old = context.sessions.own(arguments.name) if context.repeated else None
     if old is not None and old.exit is None and old.spec.call_key == arguments.call_key:
         await old.wait_started()
         return _created(old, context)
-    if (judged := context.subject.session) is not None and context.sessions.own(arguments.name) is not judged:
+    if (authorized := context.subject.session) is not None and context.sessions.own(arguments.name) is not authorized:
         raise SessionNotFound(
             f"session {arguments.name!r} was closed in the meantime",
             suggestion="make the call again to open another",
@@ -159,7 +159,7 @@ async def create_session(context: Context, arguments: CreateSession) -> ToolResu
 
 
 def _created(session: Session, context: Context) -> ToolResult:
-    """The note on what is put into the workspace is for people, who see it there, and not in the text for a model."""
+    """Return the result. The introduction is for people, who see the files, and not in the text for a model."""
     facts = session_facts(session, context.spans) | _workspace_facts(session, context)
     introduction = context.sessions.boxes.introduction(session.spec.session_id)
     return ToolResult(text=_describe(facts), structured=facts | ({"note": introduction} if introduction else {}))
@@ -173,7 +173,7 @@ async def get_session_info(context: Context, arguments: OneSession) -> ToolResul
 
 
 def _workspace_facts(session: Session, context: Context) -> dict[str, Any]:
-    """What of the session's workspace is not protected, and what appeared there; nothing where that is nothing."""
+    """Return what is unprotected in the session's workspace and what has appeared there, if anything."""
     spec = session.spec
     rows = [notice.facts() for notice in context.sessions.boxes.notices(spec.session_id)]
     lists: dict[str, Any] = {"unprotected": list(spec.unprotected), "notices": rows}
@@ -209,14 +209,14 @@ async def resize_session(context: Context, arguments: ResizeSession) -> ToolResu
 
 
 def sandbox_of(spec: SessionSpec) -> str:
-    """The box in a few words: ``workspace (bwrap, network off)``, or ``none``."""
+    """Return the box in a few words: ``workspace (bwrap, network off)``, or ``none``."""
     if spec.level is SandboxLevel.NONE:
         return "none"
     return f"{spec.profile.name} ({spec.level}, network {spec.profile.network})"
 
 
 def session_facts(session: Session, spans: Spans | None, *, full: bool = False) -> dict[str, Any]:
-    """What anyone may know of a session now."""
+    """Return the facts of a session that any permitted caller may know."""
     spec, state = session.spec, session.state()
     busy = state in (SessionState.RUNNING, SessionState.WAITING_INPUT, SessionState.STOPPED)
     holder = session.holder() if busy else None

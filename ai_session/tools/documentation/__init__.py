@@ -1,1 +1,1 @@
-"""Questions about ai-session, answered from its own pages."""
+"""Questions about ai-session, answered from its own documentation."""

@@ -1,8 +1,7 @@
-"""Our own pages, cut at their headings and ranked for a question. Whatever is quoted stands in them as it is.
+"""Our own pages, split at their headings and ranked for a question. Quotes are unchanged sentences.
 
 The ranking is Okapi BM25 (Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009) with
-Lucene's form of the inverse document frequency, which is never negative. Words of a heading count as if they were
-written several times.
+Lucene's form of the inverse document frequency, which is never negative. Words of a heading count several times.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from ai_session.system import manual
 
 K1, B = 1.2, 0.75
 OWN_HEADING, PAGE_HEADING = 4, 2
-"""How often a word of a section's heading, and of its page's, counts beside the text."""
+"""How often a word of a section's heading, and of its page's, counts in addition to the text."""
 
 LEAST_SCORE = 0.22
-"""Below it nothing is an answer: questions about weather, football and kitchens score 0 to 0.2."""
+"""Below it there is no answer: questions about weather, football and kitchens score 0 to 0.2."""
 
 LEAST_OF_BEST = 0.5
 """A section that scores less than this share of the best one is left out."""
@@ -32,14 +31,14 @@ HINT_WEIGHT = 0.5
 MAX_SENTENCE_CHARS = 400
 MAX_COUNT = 255
 CODE = {"sh": "", "bash": "", "console": "$ ", "toml": ""}
-"""Languages whose lines answer questions, and how a line begins that is not output."""
+"""Languages whose lines answer questions, and the beginning of a line that is not output."""
 
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 HEADING = re.compile(r"(#{1,6})\s+(.+?)\s*#*\Z")
 ITEM = re.compile(r"\s*(?:[-*+>]|\d+[.)])\s+")
 RULE = re.compile(r"[\s|:*_-]+\Z")
 PART = re.compile(r"\A[\[#{]|[\[({,\\]\Z")
-"""A line of code that says nothing alone: a table's name, a comment, the beginning of something longer."""
+"""A line of code without meaning of its own: a table's name, a comment, the beginning of something longer."""
 
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 LINK = re.compile(r"!?\[([^\]]*)\]\([^)\s]*\)")
@@ -58,52 +57,52 @@ TERM = re.compile(r"\*\*([\w -]+)\*\*: ")
 
 HOW = re.compile(r"how\s+(?:do|can|to|should|would)\b", re.IGNORECASE)
 LEFT_OUT = frozenset({"docs/protocols/documents.md"})
-"""What compares these programs with their documents quotes questions, and answers none."""
+"""The comparison of these programs with their documents quotes questions and answers none."""
 
-SAYING_NOTHING = """
+STOP_WORD_TEXT = """
 a about all also am an and any are as at be been but by can could did do does for from get give go had happen happens
 has have he her his how i if in into is it its just let like make may me mean meaning means mine more most must my no
 not of on one only or other our out own please really say shall she should show so some sure tell than that the their
 them then there these they this those to too up us use used using very want was way we were what when where which who
 whom whose why will with would you your
 """
-EMPTY_WORDS = frozenset(SAYING_NOTHING.split())
+STOP_WORDS = frozenset(STOP_WORD_TEXT.split())
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What stands below one heading: ``path`` from the root of the project, the heading, sentences in their order."""
+    """What is below one heading: ``path`` from the root of the project, the heading, and its sentences in order."""
 
     path: str
     heading: str
     sentences: tuple[str, ...]
     steps: tuple[str, ...] = ()
-    """Items of its numbered list, whole."""
+    """The items of its numbered list, unsplit."""
     opens: bool = False
-    """Whether its page begins with it."""
+    """Whether it is the first section of its page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A section and how well it fits: 1 would be one that says nothing but what was asked for."""
+    """A section and its score: 1 would be one that contains nothing but the question's words."""
 
     section: Section
     score: float
 
 
 def terms(text: str) -> Iterator[str]:
-    """The words of a text as they are compared, without those that say nothing."""
+    """Yield the words of a text in the form in which they are compared, without stop words."""
     for word in WORD.findall(text.lower()):
         parts = PARTS.split(word)
         if len(parts) > 1:
             yield word
         for part in parts:
-            if part not in EMPTY_WORDS:
+            if part not in STOP_WORDS:
                 yield stem(part)
 
 
 def stem(word: str) -> str:
-    """An English word without its ending, roughly: sessions, session; sharing, shared, share; copies, copy."""
+    """Return an English word roughly without its ending: sessions, session; sharing, shared, share; copies, copy."""
     if len(word) > 4 and word.endswith(("ies", "ied")):
         word = word[:-3] + "y"
     elif len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
@@ -117,7 +116,7 @@ def stem(word: str) -> str:
 
 
 def sections(path: str, text: str) -> Iterator[Section]:
-    """The sections of a page, those without any text left out."""
+    """Yield the sections of a page that have text."""
     heading = path
     block = list[str]()
     fence = ""
@@ -159,7 +158,7 @@ def sections(path: str, text: str) -> Iterator[Section]:
 
 
 def plain(text: str) -> str:
-    """Markdown on one line, a link as what it is called."""
+    """Return Markdown as one line, with each link replaced by its text."""
     return " ".join(LINK.sub(r"\1", text).split())
 
 
@@ -172,7 +171,7 @@ def _cut(text: str) -> list[str]:
 
 
 def _add_code(found: list[str], code: list[str], language: str, *, led: bool) -> None:
-    """Commands and settings are sentences too; one right behind the words that lead to it goes with them."""
+    """Add commands and settings as sentences; one directly after a sentence that ends with a colon is added to it."""
     begin = CODE.get(language)
     if begin is None:
         return
@@ -186,10 +185,10 @@ def _add_code(found: list[str], code: list[str], language: str, *, led: bool) ->
 
 
 class Index:
-    """Sections that can be asked. Never changes; for any thread."""
+    """A search index of sections. Immutable, so any thread may use it."""
 
     def __init__(self, pages: Mapping[str, str]) -> None:
-        """``pages``: texts in Markdown by their path."""
+        """Index ``pages``: Markdown texts by path."""
         self.sections: list[Section] = []
         self._postings: dict[str, array[int]] = {}
         lengths: list[int] = []
@@ -210,27 +209,27 @@ class Index:
         self._norms = array("d", (K1 * (1 - B + B * length / mean) for length in lengths))
 
     def search(self, question: str, count: int, hints: str = "") -> list[Hit]:
-        """The sections that answer best, the best first, at most ``count``. Words of ``hints`` make a section rank
-        higher that has them; alone they find none."""
-        asked = dict.fromkeys(terms(question), 1.0)
+        """Return the at most ``count`` sections that answer best, best first. Sections with words of ``hints`` rank
+        higher; such words alone find none."""
+        wanted = dict.fromkeys(terms(question), 1.0)
         score, answering = defaultdict[int, float](float), set[int]()
-        for term, weight in {**dict.fromkeys(terms(hints), HINT_WEIGHT), **asked}.items():
+        for term, weight in {**dict.fromkeys(terms(hints), HINT_WEIGHT), **wanted}.items():
             for posting in self._postings.get(term, ()):
                 number, times = posting >> 8, posting & MAX_COUNT
                 score[number] += weight * self.rarity(term) * times * (K1 + 1) / (times + self._norms[number])
-                if term in asked:
+                if term in wanted:
                     answering.add(number)
         best = sorted(answering, key=lambda number: (-score[number], number))[:count]
-        top = sum(map(self.rarity, asked)) * (K1 + 1)
+        top = sum(map(self.rarity, wanted)) * (K1 + 1)
         least = max(LEAST_SCORE * top, LEAST_OF_BEST * score[best[0]]) if best else 0.0
         scored = ((number, score[number]) for number in best)
         return [Hit(self.sections[number], round(min(1.0, had / top), 3)) for number, had in scored if had >= least]
 
     def definition(self, question: str) -> tuple[Section, str] | None:
-        """What a question of the form "What is …?" asks for, in one sentence: the first of the page whose title says
-        nothing else, else one that begins with the word, else the first of the page whose title says least else."""
-        asked = WHAT_IS.match(question.strip())
-        subject = set(terms(asked[1])) if asked else set[str]()
+        """Return the one sentence that answers "What is …?": the first one of the page with exactly that title, else
+        one that begins with the term, else the first one of the page with the shortest title that contains it."""
+        wanted = WHAT_IS.match(question.strip())
+        subject = set(terms(wanted[1])) if wanted else set[str]()
         if not subject:
             return None
         titled = [(set(terms(one.heading.partition(": ")[0])), one) for one in self.sections if one.opens]
@@ -239,34 +238,34 @@ class Index:
             return pages[0], pages[0].sentences[0]
         for one in self.sections:
             for sentence in one.sentences:
-                begun = TERM.match(sentence) or DEFINES.match(sentence)
-                if begun and set(terms(begun[1])) == subject:
+                defined = TERM.match(sentence) or DEFINES.match(sentence)
+                if defined and set(terms(defined[1])) == subject:
                     return one, sentence
         return (pages[0], pages[0].sentences[0]) if pages else None
 
     def quotes(self, question: str, section: Section, count: int) -> list[str]:
-        """The sentences of a section that have most of what was asked, in their order; its first where none has. Who
-        asks how to do something gets all the steps of a section that has them."""
+        """Return the sentences of a section that share most with the question, in order, or its first one if none do.
+        For "How …?", return all the steps of a section that has them."""
         if HOW.match(question.strip()) and count > 1 and section.steps:
             return list(section.steps)
-        asked = {term: self.rarity(term) for term in terms(question)}
+        wanted = {term: self.rarity(term) for term in terms(question)}
         usable = [sentence for sentence in section.sentences if len(sentence) <= MAX_SENTENCE_CHARS]
         worth = {
-            number: sum(asked[term] for term in asked.keys() & set(terms(sentence)))
+            number: sum(wanted[term] for term in wanted.keys() & set(terms(sentence)))
             for number, sentence in enumerate(usable)
         }
         best = sorted((number for number in worth if worth[number]), key=lambda number: (-worth[number], number))
         return [usable[number] for number in sorted(best[:count])] or usable[:1]
 
     def rarity(self, term: str) -> float:
-        """The weight of a word; highest for one that no section contains."""
+        """Return the weight of a word; highest for one that no section contains."""
         having = len(self._postings.get(term, ()))
         return log(1 + (len(self.sections) - having + 0.5) / (having + 0.5))
 
 
 @cache
 def index() -> Index:
-    """Of the pages as they were when they were first asked for; takes some 0.2 s then."""
+    """Return the index of the pages as they are at the first call, which takes some 0.2 s."""
     root = manual.folder()
     pages = manual.read_pages(root) if root else {}
     return Index({path: text for path, text in pages.items() if path not in LEFT_OUT})

@@ -1,4 +1,4 @@
-"""Questions about ai-session and ccswarm, answered from their own pages; not listed as a tool."""
+"""Questions about ai-session and ccswarm, answered from their own documentation; not listed as a tool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ai_session.tools.base import Arguments, Context, Tool, output
 
 NOTHING = "No relevant information available."
 FIRST_QUOTES, MORE_QUOTES = 3, 1
-"""Sentences from the section that fits best, and from each other one."""
+"""The number of sentences from the best section, and from each other one."""
 
 MAX_HINT_CHARS = 500
 
@@ -26,13 +26,13 @@ class Question(Arguments):
 
 
 async def faq(context: Context, arguments: Question) -> ToolResult:
-    """What the documentation says to a question: sentences of its own, and where they stand."""
+    """Answer a question with sentences from the documentation, and cite their sections."""
     facts = await asyncio.to_thread(answer, arguments.query, arguments.topK, hints(arguments.context))
     return ToolResult(facts["answer"], facts)
 
 
 def answer(query: str, count: int, more: str) -> dict[str, Any]:
-    """``answer``, ``citations`` in the order of their quotes, ``score`` of the best. Raises OperatorError."""
+    """Return ``answer``, ``citations`` in the order of their quotes and the best ``score``. Raises OperatorError."""
     from ai_session.tools.documentation.index import Hit, index  # takes 4 ms, and few daemons are ever asked
 
     pages = index()
@@ -59,7 +59,7 @@ def answer(query: str, count: int, more: str) -> dict[str, Any]:
 
 
 def hints(given: Mapping[str, Any] | str) -> str:
-    """The texts of a ``context``, such as {"detected_framework": "fastapi"}."""
+    """Return the texts of a ``context``, such as {"detected_framework": "fastapi"}."""
     texts = [given] if isinstance(given, str) else [value for value in given.values() if isinstance(value, str)]
     return " ".join(texts)[:MAX_HINT_CHARS]
 

@@ -1,1 +1,1 @@
-"""Files of a workspace, read and changed without leaving it."""
+"""Files of a workspace, read and written without leaving it."""

@@ -1,8 +1,8 @@
 """Files of a workspace for callers without a shell: read, written and listed below its directory and nowhere else.
 
-A path is first found out with all links in it, and judged as where it leads. Then it is walked down from the workspace
-one name after the other, and no link is followed any more: what is opened is what was judged, whatever happens
-meanwhile. What a box finds empty is refused, and what it cannot change is not written.
+All links in a path are resolved first, and the result is judged. Then it is opened from the workspace down, one name
+after the other, without following links: what is opened is what was judged, whatever happens meanwhile. Files that a
+box hides are refused, and those that it cannot change are not written.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from ai_session.sandbox.workspace.workspace import Workspaces
 
 MAX_LINKS = 40
 MAX_DEPTH = 128
-"""Whatever walks a tree with a call for each level stands a few hundred."""
+"""Programs that recurse into a tree manage a few hundred levels."""
 
 SEARCH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 MOST_HIDDEN = 1 << 20
-"""Here it costs nothing to know of more than a box can protect."""
+"""Here the limit of what a box can protect does not apply."""
 
 KINDS = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFLNK: "link"}
 REASONS = {
@@ -53,8 +53,8 @@ _workspaces = Workspaces()
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Something at or below ``root``, by the names that lead there without a link; it need not exist. ``ways`` are the
-    other paths to it, relative to the root: the one that was given, and each with one link less in it."""
+    """A path at or below ``root``, as names without links; it need not exist. ``ways`` are the other paths to it,
+    relative to the root: the given one, and each with one link less."""
 
     root: str
     names: tuple[str, ...]
@@ -62,14 +62,14 @@ class Location:
 
     @property
     def path(self) -> str:
-        """Where that is."""
+        """The absolute path."""
         return "/".join((self.root.rstrip("/"), *self.names))
 
 
 def locate(root: str, given: str, alias: str = "") -> Location:
-    """Where ``given``, absolute or counted from ``root``, leads; ``alias`` is another name of the root.
+    """Return where ``given``, absolute or relative to ``root``, leads; ``alias`` is another name of the root.
 
-    Raises FileUnusable for what is no path, Denied for what lies elsewhere.
+    Raises FileUnusable for an invalid path and Denied for one that leads elsewhere.
     """
     try:
         given.encode()
@@ -106,7 +106,7 @@ def locate(root: str, given: str, alias: str = "") -> Location:
 
 
 def _below(root: str, path: str, alias: str = "") -> list[str]:
-    """The names of ``path`` counted from the root, or from where the caller stands if it is relative."""
+    """Return the names of ``path`` below the root, or those of a relative path. Raises Denied."""
     if not path.startswith("/"):
         return path.split("/")
     for top in (root.rstrip("/"), alias):
@@ -123,12 +123,12 @@ def _link(path: str) -> str | None:
 
 
 def outside(root: str) -> Denied:
-    """Why something is not touched."""
+    """Return the error for a path outside of the workspace."""
     return Denied("the path leads out of the workspace", suggestion=f"use a path below {root}, or relative to it")
 
 
 def check_visible(at: Location, masked: Sequence[str]) -> None:
-    """Raises Denied for what a box finds empty, whether it is there or not, and for what such a link leads to."""
+    """Raise Denied for a path that a box hides, whether it exists or not, and for what such a link leads to."""
     by_name = patterns(*masked).around("/".join(at.names)) if at.names else ""
     if not by_name:
         hidden = hidden_in(_workspaces.of(at.root, (), masked), most=MOST_HIDDEN).masked
@@ -140,8 +140,8 @@ def check_visible(at: Location, masked: Sequence[str]) -> None:
 
 
 def check_writable(at: Location, profile: SandboxProfile) -> None:
-    """Raises Denied for what programs outside of a box would read settings from, whether it is there or not, and by
-    whichever way it was named; SandboxRefused as a box would."""
+    """Raise Denied for a path from which programs outside of a box would read settings, whether it exists or not, by
+    any of its names. Raises SandboxRefused as a box would."""
     paths = dict.fromkeys(("/".join(at.names), *at.ways))
     names = settings(profile.protected)
     protected = any(fold(name) == GIT for path in paths for name in path.split("/"))
@@ -169,9 +169,9 @@ def _within(path: str, top: str) -> bool:
 
 
 def read(at: Location, most: int) -> bytes:
-    """The whole file. Raises FileUnusable for one of more than ``most`` bytes and for what is no plain file."""
-    with _reasons(), _parent(at) as parent:
-        info = _plain(parent, at)
+    """Return the whole file. Raises FileUnusable if it has more than ``most`` bytes or is not a regular file."""
+    with _explained_errors(), _parent(at) as parent:
+        info = _regular_file(parent, at)
         if info is None:
             raise FileNotFoundError(errno.ENOENT, "not found")
         _check_size(info.st_size, most)
@@ -185,15 +185,15 @@ def read(at: Location, most: int) -> bytes:
 
 
 def write(at: Location, data: bytes) -> bool:
-    """Replace or make the file, whole or not at all, and the directories above it; whether it is new.
+    """Create or replace the file atomically, with its directories, and return whether it is new.
 
-    Mode and owner of the one that was there are kept. Raises FileUnusable.
+    An existing file's mode and owner are kept. Raises FileUnusable.
     """
-    with _reasons(), _parent(at, make=True) as parent:
-        old = _plain(parent, at)
+    with _explained_errors(), _parent(at, make=True) as parent:
+        old = _regular_file(parent, at)
         name = at.names[-1]
         if old is not None:
-            os.close(os.open(name, os.O_WRONLY | PLAIN, dir_fd=parent))  # may it be written
+            os.close(os.open(name, os.O_WRONLY | PLAIN, dir_fd=parent))  # raises if it may not be written
         temporary = f".{secrets.token_hex(8)}.new"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | PLAIN
         fd = os.open(temporary, flags, 0o666 if old is None else 0o600, dir_fd=parent)
@@ -213,11 +213,9 @@ def write(at: Location, data: bytes) -> bool:
 
 
 def entries(at: Location, most: int) -> tuple[list[dict[str, Any]], bool]:
-    """``name``, ``type`` and for files ``size`` of what is in a directory, by name, and whether that is all of it.
-
-    Raises FileUnusable.
-    """
-    with _reasons(), _parent(at) as parent:
+    """Return ``name``, ``type`` and file ``size`` of a directory's entries, and whether those are all. Raises
+    FileUnusable."""
+    with _explained_errors(), _parent(at) as parent:
         fd = os.open(at.names[-1] if at.names else ".", os.O_RDONLY | os.O_DIRECTORY | PLAIN, dir_fd=parent)
         found: list[dict[str, Any]] = []
         try:
@@ -245,8 +243,8 @@ def _name(facts: dict[str, Any]) -> str:
     return facts["name"]
 
 
-def _plain(parent: int, at: Location) -> os.stat_result | None:
-    """What the plain file is now, None where there is nothing. Raises FileUnusable for anything else."""
+def _regular_file(parent: int, at: Location) -> os.stat_result | None:
+    """Return the regular file's status, or None if nothing exists there. Raises FileUnusable for anything else."""
     if not at.names:
         raise IsADirectoryError(errno.EISDIR, "a directory")
     try:
@@ -268,7 +266,7 @@ def _check_size(size: int, most: int) -> None:
 
 @contextmanager
 def _parent(at: Location, *, make: bool = False) -> Generator[int]:
-    """The directory that holds it, reached without a link; with ``make`` those that are missing are made."""
+    """Yield the parent directory, opened without following links; with ``make``, missing ones are created."""
     fd = os.open(at.root, SEARCH)
     try:
         for name in at.names[:-1]:
@@ -284,7 +282,7 @@ def _parent(at: Location, *, make: bool = False) -> Generator[int]:
 
 
 @contextmanager
-def _reasons() -> Generator[None]:
+def _explained_errors() -> Generator[None]:
     try:
         yield
     except FileUnusable:

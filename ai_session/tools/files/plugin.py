@@ -1,4 +1,4 @@
-"""Files of the caller's workspace, for clients that work without a shell. Not listed: other ways in name them so."""
+"""Files of the caller's workspace, for clients that work without a shell. Not listed as tools."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ai_session.tools.files import confined
 MAX_READ_BYTES = 1 << 20
 MAX_ENTRIES = 5000
 ALIAS = "/data"
-"""What AgentVault's clients call the directory that a server works in."""
+"""What AgentVault's clients call the server's working directory."""
 
 WORDS = {"directory": "[DIR]", "file": "[FILE]", "link": "[LINK]"}
 
@@ -53,7 +53,7 @@ class ListDirectory(Arguments):
 
 
 def subject_of_path(context: Context, arguments: ReadFile | WriteFile | ListDirectory) -> Subject:
-    """Where the path leads. The workspace contains it whatever the box of sessions, only a read-only one is kept."""
+    """Return where the path leads. It is inside the workspace, whatever box sessions have."""
     start = context.workspaces.start_directory("", context.principal.working_directory, make=False)
     at = confined.locate(start.workspace, arguments.path, ALIAS)
     boxes = context.sessions.boxes
@@ -67,7 +67,7 @@ def subject_of_path(context: Context, arguments: ReadFile | WriteFile | ListDire
 
 
 def _at(context: Context) -> tuple[confined.Location, SandboxProfile]:
-    """What was judged, which is not looked for again; its workspace exists now."""
+    """Return the path that was judged, which is not resolved again, and the profile. Creates the workspace."""
     subject = context.subject
     context.workspaces.start_directory("", context.principal.working_directory)
     root = subject.profile.workspace
@@ -83,12 +83,12 @@ async def read_file(context: Context, arguments: ReadFile) -> ToolResult:
         return confined.read(at, MAX_READ_BYTES)
 
     data = await asyncio.to_thread(work)
-    text, encoding = await context.sessions.work(shown(data, context.spans))
+    text, encoding = await context.sessions.work(encoded(data, context.spans))
     return ToolResult(text, {"path": at.path, "encoding": encoding})
 
 
-def shown(data: bytes, spans: Spans | None) -> Steps[tuple[str, str]]:
-    """Bytes as a text, and its encoding: base64 for those that are no UTF-8, without the secrets in them."""
+def encoded(data: bytes, spans: Spans | None) -> Steps[tuple[str, str]]:
+    """Return bytes as text, and its encoding: base64, without secrets, if they are not UTF-8."""
     try:
         return data.decode(), "utf-8"
     except UnicodeDecodeError:

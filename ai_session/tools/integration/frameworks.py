@@ -1,4 +1,4 @@
-"""What ai-session can be integrated into, by what pattern, and how sure it is that a repository is one. Pure."""
+"""What ai-session can be integrated into, by what pattern, and how certainly a repository is one. No I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ai_session.tools.integration.project.profile import NODE, PYTHON, Evidence,
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """``pattern`` names the way of integration, ``doc`` the page about it. ``managers`` install what it needs."""
+    """``pattern`` names the kind of integration, ``doc`` the page about it. ``managers`` can install what it needs."""
 
     name: str
     title: str
@@ -65,7 +65,7 @@ OTHER_NAMES = {
 }
 
 WEIGHTS = {"app": 0.85, "dependency": 0.7, "file": 0.7, "import": 0.6, "named": 0.6, "entry": 0.3}
-"""How much each kind of evidence says by itself, where 1 would be certain. Several are taken as independent."""
+"""The weight of each kind of evidence alone, where 1 would be certain. Several count as independent."""
 
 ENTRIES = {
     "fastapi": r"(?:.*/)?(?:app/)?main\.py",
@@ -84,7 +84,7 @@ EVIDENCE_TEXTS = {
 
 
 def framework(name: str) -> Framework:
-    """The framework of that name, however it is spelled. Raises InvalidArguments naming those that there are."""
+    """Return the framework of that name in any spelling. Raises InvalidArguments that lists the names."""
     plain = re.sub(r"[^a-z0-9]", "", name.lower()[:60])
     for known in (name.lower().strip(), plain, OTHER_NAMES.get(plain, "")):
         if known in FRAMEWORKS:
@@ -97,7 +97,7 @@ def framework(name: str) -> Framework:
 
 
 def detect(profile: Profile) -> dict[str, Any]:
-    """Frameworks with their confidence (0 to 0.99), surest first, and what each rests on."""
+    """Return frameworks with their confidence (0 to 0.99), most likely first, and the evidence for each."""
     found: list[tuple[float, Framework, list[Evidence]]] = []
     for one in FRAMEWORKS.values():
         evidence = _evidence(one, profile)
@@ -127,7 +127,7 @@ def detect(profile: Profile) -> dict[str, Any]:
 
 
 def _evidence(one: Framework, profile: Profile) -> list[Evidence]:
-    """The profile's own, or, of a profile without, what its names say."""
+    """Return the profile's evidence, or without any, what its names suggest."""
     given = [each for each in profile.evidence if each.framework == one.name and each.kind in EVIDENCE_TEXTS]
     if given:
         return given
@@ -138,7 +138,7 @@ def _evidence(one: Framework, profile: Profile) -> list[Evidence]:
 
 
 def choose(profile: Profile, question: str = "") -> tuple[Framework, str]:
-    """The framework a person asks for, else the surest, apps before clients; and why, where it is neither."""
+    """Return the framework in the question or the most likely one, apps before clients; and a warning if neither."""
     for word in re.findall(r"[a-z0-9.+-]+", question.lower()[:2000]):
         plain = word.strip(".").removesuffix(".js")
         if plain in FRAMEWORKS or word.strip(".") in ("next.js", "nest.js"):

@@ -1,4 +1,4 @@
-"""A plan of edits for one repository as it is now: proposed, and judged before anybody applies it."""
+"""A plan of edits for one repository in its current state: proposed, and validated before it is applied."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ RECIPES: Mapping[str, Callable[[Tree, Profile], Proposal]] = {
 }
 
 Secret = Callable[[str], bool]
-"""Whether a text holds what looks like a secret."""
+"""Reports whether a text contains what looks like a secret."""
 
 
 def propose(tree: Tree, framework: Framework, now: Profile, sent: Profile, secret: Secret) -> dict[str, Any]:
-    """The plan. ``now`` is the tree's profile, ``sent`` the client's, whose entry points are looked at first."""
+    """Return the plan. ``now`` is the tree's profile, ``sent`` the client's, whose entry points are tried first."""
     known = [path for path in sent.entry_points if tree.kind(path) == "file"]
     profile = replace(now, entry_points=tuple(dict.fromkeys((*known, *now.entry_points))))
     recipe = RECIPES.get(framework.name)
@@ -64,37 +64,37 @@ def _by_hand(edit: Edit) -> str:
 
 
 def validate(tree: Tree, plan: Mapping[str, Any], secret: Secret) -> dict[str, Any]:
-    """``valid`` where nothing in ``issues`` stands against applying it; of an edit that is there already ``warnings``
-    say so, and it is left out."""
-    judged = _Judged(tree, secret)
+    """Return whether a plan can be applied: ``valid`` if there are no ``issues``. An edit that is already present
+    causes a warning and is skipped."""
+    validation = _Validation(tree, secret)
     edits = plan.get("edits")
     if not isinstance(plan.get("summary"), str):
-        judged.warnings.append("the plan has no summary")
+        validation.warnings.append("the plan has no summary")
     if not isinstance(edits, list):
-        judged.issues.append("edits must be a list")
+        validation.issues.append("edits must be a list")
     elif not edits:
-        judged.warnings.append("the plan has no edits")
+        validation.warnings.append("the plan has no edits")
     elif len(cast("list[object]", edits)) > MAX_EDITS:
-        judged.issues.append(f"more than {MAX_EDITS} edits")
+        validation.issues.append(f"more than {MAX_EDITS} edits")
     else:
         for number, row in enumerate(cast("list[object]", edits)):
-            judged.judge(number, row)
-        judged.syntax()
+            validation.validate_edit(number, row)
+        validation.check_syntax()
         if not plan.get("postChecks"):
-            judged.warnings.append("postChecks is empty: there is no way to check that it works")
+            validation.warnings.append("postChecks is empty: there is no way to check that it works")
     rollback = plan.get("rollback")
     if not (isinstance(rollback, dict) and cast("dict[str, object]", rollback).get("instruction")):
-        judged.warnings.append("rollback.instruction is missing")
+        validation.warnings.append("rollback.instruction is missing")
     return {
-        "valid": not judged.issues,
-        "issues": judged.issues[:MAX_FINDINGS],
-        "warnings": judged.warnings[:MAX_FINDINGS],
-        "checks_performed": [*CHECKS, *([BRACKETS] if judged.brackets else [])],
+        "valid": not validation.issues,
+        "issues": validation.issues[:MAX_FINDINGS],
+        "warnings": validation.warnings[:MAX_FINDINGS],
+        "checks_performed": [*CHECKS, *([BRACKETS] if validation.brackets else [])],
     }
 
 
 def named_files(plan: Mapping[str, Any]) -> list[str]:
-    """The files below root that the plan's edits name, so far as they could be looked at."""
+    """Return the files below root that the plan's edits name, as far as their paths are valid."""
     rows = plan.get("edits")
     found: dict[str, None] = {}
     for row in cast("list[object]", rows)[:MAX_EDITS] if isinstance(rows, list) else ():
@@ -105,8 +105,8 @@ def named_files(plan: Mapping[str, Any]) -> list[str]:
     return list(found)
 
 
-class _Judged:
-    """What is wrong with a plan, and the texts its edits would make."""
+class _Validation:
+    """The problems of a plan, and the texts that its edits would produce."""
 
     def __init__(self, tree: Tree, secret: Secret) -> None:
         self._tree = tree
@@ -117,8 +117,8 @@ class _Judged:
         self.warnings: list[str] = []
         self.brackets = False
 
-    def judge(self, number: int, row: object) -> None:
-        """One edit, after those before it."""
+    def validate_edit(self, number: int, row: object) -> None:
+        """Validate one edit, after those before it."""
         try:
             edit = read_edit(row)
             before = self._before(edit)
@@ -143,12 +143,12 @@ class _Judged:
 
     @cached_property
     def _own(self) -> list[Edit]:
-        """What is proposed here for settings of clients, which a person is then asked about."""
+        """What is proposed here for settings of clients, about which a person is then asked."""
         made = [clients.propose(self._tree, client) for client in clients.clients()]
         return [edit for proposal in (*made, clients.propose_swarm(self._tree)) for edit in proposal.edits]
 
     def _before(self, edit: Edit) -> str | None:
-        """The file's text as the edits before left it. Raises InvalidArguments for what may not be touched."""
+        """Return the file's text after the edits before. Raises InvalidArguments if it must not be changed."""
         path = edit.filepath
         if path in self._texts:
             return self._texts[path]
@@ -158,7 +158,7 @@ class _Judged:
             raise InvalidArguments(f"{path!r} {why}")
         if self._tree.hidden(path):
             raise InvalidArguments(f"{path!r} is a file of secrets, which is not changed")
-        if self._tree.kept(path) and edit not in self._own:
+        if self._tree.is_protected(path) and edit not in self._own:
             raise InvalidArguments(f"{path!r} is protected: programs outside the sandbox read settings from it")
         text = self._tree.read(path) if kind else None
         if kind and text is None:
@@ -176,8 +176,8 @@ class _Judged:
             return f"the anchor {edit.anchor[:80]!r} {'occurs more than once' if count else 'does not occur'}"
         return ""
 
-    def syntax(self) -> None:
-        """Of all that would be changed."""
+    def check_syntax(self) -> None:
+        """Check the syntax of every file that would be changed."""
         for path in self._changed:
             problem = syntax_of(path, self._texts[path] or "")
             self.brackets |= path.rpartition(".")[2] in SCRIPT
@@ -194,7 +194,7 @@ SCRIPT = ("js", "mjs", "cjs", "ts", "mts", "cts")
 
 
 def syntax_of(path: str, text: str) -> str:
-    """What is wrong with the text of such a file; empty where nothing is known to be."""
+    """Return what is wrong with the text of such a file; empty if no problem is known."""
     ending = path.rpartition(".")[2]
     try:
         if ending == "py" and len(text) <= fastapi.MAX_PARSED_CHARS:
@@ -220,7 +220,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_edit(row: object) -> Edit:
-    """An edit as a client sends it. Raises InvalidArguments saying what is wrong."""
+    """Read an edit as a client sends it. Raises InvalidArguments that says what is wrong."""
     given = _object(row, "the edit")
     path = checked_path(given.get("filepath"))
     strategy = given.get("strategy")

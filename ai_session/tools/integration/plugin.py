@@ -1,4 +1,4 @@
-"""Integrates ai-session into people's projects: looks at a repository, proposes edits, judges them. Changes nothing."""
+"""Integrates ai-session into people's projects: surveys a repository, proposes and checks edits. Changes nothing."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Name = Annotated[str, Field(min_length=1, max_length=100, description="express, 
 Glob = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-LOOKING = ThreadPoolExecutor(2, "integration")
-"""A look may take seconds: apart from the threads that every call needs."""
+EXECUTOR = ThreadPoolExecutor(2, "integration")
+"""Reading a repository may take seconds, so it does not use the threads that every call needs."""
 
 
 class AnalyzeRepository(Arguments):
@@ -63,7 +63,7 @@ class RunIntegrationWorkflow(Arguments):
 
 
 def subject_of_root(context: Context, arguments: Any) -> Subject:
-    """The directory that is read, judged as that of a new session. Raises DirectoryUnusable, SandboxRefused."""
+    """Return the directory to be read, judged as that of a new session. Raises DirectoryUnusable, SandboxRefused."""
     principal = context.principal
     profile_root: object = getattr(arguments, "repository_profile", {}).get("root")
     wanted = arguments.root or (profile_root if isinstance(profile_root, str) and len(profile_root) <= 4000 else "")
@@ -74,7 +74,7 @@ def subject_of_root(context: Context, arguments: Any) -> Subject:
 
 
 def subject_of_plan(context: Context, arguments: ValidateEditPlan) -> Subject:
-    """As ``subject_of_root``, and each file that the plan names, so that rules of paths speak of them."""
+    """Return ``subject_of_root`` with each file that the plan names, so that rules for paths apply to them."""
     from ai_session.tools.integration.plans import named_files
 
     subject = subject_of_root(context, arguments)
@@ -83,12 +83,12 @@ def subject_of_plan(context: Context, arguments: ValidateEditPlan) -> Subject:
 
 
 def subject_of_nothing(context: Context, arguments: Any) -> Subject:
-    """Of a call that reads no file: what it is about came with it."""
+    """Return no subject: the call reads no file and has all it needs."""
     return Subject()
 
 
-async def _in_tree(context: Context, look: Callable[[Tree], Facts]) -> Facts:
-    """What ``look`` finds in the call's directory, in a thread."""
+async def _read_tree(context: Context, survey_tree: Callable[[Tree], Facts]) -> Facts:
+    """Return ``survey_tree`` of the call's directory, run in a thread."""
     import os
 
     from ai_session.tools.integration.project.tree import Tree
@@ -99,11 +99,11 @@ async def _in_tree(context: Context, look: Callable[[Tree], Facts]) -> Facts:
     top = os.path.realpath(start.workspace) if start and start.workspace else root
     above = os.path.relpath(root, top) if root.startswith(top.rstrip("/") + "/") else ""
 
-    def looked() -> Facts:
+    def read() -> Facts:
         with Tree(root, profile.masked, protected=profile.protected, above=above) as tree:
-            return look(tree)
+            return survey_tree(tree)
 
-    return await asyncio.get_running_loop().run_in_executor(LOOKING, looked)
+    return await asyncio.get_running_loop().run_in_executor(EXECUTOR, read)
 
 
 def _secret(context: Context) -> Callable[[str], bool]:
@@ -114,7 +114,7 @@ def _secret(context: Context) -> Callable[[str], bool]:
 async def analyze_repository(context: Context, arguments: AnalyzeRepository) -> ToolResult:
     from ai_session.tools.integration.project.profile import survey
 
-    facts = await _in_tree(context, lambda tree: survey(tree, arguments.globs).facts())
+    facts = await _read_tree(context, lambda tree: survey(tree, arguments.globs).facts())
     frameworks = ", ".join(facts["frameworkCandidates"]) or "no known framework"
     return _result(f"{facts['root']}: {facts['stats']['files']} source files, {frameworks}", facts)
 
@@ -144,7 +144,7 @@ async def propose_edit_plan(context: Context, arguments: ProposeEditPlan) -> Too
     chosen = framework(arguments.framework)
     sent = read_profile(arguments.repository_profile)
     secret = _secret(context)
-    facts = await _in_tree(context, lambda tree: propose(tree, chosen, survey(tree), sent, secret))
+    facts = await _read_tree(context, lambda tree: propose(tree, chosen, survey(tree), sent, secret))
     return _result("\n".join((facts["summary"], *facts["warnings"])), facts)
 
 
@@ -152,7 +152,7 @@ async def validate_edit_plan(context: Context, arguments: ValidateEditPlan) -> T
     from ai_session.tools.integration.plans import validate
 
     secret = _secret(context)
-    facts = await _in_tree(context, lambda tree: validate(tree, arguments.plan, secret))
+    facts = await _read_tree(context, lambda tree: validate(tree, arguments.plan, secret))
     return _result("\n".join((_verdict(facts), *facts["issues"], *facts["warnings"])), facts)
 
 
@@ -164,21 +164,21 @@ async def run_integration_workflow(context: Context, arguments: RunIntegrationWo
 
     secret = _secret(context)
 
-    def look(tree: Tree) -> Facts:
+    def survey_tree(tree: Tree) -> Facts:
         profile = survey(tree)
         chosen, why = choose(profile, arguments.question)
         plan = propose(tree, chosen, profile, profile, secret)
-        way = steps(chosen, profile)
-        way["warnings"] += [why] if why else []
+        integration_steps = steps(chosen, profile)
+        integration_steps["warnings"] += [why] if why else []
         return {
             "profile": profile.facts(),
             "detection": detect(profile),
-            "integration_steps": way,
+            "integration_steps": integration_steps,
             "edit_plan": plan,
             "validation": validate(tree, plan, secret),
         }
 
-    facts = await _in_tree(context, look)
+    facts = await _read_tree(context, survey_tree)
     return _result(f"{facts['edit_plan']['summary']} {_verdict(facts['validation'])}", facts)
 
 

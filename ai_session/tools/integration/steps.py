@@ -1,4 +1,4 @@
-"""The way of one integration in steps for a person, with the commands of the repository's own package manager. Pure."""
+"""The steps of one integration for a person, with the commands of the repository's own package manager. No I/O."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ADD = {
 """How each package manager installs."""
 
 INSTALL = "pipx install ."
-"""Of ai-session itself, which no index has yet."""
+"""For ai-session itself, which is in no package index yet."""
 
 NEEDS = {**dict.fromkeys(NODE, f"'{SDK}@^1.32'"), **dict.fromkeys(PYTHON, "'mcp>=1.10,<3'")}
 OTHERS = {"fastapi": "the entry points", "nestjs": "src/main.ts", "express": "the entry points", "nextjs": "the routes"}
@@ -29,7 +29,7 @@ WHERE = {"nextjs": "/api/terminal"}
 
 
 def steps(framework: Framework, profile: Profile) -> dict[str, Any]:
-    """Steps in order. ``package_manager`` is empty where nothing is to be installed in the project."""
+    """Return the steps in order. ``package_manager`` is empty if nothing has to be installed in the project."""
     manager, warnings = manager_of(framework, profile)
     rows = _client(framework) if framework.is_client else _app(framework, manager)
     if profile.entry_points == () and not framework.is_client and framework.name != "nextjs":
@@ -48,7 +48,7 @@ def steps(framework: Framework, profile: Profile) -> dict[str, Any]:
 
 
 def manager_of(framework: Framework, profile: Profile) -> tuple[str, list[str]]:
-    """Which of the repository's package managers installs for this framework, and what is unsure about that."""
+    """Return the repository's package manager for this framework, and warnings if it is uncertain."""
     if framework.is_client:
         return "", []
     fitting = [name for name in profile.package_managers if name in framework.managers]

@@ -199,8 +199,8 @@ def test_a_search_finds_lines_and_tells_no_secret_letter_by_letter() -> None:
         assert label(secret) in found.text
         for length in (3, 5, 20, 36):
             assert finished(text.search(secret[4 : 4 + length] + ".* used", 5, 2, 3000)).count == 0, length
-            assert not finished(text.seeker(secret[: 4 + length]).look())
-        assert finished(text.seeker("used by").look())
+            assert not finished(text.pattern_cursor(secret[: 4 + length]).find())
+        assert finished(text.pattern_cursor("used by").find())
 
 
 def test_a_match_in_a_long_line_is_cut_without_halves() -> None:

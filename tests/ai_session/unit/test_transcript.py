@@ -205,14 +205,14 @@ def test_a_reader_of_the_end_begins_again_where_more_was_let_go_of(spans: Spans 
 
 def test_a_pattern_is_looked_for_no_longer_where_all_there_was_is_let_go_of() -> None:
     with output(LINES, retain_bytes=1 << 20) as made:
-        seeker = Transcript(made.log, made.start, None, NONCE, no_secrets).seeker("line 7 of another output")
-        looking = pausing(seeker.look())
+        cursor = Transcript(made.log, made.start, None, NONCE, no_secrets).pattern_cursor("line 7 of another output")
+        looking = pausing(cursor.find())
         next(looking)
         made.add(bytes(4 << 20))
         for _ in looking:
             pass
         made.add(b"\r\nline 7 of another output\r\n")
-        assert finished(seeker.look())
+        assert finished(cursor.find())
 
 
 def test_output_of_which_nothing_is_kept_has_an_end() -> None:
@@ -335,7 +335,7 @@ def test_a_bad_pattern_is_the_callers_to_mend(pattern: str) -> None:
     with output(b"text") as made:
         for look in (
             lambda: finished(made.running().search(pattern, 1, 0, 100)),
-            lambda: made.running().seeker(pattern),
+            lambda: made.running().pattern_cursor(pattern),
         ):
             with pytest.raises(InvalidArguments) as caught:
                 look()
@@ -345,21 +345,21 @@ def test_a_bad_pattern_is_the_callers_to_mend(pattern: str) -> None:
 
 def test_a_seeker_sees_what_comes_later() -> None:
     with output(b"starting\r\n") as made:
-        seeker = made.running().seeker(r"^ready on port \d+")
-        assert not finished(seeker.look())
+        cursor = made.running().pattern_cursor(r"^ready on port \d+")
+        assert not finished(cursor.find())
         made.add(b"\x1b[1mready\x1b[0m on ")
-        assert not finished(seeker.look())
+        assert not finished(cursor.find())
         made.add(b"port 80")
-        assert finished(seeker.look())
-        assert finished(seeker.look())
+        assert finished(cursor.find())
+        assert finished(cursor.find())
 
 
 def test_a_seeker_starts_where_it_is_told() -> None:
     with output(b"done\r\nworking\r\n") as made:
-        seeker = made.running().seeker("done", 6)
-        assert not finished(seeker.look())
+        cursor = made.running().pattern_cursor("done", 6)
+        assert not finished(cursor.find())
         made.add(numbered(50_000) + b"done\r\n" + numbered(50_000))
-        assert finished(seeker.look())
+        assert finished(cursor.find())
 
 
 pieces = st.one_of(

@@ -1,8 +1,8 @@
-"""Edits of files as sent to clients, and the content of a file after one. Pure.
+"""Edits of files in the form sent to clients, and the content of a file after one. No I/O.
 
-Three strategies: ``create_file`` writes ``payload.code`` to a file that is not there yet; ``insert`` puts
-``payload.import`` and then ``payload.code`` right behind the text that its one anchor names, character for character,
-and that occurs exactly once; ``append`` puts them at the end.
+There are three strategies: ``create_file`` writes ``payload.code`` to a file that does not exist yet; ``insert`` puts
+``payload.import`` and then ``payload.code`` directly after the text of its one anchor, which matches character for
+character and occurs exactly once; ``append`` puts them at the end.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 from ai_session.tools.integration.project.source_text import anchor, line_end, newline_of
 
-MAX_LOOKED = 10
-"""So many entry points are looked at for the place of an edit."""
+MAX_TRIED = 10
+"""The number of entry points that are tried for an edit."""
 
 LEAST_CHARS = 10
-"""Shorter lines, a bracket or a name, are found anywhere."""
+"""Shorter lines, a bracket or a name, occur anywhere."""
 
 STRATEGIES = ("create_file", "insert", "append")
 
@@ -34,11 +34,11 @@ class Edit:
 
     @property
     def text(self) -> str:
-        """All that is put into the file."""
+        """Everything that is put into the file."""
         return self.imports + self.code
 
     def facts(self) -> dict[str, Any]:
-        """The JSON object that clients receive."""
+        """Return the JSON object that clients receive."""
         anchors = [{"type": "after_match", "pattern": self.anchor}] if self.anchor else []
         return {
             "filepath": self.filepath,
@@ -48,14 +48,14 @@ class Edit:
         }
 
     def applied(self, before: str | None) -> str:
-        """The text after it. ``before`` is None where there is no file."""
+        """Return the text after the edit. ``before`` is None if there is no file."""
         if self.strategy == "insert" and before is not None:
             end = before.index(self.anchor) + len(self.anchor)
             return before[:end] + self.text + before[end:]
         return (before or "") + self.text
 
     def present(self, before: str | None) -> bool:
-        """Whether the file says so already: at that very place, or in lines of their own elsewhere."""
+        """Report whether the file contains the edit already: at that position, or as lines of their own elsewhere."""
         if before is None:
             return False
         if self.strategy == "insert" and self.anchor + self.text in before:
@@ -68,7 +68,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a recipe makes of one repository. ``present``: all of it is there already."""
+    """What a recipe proposes for one repository. ``present`` means that all of it exists already."""
 
     summary: str
     edits: tuple[Edit, ...] = ()
@@ -77,7 +77,7 @@ class Proposal:
     present: bool = False
 
     def facts(self) -> dict[str, Any]:
-        """The plan as clients see it."""
+        """Return the plan as clients see it."""
         made = [edit.filepath for edit in self.edits if edit.strategy == "create_file"]
         changed = dict.fromkeys(edit.filepath for edit in self.edits if edit.strategy != "create_file")
         ways = [f"remove {', '.join(made)}"] if made else []
@@ -92,33 +92,33 @@ class Proposal:
 
 
 def insert_line(path: str, text: str, start: int, end: int, line: str, *, is_import: bool = False) -> Edit | None:
-    """``line`` below the line of ``end``, for which the text from ``start`` on is the anchor; None without one."""
+    """Return an edit that inserts ``line`` below that of ``end``, with an anchor that begins at ``start``, or None."""
     end = line_end(text, end)
     found = anchor(text, text.rfind("\n", 0, start) + 1, end)
     newline = newline_of(text)
     code = newline + line.replace("\n", newline)
-    return _inserted(path, found, code, is_import=is_import)
+    return _insertion(path, found, code, is_import=is_import)
 
 
 def insert_here(path: str, text: str, start: int, end: int, code: str) -> Edit | None:
-    """``code`` right behind ``end``."""
+    """Return an edit that inserts ``code`` directly after ``end``, or None if no anchor is unique."""
     found = anchor(text, text.rfind("\n", 0, start) + 1, end)
-    return _inserted(path, found, code, is_import=False)
+    return _insertion(path, found, code, is_import=False)
 
 
-def _inserted(path: str, found: str, code: str, *, is_import: bool) -> Edit | None:
+def _insertion(path: str, found: str, code: str, *, is_import: bool) -> Edit | None:
     if not found:
         return None
     return Edit(path, "insert", "" if is_import else code, code if is_import else "", found)
 
 
 def folder_of(path: str) -> str:
-    """The folder of a file with its slash; empty at the top."""
+    """Return the folder of a file with its slash; empty at the top."""
     return path[: path.rfind("/") + 1]
 
 
 def nearest(path: str, names: Sequence[str], paths: Sequence[str]) -> str:
-    """The file of one of these names that is nearest above ``path``; empty where there is none."""
+    """Return the file with one of these names that is nearest above ``path``; empty if there is none."""
     folder = folder_of(path)
     known = set(paths)
     while True:

@@ -1,6 +1,6 @@
-"""What a repository is made of, as its files say: languages, package managers, where programs begin, frameworks.
+"""What a repository consists of, judged by its files: languages, package managers, entry points, frameworks.
 
-A profile travels through clients as JSON, so what comes back is read as untrusted: what does not fit is left out.
+A profile travels through clients as JSON, so what comes back is untrusted: what does not fit is ignored.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LANGUAGES = {
     "dart": "dart",
     "zig": "zig",
 }
-"""By the ending of a file's name."""
+"""Languages by file name extension."""
 
 SCRIPTS = ("javascript", "typescript")
 LOCKS = {
@@ -66,7 +66,7 @@ LOCKS = {
 }
 NODE, PYTHON = ("pnpm", "yarn", "bun", "npm"), ("uv", "poetry", "pip")
 
-MARKS = {
+CLIENT_FILES = {
     ".mcp.json": "claude-code",
     "CLAUDE.md": "claude-code",
     ".cursor/mcp.json": "cursor",
@@ -77,7 +77,7 @@ MARKS = {
     "GEMINI.md": "gemini",
     "ccswarm.toml": "ccswarm",
 }
-"""Files at the top that say which client people use."""
+"""Files at the top that show which client people use."""
 
 NODE_DEPENDENCIES = {"express": "express", "next": "nextjs", "@nestjs/core": "nestjs"}
 NEXT = re.compile(r"(?:.*/)?(?:next\.config\.(?:js|mjs|cjs|ts|mts)|app/layout\.[jt]sx?|pages/_app\.[jt]sx?)\Z")
@@ -85,9 +85,9 @@ NEXT_ROOT = re.compile(r"(?:.*/)?(?:app/layout|pages/_app|pages/index)\.[jt]sx?"
 NAMED = re.compile(
     r"(?:manage|wsgi|asgi|main|__main__)\.py|(?:src/|app/)?(?:main|asgi)\.py|(?:src/)?(?:server|main|index|app)\.[cm]?[jt]s"
 )
-"""Where programs begin by custom, if nothing says more."""
+"""Where programs begin by convention, if nothing more specific is found."""
 
-SIGNS = (
+EVIDENCE_PATTERNS = (
     ("fastapi", "python", "import", re.compile(r"^[ \t]*(?:from|import)[ \t]+fastapi\b", re.MULTILINE)),
     ("fastapi", "python", "app", re.compile(r"^[ \t]*\w[^=\n#]{0,200}=[ \t]*(?:\w{1,80}\.)?FastAPI\(", re.MULTILINE)),
     (
@@ -101,12 +101,12 @@ SIGNS = (
     ("nestjs", "javascript", "app", re.compile(r"\bNestFactory\s*\.\s*create\b")),
     ("nextjs", "javascript", "import", re.compile(r"""\bfrom\s*['"]next(?:/[\w/.-]+)?['"]""")),
 )
-"""What in a file speaks for a framework: a use of it, or the place where the app is made."""
+"""What in a file is evidence of a framework: a use of it, or where the app is created."""
 
 MAX_EVIDENCE = 200
 MAX_NAMES = 100
 MAX_TEXT = 400
-MAX_LOOKED = 20
+MAX_MATCHES = 20
 COMMENTS = ("//", "/*", "*")
 TESTS = re.compile(
     r"(?:^|/)(?:tests?|__tests__|spec|examples?|docs?|fixtures?|benchmarks?|scripts|migrations)/|[._](?:test|spec)\."
@@ -140,7 +140,7 @@ class Profile:
     paths: tuple[str, ...] = field(default=(), repr=False)
 
     def facts(self) -> dict[str, Any]:
-        """As clients see it; ``stats`` counts the files with source text and their lines."""
+        """Return the profile as clients see it; ``stats`` counts the files with source text and their lines."""
         facts: dict[str, Any] = {
             "root": self.root,
             "languages": list(self.languages),
@@ -158,7 +158,7 @@ class Profile:
 
 
 def read_profile(given: Mapping[str, Any]) -> Profile:
-    """A profile that a client sends. What is not of the right type, too long or leads out of root is left out."""
+    """Read a profile that a client sends. What has the wrong type, is too long or leads out of root is ignored."""
     rows = given.get("evidence")
     evidence: list[Evidence] = []
     for row in cast("list[object]", rows)[:MAX_EVIDENCE] if isinstance(rows, list) else ():
@@ -197,7 +197,7 @@ def _files(given: object) -> list[str]:
 
 
 class _Survey:
-    """What was found until now."""
+    """The findings so far."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
@@ -213,10 +213,10 @@ class _Survey:
     def add(self, path: str) -> None:
         self.paths.append(path)
         name = path.rpartition("/")[2]
-        if framework := MARKS.get(path):
-            self._speaks(framework, "file", path)
+        if framework := CLIENT_FILES.get(path):
+            self._add_evidence(framework, "file", path)
         if NEXT.match(path):
-            self._speaks("nextjs", "file", path)
+            self._add_evidence("nextjs", "file", path)
         if manager := LOCKS.get(name):
             self.managers[manager] = None
         if name == "package.json":
@@ -229,7 +229,7 @@ class _Survey:
         if language:
             self._source(path, language)
 
-    def _speaks(self, framework: str, kind: str, path: str, pattern: str = "") -> None:
+    def _add_evidence(self, framework: str, kind: str, path: str, pattern: str = "") -> None:
         self.evidence[Evidence(framework, kind, path, pattern)] = None
 
     def _source(self, path: str, language: str) -> None:
@@ -240,10 +240,10 @@ class _Survey:
         self.lines += text.count("\n") + (not text.endswith("\n") and bool(text))
         if TESTS.search(path):
             return
-        spoken = "javascript" if language in SCRIPTS else language
-        for framework, written, kind, sign in SIGNS:
-            if written == spoken and (match := _outside_comments(sign, text, written)):
-                self._speaks(framework, kind, path, _line(text, match) if kind == "app" else "")
+        family = "javascript" if language in SCRIPTS else language
+        for framework, written, kind, sign in EVIDENCE_PATTERNS:
+            if written == family and (match := _outside_comments(sign, text, written)):
+                self._add_evidence(framework, kind, path, _line(text, match) if kind == "app" else "")
                 if kind == "app":
                     self.entries[path] = None
         if NAMED.fullmatch(path) or path.endswith("/__main__.py"):
@@ -261,7 +261,7 @@ class _Survey:
             if isinstance(names := data.get(part), dict):
                 for name, framework in NODE_DEPENDENCIES.items():
                     if name in names:
-                        self._speaks(framework, "dependency", path, f'"{name}"')
+                        self._add_evidence(framework, "dependency", path, f'"{name}"')
         if isinstance(main := data.get("main"), str):
             folder = path.rpartition("/")[0]
             for found in _files([f"{folder}/{main}".removeprefix("/").replace("/./", "/").removeprefix("./")]):
@@ -285,11 +285,11 @@ class _Survey:
         if path.rpartition("/")[2] != "pyproject.toml":
             self.managers.setdefault("pip", None)
         if any(re.match(r"\s*fastapi\b(?!-)", line, re.IGNORECASE) for line in lines):
-            self._speaks("fastapi", "dependency", path, "fastapi")
+            self._add_evidence("fastapi", "dependency", path, "fastapi")
 
 
 def survey(tree: Tree, globs: Sequence[str] = ()) -> Profile:
-    """Reads the tree. ``globs`` choose files by path or name; without them all count."""
+    """Survey the tree. ``globs`` select files by path or name; without them all count."""
     found = _Survey(tree)
     for entry in tree.walk():
         if not globs or _chosen(entry.path, globs):
@@ -298,7 +298,7 @@ def survey(tree: Tree, globs: Sequence[str] = ()) -> Profile:
 
 
 def _profile(found: _Survey) -> Profile:
-    # A lock file says more than a manifest that any of several managers reads.
+    # A lock file is better evidence than a manifest that several managers read.
     managers = [name for name in found.managers if name not in ("npm", "pip")]
     for plain, family in (("npm", NODE), ("pip", PYTHON)):
         if plain in found.managers and (not set(managers) & set(family) or _locked(found, plain)):
@@ -344,8 +344,8 @@ def _chosen(path: str, globs: Sequence[str]) -> bool:
 
 
 def _outside_comments(sign: re.Pattern[str], text: str, language: str) -> re.Match[str] | None:
-    """The first match that no comment begins before in its line; what edits need is looked at more closely."""
-    for found in islice(sign.finditer(text), MAX_LOOKED):
+    """Return the first match that is not after the beginning of a comment in its line; edits check more closely."""
+    for found in islice(sign.finditer(text), MAX_MATCHES):
         before = text[text.rfind("\n", 0, found.start() + 1) + 1 : found.start() + 1].strip()
         if language == "python" or not before.startswith(COMMENTS):
             return found
@@ -353,7 +353,7 @@ def _outside_comments(sign: re.Pattern[str], text: str, language: str) -> re.Mat
 
 
 def _line(text: str, match: re.Match[str]) -> str:
-    """The matching line, if it is short enough to point at something."""
+    """Return the matching line, if it is short enough to be an anchor."""
     start = text.rfind("\n", 0, match.start()) + 1 if not match[0].startswith("\n") else match.start() + 1
     line = text[start:].partition("\n")[0].strip()
     return line if len(line) <= MAX_TEXT else match[0].strip()[:MAX_TEXT]

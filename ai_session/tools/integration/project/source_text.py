@@ -1,4 +1,4 @@
-"""Where in a text something is to be put: anchors that occur once; JavaScript without strings and comments. Pure."""
+"""Positions for edits in a text: anchors that occur once; JavaScript without strings and comments. No I/O."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 COMMENT, LITERAL = "\x01", "\x02"
-"""What stands in ``code_of`` for each character of a comment, and of a string, template or regular expression."""
+"""What ``code_of`` puts for each character of a comment, and of a string, template or regular expression."""
 
 MAX_ANCHOR_LINES = 40
 _OPENING = {")": "(", "]": "[", "}": "{"}
@@ -15,7 +15,7 @@ _LOOK_BACK = 24
 
 
 def occurrences(text: str, pattern: str) -> int:
-    """How often ``pattern`` occurs: 0, 1, or 2 for more, which may overlap."""
+    """Return how often ``pattern`` occurs: 0, 1, or 2 for more; occurrences may overlap."""
     first = text.find(pattern) if pattern else -1
     if first < 0:
         return 0
@@ -23,8 +23,8 @@ def occurrences(text: str, pattern: str) -> int:
 
 
 def anchor(text: str, start: int, end: int) -> str:
-    """Text that ends at ``end``, begins at ``start`` or as many lines before as it takes, and occurs only once; empty
-    where there is none."""
+    """Return the text from ``start``, or from as many lines before it as needed, to ``end`` that occurs only once;
+    empty if there is none."""
     for _ in range(MAX_ANCHOR_LINES):
         if occurrences(text, text[start:end]) == 1:
             return text[start:end]
@@ -35,22 +35,22 @@ def anchor(text: str, start: int, end: int) -> str:
 
 
 def line_end(text: str, position: int) -> int:
-    """Where the line of ``position`` ends, before its line break."""
+    """Return where the line of ``position`` ends, before its line break."""
     end = text.find("\n", position)
     end = len(text) if end < 0 else end
     return end - 1 if end > position and text[end - 1] == "\r" else end
 
 
 def newline_of(text: str) -> str:
-    """The line break the text uses."""
+    """Return the line break that the text uses."""
     return "\r\n" if "\r\n" in text else "\n"
 
 
 def code_of(text: str) -> str:
-    """JavaScript or TypeScript, of the same length, with COMMENT and LITERAL for what is no code.
+    """Return JavaScript or TypeScript at the same length, with COMMENT and LITERAL for everything that is not code.
 
-    Not a parser: a quote that is not closed in its line is taken as text, as an apostrophe in JSX is. Takes time in
-    proportion to the text, whatever it is.
+    It is not a parser: a quote that is not closed in its line counts as text, as an apostrophe in JSX is. Takes time
+    linear in the text, whatever it is.
     """
     out: list[str] = []
     templates: list[int] = []
@@ -93,7 +93,7 @@ def code_of(text: str) -> str:
 
 
 def _quoted_end(text: str, start: int) -> int:
-    """Behind the closing quote, 0 where there is none in the line."""
+    """Return the position after the closing quote, 0 if the line has none."""
     quote, position = text[start], start + 1
     while position < len(text):
         sign = text[position]
@@ -106,7 +106,7 @@ def _quoted_end(text: str, start: int) -> int:
 
 
 def _template_end(text: str, position: int) -> tuple[int, bool]:
-    """Behind the closing back quote, or behind ``${`` with True."""
+    """Return the position after the closing backquote, or after ``${`` with True."""
     while position < len(text):
         if text[position] == "`":
             return position + 1, False
@@ -117,7 +117,7 @@ def _template_end(text: str, position: int) -> tuple[int, bool]:
 
 
 def _regex_end(text: str, start: int) -> int:
-    """Behind the closing slash, 0 where there is none in the line."""
+    """Return the position after the closing slash, 0 if the line has none."""
     position, group = start + 1, False
     while position < len(text) and text[position] != "\n":
         sign = text[position]
@@ -129,7 +129,7 @@ def _regex_end(text: str, start: int) -> int:
 
 
 def unbalanced(text: str) -> str:
-    """What is wrong with the brackets of JavaScript or TypeScript; empty where each closes its own."""
+    """Return what is wrong with the brackets of JavaScript or TypeScript; empty if they match."""
     open_: list[tuple[str, int]] = []
     line = 1
     for sign, plain in zip(text, code_of(text), strict=True):
@@ -142,9 +142,8 @@ def unbalanced(text: str) -> str:
 
 
 def members(text: str, keys: Sequence[str]) -> list[tuple[str, int]] | None:
-    """The members of the object at ``keys`` in plain JSON: each name, and where its value ends. The first pair is an
-    empty name, and where the object opens. None where there is no such object. Raises ValueError for what is no JSON.
-    """
+    """Return the members of the object at ``keys`` in plain JSON: each name, and where its value ends. The first pair
+    is an empty name and where the object opens. None if there is no such object. Raises ValueError for invalid JSON."""
     position, rest = _space(text, 0), list(keys)
     while True:
         if text[position : position + 1] != "{":

@@ -1,7 +1,7 @@
-"""The files of one directory, read within bounds and without following any link.
+"""The files of one directory, read within limits and without following links.
 
-Every directory on the way is opened by itself and refused where it is a link, so that what is exchanged meanwhile leads
-nowhere else. Blocks: to be used in a thread.
+Every directory on a path is opened by itself and refused if it is a link, so that replacing one meanwhile leads nowhere
+else. Blocks: use it in a thread.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agentwire.system.protected_names import protected as settings
 from ai_session.errors import DirectoryUnusable, InvalidArguments
 
 MAX_FILE_BYTES = 256 << 10
-"""Of one file; larger ones are made by programs, and take long to look through."""
+"""The limit for one file; larger ones are generated and take long to search."""
 
 IGNORED = frozenset(
     (
@@ -28,10 +28,10 @@ IGNORED = frozenset(
         *(".terraform", ".yarn", ".pnpm-store"),
     )
 )
-"""Directories of what is made or installed, not written here."""
+"""Directories of generated or installed files."""
 
 SECRET = (".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", ".netrc", ".npmrc", ".pypirc")
-"""Files that are never opened, whatever the configuration masks beside them."""
+"""Files that are never opened, in addition to those that the configuration masks."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -46,7 +46,7 @@ class Entry:
 
 
 def checked_path(path: object) -> str:
-    """A path that names a file below the root, plainly. Raises InvalidArguments saying what is wrong with it."""
+    """Return a plain path of a file below the root. Raises InvalidArguments that says what is wrong with it."""
     if not isinstance(path, str) or not path:
         raise InvalidArguments("filepath is missing", suggestion="use a file path relative to root")
     parts = path.split("/")
@@ -67,7 +67,7 @@ def checked_path(path: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of a tree is looked at: files and directories, levels of directories, bytes read while it is walked."""
+    """The limits of a survey: files and directories, levels of directories, bytes read during the walk."""
 
     entries: int = 20_000
     depth: int = 24
@@ -76,11 +76,11 @@ class Limits:
 
 @dataclass
 class Tree:
-    """A directory held open. ``masked`` and ``protected`` are patterns as in .gitignore: of files that are not read,
-    and of settings beyond those that are always protected; ``above`` are the directories between the root and the top
-    that they are counted from. Closed by ``with``.
+    """An open directory, closed by ``with``.
 
-    ``bounds`` says which limits were met in ``walk`` and ``read``.
+    ``masked`` and ``protected`` are patterns as in .gitignore: of files that are not read, and of settings beyond those
+    always protected. ``above`` are the directories between the top that patterns refer to and the root. ``bounds`` says
+    which limits ``walk`` and ``read`` reached.
     """
 
     root: str
@@ -93,7 +93,7 @@ class Tree:
     _read: int = 0
 
     def __enter__(self) -> Self:
-        """Raises DirectoryUnusable where there is no such directory, or a link is on the way."""
+        """Open the directory. Raises DirectoryUnusable if it does not exist or a link is on the path."""
         try:
             self._fd = os.open("/", _FOLDER)
             self._fd, outer = self._inner(self.root.strip("/"), _FOLDER), self._fd
@@ -112,7 +112,7 @@ class Tree:
             self._fd = -1
 
     def _inner(self, path: str, flags: int) -> int:
-        """The file at ``path``, opened step by step. Raises OSError."""
+        """Open the file at ``path`` step by step and return its descriptor. Raises OSError."""
         fd = os.dup(self._fd)
         try:
             parts = [part for part in path.split("/") if part]
@@ -125,32 +125,32 @@ class Tree:
         return fd
 
     def hidden(self, path: str) -> bool:
-        """Whether its name is that of a file with secrets."""
+        """Report whether its name is that of a file with secrets."""
         name = path.rpartition("/")[2].lower()
         if any(fnmatchcase(name, pattern) for pattern in SECRET):
             return True
         return bool(self.masked and patterns(*self.masked).around(self._from_top(path)))
 
-    def kept(self, path: str) -> bool:
-        """Whether programs outside of a box take settings from it, so that it is not to be written."""
+    def is_protected(self, path: str) -> bool:
+        """Report whether programs outside of a box read settings from it, so that it must not be written."""
         return bool(settings(self.protected).around(self._from_top(path)))
 
     def _from_top(self, path: str) -> str:
         return f"{self.above}/{path}" if self.above else path
 
     def walk(self) -> Iterator[Entry]:
-        """Regular files in the order of their paths, shallow ones first; of links nothing."""
+        """Yield regular files in the order of their paths, shallow ones first; links are skipped."""
         waiting, seen = [""], 0
         for folder in waiting:  # grows meanwhile
             try:
                 fd = self._inner(folder, _FOLDER)
             except OSError:
-                continue  # gone, exchanged, or not for us
+                continue  # removed, replaced or not permitted
             try:
                 names = sorted(os.listdir(fd))
                 for name in names:
                     if seen >= self.limits.entries:
-                        self._bound(f"looked at {seen} files and directories")
+                        self._add_bound(f"looked at {seen} files and directories")
                         return
                     if not name.isprintable():
                         continue
@@ -164,13 +164,13 @@ class Tree:
                         if path.count("/") < self.limits.depth:
                             waiting.append(path)
                         else:
-                            self._bound(f"looked {self.limits.depth} directories deep")
+                            self._add_bound(f"looked {self.limits.depth} directories deep")
             finally:
                 os.close(fd)
 
     def read(self, path: str, *, counted: bool = False) -> str | None:
-        """The text of a file, None where there is none, or it is no text, has secrets or is too large. ``counted``:
-        against the bytes that may be read in all."""
+        """Return the text of a file; None if it is missing, not text, too large or has secrets. If ``counted``, it
+        counts towards the limit of bytes read."""
         data = self._bytes(path, counted)
         if data is None or b"\0" in data:
             return None
@@ -183,7 +183,7 @@ class Tree:
         if self.hidden(path):
             return None
         if counted and self._read >= self.limits.read_bytes:
-            self._bound(f"read {self._read} bytes")
+            self._add_bound(f"read {self._read} bytes")
             return None
         try:
             fd = self._inner(path, _FILE)
@@ -198,8 +198,7 @@ class Tree:
         return data if len(data) <= MAX_FILE_BYTES else None
 
     def kind(self, path: str) -> str:
-        """``file``, ``folder``, ``link``, ``other`` or, where there is nothing, an empty text. A link on the way is a
-        ``link``."""
+        """Return ``file``, ``folder``, ``link`` (also for a path through one), ``other``, or empty if missing."""
         parts = path.split("/")
         for number in range(1, len(parts) + 1):
             folder, _, name = "/".join(parts[:number]).rpartition("/")
@@ -223,13 +222,13 @@ class Tree:
                 return {stat.S_IFREG: "file", stat.S_IFDIR: "folder"}.get(stat.S_IFMT(found.st_mode), "other")
         return ""
 
-    def _bound(self, what: str) -> None:
+    def _add_bound(self, what: str) -> None:
         if what not in self.bounds:
             self.bounds.append(what)
 
 
 def _facts(name: str, fd: int) -> os.stat_result | None:
-    """Of a regular file or a directory; None for anything else."""
+    """Return the status of a regular file or a directory; None for anything else."""
     try:
         found = os.stat(name, dir_fd=fd, follow_symlinks=False)
     except OSError:

@@ -1,4 +1,4 @@
-"""ai-session among the tool servers of a client, in the project's own file for that client, and in ccswarm.toml."""
+"""ai-session as a tool server of a client, in the project's own file for that client, and in ccswarm.toml."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ai_session.tools.integration.project.tree import Tree
 
 NAME = "ai-session"
 COMMAND, ARGS = NAME, ["mcp-server", "--stdio"]
-"""Found by PATH: a project's file is for everybody who works on it."""
+"""Found by PATH, because a project's file is for everybody who works on it."""
 
 SWARM = "ccswarm.toml"
 SERVER = f"""\
@@ -63,14 +63,14 @@ args = { session_id = "${steps.open.session_id}" }
 
 
 def clients() -> list[str]:
-    """Those that have a file in a project."""
+    """Return the names of the clients that have a file in a project."""
     from pathlib import Path
 
     return [one.client for one in locations(NAME, Path("/"), Path("/"), {}) if one.scope == "project"]
 
 
 def location_of(client: str) -> tuple[ConfigLocation, str]:
-    """The project's file of a client: how it is written, and its path from the root."""
+    """Return the project's file of a client: its format, and its path from the root."""
     from pathlib import Path
 
     here = Path("/")
@@ -79,7 +79,7 @@ def location_of(client: str) -> tuple[ConfigLocation, str]:
 
 
 def propose(tree: Tree, client: str) -> Proposal:
-    """The edit that puts ai-session among the client's servers."""
+    """Propose the edit that adds ai-session to the client's servers."""
     location, path = location_of(client)
     text = tree.read(path)
     by_hand = f"{path} cannot be edited safely; add by hand: {snippet(location, COMMAND, ARGS)}"
@@ -102,7 +102,7 @@ def propose(tree: Tree, client: str) -> Proposal:
 
 
 def propose_swarm(tree: Tree) -> Proposal:
-    """The edit that gives a swarm's agents terminals; where there is no ccswarm.toml, one that runs."""
+    """Propose the edit that gives a swarm's agents terminals, or a ccswarm.toml that runs if there is none."""
     text = tree.read(SWARM)
     if text is None and tree.kind(SWARM):
         return Proposal("No edits for ccswarm.", warnings=(f"{SWARM} cannot be read",))
@@ -115,7 +115,7 @@ def propose_swarm(tree: Tree) -> Proposal:
         return Proposal("No edits for ccswarm.", warnings=(f"{SWARM} is not valid; fix it first",))
     if NAME in _servers(data):
         return Proposal("No edits for ccswarm.", present=True)
-    edit = _appended(SWARM, text, SERVER)
+    edit = _addition(SWARM, text, SERVER)
     if edit is None:
         return Proposal("No edits for ccswarm.", warnings=(f"add to mcp.servers of {SWARM} by hand: {SERVER}",))
     grant = 'agents see only granted tools: grants = ["ai-session.*"]'
@@ -123,7 +123,7 @@ def propose_swarm(tree: Tree) -> Proposal:
 
 
 def _servers(data: dict[str, Any]) -> list[object]:
-    """The names of a swarm's tool servers."""
+    """Return the names of a swarm's tool servers."""
     listed = (_table(data, ("mcp",)) or {}).get("servers")
     rows = cast("list[object]", listed) if isinstance(listed, list) else []
     return [cast("dict[str, object]", row).get("name") for row in rows if isinstance(row, dict)]
@@ -135,7 +135,7 @@ def _edit(location: ConfigLocation, path: str, text: str | None) -> Edit | None:
         whole = snippet(location, COMMAND, ARGS).partition("# lets it run")[0].rstrip("\n") + "\n"
         return Edit(path, "create_file" if text is None else "append", whole)
     if path.endswith(".toml"):
-        return _appended(path, text, snippet(location, COMMAND, ARGS).partition("# lets it run")[0])
+        return _addition(path, text, snippet(location, COMMAND, ARGS).partition("# lets it run")[0])
     for depth in range(len(location.keys), -1, -1):
         try:
             found = members(text, location.keys[:depth])
@@ -145,12 +145,12 @@ def _edit(location: ConfigLocation, path: str, text: str | None) -> Edit | None:
             value: Any = entry
             for key in reversed((*location.keys[depth:], NAME)):
                 value = {key: value}
-            return _inserted(path, text, found, value)
+            return _insertion(path, text, found, value)
     return None
 
 
-def _inserted(path: str, text: str, found: list[tuple[str, int]], value: Mapping[str, Any]) -> Edit | None:
-    """The value's one member as the object's last one or its first, whichever place takes less text to name."""
+def _insertion(path: str, text: str, found: list[tuple[str, int]], value: Mapping[str, Any]) -> Edit | None:
+    """Insert the value's one member as the object's last or first one, whichever has the shorter anchor."""
     (name, inner) = next(iter(value.items()))
     empty = len(found) == 1
     opens, last = found[0][1], found[-1][1]
@@ -176,8 +176,8 @@ def _indentation(text: str) -> str:
     return line[: len(line) - len(line.lstrip())]
 
 
-def _appended(path: str, text: str, tables: str) -> Edit | None:
-    """At the end of a TOML file, if that says what it should."""
+def _addition(path: str, text: str, tables: str) -> Edit | None:
+    """Append tables to a TOML file, if the result is valid."""
     newline = newline_of(text)
     code = ("" if text.endswith("\n") else "\n") + "\n" + tables
     edit = Edit(path, "append", code.replace("\n", newline))
@@ -185,7 +185,7 @@ def _appended(path: str, text: str, tables: str) -> Edit | None:
 
 
 def _data(path: str, text: str) -> dict[str, Any] | None:
-    """What the file says; None where that cannot be known."""
+    """Parse the file; None if it is invalid."""
     if not text.strip():
         return {}
     try:

@@ -1,10 +1,10 @@
-"""A terminal for an Express app: one new module with a router, used where the app is made."""
+"""A terminal for an Express app: one new module with a router, used where the app is created."""
 
 from __future__ import annotations
 
 import re
 
-from ai_session.tools.integration.project.edits import MAX_LOOKED, Edit, Proposal, insert_line
+from ai_session.tools.integration.project.edits import MAX_TRIED, Edit, Proposal, insert_line
 from ai_session.tools.integration.project.profile import Profile
 from ai_session.tools.integration.project.source_text import code_of
 from ai_session.tools.integration.project.tree import Tree
@@ -48,8 +48,8 @@ BOUND = re.compile(
 
 
 def propose(tree: Tree, profile: Profile) -> Proposal:
-    """Edits of the first file that makes an Express app in a statement of its own."""
-    for path in profile.entry_points[:MAX_LOOKED]:
+    """Propose edits of the first file that creates an Express app in a statement of its own."""
+    for path in profile.entry_points[:MAX_TRIED]:
         text = tree.read(path) if re.search(r"\.[cm]?[jt]s\Z", path) else None
         if text is None:
             continue
@@ -61,7 +61,7 @@ def propose(tree: Tree, profile: Profile) -> Proposal:
 
 
 def _app(text: str, code: str) -> re.Match[str] | None:
-    """The statement that makes the app; one named app before others."""
+    """Return the statement that creates the app; one named ``app`` is preferred."""
     names = [m[1] or m[2] for m in BOUND.finditer(text) if in_code(code, m.start())] or ["express"]
     made = re.compile(
         r"^([ \t]*)(?:export[ \t]+)?(?:const|let|var)[ \t]+(\w+)[ \t]*(?::[^=\n]{1,200})?=[ \t]*"
@@ -105,7 +105,7 @@ def _proposal(tree: Tree, profile: Profile, path: str, text: str, code: str, mad
 
 
 def _import_line(text: str, code: str, style: Style, made: re.Match[str]) -> tuple[int, int] | None:
-    """The statement at the top level that imports express, before the app is made."""
+    """Return the top-level statement that imports express before the app is created."""
     sign = IMPORT if style.system == "esm" else REQUIRE
     for found in sign.finditer(text):
         begin = found.end() - len(found[0].lstrip())

@@ -1,4 +1,4 @@
-"""A terminal for a FastAPI app: one new module with a router of its own life cycle, included where the app is made."""
+"""A terminal for a FastAPI app: one new module whose router has a life cycle of its own, included in the app."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import ast
 import re
 from dataclasses import dataclass
 
-from ai_session.tools.integration.project.edits import MAX_LOOKED, Edit, Proposal, folder_of, insert_line
+from ai_session.tools.integration.project.edits import MAX_TRIED, Edit, Proposal, folder_of, insert_line
 from ai_session.tools.integration.project.profile import Profile
 from ai_session.tools.integration.project.tree import Tree
 
 MODULE = "ai_session_terminal"
 MAX_PARSED_CHARS = 100_000
-"""The parser lets nobody else run meanwhile: 0.1 s for these, 0.5 s at worst."""
+"""Nothing else runs during parsing: 0.1 s for these, 0.5 s at worst."""
 
 SOURCE = '''\
 """A real terminal of this app: POST /terminal {"command": "..."} runs a command in a session of ai-session.
@@ -106,7 +106,7 @@ async def execute(body: Command, request: Request) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _App:
-    """Where a file makes an app: the statement from ``start`` to ``end``, in characters."""
+    """A statement that creates an app, from ``start`` to ``end`` in characters."""
 
     name: str
     start: int
@@ -115,8 +115,8 @@ class _App:
 
 
 def propose(tree: Tree, profile: Profile) -> Proposal:
-    """Edits of the first file that makes a FastAPI app in a statement of its own."""
-    for path in profile.entry_points[:MAX_LOOKED]:
+    """Propose edits of the first file that creates a FastAPI app in a statement of its own."""
+    for path in profile.entry_points[:MAX_TRIED]:
         text = tree.read(path) if path.endswith(".py") else None
         if text is None or (module := parsed(text)) is None:
             continue
@@ -175,7 +175,7 @@ def _proposal(
 
 
 def parsed(text: str) -> ast.Module | None:
-    """None for what is no Python, or so long that all else would have to wait while it is parsed."""
+    """Parse the text; None if it is not Python, or so long that parsing it would delay everything else."""
     if len(text) > MAX_PARSED_CHARS:
         return None
     try:
@@ -185,7 +185,7 @@ def parsed(text: str) -> ast.Module | None:
 
 
 def _offsets(text: str) -> list[int]:
-    """Where each line begins, as ``ast`` counts lines."""
+    """Return where each line begins, as ``ast`` counts lines."""
     offsets = [0]
     for line in re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text):
         offsets.append(offsets[-1] + len(line))
@@ -193,13 +193,13 @@ def _offsets(text: str) -> list[int]:
 
 
 def _offset(text: str, lines: list[int], line: int, column: int) -> int:
-    """The character at a column, which ``ast`` counts in bytes of UTF-8."""
+    """Return the character offset of a column, which ``ast`` counts in bytes of UTF-8."""
     start = lines[line - 1]
     return start + len(text[start : lines[line]].encode()[:column].decode(errors="ignore"))
 
 
 def _app(node: ast.AST, text: str, lines: list[int]) -> _App | None:
-    """Of ``name = FastAPI(...)`` on lines of its own."""
+    """Return the app if the node is ``name = FastAPI(...)`` on lines of its own."""
     match node:
         case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=made)):
             pass
@@ -220,7 +220,7 @@ def _app(node: ast.AST, text: str, lines: list[int]) -> _App | None:
 
 
 def _import_line(module: ast.Module, text: str, app: _App) -> tuple[int, int] | None:
-    """Start and end of the last import before the app."""
+    """Return start and end of the last import before the app."""
     lines = _offsets(text)
     best: tuple[int, int] | None = None
     for node in module.body:
@@ -234,7 +234,7 @@ def _import_line(module: ast.Module, text: str, app: _App) -> tuple[int, int] | 
 
 
 def _module_name(path: str, module: ast.Module, profile: Profile) -> tuple[str, bool]:
-    """How the file would import its new neighbour, and whether that is certain: as it imports others."""
+    """Return how the file would import the new module next to it, and whether that is certain: as it imports others."""
     folder = folder_of(path).rstrip("/")
     imports = [node for node in ast.walk(module) if isinstance(node, ast.ImportFrom)]
     if any(node.level for node in imports):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ai_session.tools.integration.project.edits import MAX_LOOKED, Edit, Proposal, folder_of, insert_here, insert_line
+from ai_session.tools.integration.project.edits import MAX_TRIED, Edit, Proposal, folder_of, insert_here, insert_line
 from ai_session.tools.integration.project.profile import Profile
 from ai_session.tools.integration.project.source_text import code_of
 from ai_session.tools.integration.project.tree import Tree
@@ -136,8 +136,8 @@ CREATED = re.compile(r"\bNestFactory\s*\.\s*create\w*\s*(?:<[^>]{0,200}>)?\(\s*(
 
 
 def propose(tree: Tree, profile: Profile) -> Proposal:
-    """Edits of the root module, as the file that makes the app names it."""
-    for path in profile.entry_points[:MAX_LOOKED]:
+    """Propose edits of the root module that the file which creates the app names."""
+    for path in profile.entry_points[:MAX_TRIED]:
         text = tree.read(path) if path.endswith(".ts") else None
         if text is None:
             continue
@@ -150,7 +150,7 @@ def propose(tree: Tree, profile: Profile) -> Proposal:
 
 
 def _root(tree: Tree, path: str, text: str, name: str) -> tuple[str, str] | None:
-    """The file of the root module, and its text."""
+    """Return the file of the root module, and its text."""
     if re.search(rf"\bclass\s+{name}\b", text):
         return path, text
     found = re.search(
@@ -193,7 +193,7 @@ def _proposal(tree: Tree, profile: Profile, path: str, text: str, name: str) -> 
 
 
 def _import_edit(path: str, text: str, code: str, line: str) -> Edit | None:
-    """Below the last import."""
+    """Insert the import below the last one."""
     import_lines = [
         (found.start(), found.end())
         for found in re.finditer(r"""^import\b(?!\s*\()[^;'"]{0,400}?['"][^'"\n]+['"][ \t]*;?""", text, re.MULTILINE)
@@ -203,7 +203,7 @@ def _import_edit(path: str, text: str, code: str, line: str) -> Edit | None:
 
 
 def _use_edit(path: str, text: str, code: str, name: str) -> Edit | None:
-    """First in the module's ``imports``, which is made where there is none."""
+    """Insert the module first in the module's ``imports``, which are added if missing."""
     made = re.search(rf"\bclass\s+{name}\b", code)
     head = list(re.finditer(r"@Module\s*\(\s*\{", code[: made.start()])) if made else []
     if not made or not head:
@@ -223,7 +223,7 @@ def _use_edit(path: str, text: str, code: str, name: str) -> Edit | None:
 
 
 def _own_list(code: str, position: int, limit: int) -> int | None:
-    """Behind the ``[`` of the object's own member ``imports``; 0 where it has none, None where it is no plain list."""
+    """Return the position after ``[`` of the object's own ``imports``; 0 if it has none, None if it is not a list."""
     depth = 0
     while position < limit:
         found = re.compile(r"[\[({})\]]|\bimports\s*:\s*(\[)?").search(code, position, limit)

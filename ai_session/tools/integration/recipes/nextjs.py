@@ -1,4 +1,4 @@
-"""A terminal for a Next.js app: one new route, of the app router where there is one, else of the pages router."""
+"""A terminal for a Next.js app: one new route, of the app router if there is one, else of the pages router."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ROUTERS = (
 
 
 def propose(tree: Tree, profile: Profile) -> Proposal:
-    """The new route of the app whose package.json or configuration is nearest to the top."""
+    """Propose the new route of the app whose package.json or configuration is nearest to the top."""
     tops = {folder_of(nearest(path, ("package.json",), profile.paths) or path) for path in _pages(profile)}
     for name, sign, route in ROUTERS:
         for path in profile.paths:

@@ -1,5 +1,5 @@
-"""What the recipes for Node share: the terminal's client as source text, and how a file imports another. Pure but for
-reading the tree."""
+"""What the recipes for Node share: the terminal's client as source text, and how a file imports another. Apart from
+reading the tree, no I/O."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async function execute(body⟨: unknown⟩)⟨: Promise<[number, unknown]>⟩ {
   }
 }
 """
-"""``⟨ ⟩`` is TypeScript only, ``⟪ ⟫`` is for modules that export with the keyword."""
+"""``⟨ ⟩`` is for TypeScript only, ``⟪ ⟫`` for modules that export with the keyword."""
 
 HEAD = """\
 /**
@@ -105,31 +105,31 @@ IMPORTS = (
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a file is written. ``endings``: what follows the name where its own kind is imported."""
+    """How a file is written. ``ending`` is what follows the name in an import of a file of the same kind."""
 
     system: System
     typed: bool
     ending: str = ""
 
     def source(self, text: str) -> str:
-        """A template in this style."""
+        """Return a template in this style."""
         text = re.sub(r"⟨(.*?)⟩", r"\1" if self.typed else "", text, flags=re.DOTALL)
         text = re.sub(r"⟪(.*?)⟫", r"\1" if self.system == "esm" else "", text, flags=re.DOTALL)
         return re.sub(r"\n{3,}", "\n\n", text)
 
     def imports(self, *more: tuple[str, str]) -> str:
-        """The lines that import what the client needs, and more."""
+        """Return the lines that import what the client needs, and more."""
         return "".join(self.line(names, module) + "\n" for names, module in (IMPORTS[0], *more, *IMPORTS[1:]))
 
     def line(self, names: str, module: str) -> str:
-        """One of them."""
+        """Return one import line."""
         if self.system == "esm":
             return f"import {names} from '{module}';"
         return f"const {names} = require('{module}');"
 
 
 def style_of(tree: Tree, profile: Profile, path: str, text: str) -> Style:
-    """How ``path`` is written, by its ending, its own imports and the nearest package.json."""
+    """Return how ``path`` is written, by its ending, its own imports and the nearest package.json."""
     ending = path.rpartition(".")[2]
     code = code_of(text)
     has_imports = any(code[match.start()] == "i" for match in re.finditer(r"^import\b(?!\s*\()", text, re.MULTILINE))
@@ -145,7 +145,7 @@ def style_of(tree: Tree, profile: Profile, path: str, text: str) -> Style:
 
 
 def package_of(tree: Tree, profile: Profile, path: str) -> dict[str, Any]:
-    """The nearest package.json above a file, empty where it cannot be read."""
+    """Return the nearest package.json above a file; empty if it cannot be read."""
     found = nearest(path, ("package.json",), profile.paths)
     try:
         data: Any = json.loads(tree.read(found) or "") if found else {}
@@ -155,16 +155,16 @@ def package_of(tree: Tree, profile: Profile, path: str) -> dict[str, Any]:
 
 
 def statement_end(text: str, code: str, end: int) -> bool:
-    """Whether nothing but blanks and comments of that line follows ``end``."""
+    """Report whether only blanks and comments follow ``end`` in its line."""
     line = code[end:].partition("\n")[0]
     return not line.strip(" \t\r" + COMMENT) and not text[end : end + len(line)].rstrip().endswith("*/")
 
 
 def in_code(code: str, start: int) -> bool:
-    """Whether a match that begins there is no comment and no string."""
+    """Report whether a match that begins there is neither a comment nor a string."""
     return code[start : start + 1] not in (COMMENT, LITERAL)
 
 
 def new_file(path: str, ending: str) -> str:
-    """The terminal's module beside ``path``."""
+    """Return the path of the terminal's module, next to ``path``."""
     return f"{folder_of(path)}{MODULE}.{ending}"
