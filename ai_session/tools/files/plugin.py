@@ -147,7 +147,7 @@ PLUGIN = (
         name="read_file",
         title="Read file",
         description="Read a file of the workspace as UTF-8 text, or as base64 if it is not text. Secrets are masked;"
-        " a file of more than {MAX_READ_BYTES >> 20} MiB is refused.",
+        f" a file of more than {MAX_READ_BYTES >> 20} MiB is refused.",
         effect=Effect.READ,
         arguments=ReadFile,
         subject=subject_of_path,
