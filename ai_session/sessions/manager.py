@@ -166,7 +166,7 @@ class SessionManager:
             finally:
                 self._reviving.discard(old)
         self._check_share(request)
-        session_id = "ses_" + secrets.token_urlsafe(16)
+        session_id, cookie = "ses_" + secrets.token_urlsafe(16), secrets.token_hex(16)
         self._names[known_as] = session_id
         directory = self._root / session_id
         try:
@@ -184,12 +184,14 @@ class SessionManager:
                 cols=request.cols or self.defaults.cols,
                 created_at=time.time(),
                 nonce=secrets.token_hex(8).upper(),
-                cookie=secrets.token_hex(16),
+                cookie=cookie,
                 **{name: getattr(request, name) for name in KEPT},
             )
+            await self._looks.begin(cookie)
             spec, terminal = await self._open(spec, directory, shell_plugin, backend)
             session = await self._begin(spec, shell_plugin, terminal)
         except BaseException:
+            self._looks.forget(cookie)
             await self.boxes.leave(session_id)
             self._names.pop(known_as, None)
             shutil.rmtree(directory, ignore_errors=True)
@@ -408,6 +410,7 @@ class SessionManager:
         self._sessions.pop(session.spec.session_id, None)
         self._names.pop((session.spec.owner, session.spec.name), None)
         await session.close(self.defaults.close_grace_seconds)
+        self._looks.forget(session.spec.cookie)
         self.changes.gone(session)
         await self.boxes.leave(session.spec.session_id)
         facts = {"reason": reason} if reason else {}

@@ -16,7 +16,8 @@ from ai_session.system.processes import alive, start_time
 
 COOKIE_VARIABLE = "AI_SESSION_ID"
 _COOKIE = COOKIE_VARIABLE.encode()
-_Identity = tuple[int, int]
+Identity = tuple[int, int]
+"""Of a process: its number, and the inode of its directory, which no later process of the same number has."""
 _SWEEP_ROUNDS = 200
 _EMPTY_LOOKS = 20
 _LOOKS_WHILE_BECOMING = 1000
@@ -42,24 +43,27 @@ class Membership:
 
     To a session belong those born with ``AI_SESSION_ID=<cookie>`` in their environment, their descendants, and what
     lives in a kernel session that one of these leads; never the caller. What was read of a process is not read again,
-    so a second look costs 1 ms where the first took 10. All methods block; call them off the event loop.
+    so a second look costs 1 ms where the first took 10. Those who are ``elsewhere``, because they were there before
+    anybody had one of the cookies, are not read at all. All methods block; call them off the event loop.
     """
 
-    def __init__(self, cookies: Iterable[str]) -> None:
+    def __init__(self, cookies: Iterable[str], elsewhere: Collection[Identity] = frozenset()) -> None:
         self._cookies = {f"{COOKIE_VARIABLE}={cookie}".encode(): cookie for cookie in cookies}
-        self._known: dict[_Identity, str] = {}
+        self._elsewhere = elsewhere
+        self._known: dict[Identity, str] = {}
         """The session each process was born in, "" for none of these."""
         self._missed = False
 
     def look(self, meet: Callable[[int, str], object] | None = None) -> dict[str, set[int]]:
         """The live members of each session; ``meet`` is called with each as soon as it is found."""
         found: dict[str, set[int]] = {cookie: set() for cookie in self._cookies.values()}
-        newest, pids = newest_pid(), _identities()
+        newest, pids = newest_pid(), all_there()
         # Newest first: what forks fast is read before it has gone.
         pids.sort(reverse=True)
-        sessions = {identity: session_of(identity[0]) for identity in pids if identity not in self._known}
+        asked = [identity for identity in pids if identity not in self._elsewhere]
+        sessions = {identity: session_of(identity[0]) for identity in asked if identity not in self._known}
         gone: list[int] = []
-        for identity in pids:
+        for identity in asked:
             cookie = self._born_in(identity)
             if cookie is None:
                 gone.append(sessions[identity])
@@ -70,7 +74,7 @@ class Membership:
         inodes = dict(pids)
         # It may have been a member with a child by now, unless others began its kernel session. And numbers that began
         # again meanwhile may have led a process past the listing.
-        others = {leader for leader in gone if self._known.get((leader, inodes.get(leader, 0))) == ""}
+        others = {leader for leader in gone if self._of_another((leader, inodes.get(leader, 0)))}
         self._missed = not others.issuperset(gone) or newest > newest_pid()
         if any(found.values()):
             by_session = _by_session(pid for pid, _ in pids)
@@ -81,7 +85,10 @@ class Membership:
                         meet(pid, cookie)
         return found
 
-    def _born_in(self, identity: _Identity) -> str | None:
+    def _of_another(self, identity: Identity) -> bool:
+        return identity in self._elsewhere or self._known.get(identity) == ""
+
+    def _born_in(self, identity: Identity) -> str | None:
         """The session of a process, "" for none of these; None where it ended before it was known."""
         pid = identity[0]
         if identity in self._known or pid == os.getpid():
@@ -143,8 +150,8 @@ class Membership:
         return stopped
 
 
-def _identities() -> list[_Identity]:
-    """All processes, each with the inode of its directory, which no later process of the same number has."""
+def all_there() -> list[Identity]:
+    """Every process of the machine. About 1 ms."""
     try:
         with os.scandir("/proc") as entries:
             return [(int(entry.name), entry.inode()) for entry in entries if entry.name.isdigit()]

@@ -10,7 +10,6 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -184,21 +183,16 @@ def test_births_elsewhere_do_not_make_a_sweep_look_again() -> None:
     once_within(4, looks)
 
 
-def test_a_second_look_reads_no_environment_again(tmp_path: Path) -> None:
-    """With as many processes as a machine in use has."""
-    crowd = subprocess.Popen(
+@pytest.fixture
+def crowd() -> Iterator[None]:
+    """As many processes as a machine in use has."""
+    those = subprocess.Popen(
         ["python3", "-c", CROWD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"PATH": os.environ["PATH"]}
     )
-    assert crowd.stdout is not None
-    assert crowd.stdout.readline() == b"up\n"
-
-    def part() -> float:
-        found = membership.Membership(("nobody",))
-        first = computing_seconds(found.look)
-        return computing_seconds(found.look) / first
-
-    once_within(0.5, part)
-    crowd.communicate()
+    assert those.stdout is not None
+    assert those.stdout.readline() == b"up\n"
+    yield
+    those.communicate()
 
 
 CROWD = """
@@ -212,3 +206,45 @@ print("up", flush=True)
 os.close(1)
 os.read(0, 1)
 """
+
+
+@pytest.mark.usefixtures("crowd")
+def test_a_second_look_reads_no_environment_again() -> None:
+    def part() -> float:
+        found = membership.Membership(("nobody",))
+        first = computing_seconds(found.look)
+        return computing_seconds(found.look) / first
+
+    once_within(0.5, part)
+
+
+def sleeper(cookie: str) -> subprocess.Popen[bytes]:
+    """A process of the session with that cookie."""
+    return subprocess.Popen(["sleep", "9405"], env={"AI_SESSION_ID": cookie, "PATH": os.environ["PATH"]})
+
+
+@pytest.mark.usefixtures("crowd")
+async def test_who_was_there_before_a_session_began_is_not_asked_for_it() -> None:
+    """Neither by its own end nor by one that ends with it; who came later is, whoever else was begun meanwhile."""
+    looks = Looks()
+    await looks.begin("first")
+    of_the_first = sleeper("first")
+    await looks.begin("second")
+    of_the_second = sleeper("second")
+    assert await asyncio.gather(looks.sweep("first"), looks.sweep("second")) == [1, 1]
+    assert [one.wait(BOUND_SECONDS) for one in (of_the_first, of_the_second)] == [-9, -9]
+    there = frozenset(membership.all_there())
+
+    def part() -> float:
+        whole = computing_seconds(membership.Membership(("first",)).look)
+        return computing_seconds(membership.Membership(("first",), there).look) / whole
+
+    once_within(0.5, part)
+
+
+async def test_what_a_session_left_while_another_daemon_ran_is_found() -> None:
+    left = sleeper("left")
+    looks = Looks()
+    await looks.begin("another")
+    assert await asyncio.gather(looks.sweep("left"), looks.sweep("another")) == [1, 0]
+    assert left.wait(BOUND_SECONDS) == -9
