@@ -1,1 +1,1 @@
-"""Ways out to a tool server: one file each."""
+"""Clients of tool servers: one file for each protocol."""

@@ -1,4 +1,5 @@
-"""How a server at an address is reached: its certificates, the secrets its settings name, what is said without them."""
+"""How a server at a URL is reached: its certificates, and the secrets named in its settings, which are kept out of
+texts."""
 
 from __future__ import annotations
 
@@ -15,44 +16,44 @@ from ccswarm.config.settings import SECRET_HEADER, ServerSettings, in_clear
 from ccswarm.errors import ServerUnavailable
 
 MIN_SECRET_CHARS = 6
-"""Shorter ones are words that stand anywhere."""
+"""The length below which a value is not masked, because it may occur anywhere as a word."""
 
 
 class SecretScrubber:
-    """Knows what was sent to a server in confidence. What it sends back is for agents, models and journals."""
+    """The secrets sent to a server, to be removed from what it sends back to agents, models and journals."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
 
     def add(self, name: str, secret: str | None) -> None:
-        """From now on ``secret`` reads ``[REDACTED:name]``."""
+        """Replace ``secret`` by ``[REDACTED:name]`` from now on."""
         if secret and len(secret) >= MIN_SECRET_CHARS:
             self._names[secret] = name
 
     def text(self, text: str) -> str:
-        """Without any of them."""
+        """Return the text without the secrets."""
         for secret, name in self._names.items():
             if secret in text:
                 text = text.replace(secret, f"[REDACTED:{name}]")
         return text
 
     def value(self, value: Any) -> Any:
-        """The same in every text of a JSON value, which stays as it is where there is nothing to hide."""
-        return self._of(value) if self._names else value
+        """Return a JSON value without the secrets in its texts. Without secrets it is the same object."""
+        return self._scrub(value) if self._names else value
 
-    def _of(self, value: Any) -> Any:
+    def _scrub(self, value: Any) -> Any:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {self.text(key): self._of(one) for key, one in cast("dict[str, Any]", value).items()}
+            return {self.text(key): self._scrub(one) for key, one in cast("dict[str, Any]", value).items()}
         if isinstance(value, list):
-            return [self._of(one) for one in cast("list[Any]", value)]
+            return [self._scrub(one) for one in cast("list[Any]", value)]
         return value
 
 
-def named(reference: str, env: Mapping[str, str]) -> str:
-    """What ``env:NAME`` (a variable of ``env``, else of the system's keyring) or ``file:PATH`` stands for. Raises
-    KeyError with what there is not."""
+def resolve_reference(reference: str, env: Mapping[str, str]) -> str:
+    """Return the value of ``env:NAME`` (a variable in ``env``, else from the system's keyring) or ``file:PATH``. Raises
+    KeyError with what is missing."""
     kind, _, name = reference.partition(":")
     if kind == "file":
         try:
@@ -69,15 +70,15 @@ def _in_keyring(name: str) -> str:
     try:
         keyring = import_module("keyring")
         return keyring.get_password("ccswarm", name) or ""
-    except Exception:  # whatever keeps a keyring from opening: there is no secret then
+    except Exception:  # a keyring that cannot be opened, for any reason, has no secret
         return ""
 
 
-def secret_of(settings: ServerSettings, what: str, env: Mapping[str, str]) -> str:
-    """``client_secret`` or ``private_key``; ``""`` where none is configured. Raises ServerUnavailable."""
+def read_secret(settings: ServerSettings, what: str, env: Mapping[str, str]) -> str:
+    """Return ``client_secret`` or ``private_key``; ``""`` if it is not configured. Raises ServerUnavailable."""
     reference: str = getattr(settings.auth, what)
     try:
-        return named(reference, env) if reference else ""
+        return resolve_reference(reference, env) if reference else ""
     except KeyError:
         raise ServerUnavailable(
             f"server {settings.name} cannot be reached: its auth.{what} refers to something missing: {reference}",
@@ -85,15 +86,14 @@ def secret_of(settings: ServerSettings, what: str, env: Mapping[str, str]) -> st
         ) from None
 
 
-def headers_of(settings: ServerSettings, env: Mapping[str, str], scrubber: SecretScrubber) -> dict[str, str]:
-    """The headers that are configured, with what they name; ``scrubber`` learns what is secret in them.
-
-    Raises ServerUnavailable."""
+def make_headers(settings: ServerSettings, env: Mapping[str, str], scrubber: SecretScrubber) -> dict[str, str]:
+    """Return the configured headers with their variables replaced, and add the secrets in them to ``scrubber``. Raises
+    ServerUnavailable."""
     headers: dict[str, str] = {}
     for name, value in settings.headers.items():
         try:
             if value.startswith(("env:", "file:")):
-                headers[name] = named(value, env)
+                headers[name] = resolve_reference(value, env)
                 parts = [headers[name]]
             else:
                 template = Template(value)
@@ -107,13 +107,14 @@ def headers_of(settings: ServerSettings, env: Mapping[str, str], scrubber: Secre
         if SECRET_HEADER.search(name):
             for part in parts:
                 scrubber.add(name, part)
-                # What a scheme stands before is a secret by itself.
+                # The text after a scheme such as Bearer is a secret by itself.
                 scrubber.add(name, part.partition(" ")[2])
     return headers
 
 
 def client_options(settings: ServerSettings) -> dict[str, Any]:
-    """Of an HTTP client. What does not leave the machine goes through no proxy, which would read it."""
+    """Return the options of an HTTP client. Local traffic bypasses proxies, which could read it. Raises
+    ServerUnavailable."""
     local = settings.url.startswith("http://") and not in_clear(settings.url)
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if local else httpx2.create_ssl_context()

@@ -1,4 +1,4 @@
-"""What every way out to a tool server offers."""
+"""The interface of clients of tool servers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Protocol, runtime_checkable
 from ccswarm.models import ServerAnswer, ToolInfo
 
 OnProgress = Callable[[float, float | None, str], None]
-"""Progress, total, message, as the server reports them."""
+"""A function called with progress, total and message, as the server reports them."""
 
 
 class ToolClient(Protocol):
-    """One configured server. Starts when first needed; after the server ended, the next use starts it again."""
+    """The client of one configured server. It starts on first use, and again on the next use after the server ended."""
 
     @property
     def name(self) -> str:
@@ -21,23 +21,22 @@ class ToolClient(Protocol):
 
     @property
     def problem(self) -> str:
-        """Why the server could not be used the last time, with its last words; ``""`` when it could."""
+        """Why the server could not be used the last time, with its last output; ``""`` if it could."""
         ...
 
     @property
     def about(self) -> str:
-        """What the server said of itself the last time it was started, for people: name, version, protocol; ``""``
-        where it says nothing."""
+        """The server's name, version and protocol as of its last start, for people; ``""`` if unknown."""
         ...
 
     @property
     def notes(self) -> Sequence[str]:
-        """What was wrong with the list of tools the last time: which were left out, and why."""
+        """The problems of its last list of tools: which were left out, and why."""
         ...
 
     async def list_tools(self, *, fresh: bool = False) -> Sequence[ToolInfo]:
-        """All its tools, every page, in the server's order; kept until the server says that they changed, was started
-        again, or ``fresh``. Raises ServerUnavailable."""
+        """Return all tools of the server, across all pages, in its order. Cached until the server reports a change or
+        restarts, or ``fresh`` is true. Raises ServerUnavailable."""
         ...
 
     async def call(
@@ -49,13 +48,16 @@ class ToolClient(Protocol):
         timeout_seconds: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> ServerAnswer:
-        """One ``tools/call``; progress does not restart the time-out, which covers the whole call. Cancelling the wait
-        also cancels the call at the server. Raises ServerUnavailable (nothing was sent), ServerLost, CallTimedOut,
-        InvalidArguments and UnknownTool where the server refuses the request itself."""
+        """Make one ``tools/call`` and return the answer.
+
+        The time limit covers the whole call; progress does not extend it. Cancelling the caller also cancels the call
+        at the server. Raises ServerUnavailable (nothing was sent), ServerLost, CallTimedOut, and InvalidArguments or
+        UnknownTool if the server rejects the request itself.
+        """
         ...
 
     async def close(self) -> None:
-        """End the connection, and the server with every process of its group where it was started here."""
+        """Close the connection, and end the server with its whole process group if it was started here."""
         ...
 
 
@@ -64,22 +66,21 @@ class Unlisted(Protocol):
     """A ToolClient of a server that may have tools it does not list."""
 
     def unlisted(self, name: str) -> ToolInfo | None:
-        """What may be called by that name, though nothing is known of it; None where there is no more than the list
-        says."""
+        """Return a tool that may be called by that name without further information. None if the list is complete."""
         ...
 
 
 class Person(Protocol):
-    """Who logs in."""
+    """The person who logs in."""
 
     def go_to(self, url: str) -> None:
-        """Takes them to the address where they agree, or shows it."""
+        """Open or show the address where they agree."""
         ...
 
     def show(self, message: str) -> None:
-        """Says something to them."""
+        """Show a message."""
         ...
 
     async def pasted(self) -> str:
-        """The address their browser was sent to afterwards, where they paste it; else waits for ever."""
+        """Return the address that their browser was redirected to, once they paste it; until then it waits."""
         ...

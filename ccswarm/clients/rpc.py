@@ -1,7 +1,8 @@
-"""Tool servers as AgentVault has them: JSON-RPC over HTTP, where each tool is a method and its arguments the params.
+"""The client of AgentVault's tool servers: JSON-RPC over HTTP, where each tool is a method with its arguments as
+params.
 
-Such a server need not say what tools it has: it is asked with ``tools/list``, and where it does not know that, they are
-called by name. What it answers is kept as it is, integers and the order of keys too.
+Such a server need not list its tools: if it does not know ``tools/list``, they are called by name. Its results are kept
+unchanged, including integers and the order of keys.
 """
 
 from __future__ import annotations
@@ -16,28 +17,28 @@ from typing import Any, NoReturn, cast
 
 import httpx2
 
-from ccswarm.clients._address import SecretScrubber, client_options, headers_of
+from ccswarm.clients._address import SecretScrubber, client_options, make_headers
 from ccswarm.clients.base import OnProgress, ToolClient
 from ccswarm.config.settings import ServerSettings
 from ccswarm.errors import CallTimedOut, InvalidArguments, ServerLost, ServerUnavailable, UnknownTool
 from ccswarm.models import ServerAnswer, ToolInfo
 
 MOST_BYTES = 8 << 20
-"""Of one answer."""
+"""The largest answer."""
 
 METHOD_NOT_FOUND, INVALID_PARAMS = -32601, -32602
 ERROR = "ai-session/error"
-"""In ``meta``: what kind of error an answer is; its ``code`` becomes that of the outcome."""
+"""The key in ``meta`` for the kind of an error; its ``code`` becomes that of the outcome."""
 
 INVALID_RESPONSE, INVALID_RESULT, UNKNOWN_ERROR = "invalid_response", "invalid_result", "unknown_error"
-"""Codes of what is no answer of JSON-RPC, of a result that is not one of a tool, of an error without a number."""
+"""The codes for a response that is not JSON-RPC, a result that is not a tool's, and an error without a number."""
 
 UNKNOWN_EFFECT = "whether it had an effect is unknown: check before calling it again"
 PLAIN = frozenset("*?[")
 
 
 class _Fault(Exception):
-    """The server's refusal, or what came instead of an answer. ``code`` is JSON-RPC's, or one of the above."""
+    """The server's error, or a response that is not an answer. ``code`` is JSON-RPC's, or one of the above."""
 
     def __init__(self, code: int | str, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -47,15 +48,15 @@ class _Fault(Exception):
 
 
 class RpcToolClient:
-    """One configured server; see ``ToolClient``. A call carries nothing but its arguments: ``meta`` is not sent.
-    Implements ``Unlisted``."""
+    """The client of one configured server. Implements ``ToolClient`` and ``Unlisted``. A call sends only its arguments;
+    ``meta`` is not sent."""
 
     def __init__(self, settings: ServerSettings, *, env: Mapping[str, str]) -> None:
         self._settings = settings
         self._env = env
         self._scrubber = SecretScrubber()
         self._slots = asyncio.Semaphore(settings.at_once)
-        self._opened: httpx2.AsyncClient | None = None
+        self._http: httpx2.AsyncClient | None = None
         self._tools: tuple[ToolInfo, ...] | None = None
         self._lists = False
         self._closed = False
@@ -83,7 +84,7 @@ class RpcToolClient:
         if self._tools is None or (fresh and self._lists):
             try:
                 async with asyncio.timeout(self._settings.timeout_seconds):
-                    result = await self._asked("tools/list", {})
+                    result = await self._request("tools/list", {})
             except TimeoutError:
                 raise self._unavailable(f"did not answer within {self._settings.timeout_seconds:g} s") from None
             except _Fault:
@@ -92,7 +93,7 @@ class RpcToolClient:
                 raise self._unavailable(error.message) from None
             listed: Any = cast("Mapping[str, Any]", result).get("tools") if isinstance(result, Mapping) else None
             self._lists = isinstance(listed, list)
-            self._tools = tuple(self._listed(listed) if self._lists else self._named())
+            self._tools = tuple(self._parse_tools(listed) if self._lists else self._configured_tools())
         return self._tools
 
     def unlisted(self, name: str) -> ToolInfo | None:
@@ -114,22 +115,23 @@ class RpcToolClient:
             clock = asyncio.timeout(seconds)
             try:
                 async with clock:
-                    result = await self._asked(name, arguments)
+                    result = await self._request(name, arguments)
             except TimeoutError:
                 raise CallTimedOut(
                     f"server {self.name} did not answer {name} within {seconds:g} s", suggestion=UNKNOWN_EFFECT
                 ) from None
             except _Fault as fault:
-                return self._refused(name, fault)
+                return self._handle_fault(name, fault)
         return self._answer(result)
 
     async def close(self) -> None:
         self._closed = True
-        if self._opened:
-            await self._opened.aclose()
+        if self._http:
+            await self._http.aclose()
 
-    async def _asked(self, method: str, params: Mapping[str, Any]) -> Any:
-        """The result. Raises _Fault, ServerUnavailable where nothing was sent, ServerLost."""
+    async def _request(self, method: str, params: Mapping[str, Any]) -> Any:
+        """Send a request and return the result. Raises _Fault, ServerUnavailable if nothing was sent, and
+        ServerLost."""
         request = {"jsonrpc": "2.0", "id": f"mcp-req-{secrets.token_hex(4)}", "method": method, "params": params}
         try:
             body = json.dumps(request, ensure_ascii=False, allow_nan=False).encode()
@@ -139,9 +141,9 @@ class RpcToolClient:
             async with self._client().stream("POST", self._settings.url, content=body) as response:
                 answer = await self._read(response)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
-            raise self._unavailable(f"cannot be reached: {_words(error)}") from None
+            raise self._unavailable(f"cannot be reached: {_error_message(error)}") from None
         except httpx2.TransportError as error:
-            self._problem = f"server {self.name} did not answer: {_words(error)}"
+            self._problem = f"server {self.name} did not answer: {_error_message(error)}"
             raise ServerLost(f"while {method} was called, {self._problem}", suggestion=UNKNOWN_EFFECT) from None
         self._problem = ""
         return self._result(method, response.status_code, answer)
@@ -179,10 +181,10 @@ class RpcToolClient:
             return ServerAnswer("", {"result": result}, is_error=True, meta=meta)
         facts = cast("Mapping[str, Any]", result)
         meta: Any = facts.get("_meta")
-        said = cast("Mapping[str, Any]", meta if isinstance(meta, Mapping) else {})
-        return ServerAnswer(_text(facts.get("content")), facts, is_error=facts.get("isError") is True, meta=said)
+        details = cast("Mapping[str, Any]", meta if isinstance(meta, Mapping) else {})
+        return ServerAnswer(_text(facts.get("content")), facts, is_error=facts.get("isError") is True, meta=details)
 
-    def _refused(self, name: str, fault: _Fault) -> ServerAnswer:
+    def _handle_fault(self, name: str, fault: _Fault) -> ServerAnswer:
         if fault.code == METHOD_NOT_FOUND:
             raise UnknownTool(f"server {self.name} has no tool {name}: {fault.message}")
         if fault.code == INVALID_PARAMS:
@@ -193,14 +195,14 @@ class RpcToolClient:
     def _client(self) -> httpx2.AsyncClient:
         if self._closed:
             raise ServerUnavailable(f"server {self.name} was closed")
-        if self._opened is None:
-            headers = headers_of(self._settings, self._env, self._scrubber)
-            headers.setdefault("Accept-Encoding", "identity")  # what is unpacked has no bound
+        if self._http is None:
+            headers = make_headers(self._settings, self._env, self._scrubber)
+            headers.setdefault("Accept-Encoding", "identity")  # decompressed data would have no limit
             headers |= {"Content-Type": "application/json", "Accept": "application/json"}
-            self._opened = httpx2.AsyncClient(headers=headers, **client_options(self._settings))
-        return self._opened
+            self._http = httpx2.AsyncClient(headers=headers, **client_options(self._settings))
+        return self._http
 
-    def _listed(self, listed: list[Any]) -> list[ToolInfo]:
+    def _parse_tools(self, listed: list[Any]) -> list[ToolInfo]:
         found: dict[str, ToolInfo] = {}
         for one in listed:
             facts = cast("Mapping[str, Any]", one if isinstance(one, Mapping) else {})
@@ -210,8 +212,8 @@ class RpcToolClient:
                 found.setdefault(name, ToolInfo(self.name, name, str(facts.get("description") or ""), schema))
         return list(found.values())
 
-    def _named(self) -> list[ToolInfo]:
-        """Of a server that lists none, those whose whole names the configuration allows."""
+    def _configured_tools(self) -> list[ToolInfo]:
+        """Return the tools of a server without a list: those whose whole names the configuration allows."""
         names = [name for name in self._settings.tools.allow if not PLAIN & set(name)]
         return [ToolInfo(self.name, name) for name in names if self._settings.tools.sees(name)]
 
@@ -231,12 +233,12 @@ def _finite(text: str) -> float:
     return number
 
 
-def _words(error: Exception) -> str:
+def _error_message(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
 def _text(content: Any) -> str:
-    """What a model reads of it: texts, and what code wrote."""
+    """Return the text of the content: texts, and output of code."""
     found: list[str] = []
     for block in cast("list[Any]", content) if isinstance(content, list) else []:
         facts = cast("Mapping[str, Any]", block if isinstance(block, Mapping) else {})
@@ -246,7 +248,7 @@ def _text(content: Any) -> str:
 
 
 class RpcClients:
-    """Makes clients; nothing is asked before the first use of one."""
+    """The maker of RPC clients. The server is contacted on first use."""
 
     def open(
         self,
@@ -256,7 +258,7 @@ class RpcClients:
         state_directory: Path,
         on_stderr: Callable[[str], None] | None = None,
     ) -> ToolClient:
-        """A client of one server."""
+        """Return a client of one server."""
         return RpcToolClient(settings, env=env)
 
 

@@ -66,11 +66,11 @@ def parse_delegated(tasks: Sequence[Mapping[str, Any]]) -> tuple[TaskSettings, .
     made: list[TaskSettings] = []
     for number, task in enumerate(tasks):
         try:
-            task = DelegatedTask.model_validate(task)
+            checked = DelegatedTask.model_validate(task)
         except ValidationError as error:
             wrong += [f"tasks.{number}.{_describe(one)}" for one in error.errors(include_url=False)]
             continue
-        made.append(_task(task))
+        made.append(_task(checked))
     if wrong:
         allowed = ", ".join(DelegatedTask.model_fields)
         raise PlanInvalid(

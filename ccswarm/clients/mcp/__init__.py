@@ -1,1 +1,1 @@
-"""The Model Context Protocol as a client: stdio and Streamable HTTP, every era, OAuth."""
+"""The client of MCP servers: stdio and Streamable HTTP, every protocol era, OAuth."""

@@ -1,4 +1,4 @@
-"""What a server answered to a call, as it stands on the wire → ServerAnswer. Whatever can be used of it is used."""
+"""Converts a server's answer on the wire to a ServerAnswer. Everything usable in it is used."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, cast
 from ccswarm.models import ServerAnswer
 
 OWN_META = "ccswarm/problem"
-"""In ``meta``: what is wrong with an answer, said by this client and not by the server."""
+"""The key in ``meta`` for problems of an answer, found by this client, not reported by the server."""
 
 
 def to_answer(result: Mapping[str, Any]) -> ServerAnswer:
-    """The result of ``tools/call``."""
+    """Convert the result of ``tools/call``."""
     meta = dict(_mapping(result.get("_meta")))
     if result.get("resultType", "complete") != "complete":
         return _unfinished(result, meta)
@@ -32,25 +32,27 @@ def to_answer(result: Mapping[str, Any]) -> ServerAnswer:
 
 
 def refusal(message: str, code: int, data: Any = None) -> ServerAnswer:
-    """A call the server answered with an error of the protocol instead of a result."""
+    """Return the answer for a call that the server answered with a protocol error."""
     problem = {"code": code, "message": message} | ({} if data is None else {"data": data})
     return ServerAnswer(text=message, is_error=True, meta={OWN_META: problem})
 
 
 def _blocks(content: Any) -> list[Any]:
-    """A text or a block where a list of blocks belongs is the only one of it."""
+    """Return the content blocks. A single text or block counts as a list of one."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return cast("list[Any]", content) if isinstance(content, list) else [content]
 
 
 def _unfinished(result: Mapping[str, Any], meta: Mapping[str, Any]) -> ServerAnswer:
-    """Nobody is here whom the server could ask, and no capability said so."""
+    """Return the error for an unfinished call, which asks for input that cannot be given here."""
     kind = result.get("resultType")
-    asked = [str(_mapping(request).get("method", "?")) for request in _mapping(result.get("inputRequests")).values()]
-    wants = f" ({', '.join(asked)})" if asked else ""
+    methods = [str(_mapping(request).get("method", "?")) for request in _mapping(result.get("inputRequests")).values()]
+    wants = f" ({', '.join(methods)})" if methods else ""
     text = f"the tool did not finish: it answered {kind!r}{wants}, which cannot be supplied here"
-    return ServerAnswer(text=text, is_error=True, meta={**meta, OWN_META: {"resultType": kind, "inputRequests": asked}})
+    return ServerAnswer(
+        text=text, is_error=True, meta={**meta, OWN_META: {"resultType": kind, "inputRequests": methods}}
+    )
 
 
 def _is_text(block: Mapping[str, Any]) -> bool:

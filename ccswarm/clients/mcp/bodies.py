@@ -1,4 +1,4 @@
-"""Bodies of answers over HTTP, read no further than a bound."""
+"""Bodies of HTTP responses, read up to a limit."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import httpx2
 
 
 class TooLarge(httpx2.ReadError):
-    """A body over the bound."""
+    """A body exceeds the limit."""
 
 
 class BoundedBody(httpx2.AsyncByteStream):
-    """A body of which at most ``bound`` bytes are taken; raises TooLarge where there are more."""
+    """A body that raises TooLarge after ``bound`` bytes."""
 
     def __init__(self, body: httpx2.AsyncByteStream, bound: int) -> None:
         self._body = body
         self._bound = bound
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        taken = 0
+        size = 0
         async for chunk in self._body:
-            taken += len(chunk)
-            if taken > self._bound:
+            size += len(chunk)
+            if size > self._bound:
                 raise TooLarge(f"the answer exceeds the limit of {self._bound} bytes")
             yield chunk
 
@@ -31,7 +31,7 @@ class BoundedBody(httpx2.AsyncByteStream):
 
 
 async def read_whole(response: httpx2.Response, bound: int) -> None:
-    """Reads the body, and closes. Raises TooLarge."""
+    """Read the body and close the response. Raises TooLarge."""
     if isinstance(response.stream, httpx2.AsyncByteStream):
         response.stream = BoundedBody(response.stream, bound)
     try:

@@ -1,4 +1,4 @@
-"""One start of one server: everything the SDK opens for it is opened and closed in one task of its own."""
+"""One start of one server. Everything the SDK opens for it is opened and closed in a single task."""
 
 from __future__ import annotations
 
@@ -21,31 +21,33 @@ from pydantic import ValidationError
 
 from ccswarm import __version__
 from ccswarm.clients._address import SecretScrubber
-from ccswarm.clients.mcp.elicitation import MOST_ROUNDS, Ask, answered, going_on
+from ccswarm.clients.mcp.elicitation import MOST_ROUNDS, Ask, answer_elicitation, continue_call
 from ccswarm.clients.mcp.failures import LOGIN_NEEDED, NO_ANSWER, NOT_SENT, advice
-from ccswarm.clients.mcp.process import LEAVE_SECONDS, ServerProcess, started
+from ccswarm.clients.mcp.process import LEAVE_SECONDS, ServerProcess, start_server
 from ccswarm.clients.mcp.tools import usable_page
 from ccswarm.config.settings import ServerSettings
 from ccswarm.errors import LoginNeeded, ServerUnavailable, SwarmError
 
 for _name in ("mcp", "client"):
-    # What the SDK logs our errors say; without any handler Python writes it between the lines of the command line.
+    # Our errors report what the SDK logs; without a handler Python would print it to the terminal.
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
 Era = Literal["", "legacy", "modern"]
 
 PROBE_SECONDS = 2.0
-"""How long an unknown server may leave ``server/discover`` unanswered before it is asked ``initialize`` as well. That
-takes nothing back: which of the two it answers first decides, not how long it takes. A server that answered it before
-has half of the time for opening."""
+"""How long an unknown server may leave ``server/discover`` unanswered before it also gets ``initialize``.
+
+Nothing is decided by time: the first answer to one of the two decides. A server that answered the former before has
+half of the time for opening.
+"""
 
 EXPLAIN_SECONDS = 0.25
-"""From the end of a server's output to its exit code and last words; usually 1 ms."""
+"""The wait after the end of a server's output for its exit code and last output; usually 1 ms."""
 
 
-class Answered(Exception):
-    """Carries the result of a call past the SDK's checks: they refuse an answer as a whole for one unknown part of it,
-    and look at each byte of a large one three times."""
+class RawResult(Exception):
+    """The raw result of a call, carried past the SDK's checks. They reject a whole answer for one unknown part, and
+    scan each byte of a large one three times."""
 
     def __init__(self, result: dict[str, Any]) -> None:
         super().__init__()
@@ -53,8 +55,8 @@ class Answered(Exception):
 
 
 class Dispatcher(JSONRPCDispatcher):
-    """The SDK's, lenient with what tools are and answer. ``left_out`` grows by what lists lose; ``scrubber`` hides
-    secrets of ours that a server repeats."""
+    """The SDK's dispatcher, but lenient with the definitions and results of tools. The problems of lists are added to
+    ``left_out``; ``scrubber`` removes our secrets from what the server sends."""
 
     left_out: list[str]
     scrubber: SecretScrubber
@@ -64,7 +66,7 @@ class Dispatcher(JSONRPCDispatcher):
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **more: Any
     ) -> dict[str, Any]:
         if method == "server/discover" and opts:
-            # The SDK's ten seconds would have time decide the era; how long opening may take is bounded as a whole.
+            # The SDK's limit of ten seconds would let time decide the era; opening as a whole has its own limit.
             opts = opts.copy()
             opts.pop("timeout", None)
         try:
@@ -72,14 +74,14 @@ class Dispatcher(JSONRPCDispatcher):
         except MCPError as error:
             raise MCPError(error.code, self.scrubber.text(error.message), self.scrubber.value(error.data)) from error
         if method == "tools/call":
-            raise Answered(result)
+            raise RawResult(result)
         if method == "tools/list":
             return usable_page(result, self.version or LATEST_HANDSHAKE_VERSION, self.left_out)
         return result
 
 
 class Session(ClientSession):
-    """The SDK's, in which a server that has spoken the later era stays of it, whatever else it answers."""
+    """The SDK's session, but a server that has used the modern era stays in it whatever it answers later."""
 
     def adopt(self, result: types.InitializeResult | types.DiscoverResult) -> None:
         if isinstance(result, types.DiscoverResult) or self.discover_result is None:
@@ -87,9 +89,11 @@ class Session(ClientSession):
 
 
 class Connection:
-    """A connection that is opened once, used by many tasks, then closed. ``on_change`` is called when the server's
-    tools may have changed, ``ask`` when the server asks a question; without it, elicitation is not offered to the
-    server."""
+    """A connection that is opened once, used by many tasks, then closed.
+
+    ``on_change`` is called when the server's tools may have changed, ``ask`` when the server asks a question. Without
+    ``ask``, elicitation is not offered to the server.
+    """
 
     def __init__(
         self,
@@ -113,73 +117,72 @@ class Connection:
         self._listener: asyncio.Task[None] | None = None
         self._process: ServerProcess | None = None
         self._connecting = False
-        self._under_way = 0
+        self._pending = 0
         self._open = False
         self._end = ""
         self.left_out: list[str] = []
-        self.ended_when_asked = False
+        self.ended_on_discover = False
         """Whether the server ended when it was asked for its era."""
 
     @property
     def alive(self) -> bool:
-        """Whether it can be used, as far as is known."""
+        """Whether it can be used, as far as known."""
         return self._open and (self._process is None or self._process.alive)
 
     @property
     def over(self) -> bool:
-        """Whether nothing of it is left."""
+        """Whether it is completely closed."""
         return self._owner is not None and self._owner.done()
 
     @property
     def about(self) -> str:
-        """Once it is open: name and version the server gives itself, where it does, and the protocol's revision."""
+        """The server's own name and version, if any, and the protocol's revision. Only valid once it is open."""
         info = self.session.server_info
         named = f"{info.name} {info.version}, " if info else ""
         return f"{named}MCP {self.session.protocol_version}"
 
     @property
     def busy(self) -> bool:
-        """Whether somebody waits for an answer."""
-        return self._under_way > 0
+        """Whether a request is waiting for an answer."""
+        return self._pending > 0
 
     async def open(self, era: Era, seconds: float) -> Era:
-        """Starts or reaches the server and agrees on an era, ``era`` first; which it was. Raises ServerUnavailable
-        when that takes longer, or fails."""
+        """Start or reach the server and agree on an era, ``era`` first; return it. Raises ServerUnavailable."""
         ready: asyncio.Future[Era] = asyncio.get_running_loop().create_future()
         self._connecting = True
-        self._owner = asyncio.create_task(self._own(era, seconds, ready))
-        # Not the owner's own last act: it may be cancelled before its first.
-        self._owner.add_done_callback(lambda _: self._never_ready(ready))
+        self._owner = asyncio.create_task(self._run(era, seconds, ready))
+        # Not done by the task itself, which may be cancelled before it starts.
+        self._owner.add_done_callback(lambda _: self._fail_unready(ready))
         return await ready
 
-    def _never_ready(self, ready: asyncio.Future[Era]) -> None:
+    def _fail_unready(self, ready: asyncio.Future[Era]) -> None:
         if not ready.done():
             ready.set_exception(ServerUnavailable(f"server {self._settings.name} was closed while it started"))
 
     def abandon(self) -> None:
-        """It is used no more; closes by itself."""
+        """Stop using the connection. It closes by itself."""
         self._open = False
         self._over.set()
 
     async def close(self) -> None:
-        """Returns when nothing of it is left."""
+        """Close the connection completely."""
         if self._owner is not None:
             if self._connecting:
                 self._owner.cancel()
             self.abandon()
             await asyncio.wait([self._owner])
 
-    async def how_it_ended(self) -> str:
-        """For messages; waits a moment for the exit code."""
+    async def describe_end(self) -> str:
+        """Describe its end for messages. Waits briefly for the exit code."""
         if self._process is None:
             return "closed the connection"
         with suppress(TimeoutError):
             async with asyncio.timeout(EXPLAIN_SECONDS):
                 await self._process.explained.wait()
-        self._end = self._end or self._process.how_it_ended()
+        self._end = self._end or self._process.describe_end()
         return self._end
 
-    async def _own(self, era: Era, seconds: float, ready: asyncio.Future[Era]) -> None:
+    async def _run(self, era: Era, seconds: float, ready: asyncio.Future[Era]) -> None:
         try:
             async with AsyncExitStack() as stack:
                 try:
@@ -188,14 +191,14 @@ class Connection:
                     self._connecting = False
                 except (MCPError, RuntimeError, ValidationError, TimeoutError) as error:
                     self._connecting = False
-                    # Raised from here: exceptions that leave the SDK's task groups are wrapped.
+                    # Set here, because exceptions that leave the SDK's task groups are wrapped.
                     ready.set_exception(await self._unavailable(error))
                 else:
                     self._open = True
                     ready.set_result(agreed)
-                    await self._until_over()
+                    await self._wait_until_over()
         except Exception as error:
-            # Any later failure ends this connection; the SDK notifies those who wait for an answer.
+            # Any later failure ends this connection; the SDK notifies the tasks that wait for an answer.
             if not ready.done():
                 ready.set_exception(error if isinstance(error, SwarmError) else await self._unavailable(error))
         finally:
@@ -203,14 +206,14 @@ class Connection:
 
     async def _connect(self, stack: AsyncExitStack, era: Era, seconds: float) -> Era:
         if self._settings.url:
-            from ccswarm.clients.mcp.http import reached  # a tenth of a second that servers started here do not need
+            from ccswarm.clients.mcp.http import connect  # takes 0.1 s, which servers started here do not need
 
             read, write = await stack.enter_async_context(
-                reached(self._settings, self._env, self._state_directory, self._scrubber)
+                connect(self._settings, self._env, self._state_directory, self._scrubber)
             )
         else:
             process = await stack.enter_async_context(
-                started(self._settings, self._env, self._on_stderr, self._state_directory)
+                start_server(self._settings, self._env, self._on_stderr, self._state_directory)
             )
             self._process = process
             read, write = process.incoming, process.outgoing
@@ -222,7 +225,7 @@ class Connection:
                 dispatcher=self._dispatcher,
                 client_info=types.Implementation(name="ccswarm", version=__version__),
                 message_handler=self._on_message,
-                elicitation_callback=self._asked if self._ask else None,
+                elicitation_callback=self._elicit if self._ask else None,
             )
         )
         await self._negotiate(era, seconds)
@@ -258,11 +261,11 @@ class Connection:
         except MCPError as error:
             if error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
                 raise
-            # It answers only now that the first question has made this connection a modern one.
+            # It answers now, because the first request has made this a modern connection.
             await self.session.discover()
 
     def _is_modern(self, discovered: asyncio.Task[Any], era: Era) -> bool:
-        """What an answer to ``server/discover`` says. Raises what ends the attempt."""
+        """Report whether a server that answered ``server/discover`` is modern. Raises errors that end the attempt."""
         error = discovered.exception()
         if error is None:
             return True
@@ -271,11 +274,11 @@ class Connection:
         if isinstance(error, MCPError) and error.code == LOGIN_NEEDED:
             raise error
         if self._process is not None and self._process.ended.is_set():
-            self.ended_when_asked = not era
+            self.ended_on_discover = not era
             raise error
         return False
 
-    async def _until_over(self) -> None:
+    async def _wait_until_over(self) -> None:
         over = [asyncio.create_task(self._over.wait())]
         if self._process is not None:
             self._process.grace_seconds = LEAVE_SECONDS
@@ -283,8 +286,8 @@ class Connection:
         try:
             await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
             if self._process is not None and not self._over.is_set():
-                await self.how_it_ended()  # before it is asked to end
-                await self._process.incoming.over.wait()  # what it answered before counts
+                await self.describe_end()  # before it is ended
+                await self._process.incoming.over.wait()  # its earlier answers still count
         finally:
             for task in [*over, *([self._listener] if self._listener else [])]:
                 task.cancel()
@@ -302,24 +305,24 @@ class Connection:
         process = self._process
         if process is not None:
             ended = process.ended.is_set()
-            problem = await self.how_it_ended() if ended else process.with_last_words(problem)
+            problem = await self.describe_end() if ended else process.with_last_output(problem)
         name = self._settings.name
         return ServerUnavailable(
             f"server {name} {problem}", suggestion=f"try the configured command or url of {name} by hand"
         )
 
-    async def _asked(self, context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+    async def _elicit(self, context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
         del context
         assert self._ask
-        said = await answered(params.model_dump(by_alias=True, mode="json", exclude_unset=True), self._ask)
-        return types.ElicitResult.model_validate(said)
+        result = await answer_elicitation(params.model_dump(by_alias=True, mode="json", exclude_unset=True), self._ask)
+        return types.ElicitResult.model_validate(result)
 
     async def _on_message(self, message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             self._on_change()
 
     async def watch_tools(self) -> None:
-        """Subscribes to changes of the tools, if the server announces them only to subscribers."""
+        """Subscribe to changes of the tools if the server announces them only to subscribers."""
         capabilities = self.session.server_capabilities
         if not (self._modern and capabilities and capabilities.tools and capabilities.tools.list_changed):
             return
@@ -337,44 +340,44 @@ class Connection:
                 async for _ in events:
                     self._on_change()
         except (MCPError, SubscriptionLost, TimeoutError):
-            pass  # what was listed until now may have changed unheard
+            pass  # the tools may have changed without notice
         finally:
             self._on_change()
             if not listening.done():
                 listening.set_result(None)
 
     @contextmanager
-    def _asking(self) -> Generator[None]:
-        self._under_way += 1
+    def _pending_request(self) -> Generator[None]:
+        self._pending += 1
         try:
             yield
         finally:
-            self._under_way -= 1
+            self._pending -= 1
 
     async def list_page(self, cursor: str | None) -> types.ListToolsResult:
-        """One page of tools, without those nobody can call. Raises MCPError."""
-        with self._asking():
+        """Return one page of tools without unusable ones. Raises MCPError."""
+        with self._pending_request():
             return await self.session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
 
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any], on_progress: ProgressFnT | None
     ) -> dict[str, Any]:
-        """The result as it came. Raises MCPError, and ValueError for arguments JSON cannot hold."""
-        said: dict[str, Any] = {"name": name, "arguments": dict(arguments), "_meta": dict(meta) or None}
+        """Call a tool and return the raw result. Raises MCPError, and ValueError for arguments that are not JSON."""
+        params: dict[str, Any] = {"name": name, "arguments": dict(arguments), "_meta": dict(meta) or None}
         more: dict[str, Any] | None = {}
         result: dict[str, Any] = {}
         for _ in range(MOST_ROUNDS):
-            result = await self._call({**said, **more}, on_progress)
-            more = await going_on(result, self._ask)
+            result = await self._call({**params, **more}, on_progress)
+            more = await continue_call(result, self._ask)
             if more is None:
                 break
         return result
 
-    async def _call(self, said: Mapping[str, Any], on_progress: ProgressFnT | None) -> dict[str, Any]:
-        request = types.CallToolRequest(params=types.CallToolRequestParams.model_validate(said))
+    async def _call(self, params: Mapping[str, Any], on_progress: ProgressFnT | None) -> dict[str, Any]:
+        request = types.CallToolRequest(params=types.CallToolRequestParams.model_validate(params))
         try:
-            with self._asking():
+            with self._pending_request():
                 await self.session.send_request(request, types.CallToolResult, progress_callback=on_progress)
-        except Answered as answered:
-            return answered.result
+        except RawResult as raw:
+            return raw.result
         raise AssertionError("a result of tools/call came as a result")

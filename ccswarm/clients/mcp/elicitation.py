@@ -1,4 +1,4 @@
-"""What a server asks in the middle of a call, and what the call continues with."""
+"""Answers a server's questions during a call."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any] | None]]
-"""Whom a server's questions go to: the message and the schema of a form → what is filled in, None where that is
-refused. What is not filled in has the schema's default."""
+"""A function that answers a server's question: message and form schema → the filled-in values, or None if refused.
+Values that are missing get the schema's default."""
 
 MOST_ROUNDS = 10
-"""Of one call."""
+"""The most rounds of one call."""
 
 AGAIN_SECONDS = 0.25
-"""Before a call is made again that the server wants made again, and asks nothing."""
+"""The pause before a call is repeated that the server did not finish, without a question."""
 
 
-async def answered(params: Mapping[str, Any], ask: Ask) -> dict[str, Any]:
-    """The result of ``elicitation/create``."""
+async def answer_elicitation(params: Mapping[str, Any], ask: Ask) -> dict[str, Any]:
+    """Return the result of ``elicitation/create``."""
     schema = params.get("requestedSchema")
-    if not isinstance(schema, dict):  # an address to go to, which nobody here does
+    if not isinstance(schema, dict):  # a URL to open, which is not supported
         return {"action": "decline"}
     form = cast("dict[str, Any]", schema)
     filled = await ask(str(params.get("message", "")), form)
@@ -31,9 +31,9 @@ async def answered(params: Mapping[str, Any], ask: Ask) -> dict[str, Any]:
     return {"action": "accept", "content": {**defaults, **filled}}
 
 
-async def going_on(result: Mapping[str, Any], ask: Ask | None) -> dict[str, Any] | None:
-    """What the call is made again with, for a server that has not finished it; None where it has, or wants what cannot
-    be given."""
+async def continue_call(result: Mapping[str, Any], ask: Ask | None) -> dict[str, Any] | None:
+    """Return the parameters to repeat an unfinished call with. None if it is finished, or if the server wants something
+    that cannot be given."""
     if result.get("resultType") != "input_required":
         return None
     state = result.get("requestState")
@@ -51,7 +51,7 @@ async def going_on(result: Mapping[str, Any], ask: Ask | None) -> dict[str, Any]
     for name, request in _mapping(requests).items():
         if _mapping(request).get("method") != "elicitation/create":
             return None
-        responses[name] = await answered(_mapping(_mapping(request).get("params")), ask)
+        responses[name] = await answer_elicitation(_mapping(_mapping(request).get("params")), ask)
     return {**more, "inputResponses": responses}
 
 

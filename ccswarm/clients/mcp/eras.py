@@ -1,5 +1,6 @@
-"""Which era of the protocol a server spoke the last time, kept in a file: asking one that does not know the question
-may cost seconds.
+"""A file with the protocol era that each server used last.
+
+Asking a server in an era it does not know may take seconds.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, cast
 
 
 class EraFile(MutableMapping[str, str]):
-    """Server → era. What cannot be read is empty, what cannot be written is not kept: it is only a cache."""
+    """A mapping of servers to eras. It is only a cache: unreadable data is empty, and write errors are ignored."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

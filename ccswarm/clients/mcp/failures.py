@@ -1,4 +1,4 @@
-"""What can go wrong with one request over HTTP, in the words of the protocol: codes of errors that are made here."""
+"""The codes of JSON-RPC errors that this client makes for failed HTTP requests."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import secrets
 from typing import Any, cast
 
 NOT_SENT = 61001
-"""JSON-RPC error code, outside the range the protocol keeps for itself: the request had no effect."""
+"""The request had no effect. The code is outside of the range reserved by the protocol."""
 
 NO_ANSWER = 61002
-"""The same: whether it had one is not known."""
+"""It is unknown whether the request had an effect."""
 
 TOO_LARGE = 61003
-"""The same: it was answered, with more than is taken."""
+"""The answer was larger than accepted."""
 
 SESSION_GONE = 61004
-"""The same: the server knows nothing of this session (any more), and did nothing."""
+"""The server does not know the session, and did nothing."""
 
 LOGIN_NEEDED = 61005
-"""The same: it wants a login, or another one, and did nothing."""
+"""The server requires a login, or another one, and did nothing."""
 
 OWN = secrets.token_hex(8)
-"""In the data of an error: that it was made here, and its advice is ours."""
+"""The key in an error's data that marks it as made here, with our advice as its value."""
 
 
 def advice(data: Any) -> str:
-    """What to do about an error that was made here; of one a server made ``""``."""
+    """Return what to do about an error that was made here; ``""`` for a server's error."""
     return str(cast("dict[str, Any]", data).get(OWN, "")) if isinstance(data, dict) else ""

@@ -1,4 +1,4 @@
-"""Logging in at a server and out again, for the command line."""
+"""Login and logout at servers, for the command line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ccswarm.clients.mcp.bodies import read_whole
 from ccswarm.clients.mcp.http import plain_client
 from ccswarm.clients.mcp.login_store import Login, Logins
 from ccswarm.clients.mcp.oauth import MAX_BODY_BYTES, Authority, challenge
-from ccswarm.clients.mcp.redirect import listening
+from ccswarm.clients.mcp.redirect import listen_for_redirect
 from ccswarm.clients.mcp.tokens import SCOPE_TOKEN
 from ccswarm.config.settings import ServerSettings
 from ccswarm.errors import LoginNeeded, ServerUnavailable, SwarmError, UsageInvalid
@@ -33,10 +33,12 @@ async def log_in(
     scopes: Sequence[str] = (),
     seconds: float = 600.0,
 ) -> LoginFacts:
-    """A person logs in, within ``seconds``; of grant client_credentials ccswarm itself does. ``scopes`` are asked for
-    beside what was granted before. Raises UsageInvalid for a server that is not at a url, LoginNeeded where it fails,
-    ServerUnavailable."""
-    _at_a_url(settings)
+    """Log a person in within ``seconds``, or ccswarm itself with grant client_credentials.
+
+    ``scopes`` are requested in addition to those granted before. Raises UsageInvalid for a server without a url,
+    LoginNeeded if the login fails, and ServerUnavailable.
+    """
+    _require_url(settings)
     logins, scrubber = Logins(settings, state_directory), SecretScrubber()
     async with plain_client(settings) as http:
         authority = Authority(settings, env, http, scrubber)
@@ -44,17 +46,17 @@ async def log_in(
             answer = await _refusal(settings, authority, http, scopes)
             former = await logins.read()
             if settings.auth.grant == "client_credentials":
-                login = await authority.granted(answer, former)
+                login = await authority.request_token(answer, former)
             else:
                 async with asyncio.timeout(seconds):
-                    login = await _agreed(settings, authority, answer, former, person)
-            async with logins.held():
+                    login = await _authorize(settings, authority, answer, former, person)
+            async with logins.locked():
                 await logins.write(login)
         except TimeoutError:
             raise LoginNeeded(f"nobody logged in to {settings.name} within {seconds:g} s") from None
         except SwarmError:
             raise
-        except Exception as error:  # what servers say of themselves may break any of it
+        except Exception as error:  # servers' metadata may break any step
             words = scrubber.text(str(error) or type(error).__name__)[:500]
             raise LoginNeeded(
                 f"the login to {settings.name} failed: {words}", suggestion="ai-session docs ccswarm-http: auth"
@@ -63,35 +65,35 @@ async def log_in(
 
 
 async def log_out(settings: ServerSettings, env: Mapping[str, str], state_directory: Path) -> tuple[bool, bool]:
-    """Forgets a login. Returns whether there was one, and whether the authorization server was informed. Raises
-    UsageInvalid for a server that is not at a url."""
-    _at_a_url(settings)
+    """Remove a login. Return whether there was one, and whether the authorization server revoked it. Raises
+    UsageInvalid for a server without a url."""
+    _require_url(settings)
     logins = Logins(settings, state_directory)
-    async with logins.held():
+    async with logins.locked():
         login = await logins.read()
         await logins.forget()
     revoked = False
     if login:
         async with plain_client(settings) as http:
-            with suppress(Exception):  # whatever prevents informing it: the login is forgotten here
+            with suppress(Exception):  # the login is removed here even if that fails
                 revoked = await Authority(settings, env, http, SecretScrubber()).revoke(login)
     return login is not None, revoked
 
 
-async def kept(settings: ServerSettings, state_directory: Path) -> LoginFacts | None:
-    """Of the login at a server, as it is kept; nobody is asked."""
+async def stored_login(settings: ServerSettings, state_directory: Path) -> LoginFacts | None:
+    """Return the stored login at a server, without contacting it."""
     login = await Logins(settings, state_directory).read() if settings.url else None
     return login and facts(login)
 
 
 def facts(login: Login) -> LoginFacts:
-    """What may be shown of the login."""
+    """Return what may be shown of the login."""
     issuer = str(login.metadata.issuer) if login.metadata else ""
     scopes = tuple((login.tokens.scope or "").split())
     return LoginFacts(issuer, scopes, login.expires_at, bool(login.tokens.refresh_token))
 
 
-def _at_a_url(settings: ServerSettings) -> None:
+def _require_url(settings: ServerSettings) -> None:
     if not settings.url:
         raise UsageInvalid(
             f"server {settings.name} is started here and has no login", suggestion="pass its credentials with env"
@@ -101,7 +103,7 @@ def _at_a_url(settings: ServerSettings) -> None:
 async def _refusal(
     settings: ServerSettings, authority: Authority, http: httpx2.AsyncClient, scopes: Sequence[str]
 ) -> httpx2.Response:
-    """How the server refuses who has not logged in; where ``scopes`` are wanted, as if they were what was missing."""
+    """Return the server's response to a request without a login, as if ``scopes`` were missing."""
     try:
         async with asyncio.timeout(settings.connect_seconds):
             answer = await http.send(authority.request(), stream=True)
@@ -115,22 +117,22 @@ async def _refusal(
         raise UsageInvalid("a scope has no spaces, quotation marks or backslashes in it")
     if wanted:
         return challenge(answer, wanted, "insufficient_scope")
-    # A server that lets strangers in as far as it goes may still know whom to log in at.
+    # A server that accepts anonymous requests may still name an authorization server.
     return answer if answer.status_code == 401 else challenge(answer, ())
 
 
-async def _agreed(
+async def _authorize(
     settings: ServerSettings, authority: Authority, answer: httpx2.Response, former: Login | None, person: Person
 ) -> Login:
     ports = [settings.auth.redirect_port] if settings.auth.redirect_port else [*_former_ports(former), 0]
     try:
-        async with listening(person, ports) as redirect:
-            return await authority.agreed(answer, former, redirect.uri, redirect.go, redirect.answer)
+        async with listen_for_redirect(person, ports) as redirect:
+            return await authority.authorize(answer, former, redirect.uri, redirect.go, redirect.answer)
     except OSError as error:
         raise OAuthFlowError(f"no port for the browser to return to: {error}") from error
 
 
 def _former_ports(login: Login | None) -> list[int]:
-    """Where the client that was registered before lets the browser return to."""
+    """Return the redirect ports of the client that was registered before."""
     uris = (login.client.redirect_uris if login and login.client else None) or ()
     return [port for uri in uris if (port := urlsplit(str(uri)).port)]

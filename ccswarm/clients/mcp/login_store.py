@@ -1,4 +1,4 @@
-"""What a login at a server gave, kept for all processes of this user: one of them at a time renews it."""
+"""The stored login at a server, shared by all processes of this user: one of them at a time renews it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ccswarm.config.settings import ServerSettings
 from ccswarm.errors import ServerUnavailable
 
 SOON_SECONDS = 30.0
-"""A token is renewed so long before its end."""
+"""How long before its end a token is renewed."""
 
 SERVICE = "ccswarm"
 
 
 class Login(BaseModel):
-    """Tokens, and all that is needed to renew them. ``expires_at`` is a Unix time."""
+    """The tokens and everything needed to renew them. ``expires_at`` is a Unix time."""
 
     tokens: OAuthToken
     expires_at: float | None = None
@@ -37,17 +37,17 @@ class Login(BaseModel):
 
     @property
     def token(self) -> str:
-        """What a request carries."""
+        """The access token of requests."""
         return self.tokens.access_token
 
     @property
     def ends_soon(self) -> bool:
-        """Whether it should be renewed before it is used."""
+        """Whether it should be renewed before use."""
         return self.expires_at is not None and time.time() > self.expires_at - SOON_SECONDS
 
 
 class Logins:
-    """The login at one server: of this name, at this address."""
+    """The stored login at the server of this name and address."""
 
     def __init__(self, settings: ServerSettings, state_directory: Path) -> None:
         self._name = settings.name
@@ -56,7 +56,7 @@ class Logins:
         self._in_keyring = settings.auth.keep == "keyring"
 
     async def read(self) -> Login | None:
-        """None where there is none, or what is there cannot be read."""
+        """Return the login, or None if there is none or it cannot be read."""
         text = await asyncio.to_thread(self._from_keyring) if self._in_keyring else self._from_file()
         try:
             return Login.model_validate_json(text) if text else None
@@ -64,7 +64,7 @@ class Logins:
             return None
 
     async def write(self, login: Login) -> None:
-        """Keeps it. Raises ServerUnavailable where that is not possible."""
+        """Store the login. Raises ServerUnavailable if that fails."""
         text = login.model_dump_json(exclude_none=True)
         if self._in_keyring:
             await asyncio.to_thread(self._to_keyring, text)
@@ -72,31 +72,31 @@ class Logins:
         try:
             self._to_file(text)
         except OSError as error:
-            raise self._unkept(error) from error
+            raise self._not_stored(error) from error
 
     async def forget(self) -> None:
-        """Nothing of it is kept any more."""
+        """Remove the login."""
         self._path.unlink(missing_ok=True)
         if self._in_keyring:
             await asyncio.to_thread(self._to_keyring, "")
 
     @asynccontextmanager
-    async def held(self) -> AsyncGenerator[None]:
-        """While nobody else on this machine is in such a block for this server."""
-        taking = asyncio.get_running_loop().run_in_executor(None, self._take)
+    async def locked(self) -> AsyncGenerator[None]:
+        """Lock the login against other processes of this machine."""
+        taking = asyncio.get_running_loop().run_in_executor(None, self._lock)
         try:
             fd = await asyncio.shield(taking)
         except asyncio.CancelledError:
-            taking.add_done_callback(_let_go)
+            taking.add_done_callback(_release)
             raise
         except OSError as error:
-            raise self._unkept(error) from error
+            raise self._not_stored(error) from error
         try:
             yield
         finally:
             os.close(fd)
 
-    def _take(self) -> int:
+    def _lock(self) -> int:
         self._make_folder()
         fd = os.open(self._folder / f".{self._key}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -136,8 +136,8 @@ class Logins:
         keyring = self._keyring()
         try:
             return keyring.get_password(SERVICE, self._key) or ""
-        except Exception as error:  # each keyring has errors of its own
-            raise self._closed(error) from error
+        except Exception as error:  # keyrings raise various errors
+            raise self._keyring_failure(error) from error
 
     def _to_keyring(self, text: str) -> None:
         keyring = self._keyring()
@@ -146,21 +146,21 @@ class Logins:
                 keyring.set_password(SERVICE, self._key, text)
             elif keyring.get_password(SERVICE, self._key):
                 keyring.delete_password(SERVICE, self._key)
-        except Exception as error:  # each keyring has errors of its own
-            raise self._closed(error) from error
+        except Exception as error:  # keyrings raise various errors
+            raise self._keyring_failure(error) from error
 
-    def _unkept(self, error: OSError) -> ServerUnavailable:
+    def _not_stored(self, error: OSError) -> ServerUnavailable:
         return ServerUnavailable(
             f"the login to {self._name} cannot be stored: {error}", suggestion="fix the state directory"
         )
 
-    def _closed(self, error: Exception) -> ServerUnavailable:
+    def _keyring_failure(self, error: Exception) -> ServerUnavailable:
         return ServerUnavailable(
             f"the keyring with the login to {self._name} cannot be used: {error}",
             suggestion='unlock it, or set auth.keep = "file"',
         )
 
 
-def _let_go(taken: asyncio.Future[int]) -> None:
+def _release(taken: asyncio.Future[int]) -> None:
     if not taken.cancelled() and not taken.exception():
         os.close(taken.result())

@@ -1,4 +1,4 @@
-"""How tokens are got from an authorization server: the SDK's flows, driven one step at a time."""
+"""Requests tokens from an authorization server, by the SDK's flows driven one step at a time."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from mcp.shared.auth import (
 from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import AnyUrl, ValidationError
 
-from ccswarm.clients._address import SecretScrubber, secret_of
+from ccswarm.clients._address import SecretScrubber, read_secret
 from ccswarm.clients.mcp.bodies import read_whole
 from ccswarm.clients.mcp.login_store import Login
 from ccswarm.config.settings import ServerSettings, in_clear
 from ccswarm.errors import ServerUnavailable
 
 MAX_BODY_BYTES = 1 << 20
-"""Of an answer of an authorization server."""
+"""The largest response of an authorization server."""
 
 ALWAYS_EXPIRED = 1.0
-"""A Unix time; 0 would mean to the SDK that a token has no end."""
+"""A Unix time in the past. With 0 the SDK would take the token to have no end."""
 
 Redirect = Callable[[str], Awaitable[None]]
 Callback = Callable[[], Awaitable[AuthorizationCodeResult]]
@@ -44,7 +44,7 @@ Flow = AsyncGenerator[httpx2.Request, httpx2.Response]
 
 
 class MemoryTokenStorage:
-    """What the SDK keeps while one of its flows runs."""
+    """The SDK's storage during one of its flows."""
 
     def __init__(self, login: Login | None, client: OAuthClientInformationFull | None) -> None:
         self.tokens = login.tokens if login else None
@@ -64,8 +64,8 @@ class MemoryTokenStorage:
 
 
 class Authority:
-    """Whoever gives out tokens for one server. ``http`` is what it is asked with. Its methods raise ServerUnavailable
-    where it cannot be reached, and OAuthFlowError where it, or what is configured, does not let them."""
+    """The authorization server of one server, reached with ``http``. Methods raise ServerUnavailable if it cannot be
+    reached, and OAuthFlowError if it or the configuration does not allow the request."""
 
     def __init__(
         self, settings: ServerSettings, env: Mapping[str, str], http: httpx2.AsyncClient, scrubber: SecretScrubber
@@ -76,20 +76,20 @@ class Authority:
         self._http = http
         self._scrubber = scrubber
 
-    async def refreshed(self, login: Login) -> Login | None:
-        """The login with another token; None where it has no refresh token, or that is not taken any more."""
+    async def refresh(self, login: Login) -> Login | None:
+        """Return the login with a new token, or None if it has no refresh token or that is rejected."""
         if not (login.tokens.refresh_token and login.client):
             return None
-        held = MemoryTokenStorage(login, self._with_secret(login.client))
-        provider = OAuthClientProvider(self._settings.url, self._metadata(None), held)
-        self._remind(provider, login)
+        storage = MemoryTokenStorage(login, self._with_secret(login.client))
+        provider = OAuthClientProvider(self._settings.url, self._metadata(None), storage)
+        self._restore(provider, login)
         provider.context.token_expiry_time = ALWAYS_EXPIRED
         request = self.request()
         flow: Flow = provider.async_auth_flow(request)
         try:
             outgoing = await anext(flow)
             while outgoing is not request:
-                response = await self._ask(outgoing)
+                response = await self._send(outgoing)
                 if response.status_code >= 500 or response.status_code == 429:
                     raise ServerUnavailable(
                         f"the authorization server of {self._settings.name} answers HTTP {response.status_code}"
@@ -97,41 +97,43 @@ class Authority:
                 outgoing = await flow.asend(response)
         finally:
             await flow.aclose()
-        return self._login(provider, held) if provider.context.is_token_valid() else None
+        return self._login(provider, storage) if provider.context.is_token_valid() else None
 
-    async def granted(self, answer: httpx2.Response, login: Login | None) -> Login:
-        """A token for ccswarm itself, after ``answer`` refused a request."""
+    async def request_token(self, answer: httpx2.Response, login: Login | None) -> Login:
+        """Request a token for ccswarm itself, after ``answer`` rejected a request."""
         auth, url = self._auth, self._settings.url
-        held = MemoryTokenStorage(login, None)
+        storage = MemoryTokenStorage(login, None)
         scope = " ".join(auth.scopes) or None
-        key = secret_of(self._settings, "private_key", self._env)
+        key = read_secret(self._settings, "private_key", self._env)
         if key:
             signed = SignedJWTParameters(
                 issuer=auth.client_id, subject=auth.client_id, signing_key=key, signing_algorithm=auth.algorithm
             )
             provider: OAuthClientProvider = PrivateKeyJWTOAuthProvider(
-                url, held, auth.client_id, signed.create_assertion_provider(), scope=scope, issuer=auth.issuer
+                url, storage, auth.client_id, signed.create_assertion_provider(), scope=scope, issuer=auth.issuer
             )
         else:
-            secret = secret_of(self._settings, "client_secret", self._env)
+            secret = read_secret(self._settings, "client_secret", self._env)
             self._scrubber.add("client_secret", secret)
             provider = ClientCredentialsOAuthProvider(
-                url, held, auth.client_id, secret, scope=scope, issuer=auth.issuer
+                url, storage, auth.client_id, secret, scope=scope, issuer=auth.issuer
             )
         await self._drive(provider, challenge(answer, auth.scopes) if scope and answer.status_code == 401 else answer)
-        return self._login(provider, held)
+        return self._login(provider, storage)
 
-    async def agreed(
+    async def authorize(
         self, answer: httpx2.Response, login: Login | None, redirect_uri: str, redirect: Redirect, callback: Callback
     ) -> Login:
-        """What a person lets ccswarm do, after ``answer`` refused a request: ``redirect`` takes them to an address,
-        ``callback`` gives what came back from there to ``redirect_uri``."""
-        held = MemoryTokenStorage(login, self._registered(redirect_uri) or _fitting(login, redirect_uri))
+        """Request a token that a person authorizes, after ``answer`` rejected a request. ``redirect`` takes the person
+        to an address; ``callback`` returns what came back to ``redirect_uri``."""
+        storage = MemoryTokenStorage(
+            login, self._configured_client(redirect_uri) or _reusable_client(login, redirect_uri)
+        )
         document = self._auth.client_metadata_url or None
         if document and not is_valid_client_metadata_url(document):
             raise OAuthFlowError("auth.client_metadata_url should be an https address with a path")
 
-        async def checked(url: str) -> None:
+        async def checked_redirect(url: str) -> None:
             metadata = provider.context.oauth_metadata
             if metadata and "S256" not in (metadata.code_challenge_methods_supported or ()):
                 raise OAuthFlowError("the authorization server does not advertise PKCE with S256")
@@ -139,13 +141,18 @@ class Authority:
             await redirect(url)
 
         provider = OAuthClientProvider(
-            self._settings.url, self._metadata(redirect_uri), held, checked, callback, client_metadata_url=document
+            self._settings.url,
+            self._metadata(redirect_uri),
+            storage,
+            checked_redirect,
+            callback,
+            client_metadata_url=document,
         )
         await self._drive(provider, answer)
-        return self._login(provider, held)
+        return self._login(provider, storage)
 
     async def revoke(self, login: Login) -> bool:
-        """Revokes the login's tokens at the authorization server, if it supports that; returns whether it did."""
+        """Revoke the login's tokens if the authorization server supports that; return whether it did."""
         endpoint = login.metadata and login.metadata.revocation_endpoint
         if not endpoint or not login.client:
             return False
@@ -153,11 +160,11 @@ class Authority:
         provider.context.client_info = self._with_secret(login.client)
         token = login.tokens.refresh_token or login.token
         data, headers = provider.context.prepare_token_auth({"token": token, "client_id": login.client.client_id}, {})
-        response = await self._ask(httpx2.Request("POST", str(endpoint), data=data, headers=headers))
+        response = await self._send(httpx2.Request("POST", str(endpoint), data=data, headers=headers))
         return response.status_code < 400
 
     def request(self) -> httpx2.Request:
-        """One that a server which wants a login refuses; it asks for nothing."""
+        """Return a request without effect that a server which requires a login rejects."""
         version = LATEST_MODERN_VERSION
         meta: dict[str, Any] = {"protocolVersion": version, "clientCapabilities": {}}
         params = {"_meta": {f"io.modelcontextprotocol/{name}": value for name, value in meta.items()}}
@@ -170,8 +177,8 @@ class Authority:
         return httpx2.Request("POST", self._settings.url, json=body, headers=headers)
 
     async def _drive(self, provider: OAuthClientProvider, answer: httpx2.Response) -> None:
-        """The SDK's flow as if a request had been answered so, up to where it would send it again: that may take as
-        long as the server likes, and nobody else could send anything meanwhile."""
+        """Run the SDK's flow as if a request had been answered so, up to where it would be sent again. The repeated
+        request may take any time, and would block all others meanwhile."""
         request = self.request()
         flow: Flow = provider.async_auth_flow(request)
         fed = False
@@ -181,15 +188,15 @@ class Authority:
                 if outgoing is request:
                     response, fed = answer, True
                 else:
-                    response = await self._ask(outgoing)
-                    self._fit(provider, outgoing, response)
+                    response = await self._send(outgoing)
+                    self._select_secret_method(provider, outgoing, response)
                 outgoing = await flow.asend(response)
         except StopAsyncIteration:
             raise OAuthFlowError("there is no token") from None
         finally:
             await flow.aclose()
 
-    async def _ask(self, request: httpx2.Request) -> httpx2.Response:
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
         self._refuse_in_clear(str(request.url))
         request.headers["Accept-Encoding"] = "identity"
         where = f"the authorization server of {self._settings.name}"
@@ -205,7 +212,7 @@ class Authority:
         return response
 
     def _refuse_in_clear(self, url: str) -> None:
-        """A server names addresses; the secrets that go there are ours."""
+        """Reject unencrypted addresses: a server names them, but our secrets are sent there."""
         if in_clear(url) and not self._settings.insecure:
             raise OAuthFlowError(f"{url.partition('?')[0]} is plain http to another machine")
 
@@ -216,12 +223,12 @@ class Authority:
             scope=None,
         )
 
-    def _registered(self, redirect_uri: str) -> OAuthClientInformationFull | None:
-        """The client that is configured."""
+    def _configured_client(self, redirect_uri: str) -> OAuthClientInformationFull | None:
+        """Return the configured client."""
         auth = self._auth
         if not auth.client_id:
             return None
-        secret = secret_of(self._settings, "client_secret", self._env) or None
+        secret = read_secret(self._settings, "client_secret", self._env) or None
         self._scrubber.add("client_secret", secret)
         return OAuthClientInformationFull(
             client_id=auth.client_id,
@@ -232,8 +239,8 @@ class Authority:
         )
 
     def _with_secret(self, client: OAuthClientInformationFull) -> OAuthClientInformationFull:
-        """A configured secret is kept where it is configured, and nowhere else."""
-        secret = secret_of(self._settings, "client_secret", self._env)
+        """Add the configured secret, which is stored only in the configuration."""
+        secret = read_secret(self._settings, "client_secret", self._env)
         ours = secret and client.client_id == self._auth.client_id
         return client.model_copy(update={"client_secret": secret}) if ours else client
 
@@ -241,33 +248,35 @@ class Authority:
         ours = client and client.client_id == self._auth.client_id
         return client.model_copy(update={"client_secret": None}) if client and ours else client
 
-    def _fit(self, provider: OAuthClientProvider, request: httpx2.Request, response: httpx2.Response) -> None:
-        """A configured secret goes the way the authorization server takes it. Looked up before the SDK reads what that
-        says of itself: the next thing it makes of it may be the request with the secret."""
+    def _select_secret_method(
+        self, provider: OAuthClientProvider, request: httpx2.Request, response: httpx2.Response
+    ) -> None:
+        """Select how the configured secret is sent, by the authorization server's metadata. It runs before the SDK
+        reads that metadata: the SDK's next request may contain the secret already."""
         client = provider.context.client_info
         if request.method != "GET" or response.status_code != 200 or not (client and client.client_secret):
             return
         with suppress(ValidationError):
-            taken = OAuthMetadata.model_validate_json(response.content).token_endpoint_auth_methods_supported
-            if taken and client.client_id == self._auth.client_id:
+            supported = OAuthMetadata.model_validate_json(response.content).token_endpoint_auth_methods_supported
+            if supported and client.client_id == self._auth.client_id:
                 ways = ("client_secret_basic", "client_secret_post")
-                client.token_endpoint_auth_method = next((way for way in ways if way in taken), ways[0])
+                client.token_endpoint_auth_method = next((way for way in ways if way in supported), ways[0])
 
-    def _remind(self, provider: OAuthClientProvider, login: Login) -> None:
+    def _restore(self, provider: OAuthClientProvider, login: Login) -> None:
         context = provider.context
         context.oauth_metadata = login.metadata
         context.protected_resource_metadata = login.resource
         if login.resource:
             context.auth_server_url = str(login.resource.authorization_servers[0])
 
-    def _login(self, provider: OAuthClientProvider, held: MemoryTokenStorage) -> Login:
+    def _login(self, provider: OAuthClientProvider, storage: MemoryTokenStorage) -> Login:
         context = provider.context
-        assert held.tokens
-        self._scrubber.add("access_token", held.tokens.access_token)
-        self._scrubber.add("refresh_token", held.tokens.refresh_token)
-        seconds = held.tokens.expires_in
+        assert storage.tokens
+        self._scrubber.add("access_token", storage.tokens.access_token)
+        self._scrubber.add("refresh_token", storage.tokens.refresh_token)
+        seconds = storage.tokens.expires_in
         return Login(
-            tokens=held.tokens,
+            tokens=storage.tokens,
             expires_at=None if seconds is None else time.time() + seconds,
             client=self._without_secret(context.client_info),
             metadata=context.oauth_metadata,
@@ -276,17 +285,17 @@ class Authority:
 
 
 def challenge(answer: httpx2.Response, scopes: Sequence[str], error: str = "") -> httpx2.Response:
-    """``answer`` as if it had asked for ``scopes``; with ``error`` as if they had been missing."""
-    said = [f'error="{error}"'] if error else []
+    """Return ``answer`` as if it had requested ``scopes``; with ``error``, as if they were missing."""
+    fields = [f'error="{error}"'] if error else []
     if answer.status_code in (401, 403) and (where := extract_resource_metadata_from_www_auth(answer)):
-        said.append(f'resource_metadata="{where}"')
+        fields.append(f'resource_metadata="{where}"')
     if scopes:
-        said.append(f'scope="{" ".join(dict.fromkeys(scopes))}"')
-    return httpx2.Response(403 if error else 401, headers={"www-authenticate": f"Bearer {', '.join(said)}".strip()})
+        fields.append(f'scope="{" ".join(dict.fromkeys(scopes))}"')
+    return httpx2.Response(403 if error else 401, headers={"www-authenticate": f"Bearer {', '.join(fields)}".strip()})
 
 
-def _fitting(login: Login | None, redirect_uri: str) -> OAuthClientInformationFull | None:
-    """The client as it was registered before, where the browser may still return to it."""
+def _reusable_client(login: Login | None, redirect_uri: str) -> OAuthClientInformationFull | None:
+    """Return the client that was registered before if it allows this redirect address."""
     client = login.client if login else None
     uris: list[Any] = list((client and client.redirect_uris) or ())
     return client if redirect_uri in [str(uri) for uri in uris] else None

@@ -1,4 +1,4 @@
-"""Whether answers are what a server says they are. It is only said, so that no answer is lost for it."""
+"""Checks whether answers match their tools' output schemas. A mismatch is only reported, so no answer is lost."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from jsonschema.exceptions import SchemaError
 from referencing.exceptions import Unresolvable
 
 MAX_NODES = 20_000
-"""Of an answer that is checked: 40 ms. Larger ones are let be."""
+"""The largest answer that is checked, which takes 40 ms."""
 
 MAX_MESSAGE = 500
 
 # jsonschema says little of its types.
 _extend: Any = jsonschema.validators.extend  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-# A pattern of a server on a text of the same server may take for ever.
+# Matching a server's pattern with the server's own text may take forever.
 _Validator = _extend(jsonschema.Draft202012Validator, {"pattern": None, "patternProperties": None})
-_nothing: Any = referencing.Registry  # what is referred to is not fetched
+_empty_registry: Any = referencing.Registry  # references are not fetched
 
 
 class OutputSchemas:
-    """The schemas of one server's answers, each compiled once."""
+    """The output schemas of one server's tools, each compiled once."""
 
     def __init__(self) -> None:
         self._compiled: dict[str, tuple[Mapping[str, Any], Any]] = {}
 
     def problem(self, tool: str, schema: Mapping[str, Any], structured: Any) -> str:
-        """What about an answer does not fit; ``""`` when it does, or was not looked at."""
+        """Return the mismatch of an answer; ``""`` if it matches or was not checked."""
         if structured is None:
             return "structuredContent is missing"
         if not _is_small(structured):
@@ -48,7 +48,7 @@ class OutputSchemas:
         known = self._compiled.get(tool)
         if known is None or known[0] is not schema:
             _Validator.check_schema(schema)
-            known = self._compiled[tool] = (schema, _Validator(schema, registry=_nothing()))
+            known = self._compiled[tool] = (schema, _Validator(schema, registry=_empty_registry()))
         return known[1]
 
 

@@ -1,4 +1,4 @@
-"""The two directions between a server's pipes and the SDK: messages that wait to be read, messages that are sent."""
+"""The two directions between a server's pipes and the SDK: messages to read, and messages to send."""
 
 from __future__ import annotations
 
@@ -12,47 +12,46 @@ import anyio
 from mcp.shared.message import SessionMessage
 
 MAX_UNSENT_BYTES = 64 << 20
-"""What a server that has stopped reading may leave behind before it counts as broken."""
+"""How much a server may leave unread before it counts as stuck."""
 
 WAITING_MESSAGES = 256
-"""With so many unread the pipe waits, and continues at half of it."""
+"""The number of unread messages at which the pipe is paused; it resumes at half of it."""
 
 MESSAGES_IN_A_ROW = 32
-"""After so many the loop has its turn: one read of a pipe may bring 2,000."""
+"""The number of messages after which other tasks run: one read of a pipe may bring 2,000."""
 
 
 class PipeTransport(Protocol):
-    """What is used of asyncio's pipe transports."""
+    """The used part of asyncio's pipe transports."""
 
     def write(self, data: bytes) -> None: ...
     def get_write_buffer_size(self) -> int: ...
 
 
 class Incoming:
-    """Messages that wait for the SDK to read them. ``hold`` is called when no more should come, and when they may
-    again."""
+    """Messages that wait for the SDK. ``pause`` is called with true to pause the pipe, with false to resume it."""
 
-    def __init__(self, hold: Callable[[bool], None]) -> None:
+    def __init__(self, pause: Callable[[bool], None]) -> None:
         self._messages: deque[SessionMessage | Exception] = deque()
         self._reader: asyncio.Future[None] | None = None
         self.over = asyncio.Event()
-        """Set when the last was read, or nobody reads any more."""
-        self._hold = hold
-        self._held = False
+        """Set when the last message was read, or reading has stopped."""
+        self._pause = pause
+        self._paused = False
         self._ended = False
         self._in_a_row = 0
 
     def put(self, message: SessionMessage) -> None:
-        """One more, whatever is waiting already."""
+        """Add a message, however many are waiting."""
         if not self._ended:
             self._messages.append(message)
-            if len(self._messages) >= WAITING_MESSAGES and not self._held:
-                self._held = True
-                self._hold(True)
+            if len(self._messages) >= WAITING_MESSAGES and not self._paused:
+                self._paused = True
+                self._pause(True)
             self._wake()
 
     def end(self) -> None:
-        """No more will come; what waits may still be read."""
+        """Mark the end. Waiting messages can still be read."""
         self._ended = True
         self._wake()
 
@@ -61,7 +60,7 @@ class Incoming:
             self._reader.set_result(None)
 
     async def receive(self) -> SessionMessage | Exception:
-        """Raises anyio.EndOfStream after the last."""
+        """Return the next message. Raises anyio.EndOfStream after the last."""
         self._in_a_row += 1
         if self._in_a_row >= MESSAGES_IN_A_ROW:
             self._in_a_row = 0
@@ -74,9 +73,9 @@ class Incoming:
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
         message = self._messages.popleft()
-        if self._held and len(self._messages) <= WAITING_MESSAGES // 2:
-            self._held = False
-            self._hold(False)
+        if self._paused and len(self._messages) <= WAITING_MESSAGES // 2:
+            self._paused = False
+            self._pause(False)
         return message
 
     def __aiter__(self) -> Self:
@@ -89,7 +88,7 @@ class Incoming:
             raise StopAsyncIteration from None
 
     async def aclose(self) -> None:
-        """Drops what waits."""
+        """Drop waiting messages."""
         self._messages.clear()
         self.end()
         self.over.set()
@@ -104,8 +103,8 @@ class Incoming:
 
 
 class Outgoing:
-    """Writes the SDK's messages to a server. Never waits: what a slow server has not read yet is kept, up to a bound,
-    at which ``stuck`` is called."""
+    """A writer of the SDK's messages to a server. It never waits. What a slow server has not read is buffered, up to a
+    limit at which ``stuck`` is called."""
 
     def __init__(self, pipe: PipeTransport, stuck: Callable[[], None]) -> None:
         self._pipe = pipe
@@ -113,7 +112,7 @@ class Outgoing:
         self._closed = False
 
     async def send(self, item: SessionMessage) -> None:
-        """Raises anyio.ClosedResourceError after the end; ValueError for what JSON cannot hold."""
+        """Write a message. Raises anyio.ClosedResourceError after the end, and ValueError for what is not JSON."""
         if self._closed:
             raise anyio.ClosedResourceError
         self._pipe.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
@@ -121,7 +120,7 @@ class Outgoing:
             self._stuck()
 
     async def aclose(self) -> None:
-        """What was sent still goes out."""
+        """Accept no more messages. Those sent are still written."""
         self._closed = True
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Tool servers over MCP: started here or reached over HTTP, of every revision of the protocol."""
+"""The client of MCP servers: started here or reached over HTTP, with every revision of the protocol."""
 
 from __future__ import annotations
 
@@ -33,19 +33,22 @@ from ccswarm.errors import CallTimedOut, InvalidArguments, LoginNeeded, ServerLo
 from ccswarm.models import LoginFacts, ServerAnswer, ToolInfo
 
 MAX_PAGES = 200
-"""Of one list of tools."""
+"""The most pages of one list of tools."""
 
 TOO_LARGE_EVENT = "SSE stream failed"
-"""How the SDK begins to say that an answer is larger than it may be."""
+"""The beginning of the SDK's message about an answer that is too large."""
 
 UNKNOWN_EFFECT = "whether it had an effect is unknown: check before calling it again"
 
 
 class McpToolClient:
-    """One configured server; see ``ToolClient``. ``env`` is the environment from which the server and its headers get
-    their variables; ``era_cache`` remembers the revision a server speaks; ``on_stderr`` is called with the server's
-    standard error as it arrives; ``state_directory`` holds the logins to servers, without it there are none; ``ask``
-    answers a server's questions during a call, without it elicitation is not offered."""
+    """The client of one configured server. Implements ``ToolClient``.
+
+    ``env`` provides the variables for the server and its headers. ``era_cache`` stores the era each server uses.
+    ``on_stderr`` is called with the server's standard error as it arrives. ``state_directory`` holds the logins;
+    without it there are none. ``ask`` answers a server's questions during a call; without it elicitation is not
+    offered.
+    """
 
     def __init__(
         self,
@@ -93,17 +96,17 @@ class McpToolClient:
 
     async def list_tools(self, *, fresh: bool = False) -> Sequence[ToolInfo]:
         async with self._listing:
-            connection = await self._connected()
+            connection = await self._connect()
             if self._tools is not None and not fresh:
                 return self._tools
             try:
-                return await self._listed(connection)
+                return await self._list(connection)
             except ServerUnavailable:
                 if not (self._settings.url and not connection.alive):
                     raise
-            return await self._listed(await self._connected())  # the server knew nothing of the session any more
+            return await self._list(await self._connect())  # the server no longer knew the session
 
-    async def _listed(self, connection: Connection) -> tuple[ToolInfo, ...]:
+    async def _list(self, connection: Connection) -> tuple[ToolInfo, ...]:
         self._tools = None
         await connection.watch_tools()
         changes = self._changes
@@ -127,7 +130,7 @@ class McpToolClient:
         seconds = self._settings.timeout_seconds if timeout_seconds is None else timeout_seconds
         async with self._slots:
             for may_repeat in (True, False):
-                connection = await self._connected()
+                connection = await self._connect()
                 clock = asyncio.timeout(seconds)
                 try:
                     async with clock:
@@ -141,14 +144,14 @@ class McpToolClient:
                 except MCPError as error:
                     if may_repeat and await self._repeatable(error, connection):
                         continue
-                    return await self._refused(name, error, connection)
+                    return await self._handle_error(name, error, connection)
                 except (ValueError, TypeError) as error:
                     raise InvalidArguments(f"the arguments of {name} are not JSON: {error}") from error
                 self._problem = ""
-                return self._checked(name, to_answer(result))
+                return self._check_schema(name, to_answer(result))
         raise AssertionError("the second try answers or raises")
 
-    def _checked(self, name: str, answer: ServerAnswer) -> ServerAnswer:
+    def _check_schema(self, name: str, answer: ServerAnswer) -> ServerAnswer:
         tool = next((tool for tool in self._tools or () if tool.name == name), None)
         if tool is None or tool.output_schema is None or answer.is_error:
             return answer
@@ -162,14 +165,14 @@ class McpToolClient:
         if self._starting is not None:
             await asyncio.wait([self._starting])
 
-    async def _connected(self) -> Connection:
-        """The connection, started where there is none; whoever comes meanwhile waits for the same start."""
+    async def _connect(self) -> Connection:
+        """Return the connection, started if needed. Concurrent callers wait for the same start."""
         if self._closed:
             raise self._was_closed()
         starting = self._starting
         if starting is None or (starting.done() and (starting.exception() or not starting.result().alive)):
             starting = self._starting = asyncio.create_task(self._start())
-            starting.add_done_callback(_read)
+            starting.add_done_callback(_consume_exception)
         try:
             return await asyncio.shield(starting)
         except ServerUnavailable as error:
@@ -191,7 +194,7 @@ class McpToolClient:
         try:
             agreed = await connection.open(era, settings.connect_seconds)
         except ServerUnavailable:
-            if not connection.ended_when_asked or self._closed:
+            if not connection.ended_on_discover or self._closed:
                 raise
             connection = self._connection()
             agreed = await connection.open("legacy", max(0.0, deadline - loop.time()))
@@ -243,21 +246,21 @@ class McpToolClient:
                     notes.append(f"its list of tools has more than {MAX_PAGES} pages: the rest is left out")
         except (MCPError, ValueError, TimeoutError) as error:
             if not (isinstance(error, MCPError) and error.code == METHOD_NOT_FOUND and connection.alive):
-                raise await self._unlisted(error, connection) from error
+                raise await self._list_failure(error, connection) from error
             notes.append("it has no tools")
         notes += connection.left_out
         infos = to_infos(tools, self._settings, notes)
         self._notes = tuple(notes)
         return infos
 
-    async def _unlisted(self, error: Exception, connection: Connection) -> ServerUnavailable:
+    async def _list_failure(self, error: Exception, connection: Connection) -> ServerUnavailable:
         if isinstance(error, MCPError) and error.code == LOGIN_NEEDED:
             self._problem = error.message
             return LoginNeeded(error.message, suggestion=advice(error.data))
         if isinstance(error, MCPError) and error.code == SESSION_GONE:
             connection.abandon()
         if not connection.alive:
-            problem = await connection.how_it_ended()
+            problem = await connection.describe_end()
         elif isinstance(error, TimeoutError):
             problem = f"did not list its tools within {self._settings.timeout_seconds:g} s"
         else:
@@ -266,7 +269,7 @@ class McpToolClient:
         return ServerUnavailable(self._problem)
 
     async def _repeatable(self, error: MCPError, connection: Connection) -> bool:
-        """Whether the call surely had no effect, and may have one when it is sent again."""
+        """Report whether the call had no effect and is worth sending again."""
         if error.code == HEADER_MISMATCH:
             await self.list_tools(fresh=True)
             return True
@@ -275,14 +278,14 @@ class McpToolClient:
             return True
         return False
 
-    async def _refused(self, name: str, error: MCPError, connection: Connection) -> ServerAnswer:
-        """An answer where the server gave one; raises what the call ended with where it did not."""
+    async def _handle_error(self, name: str, error: MCPError, connection: Connection) -> ServerAnswer:
+        """Return the server's error as an answer, or raise the error of a call without an answer."""
         if not connection.alive and error.code == CONNECTION_CLOSED:
-            how = "was closed" if self._closed else await connection.how_it_ended()
+            how = "was closed" if self._closed else await connection.describe_end()
             self._problem = f"server {self.name} {how}"
             raise ServerLost(f"while {name} was called, {self._problem}", suggestion=UNKNOWN_EFFECT)
         if self._settings.url:
-            self._raise_for_way(name, error)
+            self._raise_transport_error(name, error)
         if error.code == METHOD_NOT_FOUND:
             raise self._unknown(name)
         if error.code == INVALID_PARAMS:
@@ -291,8 +294,8 @@ class McpToolClient:
             raise InvalidArguments(f"{self.name} refuses the arguments of {name}: {error.message}")
         return refusal(error.message, error.code, error.data)
 
-    def _raise_for_way(self, name: str, error: MCPError) -> None:
-        """Over HTTP it is each request by itself that fails."""
+    def _raise_transport_error(self, name: str, error: MCPError) -> None:
+        """Raise the error of a request that failed over HTTP, where each fails alone."""
         if error.code == LOGIN_NEEDED:
             self._problem = error.message
             raise LoginNeeded(error.message, suggestion=advice(error.data))
@@ -312,8 +315,8 @@ class McpToolClient:
         return UnknownTool(f"server {self.name} has no tool {name}", suggestion="ask for the list of its tools")
 
 
-def _read(starting: asyncio.Task[Connection]) -> None:
-    """Whoever waited for the start may be cancelled: nobody else takes what came of it."""
+def _consume_exception(starting: asyncio.Task[Connection]) -> None:
+    """Consume the exception of a start. The caller that awaited it may have been cancelled, so nobody else will."""
     if not starting.cancelled():
         starting.exception()
 
@@ -322,14 +325,14 @@ def _progress_callback(on_progress: OnProgress | None) -> ProgressFnT | None:
     if on_progress is None:
         return None
 
-    async def tell(progress: float, total: float | None, message: str | None) -> None:
+    async def report(progress: float, total: float | None, message: str | None) -> None:
         on_progress(progress, total, message or "")
 
-    return tell
+    return report
 
 
 class McpClients:
-    """Makes clients; nothing is started before the first use of one."""
+    """The maker of MCP clients. A server is started on first use."""
 
     def open(
         self,
@@ -339,7 +342,7 @@ class McpClients:
         state_directory: Path,
         on_stderr: Callable[[str], None] | None = None,
     ) -> ToolClient:
-        """A client of one server, which keeps what it learns about servers in ``state_directory``."""
+        """Return a client of one server. It stores what it learns about servers in ``state_directory``."""
         eras = EraFile(state_directory / "eras.json")
         return McpToolClient(settings, env=env, era_cache=eras, on_stderr=on_stderr, state_directory=state_directory)
 
@@ -353,7 +356,7 @@ class McpClients:
         scopes: Sequence[str] = (),
         seconds: float = 600.0,
     ) -> LoginFacts:
-        """Logs in and stores the tokens. Raises what ``login.log_in`` raises."""
+        """Log in and store the tokens. Raises as ``login.log_in`` does."""
         from ccswarm.clients.mcp.login import log_in
 
         return await log_in(settings, env, state_directory, person, scopes=scopes, seconds=seconds)
@@ -361,16 +364,16 @@ class McpClients:
     async def log_out(
         self, settings: ServerSettings, env: Mapping[str, str], state_directory: Path
     ) -> tuple[bool, bool]:
-        """Whether there was a login, and whether the authority revoked its token."""
+        """Return whether there was a login, and whether the authorization server revoked its token."""
         from ccswarm.clients.mcp.login import log_out
 
         return await log_out(settings, env, state_directory)
 
     async def login(self, settings: ServerSettings, state_directory: Path) -> LoginFacts | None:
-        """What is stored of a login; None without one."""
-        from ccswarm.clients.mcp.login import kept
+        """Return the stored facts of a login, or None."""
+        from ccswarm.clients.mcp.login import stored_login
 
-        return await kept(settings, state_directory)
+        return await stored_login(settings, state_directory)
 
 
 PLUGIN = McpClients()

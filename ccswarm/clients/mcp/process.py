@@ -1,4 +1,4 @@
-"""A server started here: its pipes, its last words, its end, and the end of every process of its group."""
+"""A server started here: its pipes, its last output, its end, and the end of its process group."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from ccswarm.config.trust import ConfigTrust
 from ccswarm.errors import ConfigInvalid, ServerUnavailable, SwarmError
 from ccswarm.system.confined_files import pinned_path
 
-LAST_WORDS_BYTES = 4096
+LAST_OUTPUT_BYTES = 4096
 LEAVE_SECONDS = 2.0
-"""What a server that was connected has to end by itself after its input ended; most take 5 to 270 ms."""
+"""How long a connected server may take to end after its input ended; most take 5 to 270 ms."""
 
 KILL_SECONDS = 4.0
-"""Longest wait for the guardian, which sends SIGKILL after two seconds."""
+"""The longest wait for the guardian, which sends SIGKILL after two seconds."""
 
 INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
 
@@ -49,28 +49,28 @@ turns=40
 while [ $turns -gt 0 ] && left; do sleep 0.05; turns=$((turns - 1)); done
 kill -KILL "-$group" 2>/dev/null
 """
-"""A script that ends the process group it was given when its own input ends: at close, and also if this process is
-killed with -9. Zombies that are never reaped, as in containers without an init, are ignored."""
+"""A script that ends a process group when its own input ends: at close, and also if this process is killed with -9.
+Zombies that are never reaped, as in containers without an init, are ignored."""
 
 
 def child_environment(env: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """What a server is given: a few names of ``env``, and what is configured for it."""
+    """Return the environment of a server: some variables of ``env``, and those configured for it."""
     inherited = {name: value for name, value in env.items() if name in INHERITED or name.startswith("LC_")}
     return {**inherited, **own}
 
 
 class ServerProcess(asyncio.SubprocessProtocol):
-    """One start of a server. ``ended`` is set when it cannot be talked to any more, ``explained`` when it is known
-    how it ended and it has said its last words."""
+    """One start of a server. ``ended`` is set when it can no longer be used, ``explained`` when its exit code and last
+    output are known."""
 
     def __init__(self, on_stderr: Callable[[str], None] | None) -> None:
-        self.incoming = Incoming(self._hold)
+        self.incoming = Incoming(self._pause_reading)
         self.ended = asyncio.Event()
         self.explained = asyncio.Event()
         self.grace_seconds = 0.0
         self._on_stderr = on_stderr
         self._lines = LineCutter()
-        self._words = bytearray()
+        self._last_output = bytearray()
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._reason = ""
         self._spoke = False
@@ -83,7 +83,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
-            self._hear(data)
+            self._record_output(data)
             return
         for line, length in self._lines.feed(data):
             message = read_message(line, length, first=not self._spoke)
@@ -91,7 +91,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
                 self._spoke = True
                 self.incoming.put(message)
             elif line.strip():
-                self._hear(bytes(line[-LAST_WORDS_BYTES:]) + b"\n")
+                self._record_output(bytes(line[-LAST_OUTPUT_BYTES:]) + b"\n")
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         self._open.discard(fd)
@@ -99,8 +99,8 @@ class ServerProcess(asyncio.SubprocessProtocol):
             self._end("closed its output")
 
     def process_exited(self) -> None:
-        """Processes it left behind may hold its pipes open for ever, so nobody waits for their end: what is in them
-        now is read, after what the loop has read already."""
+        """Read what is in the pipes now, after what was read already, and mark the end. Its children may hold the pipes
+        open forever, so the end of the pipes is not awaited."""
         self._exited = True
         for fd in self._open:
             self._pipe(fd).pause_reading()
@@ -109,7 +109,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
     def _read_last(self) -> None:
         for fd in tuple(self._open):
             pipe = self._pipe(fd)
-            while (left := _unread(pipe)) and (data := os.read(pipe.get_extra_info("pipe").fileno(), left)):
+            while (left := _unread_bytes(pipe)) and (data := os.read(pipe.get_extra_info("pipe").fileno(), left)):
                 self.pipe_data_received(fd, data)
         self._end("ended")
         self.explained.set()
@@ -117,19 +117,19 @@ class ServerProcess(asyncio.SubprocessProtocol):
     def _pipe(self, fd: int) -> Any:
         return self.transport.get_pipe_transport(fd)
 
-    def _hold(self, hold: bool) -> None:
+    def _pause_reading(self, pause: bool) -> None:
         if 1 in self._open and not self._exited:
             pipe = self._pipe(1)
-            if hold:
+            if pause:
                 pipe.pause_reading()
             else:
                 pipe.resume_reading()
 
-    def _hear(self, data: bytes) -> None:
-        self._words += data
-        del self._words[:-LAST_WORDS_BYTES]
+    def _record_output(self, data: bytes) -> None:
+        self._last_output += data
+        del self._last_output[:-LAST_OUTPUT_BYTES]
         if self._on_stderr is not None:
-            # Later, so that what goes wrong there is not taken for a broken pipe.
+            # Deferred, so that an error there does not look like a broken pipe.
             asyncio.get_running_loop().call_soon(self._on_stderr, self._decoder.decode(data))
 
     def _stuck(self) -> None:
@@ -142,18 +142,18 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked. Asks the kernel too: the loop may not have come to read of the end yet."""
+        """Whether it can be used. Asks the kernel too, because the event loop may not have read the end yet."""
         if self.ended.is_set():
             return False
         pipe = self._pipe(0)
         if pipe.is_closing():
             return False
-        look = select.poll()
-        look.register(pipe.get_extra_info("pipe").fileno(), 0)
-        return not look.poll(0)
+        poll = select.poll()
+        poll.register(pipe.get_extra_info("pipe").fileno(), 0)
+        return not poll.poll(0)
 
-    def how_it_ended(self) -> str:
-        """For messages: its end as far as it is known, and its last words."""
+    def describe_end(self) -> str:
+        """Describe its end, as far as known, and its last output."""
         status = self.transport.get_returncode()
         if status is None:
             end = self._reason
@@ -161,23 +161,23 @@ class ServerProcess(asyncio.SubprocessProtocol):
             end = f"was ended by {NAMES.get(-status, f'signal {-status}')}"
         else:
             end = f"ended with exit code {status}"
-        return self.with_last_words(end)
+        return self.with_last_output(end)
 
-    def with_last_words(self, message: str) -> str:
-        """``message``, and what it wrote beside the protocol last."""
-        words = self._words.decode(errors="replace").strip()
+    def with_last_output(self, message: str) -> str:
+        """Append its last output besides the protocol to ``message``."""
+        words = self._last_output.decode(errors="replace").strip()
         return f"{message}. Its last output:\n{words}" if words else message
 
-    async def leave(self) -> None:
-        """Its input ends; it has ``grace_seconds`` to end by itself."""
+    async def stop(self) -> None:
+        """Close its input, and wait up to ``grace_seconds`` for it to end."""
         self._pipe(0).close()
         with suppress(TimeoutError):
             async with asyncio.timeout(self.grace_seconds):
                 await self.explained.wait()
 
 
-def _unread(pipe: Any) -> int:
-    """Bytes that are in the pipe."""
+def _unread_bytes(pipe: Any) -> int:
+    """Return the number of bytes in the pipe."""
     if pipe.is_closing():
         return 0
     count = fcntl.ioctl(pipe.get_extra_info("pipe").fileno(), termios.FIONREAD, bytes(4))
@@ -185,8 +185,8 @@ def _unread(pipe: Any) -> int:
 
 
 def command_of(settings: ServerSettings, env: Mapping[str, str]) -> list[str]:
-    """Program and arguments. A program that PATH lacks is looked for beside this one, which desktop clients start with
-    a PATH of the system alone. Raises ServerUnavailable for a program or directory that is not there."""
+    """Return program and arguments. Raises ServerUnavailable if the program or directory does not exist. A program
+    missing on PATH is searched next to this one, because desktop clients start it with the system's PATH."""
     suggestion = f"check command, args and cwd of {settings.name} in the configuration"
     try:
         words = [*shlex.split(settings.command), *settings.args]
@@ -196,7 +196,7 @@ def command_of(settings: ServerSettings, env: Mapping[str, str]) -> list[str]:
         ) from error
     directory = settings.cwd or "."
     program = words[0] if words else ""
-    # A program named by a path is looked for from its directory, as the kernel does.
+    # The kernel resolves a program named by a path from the directory.
     where = str(Path(directory, program)) if "/" in program else program
     problem = ""
     if any("\0" in word for word in words):
@@ -213,36 +213,36 @@ def command_of(settings: ServerSettings, env: Mapping[str, str]) -> list[str]:
 
 
 @asynccontextmanager
-async def started(
+async def start_server(
     settings: ServerSettings,
     env: Mapping[str, str],
     on_stderr: Callable[[str], None] | None,
     state_directory: Path | None = None,
 ) -> AsyncGenerator[ServerProcess]:
-    """The server as a process; afterwards no process of its group is left. With ``state_directory`` the files that its
-    command names below the directory it is started in are as a person has used them. Raises ServerUnavailable."""
+    """Run a server; at the end no process of its group is left. Raises ServerUnavailable. With ``state_directory``, the
+    files that its command names below its directory must be as a person approved them."""
     environment = child_environment(env, settings.env)
     words = command_of(settings, environment)
     guardian = await _guardian()
     try:
         if state_directory:
-            await asyncio.to_thread(_judge, settings, words, environment, state_directory)
+            await asyncio.to_thread(_require_approved, settings, words, environment, state_directory)
         with _directory(settings) as directory:
             _, process = await asyncio.get_running_loop().subprocess_exec(
                 lambda: ServerProcess(on_stderr), *words, cwd=directory, env=environment, start_new_session=True
             )
     except SwarmError:
-        await _let_go(guardian)
+        await _end_guardian(guardian)
         raise
     except (OSError, ValueError) as error:
-        await _let_go(guardian)
+        await _end_guardian(guardian)
         raise ServerUnavailable(f"server {settings.name} cannot be started: {error}") from error
     try:
         _input(guardian).write(b"%d\n" % process.transport.get_pid())
         yield process
-        await process.leave()
+        await process.stop()
     finally:
-        await _let_go(guardian)
+        await _end_guardian(guardian)
         with suppress(TimeoutError):
             async with asyncio.timeout(KILL_SECONDS):
                 await process.explained.wait()
@@ -251,7 +251,7 @@ async def started(
 
 @contextmanager
 def _directory(settings: ServerSettings) -> Generator[str | None]:
-    """What it is started in. Raises ServerUnavailable where a directory of agents' is not what it was."""
+    """Yield the directory to start in. Raises ServerUnavailable if an agent's directory was replaced."""
     if not settings.placed:
         yield settings.cwd or None
         return
@@ -267,8 +267,10 @@ def _directory(settings: ServerSettings) -> Generator[str | None]:
         yield directory
 
 
-def _judge(settings: ServerSettings, words: list[str], env: Mapping[str, str], state_directory: Path) -> None:
-    """Raises ServerUnavailable where a file that it would be started from is not what a person has used."""
+def _require_approved(
+    settings: ServerSettings, words: list[str], env: Mapping[str, str], state_directory: Path
+) -> None:
+    """Raise ServerUnavailable if a file it would be started from is not as a person approved it."""
     command = Command(settings.name, tuple(words), settings.env, data=settings.data_files)
     try:
         change = ConfigTrust(state_directory).start_change(command, settings.cwd or os.getcwd(), env)
@@ -300,8 +302,8 @@ def _input(guardian: asyncio.subprocess.Process) -> asyncio.StreamWriter:
     return guardian.stdin
 
 
-async def _let_go(guardian: asyncio.subprocess.Process) -> None:
-    """Makes it end its process group, then itself."""
+async def _end_guardian(guardian: asyncio.subprocess.Process) -> None:
+    """Make the guardian end the process group, then itself."""
     _input(guardian).close()
     with suppress(TimeoutError):
         async with asyncio.timeout(KILL_SECONDS):

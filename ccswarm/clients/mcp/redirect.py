@@ -1,4 +1,4 @@
-"""Where a browser returns to after a login: a port of this machine, or an address that a person pastes."""
+"""The redirect target of a login: a port of this machine, or an address that a person pastes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ DONE = "You are logged in. This page can be closed."
 
 
 class Redirect:
-    """Waits for one answer with the right ``state``, which only the browser knows that was sent away with it, and this
-    process; whatever else comes, whoever sends it, is refused and changes nothing."""
+    """The wait for one answer with the right ``state``. Only this process and the browser it sent away know that value.
+    Any other request is rejected without effect."""
 
     def __init__(self, person: Person, port: int) -> None:
         self._person = person
@@ -34,12 +34,12 @@ class Redirect:
         self._answer: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
 
     async def go(self, url: str) -> None:
-        """Sends the person to ``url``."""
+        """Send the person to ``url``."""
         self._state = parse_qs(urlsplit(url).query).get("state", [""])[0]
         self._person.go_to(url)
 
     async def answer(self) -> AuthorizationCodeResult:
-        """What came back first, by the browser or pasted. Raises OAuthFlowError where the person said no."""
+        """Return the first answer, redirected or pasted. Raises OAuthFlowError if the person refused."""
         pasting = asyncio.create_task(self._paste())
         try:
             return await self._answer
@@ -48,12 +48,12 @@ class Redirect:
 
     async def _paste(self) -> None:
         while not self._answer.done():
-            said = self._take((await self._person.pasted()).strip())
-            if said != DONE:
-                self._person.show(said)
+            message = self._handle_address((await self._person.pasted()).strip())
+            if message != DONE:
+                self._person.show(message)
 
-    def _take(self, address: str) -> str:
-        """The message for the browser, or the person, about a redirect address."""
+    def _handle_address(self, address: str) -> str:
+        """Handle a redirect address, and return the message for the browser or the person."""
         query = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
         if not self._state or not hmac.compare_digest(query.get("state", "").encode(), self._state.encode()):
             return "This is not the address of this login: paste the whole one the browser was sent to."
@@ -68,14 +68,14 @@ class Redirect:
         return f"Not logged in: {why[:300]}"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request of a browser."""
+        """Handle one request of a browser."""
         with suppress(TimeoutError, OSError, ValueError, EOFError, asyncio.LimitOverrunError):
             async with asyncio.timeout(HEAD_SECONDS):
-                writer.write(self._answered(await reader.readuntil(b"\r\n\r\n")))
+                writer.write(self._response(await reader.readuntil(b"\r\n\r\n")))
                 await writer.drain()
         writer.close()
 
-    def _answered(self, head: bytes) -> bytes:
+    def _response(self, head: bytes) -> bytes:
         try:
             method, target, headers = request_in(head)
         except ValueError:
@@ -85,12 +85,12 @@ class Redirect:
             return _page(f"{refusal.status} Refused", refusal.why)
         if (method, path) != ("GET", PATH):
             return _page("404 Not Found", "There is nothing here.")
-        said = self._take(target)
-        return _page("200 OK" if said == DONE else "400 Bad Request", said)
+        message = self._handle_address(target)
+        return _page("200 OK" if message == DONE else "400 Bad Request", message)
 
 
-def _page(status: str, said: str) -> bytes:
-    body = f"<!doctype html><meta charset=utf-8><title>ccswarm</title><p>{html.escape(said)}</p>".encode()
+def _page(status: str, message: str) -> bytes:
+    body = f"<!doctype html><meta charset=utf-8><title>ccswarm</title><p>{html.escape(message)}</p>".encode()
     lines = [
         f"HTTP/1.1 {status}",
         "Content-Type: text/html; charset=utf-8",
@@ -104,8 +104,8 @@ def _page(status: str, said: str) -> bytes:
 
 
 @asynccontextmanager
-async def listening(person: Person, ports: list[int]) -> AsyncGenerator[Redirect]:
-    """On the first of ``ports`` that is free; 0 is any. Raises OSError where none is."""
+async def listen_for_redirect(person: Person, ports: list[int]) -> AsyncGenerator[Redirect]:
+    """Listen on the first free one of ``ports``; 0 is any. Raises OSError if none is free."""
     made: list[Redirect] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -124,4 +124,4 @@ async def listening(person: Person, ports: list[int]) -> AsyncGenerator[Redirect
     try:
         yield made[0]
     finally:
-        server.close()  # not waited for: a browser may keep a connection open
+        server.close()  # not awaited: a browser may keep a connection open

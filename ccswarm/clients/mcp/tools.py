@@ -1,4 +1,4 @@
-"""What a server says of its tools: which of them can be used, and what is believed."""
+"""A server's definitions of its tools: which are usable, and which annotations count."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from pydantic import ValidationError
 from ccswarm.config.settings import ServerSettings
 from ccswarm.models import ToolInfo
 
-ALL_OF_IT: Mapping[str, Any] = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
-"""What a page must say of itself in the later revisions; nobody here asks."""
+PAGE_DEFAULTS: Mapping[str, Any] = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
+"""Fields that a page must have in the later revisions and that are not used here."""
 
 METASCHEMAS = ("http://json-schema.org/", "https://json-schema.org/")
 VALUES = frozenset({"const", "default", "enum", "example", "examples"})
-"""Keywords below which nothing is a schema."""
+"""Keywords whose values are not schemas."""
 
 MAX_SCHEMA_NODES = 100_000
 
 
 def usable_page(result: Mapping[str, Any], version: str, left_out: list[str]) -> dict[str, Any]:
-    """A page of ``tools/list`` without the tools nobody can call; what is wrong with them goes to ``left_out``."""
+    """Return a page of ``tools/list`` without unusable tools, whose problems are added to ``left_out``."""
     tools = result.get("tools")
-    page: dict[str, Any] = dict(ALL_OF_IT)
+    page: dict[str, Any] = dict(PAGE_DEFAULTS)
     if isinstance(cursor := result.get("nextCursor"), str):
         page["nextCursor"] = cursor
-    kept: list[Any] = []
+    usable: list[Any] = []
     for tool in cast("list[Any]", tools) if isinstance(tools, list) else []:
         name = str(cast("dict[str, Any]", tool).get("name", "?")) if isinstance(tool, dict) else "?"
         if problem := _problem(tool, version):
             left_out.append(f"tool {name} is left out: {problem}")
         else:
-            kept.append(tool)
-    page["tools"] = kept
+            usable.append(tool)
+    page["tools"] = usable
     return page
 
 
 def _problem(tool: Any, version: str) -> str:
     try:
-        validate_server_result("tools/list", version, {**ALL_OF_IT, "tools": [tool]})
+        validate_server_result("tools/list", version, {**PAGE_DEFAULTS, "tools": [tool]})
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         return f"{'.'.join(str(part) for part in first['loc'][2:])}: {first['msg']}"
@@ -60,7 +60,7 @@ def _problem(tool: Any, version: str) -> str:
 
 
 def foreign_reference(schema: Mapping[str, Any]) -> str:
-    """What a schema refers to outside itself, for a message; ``""`` when nothing."""
+    """Return a message about a schema's reference outside itself, or ``""``."""
     identities: set[str] = set()
     references: set[str] = set()
     for count, node in enumerate(_schemas(schema)):
@@ -76,7 +76,7 @@ def foreign_reference(schema: Mapping[str, Any]) -> str:
 
 
 def _schemas(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Every mapping in a schema that may be one."""
+    """Yield every mapping that may be a schema."""
     waiting: list[Any] = [schema]
     while waiting:
         node = waiting.pop()
@@ -89,7 +89,7 @@ def _schemas(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def to_infos(tools: Sequence[Tool], settings: ServerSettings, notes: list[str]) -> tuple[ToolInfo, ...]:
-    """The tools that exist for this swarm, in the server's order; of two of one name the first."""
+    """Return the tools that the swarm sees, in the server's order. Of two with one name the first counts."""
     infos: dict[str, ToolInfo] = {}
     for tool in tools:
         if tool.name in infos:
@@ -103,13 +103,13 @@ def _to_info(tool: Tool, settings: ServerSettings) -> ToolInfo:
     hints = tool.annotations
     believed: dict[str, bool] = {}
     if hints is not None and settings.trusted:
-        said = {
+        annotations = {
             "read_only": hints.read_only_hint,
             "destructive": hints.destructive_hint,
             "idempotent": hints.idempotent_hint,
             "open_world": hints.open_world_hint,
         }
-        believed = {name: value for name, value in said.items() if value is not None}
+        believed = {name: value for name, value in annotations.items() if value is not None}
         if believed.get("read_only"):
             believed.setdefault("destructive", False)
     return ToolInfo(

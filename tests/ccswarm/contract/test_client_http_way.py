@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from ccswarm.clients.mcp.http import pause_asked
+from ccswarm.clients.mcp.http import retry_pause
 from ccswarm.clients.mcp.plugin import McpToolClient
 from ccswarm.config.settings import ServerSettings
 from ccswarm.errors import ServerLost, ServerUnavailable
@@ -137,12 +137,12 @@ async def test_a_connection_that_breaks_is_no_reason_to_call_again() -> None:
 )
 async def test_when_a_server_wants_to_be_asked(status: int, after: str, seconds: float | None) -> None:
     headers = [(b"retry-after", after.encode())]
-    assert pause_asked(httpx2.Response(status, headers=headers)) == seconds
+    assert retry_pause(httpx2.Response(status, headers=headers)) == seconds
 
 
 async def test_a_date_in_the_future() -> None:
     when = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
-    pause = pause_asked(httpx2.Response(503, headers={"retry-after": when}))
+    pause = retry_pause(httpx2.Response(503, headers={"retry-after": when}))
     assert pause is not None
     assert 50 < pause <= 60
 

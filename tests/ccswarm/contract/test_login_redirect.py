@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from ccswarm.clients.mcp.redirect import DONE, Redirect, listening
+from ccswarm.clients.mcp.redirect import DONE, Redirect, listen_for_redirect
 from tests.browser_bytes import Target, by_pages, by_smugglers
 from tests.strangers import IS_ROOT, USERS, as_user, exchange
 
@@ -37,7 +37,7 @@ class Nobody:
 
 @asynccontextmanager
 async def returning() -> AsyncGenerator[tuple[Redirect, int]]:
-    async with listening(Nobody(), [0]) as redirect:
+    async with listen_for_redirect(Nobody(), [0]) as redirect:
         await redirect.go(f"https://issuer.example/authorize?state={STATE}")
         yield redirect, int(redirect.uri.split(":")[2].partition("/")[0])
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ccswarm.clients._address import SecretScrubber, headers_of
-from ccswarm.clients.mcp.elicitation import answered, going_on
+from ccswarm.clients._address import SecretScrubber, make_headers
+from ccswarm.clients.mcp.elicitation import answer_elicitation, continue_call
 from ccswarm.config import parsing
 from ccswarm.config.settings import ServerSettings, in_clear
 from ccswarm.errors import ConfigInvalid, ServerUnavailable
@@ -87,7 +87,7 @@ def test_headers_name_their_secrets(tmp_path: Path) -> None:
     }
     env = {"TOKEN": "Bearer abcdefgh", "ID": "session-1", "TEAM": "blue-team"}
     scrubber = SecretScrubber()
-    sent = headers_of(ServerSettings(name="s", url="https://x", headers=headers), env, scrubber)
+    sent = make_headers(ServerSettings(name="s", url="https://x", headers=headers), env, scrubber)
     assert sent == {
         "Authorization": "Bearer abcdefgh",
         "X-Key": "from-a-file",
@@ -106,7 +106,7 @@ def test_headers_name_their_secrets(tmp_path: Path) -> None:
 def test_what_is_named_must_be_there(value: str) -> None:
     settings = ServerSettings(name="s", url="https://x", headers={"Authorization": value})
     with pytest.raises(ServerUnavailable, match=r"refers? to a variable that is not set"):
-        headers_of(settings, {}, SecretScrubber())
+        make_headers(settings, {}, SecretScrubber())
 
 
 def test_short_values_are_words() -> None:
@@ -128,9 +128,9 @@ FORM = {
 
 @pytest.mark.anyio
 async def test_what_a_person_leaves_out_has_the_default() -> None:
-    assert await answered(FORM, blue) == {"action": "accept", "content": {"colour": "blue", "size": 3}}
-    assert await answered({**FORM, "message": "Why?"}, blue) == {"action": "decline"}
-    assert await answered({"message": "Which?", "url": "https://x"}, blue) == {"action": "decline"}
+    assert await answer_elicitation(FORM, blue) == {"action": "accept", "content": {"colour": "blue", "size": 3}}
+    assert await answer_elicitation({**FORM, "message": "Why?"}, blue) == {"action": "decline"}
+    assert await answer_elicitation({"message": "Which?", "url": "https://x"}, blue) == {"action": "decline"}
 
 
 @pytest.mark.anyio
@@ -149,10 +149,10 @@ async def test_what_a_person_leaves_out_has_the_default() -> None:
     ],
 )
 async def test_how_a_call_goes_on(result: dict[str, Any], more: dict[str, Any] | None) -> None:
-    assert await going_on(result, blue) == more
+    assert await continue_call(result, blue) == more
 
 
 @pytest.mark.anyio
 async def test_where_nobody_is_asked() -> None:
     asked = {"a": {"method": "elicitation/create", "params": FORM}}
-    assert await going_on({"resultType": "input_required", "inputRequests": asked}, None) is None
+    assert await continue_call({"resultType": "input_required", "inputRequests": asked}, None) is None
