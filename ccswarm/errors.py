@@ -138,8 +138,7 @@ class ServerUnavailable(OperatorError, ConnectionError):
 
 
 class LoginNeeded(ServerUnavailable):
-    """An MCP server requires a login, or one with more scopes. Nothing was done; the message names the command to
-    run."""
+    """An MCP server requires a login, or more scopes. Nothing was done; the message names the command to run."""
 
     code = "login_needed"
 

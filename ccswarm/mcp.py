@@ -76,8 +76,7 @@ class McpClient:
         return self.available_tools
 
     async def invoke_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> CallOutcome:
-        """Call a tool. The outcome has ``ok``, ``text`` and ``structured``, or ``code`` and ``message`` if the call
-        failed."""
+        """Call a tool. The outcome has ``ok``, ``text`` and ``structured``, or ``code`` and ``message``."""
         toolbox, tool = self._toolbox(), f"{self._server.name}.{name}"
         request = CallRequest("", "", "", PROGRAM, tool, arguments or {}, for_user=True)
         return await toolbox.call(request, budget=None, approved=lambda _: False)

@@ -74,8 +74,7 @@ class CallStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """One call that an agent requests. ``tool`` is ``server.tool``; ``key`` stays the same over retries and
-    recovery."""
+    """A call that an agent requests. ``tool`` is ``server.tool``; ``key`` is the same in retries and recovery."""
 
     run_id: str
     task_id: str
@@ -89,8 +88,7 @@ class CallRequest:
     approval: str = ""
     """The id of the approved question, if the agent needs an approval."""
     for_user: bool = False
-    """Whether the call is made for the swarm's user, who sees the sessions of every agent; servers get no agent
-    name."""
+    """Whether the call is for the swarm's user, who sees every agent's sessions; servers get no agent name."""
     principal: str = ""
     """The run passed to servers, which alone owns what the call opens; empty: ``run_id``."""
     claim: str = ""
@@ -140,8 +138,7 @@ class CallOutcome:
 
 
 class RunStatus(StrEnum):
-    """The status of a run or a task. ``blocked`` waits for a person to fix something; ``exhausted`` used up a
-    budget."""
+    """The status of a run or a task. ``blocked`` waits for a person; ``exhausted`` used up a budget."""
 
     QUEUED = "queued"
     RUNNING = "running"

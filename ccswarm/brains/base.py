@@ -117,12 +117,9 @@ class Thinking(Protocol):
     """A brain's work on one task. Deterministic except for what it does through the flow."""
 
     async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
-        """Return the next steps.
-
-        ``ended`` are the calls, thoughts and pauses (with an empty ``ok`` outcome) that ended since the last call; none
-        the first time. Called again whenever one ends; without new steps the task waits for those in progress. A Finish
-        ends the task and cancels what is in progress.
-        """
+        """Return the next steps. ``ended`` are the calls, thoughts and pauses (with an empty ``ok`` outcome) that ended
+        since the last call; none the first time. Called again whenever one ends; without new steps the task waits for
+        those in progress. A Finish ends the task and cancels what is in progress."""
         ...
 
 
@@ -200,8 +197,7 @@ class Brain(Protocol):
     """How often it gets its work, the first time included, unless the task says otherwise."""
 
     def begin(self, assignment: Assignment, worker_context: WorkerContext, before: Thinking | None = None) -> Thinking:
-        """Begin a task. ``before`` is its Thinking for the same task if the work was returned. Raises PlanInvalid if it
-        cannot do such a task."""
+        """Begin a task. ``before`` is its Thinking if the work was returned. Raises PlanInvalid if it cannot do it."""
         ...
 
     def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:

@@ -252,11 +252,9 @@ class ToolBridge:
     def launch(
         self, start: str, facts: Mapping[str, Any], on_line: Callable[[str], None], before_start: Callable[[], None]
     ) -> None:
-        """Serve only the program of that start from now on.
-
-        ``facts`` (command, environment, directory, input, prepare) are passed to its keeper when it connects, after
-        ``before_start`` has run in a thread. ``on_line`` is called with each line that the program prints.
-        """
+        """Serve only the program of that start from now on. ``facts`` (command, environment, directory, input, prepare)
+        are passed to its keeper when it connects, after ``before_start`` has run in a thread. ``on_line`` is called
+        with each line that the program prints."""
         over: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         if start != self._start:
             self._past_starts.add(self._start)

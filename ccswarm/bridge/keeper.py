@@ -61,8 +61,7 @@ class Keeper:
         self._ended_fd, self._end_fd = os.pipe()
 
     def run(self) -> int:
-        """Run the program and return its exit code. Raises TaskOver if the bridge cannot be reached at the
-        beginning."""
+        """Run the program and return its exit code. Raises TaskOver if the bridge cannot be reached at first."""
         launch = self._launch()
         code = self._start(launch)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -105,8 +104,7 @@ class Keeper:
         return 0
 
     def _prepare(self, launch: Mapping[str, Any], environ: Mapping[str, str]) -> None:
-        """Write a file that some programs need: the JSON printed by a command, with ``changes`` to each item of a
-        list."""
+        """Write a file that some programs need: a command's JSON, with ``changes`` to each item of a list."""
         if wanted := launch.get("prepare"):
             made = subprocess.run(
                 wanted["command"], env=environ, cwd=launch["directory"], stdin=subprocess.DEVNULL, capture_output=True
@@ -122,7 +120,6 @@ class Keeper:
         os.write(self._end_fd, b".")
 
     def _handle_next(self) -> None:
-        """Wait for the next event and handle it."""
         ready = select.poll()
         ready.register(self._ended_fd, select.POLLIN)
         if self._link:
@@ -219,7 +216,6 @@ class Keeper:
             self._stop()
 
     def _stop(self) -> None:
-        """End the program with its task."""
         self._over = True
         if self._report is None and not self._killed_at:
             self._killed_at = time.monotonic()
@@ -256,8 +252,7 @@ class Keeper:
 
 
 def format_line(line: bytes) -> str:
-    """Format a line of output for people: the text and calls in an event, or else the line itself. Control characters
-    are replaced."""
+    """Format a line of output for people: an event's text and calls, or the line. Replaces control characters."""
     text = line.decode(errors="replace")
     try:
         event: dict[str, Any] = json.loads(text)
@@ -268,7 +263,6 @@ def format_line(line: bytes) -> str:
 
 
 def _format_event(event: dict[str, Any]) -> Iterator[str]:
-    """Yield the relevant texts of claude's, codex's and gemini's events."""
     kind: str = event["type"]
     item: dict[str, Any] = event.get("item") or {}
     if kind == "assistant":

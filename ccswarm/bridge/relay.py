@@ -21,8 +21,7 @@ VARIABLE = "CCSWARM_GUEST"
 """The variable with ``START.DIGEST@SOCKET``, by which a program finds its bridge and proves that it is the task's."""
 
 PATIENCE_SECONDS = 180.0
-"""How long the bridge may be unreachable. A lost worker is replaced within half a minute, but a cancelled or paused run
-sends no notice."""
+"""How long the bridge may be unreachable. A lost worker is replaced in half a minute; pauses send no notice."""
 
 POLL_SECONDS = 0.2
 READ_BYTES = 1 << 16
@@ -33,8 +32,7 @@ class TaskOver(Exception):
 
 
 def main(environ: Mapping[str, str]) -> NoReturn:
-    """Relay standard input and output until either side ends. Exit with 0 after the program's end, 1 after the
-    task's."""
+    """Relay standard input and output until either side ends. Exit with 0 after the program, 1 after the task."""
     try:
         Relay(environ[VARIABLE], 0, 1).run()
     except TaskOver as error:

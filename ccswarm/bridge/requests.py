@@ -24,12 +24,9 @@ class Call(NamedTuple):
 
 
 class Requests:
-    """The requests of one visit.
-
-    ``wait`` is the function of the next thought, ``waiting`` its name. The result of ``more`` is recorded with each
-    request. ``finished`` has the arguments of the program's ``finish``, ``broken`` the reason why no request can
-    follow.
-    """
+    """The requests of one visit. ``wait`` is the function of the next thought, ``waiting`` its name. The result of
+    ``more`` is recorded with each request. ``finished`` has the arguments of the program's ``finish``, ``broken`` the
+    reason why no request can follow."""
 
     def __init__(self, bridge: ToolBridge, prefix: str, more: Callable[[], Mapping[str, Json]] = dict) -> None:
         self._bridge = bridge

@@ -1,5 +1,4 @@
-"""How a server at a URL is reached: its certificates, and the secrets named in its settings, which are kept out of
-texts."""
+"""How a server at a URL is reached: certificates, and the secrets in its settings, which are removed from texts."""
 
 from __future__ import annotations
 
@@ -87,8 +86,7 @@ def read_secret(settings: ServerSettings, what: str, env: Mapping[str, str]) -> 
 
 
 def make_headers(settings: ServerSettings, env: Mapping[str, str], scrubber: SecretScrubber) -> dict[str, str]:
-    """Return the configured headers with their variables replaced, and add the secrets in them to ``scrubber``. Raises
-    ServerUnavailable."""
+    """Return the configured headers, and add their secrets to ``scrubber``. Raises ServerUnavailable."""
     headers: dict[str, str] = {}
     for name, value in settings.headers.items():
         try:
@@ -113,8 +111,7 @@ def make_headers(settings: ServerSettings, env: Mapping[str, str], scrubber: Sec
 
 
 def client_options(settings: ServerSettings) -> dict[str, Any]:
-    """Return the options of an HTTP client. Local traffic bypasses proxies, which could read it. Raises
-    ServerUnavailable."""
+    """Return the options of an HTTP client. Local traffic bypasses proxies. Raises ServerUnavailable."""
     local = settings.url.startswith("http://") and not in_clear(settings.url)
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if local else httpx2.create_ssl_context()

@@ -48,12 +48,9 @@ class ToolClient(Protocol):
         timeout_seconds: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> ServerAnswer:
-        """Make one ``tools/call`` and return the answer.
-
-        The time limit covers the whole call; progress does not extend it. Cancelling the caller also cancels the call
-        at the server. Raises ServerUnavailable (nothing was sent), ServerLost, CallTimedOut, and InvalidArguments or
-        UnknownTool if the server rejects the request itself.
-        """
+        """Make one ``tools/call`` and return the answer. The time limit covers the whole call; progress does not extend
+        it. Cancelling the caller also cancels the call at the server. Raises ServerUnavailable (nothing was sent),
+        ServerLost, CallTimedOut, and InvalidArguments or UnknownTool if the server rejects the request itself."""
         ...
 
     async def close(self) -> None:

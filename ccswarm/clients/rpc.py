@@ -48,8 +48,7 @@ class _Fault(Exception):
 
 
 class RpcToolClient:
-    """The client of one configured server. Implements ``ToolClient`` and ``Unlisted``. A call sends only its arguments;
-    ``meta`` is not sent."""
+    """The client of one server. Implements ``ToolClient`` and ``Unlisted``. ``meta`` of a call is not sent."""
 
     def __init__(self, settings: ServerSettings, *, env: Mapping[str, str]) -> None:
         self._settings = settings
@@ -130,8 +129,7 @@ class RpcToolClient:
             await self._http.aclose()
 
     async def _request(self, method: str, params: Mapping[str, Any]) -> Any:
-        """Send a request and return the result. Raises _Fault, ServerUnavailable if nothing was sent, and
-        ServerLost."""
+        """Send a request and return the result. Raises _Fault, ServerLost, and ServerUnavailable if not sent."""
         request = {"jsonrpc": "2.0", "id": f"mcp-req-{secrets.token_hex(4)}", "method": method, "params": params}
         try:
             body = json.dumps(request, ensure_ascii=False, allow_nan=False).encode()

@@ -232,11 +232,9 @@ OURS = b"ccswarm merges\n"
 
 
 class IndexLock:
-    """git's own lock of a work tree's index, which keeps every other git from changing it.
-
-    A lock left by a killed ccswarm process is taken over. ``git_dir`` is absolute and without links. The constructor
-    raises FileExistsError if another git holds the lock.
-    """
+    """git's own lock of a work tree's index, which keeps every other git from changing it. A lock left by a killed
+    ccswarm process is taken over. ``git_dir`` is absolute and without links. The constructor raises FileExistsError if
+    another git holds the lock."""
 
     def __init__(self, git_dir: Path, index: str = "index") -> None:
         self._fd = open_directory(git_dir)

@@ -35,11 +35,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The result of a merge. ``commits`` counts those merged; 0 if there was nothing new.
-
-    ``candidate`` is the merge into ``head`` as a commit, if it was not carried out because it was not judged.
-    ``not_run`` are the hooks and settings of the person's that git would have used.
-    """
+    """The result of a merge. ``commits`` counts those merged; 0 if there was nothing new. ``candidate`` is the merge
+    into ``head`` as a commit, if it was not carried out because it was not judged. ``not_run`` are the hooks and
+    settings of the person's that git would have used."""
 
     commits: int
     head: str
@@ -49,10 +47,8 @@ class Merged:
 
 class Workspaces:
     """The clones of one repository, under ``root``. Methods raise WorkspaceUnusable with git's message if git fails.
-
     ``repository`` is a path without links; if a link replaces part of it later, it is refused. ``environ`` is the
-    environment of git.
-    """
+    environment of git."""
 
     def __init__(
         self, repository: Path, root: Path, environ: Mapping[str, str], *, lock_seconds: float = LOCK_SECONDS
@@ -102,11 +98,9 @@ class Workspaces:
         return await self._exclusively(compared)
 
     async def leave_on_branch(self, clone: Clone, commit: str) -> tuple[str, bool]:
-        """Create a branch at ``commit`` for a person to merge, and return its name.
-
-        The second value tells whether the current branch contains the commit already. An existing branch of that name
-        is left as it is. Raises Conflict if the branch cannot be created.
-        """
+        """Create a branch at ``commit`` for a person to merge, and return its name. The second value tells whether the
+        current branch contains the commit already. An existing branch of that name is left as it is. Raises Conflict if
+        the branch cannot be created."""
         return await self._exclusively(lambda: self._clones.leave_on_branch(clone, commit))
 
     async def require_ready(self, *, merges: bool = True) -> None:
@@ -165,8 +159,7 @@ class Workspaces:
         return await self._exclusively(lambda: self._merge(clone, title, configuration, commit, judged), seconds)
 
     async def remove(self, clone: Clone, *, force: bool = False) -> None:
-        """Remove the clone. Raises Conflict if it has unmerged work, unless ``force``. Collected work stays at its ref
-        in any case."""
+        """Remove the clone; collected work stays at its ref. Raises Conflict for unmerged work, unless ``force``."""
         if not clone.path.is_dir():
             return
         if not force and (commits := await self.collect(clone, f"left in the clone of {clone.path.name}")):

@@ -98,10 +98,8 @@ class Origin:
 
 class Clones:
     """The clones under ``root`` of the repository that contains ``directory``. Implements ``Workspaces`` and
-    ``Looker``.
-
-    At most ``most_bytes`` are copied from a clone, and as many more read for comparison than the clone began with.
-    """
+    ``Looker``. At most ``most_bytes`` are copied from a clone, and as many more read for comparison than the clone
+    began with."""
 
     def __init__(
         self,
@@ -178,7 +176,6 @@ class Clones:
         return Clone(path, clone.branch, clone.ref, clone.base, clone.prefix)
 
     def _temporary_clone(self, repository: Repository, path: Path, branch: str, base: str) -> Path:
-        """Return a clone at ``base`` under a temporary name next to its final path."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.new")
         if temporary.exists():
@@ -329,8 +326,7 @@ class Clones:
         self._git.refs(self.directory, {f"{clone.ref}-sent": sent, clone.ref: commit})
 
     def _import(self, repository: Repository, clone: Clone, scratch: Path) -> tuple[PrivateRepository, str, str]:
-        """Copy the clone's contents to a private repository; return it, the agent's last commit and a tree of all
-        files."""
+        """Copy the clone to a private repository; return that, the agent's last commit and a tree of all files."""
         origin = Origin.read(_origin_file(clone.path))
         ignoring = replace(repository, excluded=IGNORED_BY_DEFAULT + repository.excluded)
         taken = PrivateRepository(scratch / "taken", ignoring, clone.base)
@@ -365,8 +361,7 @@ class Clones:
 
 
 def runs_directory(root: str, run_id: str) -> str:
-    """Return the name of the directory for a run's clones. A delegated run has one of its own, because an agent may be
-    working in both."""
+    """Return the directory name for a run's clones. Agents may work in a run and in one it delegated to."""
     return root if run_id == root else f"{root}-{hashlib.sha256(run_id.encode()).hexdigest()[:12]}"
 
 

@@ -34,8 +34,7 @@ class ChangedFile:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The difference from ``base`` to ``commit``, which may be a tree. ``git apply`` accepts ``text``, except for
-    binary files."""
+    """The difference from ``base`` to a commit or tree. ``git apply`` accepts ``text``, except for binary files."""
 
     base: str
     commit: str

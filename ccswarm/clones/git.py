@@ -74,8 +74,7 @@ PERSONS = (*ASKS, "clone", "checkout", "check-attr", "ls-files")
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """The facts of a person's repository, read before anything in it is used. ``prefix`` is the workspace's path in
-    it."""
+    """The facts of a person's repository, read before using it. ``prefix`` is the workspace's path in it."""
 
     top: Path
     prefix: Path
@@ -349,11 +348,9 @@ class Git:
 
 
 class PrivateRepository:
-    """A private git directory at ``path``, mode 0700, with ``head`` checked out.
-
-    It has the objects of a person's repository, but none of its configuration, hooks and attributes. New objects are
-    stored in it, or with ``writing`` in the person's repository.
-    """
+    """A private git directory at ``path``, mode 0700, with ``head`` checked out. It has the objects of a person's
+    repository, but none of its configuration, hooks and attributes. New objects are stored in it, or with ``writing``
+    in the person's repository."""
 
     def __init__(self, path: Path, repository: Repository, head: str, *, writing: bool = False) -> None:
         self.path = path

@@ -80,10 +80,8 @@ def expire(
     root: Path, unfinished: Collection[str], days: float, most_bytes: int, environ: Mapping[str, str]
 ) -> list[str]:
     """Remove clones and refs older than ``days``, then the oldest clones while all exceed ``most_bytes`` (0: no limit).
-
     The latter are removed only if their work is at a ref, which stays. Removes part of a long list at a time, and
-    returns the runs concerned.
-    """
+    returns the runs concerned."""
     removed: list[str] = []
     left: list[KeptClones] = []
     for one in list_kept(root, unfinished):
@@ -148,7 +146,6 @@ def _process_in(directory: Path) -> tuple[int, str] | None:
 
 
 def _sizes(directory: int, depth: int = 0) -> Iterator[int]:
-    """Yield the disk space of each file below an open directory."""
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
             with suppress(OSError):

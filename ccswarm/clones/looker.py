@@ -17,11 +17,9 @@ MEMORY = Path("/dev/shm")
 
 
 class Looker:
-    """A read-only inspector of one repository's clones, created with the arguments of ``Workspaces``.
-
-    It waits for no lock and writes nothing to the directory of clones. Methods block, and raise WorkspaceUnusable with
-    git's message if git fails.
-    """
+    """A read-only inspector of one repository's clones, created with the arguments of ``Workspaces``. It waits for no
+    lock and writes nothing to the directory of clones. Methods block, and raise WorkspaceUnusable with git's message if
+    git fails."""
 
     def __init__(self, repository: Path, root: Path, environ: Mapping[str, str]) -> None:
         self._clones = Clones(repository, root, Git(environ, written=(str(repository),)))

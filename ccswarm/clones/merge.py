@@ -68,11 +68,9 @@ def merge(
     title: str,
     judged: Collection[str] | None = None,
 ) -> Made:
-    """Merge the commit ``work``, which was collected from ``clone``, into the ``repository`` of ``clones``.
-
-    With ``judged`` it is carried out only if its files are those of one of these commits. Raises Conflict if a person
-    is needed; then nothing has changed.
-    """
+    """Merge the commit ``work``, which was collected from ``clone``, into the ``repository`` of ``clones``. With
+    ``judged`` it is carried out only if its files are those of one of these commits. Raises Conflict if a person is
+    needed; then nothing has changed."""
     directory = clones.directory
     by_hand = f"merge by hand in {repository.top}: git merge {clone.ref}"
     require_whole(repository, by_hand)
@@ -142,11 +140,9 @@ def merge(
 
 
 def finish(git: Git, clones: Clones, repository: Repository, lock_seconds: float = 0.0) -> bool:
-    """Complete a merge whose process was killed while writing it, and report whether there was one.
-
-    If a person has changed one of its files since, or checked out something else, nothing is changed. Raises Conflict
-    if another git is working for longer than ``lock_seconds``.
-    """
+    """Complete a merge whose process was killed while writing it, and report whether there was one. If a person has
+    changed one of its files since, or checked out something else, nothing is changed. Raises Conflict if another git is
+    working for longer than ``lock_seconds``."""
     note = clones.merging(repository)
     if not note.exists():
         return False

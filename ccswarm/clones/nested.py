@@ -51,7 +51,6 @@ def refuse_nested(git: Git, repository: PrivateRepository, commit: str, changed:
 
 
 def _inner(paths: Iterable[str], folders: Iterable[str]) -> dict[str, tuple[set[str], set[str]]]:
-    """Return the files and the subdirectories of each folder, all names folded."""
     found: dict[str, tuple[set[str], set[str]]] = {folder: (set(), set()) for folder in folders}
     for path in paths:
         names = fold_path(path).split("/")

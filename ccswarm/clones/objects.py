@@ -57,11 +57,9 @@ def import_commit(
     packs: Collection[str],
     base: str,
 ) -> None:
-    """Copy ``commit`` and all its objects to the private repository ``into``, which is layered over the person's.
-
-    The clone was made from ``base`` with ``packs``, which are not read again. Raises WorkRefused if the commit is
-    incomplete.
-    """
+    """Copy ``commit`` and all its objects to the private repository ``into``, which is layered over the person's. The
+    clone was made from ``base`` with ``packs``, which are not read again. Raises WorkRefused if the commit is
+    incomplete."""
     left = MOST_COPIED_BYTES
     for folder in tree.list(".git/objects").directories:
         name = folder.rpartition("/")[2]

@@ -37,11 +37,9 @@ class SnapshotEntry:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The person's filters, which change files on their way into the repository (Git LFS is one).
-
-    They run when a clone is made, never on an agent's files. ``digests`` are those of the filtered files that a clone
-    began with, by path; ``size`` is their total in bytes.
-    """
+    """The person's filters, which change files on their way into the repository (Git LFS is one). They run when a clone
+    is made, never on an agent's files. ``digests`` are those of the filtered files that a clone began with, by path;
+    ``size`` is their total in bytes."""
 
     drivers: tuple[str, ...]
     digests: Mapping[str, str]
@@ -162,7 +160,6 @@ class Snapshot:
         return {path for path, pattern in zip(paths, patterns, strict=True) if pattern and pattern[0] != "!"}
 
     def _to_descend(self, directory: str, ignored: set[str]) -> list[str]:
-        """Return the directory if it must be read."""
         kept = self._committed.get(directory)
         if kept and kept.mode == GITLINK:
             listing = self._tree.list(directory)

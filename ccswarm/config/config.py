@@ -287,11 +287,9 @@ def peek_plan(path: Path, base: Settings) -> Settings:
 
 
 def as_started(sources: Sequence[str]) -> Settings | None:
-    """Return the settings a run was started from: that version of each file, or one approved since.
-
-    None if there are no sources or a file no longer exists. Raises ConfigInvalid, and ConfigChanged if a file has
-    neither version and was never used here.
-    """
+    """Return the settings a run was started from: that version of each file, or one approved since. None if there are
+    no sources or a file no longer exists. Raises ConfigInvalid, and ConfigChanged if a file has neither version and was
+    never used here."""
     trust = ConfigTrust(state_directory())
     texts: list[str] = []
     for source in map(Source.parse, sources):
@@ -352,7 +350,6 @@ def _load_approved(
     *,
     guessed: bool = False,
 ) -> tuple[Content, Parsed]:
-    """Return an approved file and what ``read`` makes of its text."""
     trust, pending, content = ConfigTrust(state_directory()), _PendingChanges(confirm), look(path)
     change = trust.change(content) or (trust.mistaken(content) if guessed else None)
     if change:

@@ -144,7 +144,6 @@ def _message(kind: str, message: str, path: _KeyPath, whole: type[Section]) -> s
 
 
 def _section_at(path: _KeyPath, whole: type[Section]) -> type[Section] | None:
-    """Return the section type at that path."""
     model: type[Section] | None = whole
     for part in path:
         if isinstance(part, str):
@@ -175,7 +174,6 @@ def _name(item: object, of: str) -> str:
 
 
 def _duplicate_names(data: _Table) -> Iterator[str]:
-    """Yield a problem for each name that occurs more than once in a list."""
     tasks = _items(data.get("tasks"))
     main = [{"id": "main"}] if "steps" in data else []
     lists = [
@@ -195,7 +193,6 @@ def _duplicate_names(data: _Table) -> Iterator[str]:
 
 
 def _server_problems(data: _Table) -> Iterator[str]:
-    """Yield the problems of servers that cannot be started or reached."""
     for server in _items(_table(data.get("mcp")).get("servers")):
         if server.get("name") == "swarm":
             yield "[mcp.servers.swarm] this name is reserved for the swarm's own server"
@@ -223,7 +220,6 @@ def _items(value: object) -> list[_Table]:
 
 
 def _with_main(data: _Table) -> _Table:
-    """Convert ``steps`` to the task ``main``."""
     if "steps" not in data:
         return data
     main = {"id": "main", "steps": data["steps"]}

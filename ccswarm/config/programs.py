@@ -44,11 +44,9 @@ NODE = frozenset(("node", "bun", "deno", "npx", "bunx", "npm", "pnpm", "yarn"))
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command that is started. ``server`` is empty if it is not that of a server.
-
-    ``directory`` is the one it names to be started in. Its words are relative to there, and if ``relative`` to the
-    workspace. ``data`` are files that it names and that may change.
-    """
+    """A command that is started. ``server`` is empty if it is not that of a server. ``directory`` is the one it names
+    to be started in. Its words are relative to there, and if ``relative`` to the workspace. ``data`` are files that it
+    names and that may change."""
 
     server: str
     words: tuple[str, ...]
@@ -68,8 +66,7 @@ class Directories:
 
     @classmethod
     def of(cls, bases: Iterable[str | os.PathLike[str]], more: Iterable[str | os.PathLike[str]] = ()) -> Directories:
-        """Return these directories, with ``more`` ones below which agents may write. ``/`` never counts as a
-        workspace."""
+        """Return these directories, and ``more`` below which agents may write. ``/`` never counts as a workspace."""
         named = tuple(dict.fromkeys(os.path.abspath(one) for one in bases))
         below = (*named, *(os.path.abspath(one) for one in more))
         both = dict.fromkeys(path for one in below for path in (one, os.path.realpath(one)))
@@ -133,11 +130,9 @@ def _server(table: Mapping[str, Any]) -> Command:
 def files_of(
     command: Command, at: Directories, environ: Mapping[str, str], known: Callable[[str], bool] = lambda _: False
 ) -> list[str]:
-    """Return the existing files that a command's words and variables name, below ``at`` or ``known``.
-
-    They may be named as a path, as a Python module or package, through a search path, or because the program loads them
-    from its directory. Paths are absolute and as named. Sockets and directories do not count.
-    """
+    """Return the existing files that a command's words and variables name, below ``at`` or ``known``. They may be named
+    as a path, as a Python module or package, through a search path, or because the program loads them from its
+    directory. Paths are absolute and as named. Sockets and directories do not count."""
     bases = list(at.bases) if command.relative else ["/"]
     if command.directory:
         bases = list(dict.fromkeys(os.path.join(base, command.directory) for base in (os.getcwd(), *bases)))

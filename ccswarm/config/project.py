@@ -13,19 +13,16 @@ from ccswarm.models import Execution
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """The runs that ``last`` may refer to.
-
-    They work in ``directory``, where a run started here would work, or were started with ``file``, this project's
-    configuration. ``file`` is empty if the configuration in use is the user's own.
-    """
+    """The runs that ``last`` may refer to. They work in ``directory``, where a run started here would work, or were
+    started with ``file``, this project's configuration. ``file`` is empty if the configuration in use is the user's
+    own."""
 
     directory: str
     file: str = ""
 
     @classmethod
     def at(cls, file: Path | None, workspace: str, *, own: bool) -> Project:
-        """Return the project of the configuration in use and its workspace. ``own``: it is not the user's general
-        one."""
+        """Return the project of the configuration in use and its workspace. ``own``: it is not the general one."""
         base = file.parent if file else Path.cwd()
         directory = base / Path(workspace).expanduser() if workspace else Path.cwd()
         return cls(str(directory.resolve()), str(file) if file and own else "")

@@ -63,7 +63,6 @@ def _commented(text: str) -> Iterator[str]:
 
 
 def _example(annotation: Any) -> object:
-    """Return a valid value for a setting without a default."""
     if annotation in EXAMPLES:
         return EXAMPLES[annotation]
     inner = _example(get_args(annotation)[0])

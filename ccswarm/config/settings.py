@@ -121,11 +121,9 @@ class ServerSettings(Section):
         return self._placed
 
     def placed_in(self, directory: str, clone: str = "") -> ServerSettings:
-        """Return a copy that starts in ``directory``, an absolute path without links that agents may be changing.
-
-        The server starts there or not at all, even if part of the path has become a link. Its terminals may write in
-        the whole ``clone`` around it.
-        """
+        """Return a copy that starts in ``directory``, an absolute path without links that agents may be changing. The
+        server starts there or not at all, even if part of the path has become a link. Its terminals may write in the
+        whole ``clone`` around it."""
         env = {WORKSPACE: clone, **self.env} if clone else self.env
         copy = self.model_copy(update={"cwd": directory, "env": env})
         copy._placed = True

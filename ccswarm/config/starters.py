@@ -148,11 +148,9 @@ def addition(
     servers: Sequence[str] = (),
     taken: Sequence[str] = (),
 ) -> Addition:
-    """Return the TOML that defines agents of these types, without servers that exist already.
-
-    An agent whose name is ``taken`` gets a suffix for what it thinks with. With ``clone`` they work in clones of the
-    repository; ``fresh`` tells that the file is new.
-    """
+    """Return the TOML that defines agents of these types, without servers that exist already. An agent whose name is
+    ``taken`` gets a suffix for what it thinks with. With ``clone`` they work in clones of the repository; ``fresh``
+    tells that the file is new."""
     text, added = "", list[str]()
     if SHELL not in servers:
         text += f"[[mcp.servers]]\n{_table_lines(SERVER)}\n"
@@ -214,8 +212,7 @@ def brain_for(name: str) -> str:
 
 
 def load_brain(name: str) -> Any:
-    """Return the plug-in of that name. Raises ConfigInvalid, with the right settings if a program or model was
-    named."""
+    """Return the plug-in of that name. Raises ConfigInvalid, with the right settings for a program or model."""
     try:
         return plugins.load("ccswarm.brains", name)
     except ConfigInvalid as error:

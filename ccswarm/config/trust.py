@@ -169,8 +169,7 @@ def look(path: Path) -> Content:
 
 
 def look_at_program(path: str, at: Directories) -> Content:
-    """Read a file that a command names. Of a link that leads out of ``at`` only the link counts. Raises
-    ConfigInvalid."""
+    """Read a file that a command names, or only the link if it leads out of ``at``. Raises ConfigInvalid."""
     try:
         return _program(path, at)
     except ConfigInvalid as error:
@@ -259,11 +258,9 @@ class Program(NamedTuple):
 
 
 def programs(content: Content, environ: Mapping[str, str] | None, workspace: Path | None = None) -> list[Program]:
-    """Return the files that the commands of a configuration, plan or suite name.
-
-    They lie below its directory, the current directory, the workspace it names, ``workspace``, or where a server is
-    started. Raises ConfigInvalid if one cannot be read.
-    """
+    """Return the files that the commands of a configuration, plan or suite name. They lie below its directory, the
+    current directory, the workspace it names, ``workspace``, or where a server is started. Raises ConfigInvalid if one
+    cannot be read."""
     environ = files.environment(environ)
     tables = tables_in(content.data)
     commands = commands_in(tables)
@@ -315,11 +312,9 @@ class ConfigTrust:
         return Change(record.content, now, record.used_at)
 
     def displacing(self, now: Content, own: Path) -> Change | None:
-        """Return why a person is asked about a discovered configuration that was never used under that name.
-
-        It would replace ``own``, the user's configuration, or others have been used before. None if neither is so, and
-        if the path has a record.
-        """
+        """Return why a person is asked about a discovered configuration that was never used under that name. It would
+        replace ``own``, the user's configuration, or others have been used before. None if neither is so, and if the
+        path has a record."""
         with self._lock(fcntl.LOCK_SH):
             if not now.there or self.last(now.path):
                 return None
@@ -344,11 +339,9 @@ class ConfigTrust:
         return replace(change, server=program.server) if change else None
 
     def start_change(self, command: Command, directory: str, environ: Mapping[str, str]) -> Change | None:
-        """Return the change that prevents a command from starting in that directory, or None.
-
-        The files that it names must be as a person used them. A file without a record must equal one of that name used
-        elsewhere, as in a clone. Raises ConfigInvalid.
-        """
+        """Return the change that prevents a command from starting in that directory, or None. The files that it names
+        must be as a person used them. A file without a record must equal one of that name used elsewhere, as in a
+        clone. Raises ConfigInvalid."""
         at = Directories.of((directory,))
         for path in files_of(command, at, environ, known=lambda path: self._file(Path(path)).exists()):
             record = self.last(Path(path))
@@ -456,11 +449,9 @@ def as_used_last(change: Change) -> Content:
 def chosen(
     trust: ConfigTrust, path: Path | None, environ: Mapping[str, str] | None, on_change: OnChange
 ) -> tuple[Content | None, list[Content]]:
-    """Return the configuration, and all contents read while searching for it, including absent ones.
-
-    It is the file at ``path``, else the first that exists of the candidates, else None. A discovered file that is new
-    and replaces another counts as changed. Raises ConfigInvalid, and what ``on_change`` raises.
-    """
+    """Return the configuration, and all contents read while searching for it, including absent ones. It is the file at
+    ``path``, else the first that exists of the candidates, else None. A discovered file that is new and replaces
+    another counts as changed. Raises ConfigInvalid, and what ``on_change`` raises."""
     seen: list[Content] = []
     paths = (path,) if path else files.candidates(environ)
     for one in paths:
@@ -484,10 +475,8 @@ def is_discovered(content: Content, path: Path | None, environ: Mapping[str, str
 
 def remember_now(path: Path | None, workspace: Path | None = None) -> Content | None:
     """Record as used the configuration that a starting server finds, or its absence, and the files its commands name.
-
     Files with a record keep theirs. An invalid configuration is reported when it is loaded. Returns a discovered
-    configuration that is used for the first time.
-    """
+    configuration that is used for the first time."""
     changed: set[Path] = set()
 
     def as_before(change: Change) -> Content:

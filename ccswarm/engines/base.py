@@ -80,10 +80,8 @@ class Flow(Protocol):
         self, scope: str, amounts: Mapping[str, float], caps: Mapping[str, float], *, anyway: bool = False
     ) -> str:
         """Add ``amounts`` to the use of ``scope`` unless that exceeds ``caps``. Recorded: a replayed step adds nothing.
-
         Returns ``""``, or the name of the first cap exceeded; then nothing is added, unless ``anyway``, which is for
-        amounts that are already used.
-        """
+        amounts that are already used."""
         ...
 
     async def spent(self, scope: str) -> Mapping[str, float]:
@@ -105,11 +103,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of concurrent executions; 0: no limit.
-
-    ``at_once`` counts all workers, ``per_worker`` one of them, ``per_agent`` the executions of one agent. ``starts``
-    limits those started within ``period_seconds``, if both are given.
-    """
+    """Limits of concurrent executions; 0: no limit. ``at_once`` counts all workers, ``per_worker`` one of them,
+    ``per_agent`` the executions of one agent. ``starts`` limits those started within ``period_seconds``, if both are
+    given."""
 
     at_once: int = 0
     per_worker: int = 0
@@ -120,8 +116,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A recorded step of an execution. ``result`` is what its function returned, ``error`` what it raised. Times are
-    Unix times in seconds."""
+    """A recorded step: ``result`` or ``error`` of its function. Times are Unix times in seconds."""
 
     name: str
     result: Json = None
@@ -170,8 +165,7 @@ class Engine(Store, Protocol):
     EngineUnavailable if the store cannot be used. ``wait`` and ``events`` survive a restart of its server."""
 
     def define(self, kind: str, function: Durable, *, queue: str = TASKS) -> None:
-        """Register a durable function under a name. Call it before ``open``, with the same functions in every
-        process."""
+        """Register a durable function. Call it before ``open``, with the same functions in every process."""
         ...
 
     async def open(self, *, limits: Limits = Limits()) -> None:
@@ -204,8 +198,7 @@ class Engine(Store, Protocol):
         ...
 
     async def cancel(self, execution_id: str) -> None:
-        """End an execution and its children: running steps are cancelled, queued ones never start. Raises
-        RunNotFound."""
+        """Cancel the running steps of an execution and its children; queued ones never start. Raises RunNotFound."""
         ...
 
     async def pause(self, execution_id: str) -> None:

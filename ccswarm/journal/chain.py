@@ -58,8 +58,7 @@ class Link:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """Convert ``value`` to JSON that reads back unchanged: other types become text, long values are cut. Never
-    raises."""
+    """Convert ``value`` to JSON that reads back unchanged; other types become text. Cuts long ones. Never raises."""
     kind = type(cast("object", value))
     if isinstance(value, str):
         text = value if len(value) <= TEXT_CHARS else value[: TEXT_CHARS - 1] + "…"

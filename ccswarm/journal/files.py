@@ -31,8 +31,7 @@ def files(directory: Path) -> dict[str, Path]:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of a file: its last record and the bytes after it. ``terminated`` tells whether these end with a
-    newline."""
+    """The end of a file: its last record and the bytes after it. ``terminated``: they end with a newline."""
 
     last: Link | None
     left: bytes
@@ -60,8 +59,7 @@ def end_of(path: Path) -> End:
 
 
 def read(directory: Path, run_id: str = "") -> Iterator[Record]:
-    """Yield every record with a correct hash, of ``run_id`` if given, in order of time. Safe while workers write.
-    Raises OSError."""
+    """Yield every record with a correct hash, in order of time, also while workers write. Raises OSError."""
     # A file is open only between its first and its last record: thousands of workers exceed the limit of open files.
     waiting: list[tuple[float, str, int, Record | None, Iterator[Record]]] = []
     for worker, path in files(directory).items():

@@ -23,11 +23,9 @@ LOCATION = re.compile(
 
 
 def plan_problems(settings: Settings, tools: Mapping[str, ToolInfo] | None) -> list[str]:
-    """Return every problem of the plan with its location; empty if it can be carried out.
-
-    ``tools`` are the available tools by ``server.tool``. With None, for when no server was asked, neither tools' names
-    nor their arguments are checked.
-    """
+    """Return every problem of the plan with its location; empty if it can be carried out. ``tools`` are the available
+    tools by ``server.tool``. With None, for when no server was asked, neither tools' names nor their arguments are
+    checked."""
     needs = {task.id: task.needs for task in settings.tasks}
     found = cycle_problems({name: [need for need in wanted if need in needs] for name, wanted in needs.items()})
     if settings.tasks and not settings.agents:
@@ -63,11 +61,9 @@ def split_location(problem: str) -> tuple[str, str]:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    """Return what would run, as plain JSON. Raises PlanInvalid for needs that cannot be met.
-
-    ``stages`` are the tasks that may run in parallel, highest priority first. ``tasks`` lists them in that order, each
-    with its agents and needs.
-    """
+    """Return what would run, as plain JSON. Raises PlanInvalid for needs that cannot be met. ``stages`` are the tasks
+    that may run in parallel, highest priority first. ``tasks`` lists them in that order, each with its agents and
+    needs."""
     tasks = {task.id: task for task in settings.tasks}
     wrong = [
         f"task {task.id} needs {describe_unknown(need, tasks)}"
@@ -201,7 +197,6 @@ def _agent_problems(settings: Settings, task: TaskSettings, doers: Sequence[Agen
 
 
 def _text_problems(settings: Settings, agent: AgentSettings) -> Iterator[str]:
-    """Yield the reasons for which an agent cannot do a task without steps."""
     if agent.follows_words:
         needed = [f"{settings.swarm.shell}.{tool}" for tool in WORD_TOOLS]
         missing = [tool for tool in needed if not any(fnmatchcase(tool, grant) for grant in agent.grants)]

@@ -46,8 +46,7 @@ class Location:
 
 
 def quote(text: str) -> str:
-    """Quote ``text`` as one word of bash, dash, zsh, fish and similar shells. Raises PlanInvalid if it cannot be
-    one."""
+    """Quote ``text`` as one word of bash, dash, zsh, fish and others. Raises PlanInvalid if it cannot be one."""
     if "\0" in text:
         raise PlanInvalid("text with a NUL character cannot be an argument", suggestion="pass it as a command's stdin")
     try:
@@ -192,7 +191,6 @@ class _Scan:
         return 2
 
     def _dollar_sign(self) -> int:
-        """Read a dollar sign in a word or between double quotes."""
         # In a plan ``$${`` is a literal ``${``.
         length = 2 if self._next("${") else 1
         if length == 1 and self._next("$"):

@@ -59,8 +59,7 @@ class Team:
         return Settings(swarm=self.swarm, agents=tuple(helpers), tasks=made)
 
     def check(self, agent: str, tasks: Sequence[Mapping[str, Any]], servers: Collection[str]) -> Settings:
-        """Return the plan as ``delegated`` does. Also raises PlanInvalid if it cannot be carried out with these
-        servers."""
+        """Return the plan as ``delegated`` does. Also raises PlanInvalid if it cannot run with these servers."""
         plan = self.delegated(agent, tasks)
         known = McpSettings(servers=tuple(ServerSettings(name=name) for name in servers if name != OWN_SERVER))
         if wrong := plan_problems(plan.model_copy(update={"mcp": known}), None):

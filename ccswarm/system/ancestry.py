@@ -22,7 +22,6 @@ def in_session(environ: Mapping[str, str], folder: Path = Path("/proc")) -> bool
 
 
 def _ancestors(folder: Path) -> Iterator[Path]:
-    """Yield this process and its ancestors, as far as they are visible."""
     number = os.getpid()
     for _ in range(MOST_ANCESTORS):
         process = folder / str(number)

@@ -73,8 +73,7 @@ def pinned_path(directory: Path) -> Generator[str]:
 
 
 def read_beginning(file: Path, most: int) -> tuple[bytes, int] | None:
-    """Return the first ``most`` bytes of a regular file and its whole size. None if it cannot be read, or a component
-    of its path is a link."""
+    """Return a regular file's first ``most`` bytes and its size; None if unreadable or reached through a link."""
     try:
         at = open_directory(file.parent)
         try:

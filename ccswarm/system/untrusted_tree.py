@@ -197,8 +197,7 @@ class UntrustedTree:
                 os.close(fd)
 
     def _open_directory(self, directory: str) -> int:
-        """Open a directory step by step; it stays open until the next one. Raises FileNotFoundError,
-        NotADirectoryError."""
+        """Open a directory until the next one is opened. Raises FileNotFoundError, NotADirectoryError."""
         if self._last[0] != directory:
             fd = self._walk_to(directory)
             os.close(self._last[1])

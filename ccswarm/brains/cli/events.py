@@ -20,12 +20,9 @@ STRAY_CHARS = 2000
 
 @dataclass(slots=True)
 class EventReader:
-    """The state of one start, read from its events.
-
-    ``session`` identifies it for resuming. ``result`` is its last text, None before the end; ``error`` the program's
-    own message. ``toolless``: it would continue without the tools. ``before`` is the session's ``totals`` when this
-    start resumed it: some programs add up the usage of all starts.
-    """
+    """The state of one start, read from its events. ``session`` identifies it for resuming. ``result`` is its last
+    text, None before the end; ``error`` the program's own message. ``toolless``: it would continue without the tools.
+    ``before`` is the session's ``totals`` when this start resumed it: some programs add up the usage of all starts."""
 
     before: Mapping[str, float] = field(default_factory=dict[str, float])
     session: str = ""
@@ -119,7 +116,6 @@ class EventReader:
         self._text = self._text + text if more else text
 
     def _result(self, facts: Mapping[str, Any]) -> None:
-        """Read the last event of claude or gemini."""
         stats = _table(facts.get("stats"))
         usage = sum(_numbers(_table(facts.get("usage")), CLAUDE_TOKENS)) or sum(_numbers(stats, ("total_tokens",)))
         self.tokens = max(self.tokens, int(usage))

@@ -286,7 +286,6 @@ class Program:
         return [self._close()]
 
     async def _closed_ended(self, flow: Flow, outcome: CallOutcome) -> list[Step]:
-        """Restart the program in another terminal."""
         del outcome
         assert self._requests
         if self._ended and not _killed(self._ended):

@@ -48,11 +48,9 @@ class Launch:
 
 
 def claude(options: StartOptions) -> Launch:
-    """Return the start of Claude Code, without its own tools, commands, attachments and settings files.
-
-    With a key or token in its environment all its files are here. Otherwise it uses the person's login, and its
-    transcript is stored with that.
-    """
+    """Return the start of Claude Code, without its own tools, commands, attachments and settings files. With a key or
+    token in its environment all its files are here. Otherwise it uses the person's login, and its transcript is stored
+    with that."""
     settings = options.settings
     command = ["claude", *settings.args, "-p", "--output-format", "stream-json", "--verbose"]
     command += ["--mcp-config", f"{options.directory}/{CONFIG}", "--strict-mcp-config", "--tools", ""]
@@ -77,11 +75,8 @@ def claude(options: StartOptions) -> Launch:
 
 
 def codex(options: StartOptions) -> Launch:
-    """Return the start of Codex, without the person's configuration except for the login, if there is no key.
-
-    Disabling features removes its own tools; those that a model brings are removed by a catalog of models without
-    tools.
-    """
+    """Return the start of Codex, without the person's configuration except for the login, if there is no key. Disabling
+    features removes its own tools; those that a model brings are removed by a catalog of models without tools."""
     settings = options.settings
     server, *args = options.server
     mine = f"mcp_servers.{SERVER}"
@@ -207,11 +202,9 @@ def other(options: StartOptions) -> Launch:
 
 
 def repair_gemini(directory: Path, session: str) -> None:
-    """Remove duplicate tool results from gemini's stored sessions in its private home.
-
-    It stores each result with its call and again as a separate line, and its API rejects both on resuming. Raises
-    WorkRefused, ValueError or OSError if the files are not such sessions.
-    """
+    """Remove duplicate tool results from gemini's stored sessions in its private home. It stores each result with its
+    call and again as a separate line, and its API rejects both on resuming. Raises WorkRefused, ValueError or OSError
+    if the files are not such sessions."""
     with UntrustedTree(directory) as tree:
         folders = tree.list("gemini/.gemini/tmp").directories
         for path in (entry.path for folder in folders for entry in tree.list(f"{folder}/chats").entries):

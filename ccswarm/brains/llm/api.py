@@ -81,11 +81,9 @@ async def ask(
     bounds: Bounds,
     connections: Connections,
 ) -> dict[str, Any]:
-    """Request the model's next answer, and return it as JSON.
-
-    The answer has ``response`` (pydantic-ai's), ``text``, ``calls`` (id, name, arguments or None), ``finish``,
-    ``usage`` and ``model``. A failure has ``error`` with kind, message, and retry_after if the server sent it.
-    """
+    """Request the model's next answer, and return it as JSON. The answer has ``response`` (pydantic-ai's), ``text``,
+    ``calls`` (id, name, arguments or None), ``finish``, ``usage`` and ``model``. A failure has ``error`` with kind,
+    message, and retry_after if the server sent it."""
     api = connections.get(str(model), lambda: _make_model(model, access.key, connections.client(bounds)))
     messages, settings = _messages(conversation, model), _model_settings(model, access, bounds)
     try:
@@ -167,7 +165,6 @@ async def _stream(
 
 
 def _messages(conversation: Conversation, model: Model) -> list[ModelMessage]:
-    """Convert to pydantic-ai's alternating requests and responses."""
     found: list[ModelMessage] = []
     parts: list[ModelRequestPart] = []
     kept = CachePoint(ttl=model.cache) if model.kind == "anthropic" and model.cache != "off" else None
@@ -266,7 +263,6 @@ def _kind(error: Exception) -> str:
 
 
 def _error_message(error: Exception) -> str:
-    """Return the provider's message, or else that of the root cause."""
     body = getattr(error, "body", None)
     inner = cast("dict[str, Any]", body).get("error", body) if isinstance(body, dict) else body
     message = cast("dict[str, Any]", inner).get("message") if isinstance(inner, dict) else None

@@ -19,8 +19,7 @@ KEPT_SHARE = 0.15
 """The share of the limit for the newest turns that are shown after notes."""
 
 SHORTENED_TO = 0.6
-"""The share of the limit that shortening aims at. Providers cache the beginning of a conversation, so it should seldom
-change."""
+"""The share of the limit that shortening aims at. The beginning, which providers cache, should seldom change."""
 
 WORTH = 0.5
 """The share of the text after old outputs that must be saved before they become references by age: all of it is then no
@@ -164,8 +163,8 @@ class Conversation:
         self.aged = newest
 
     def fit(self) -> None:
-        """Shorten old parts until the conversation is within its limit: first outputs, then whole turns, oldest first.
-        The first request stays."""
+        """Shorten old parts until the conversation is within its limit: outputs, then turns. The first request
+        stays."""
         chars = self.chars
         if chars <= self.context_chars:
             return

@@ -38,8 +38,7 @@ NO_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode()
 """A replacement for the signature of another model's call. Gemini 3 rejects calls without one."""
 
 FINISHED = {"STOP": "tool_call", "MAX_TOKENS": "length", "MALFORMED_FUNCTION_CALL": "stop"}
-"""The finish reasons after which the conversation can continue. A malformed call counts as an empty answer, which the
-model is asked to correct."""
+"""The finish reasons that allow to continue. A malformed call is an empty answer, for the model to correct."""
 FILTERED = re.compile(r"(IMAGE_)?(SAFETY|PROHIBITED_CONTENT)|RECITATION|BLOCKLIST|SPII|MODEL_ARMOR")
 BUDGETS = {"minimal": 512, "low": 2048, "medium": 8192}
 MOST_BUDGET = 24_576
@@ -192,17 +191,14 @@ def _object(text: str) -> Mapping[str, Any]:
 
 
 def _mapping(value: object) -> dict[str, Any]:
-    """Return a JSON object, or an empty one for other values."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _mappings(value: object) -> list[dict[str, Any]]:
-    """Return the objects of a JSON list."""
     return [_mapping(one) for one in cast("list[object]", value)] if isinstance(value, list) else []
 
 
 def _add_event(chunk: Mapping[str, Any], parts: list[dict[str, Any]], facts: dict[str, Any]) -> None:
-    """Add one event of the stream to the parts and facts."""
     if "error" in chunk:
         raise ValueError(str(_mapping(chunk["error"]).get("message") or chunk["error"]))
     facts["model"] = chunk.get("modelVersion") or facts.get("model")

@@ -312,7 +312,6 @@ class LlmThinking:
         return self._give_up(f"the model's answers {why}")
 
     def _give_up(self, why: str) -> Finish:
-        """Return a failure, with the model's last text."""
         last = next((turn.text for turn in reversed(self.conversation.turns) if turn.text.strip()), "")
         reached = {"turns": len(self.conversation.turns), "last_words": _shorten(last, SAID_CHARS)}
         return Finish("failed", why, {"reached": reached})
@@ -343,7 +342,6 @@ class LlmThinking:
         return [Think(f"{self._turn()}.ask{self._asked}", ask)]
 
     def _needs_summary(self) -> bool:
-        """Report whether the conversation must be summarized before it continues."""
         conversation, share = self.conversation, self._settings.sum_up_at
         going = len(conversation.turns) - conversation.left_out
         return bool(share) and going > 2 * KEPT_TURNS and conversation.chars > share * conversation.context_chars
@@ -378,7 +376,6 @@ class LlmThinking:
             yield "Your list: " + "; ".join(f"{one['text']} ({one['status']})" for one in self.todo)
 
     async def _model_failed(self, flow: Flow, error: Mapping[str, Any]) -> Sequence[Step]:
-        """Handle a failed request: pause, shorten the conversation, change the model, or end the task."""
         kind = str(error["kind"])
         message = str(error["message"])
         model = self._models[self._model]
@@ -450,7 +447,6 @@ def _describe_call(call: ModelCall) -> str:
 
 
 def _finish_problem(arguments: Mapping[str, Any]) -> str:
-    """Return the problem of the arguments of ``finish``, or ``""``."""
     known = OWN[0].schema["properties"]["status"]["enum"]
     if arguments.get("status") not in known:
         return f"status is {arguments.get('status')!r}, and should be one of {', '.join(known)}"
@@ -458,7 +454,6 @@ def _finish_problem(arguments: Mapping[str, Any]) -> str:
 
 
 def _result(arguments: Json, summary: str) -> dict[str, Json]:
-    """Return the result for tasks that build on this one."""
     if isinstance(arguments, dict):
         return {"summary": summary, **cast("dict[str, Json]", arguments)}
     return {"summary": summary} if arguments is None else {"summary": summary, "result": arguments}

@@ -150,7 +150,6 @@ async def _ask(
     model: Model,
     conversation: Conversation,
 ) -> Mapping[str, Json]:
-    """Return the model's next answer, or the reason why there is none."""
     if model.kind == RECORDED:
         attempt = int(assignment.settings.get("attempt", 1))
         return recorded.ask(model, conversation, assignment.task_id, attempt, assignment.workspace)

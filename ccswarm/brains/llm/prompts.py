@@ -99,8 +99,7 @@ HEAR_FIRST = "a person said something in the meantime, which follows"
 def system(
     assignment: Assignment, tools: Sequence[str], finish: str, recall: str, todo: str, *, terminal: bool = False
 ) -> str:
-    """Return who the model is, where it works, its tools, and what it may trust. ``terminal``: it has one of its
-    own."""
+    """Return who the model is, its directory and tools, and what to trust. ``terminal``: it has one of its own."""
     kind = assignment.type or "agent"
     prompt = str(assignment.settings.get("prompt") or "")
     directory = f"the directory {assignment.workspace}." if assignment.workspace else "no directory of your own."

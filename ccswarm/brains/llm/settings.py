@@ -221,7 +221,6 @@ class Model(Section):
 
 
 def _by_name(given: object) -> object:
-    """Convert a model's name to its settings."""
     return {"model": given} if isinstance(given, str) else given
 
 
@@ -288,7 +287,6 @@ def read(given: Mapping[str, Any]) -> LlmSettings:
 
 
 def _describe(problem: Any) -> str:
-    """Describe one problem, with a name that may have been meant."""
     path = [part for part in problem["loc"] if part != ""]
     if problem["type"] == "extra_forbidden":
         model = _section(path[:-1])
@@ -300,7 +298,6 @@ def _describe(problem: Any) -> str:
 
 
 def _section(path: list[Any]) -> type[Section]:
-    """Return the section at that path."""
     found: type[Section] = LlmSettings
     for part in path:
         field = found.model_fields.get(part) if isinstance(part, str) else None

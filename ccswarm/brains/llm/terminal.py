@@ -83,8 +83,7 @@ Call = tuple[str, Mapping[str, Json]]
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The result of an action, with its text for the model. ``exit_code`` is that of its command; ``failed`` is set if
-    no command ran."""
+    """The result of an action, with text for the model. ``failed`` is set if no command ran."""
 
     text: str
     failed: bool = False
@@ -240,7 +239,6 @@ def make_terminal(
 
 
 def _argument_problem(tool: str, arguments: Mapping[str, Any]) -> str:
-    """Return the problem of a call's arguments, or ``""``."""
     texts = {BASH: ("command",), READ: ("path",), EDIT: ("path", "old", "new")}[tool]
     for name in texts:
         value = arguments.get(name)

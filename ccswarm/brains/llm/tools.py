@@ -156,8 +156,7 @@ def other_tools(tools: Sequence[ToolInfo], server: str, grants: Collection[str])
 
 
 def offer_tools(tools: Sequence[ToolInfo], own: Sequence[OfferedTool] = OWN) -> tuple[OfferedTool, ...]:
-    """Return the brain's own tools, then the agent's in their order. Names are unique, and each depends only on the set
-    of tools."""
+    """Return the brain's own tools, then the agent's. Names are unique, and depend only on the set of tools."""
     plain = {tool.full_name: FORBIDDEN.sub("_", f"{tool.server}__{tool.name}") for tool in tools}
     counts = Counter(plain.values())
     found = list(own)

@@ -50,8 +50,7 @@ class NotUnderstood(Exception):
 
 @dataclass(slots=True)
 class Connections:
-    """The connections of one task, reused to avoid a handshake for each request. After ``close`` the next request opens
-    them again."""
+    """The connections of one task, reused to avoid handshakes. After ``close`` the next request opens new ones."""
 
     _client: httpx2.AsyncClient | None = None
     _made: dict[str, object] = field(default_factory=dict[str, object])
@@ -142,8 +141,7 @@ def result_text(message: Message, model: Model) -> str:
 
 
 def make_usage(model: Model, used: Any, answered_as: str) -> dict[str, Json]:
-    """Return tokens, cached tokens, and dollars if known. ``used`` has input_tokens, output_tokens and
-    cache_read_tokens."""
+    """Return tokens and known dollars of ``used``: its input_tokens, output_tokens and cache_read_tokens."""
     given, made, kept = used.input_tokens, used.output_tokens, used.cache_read_tokens
     tokens = {"tokens": given + made, "input_tokens": given, "output_tokens": made, "cached_tokens": kept}
     found: dict[str, Json] = {**tokens}

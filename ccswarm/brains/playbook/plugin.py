@@ -150,7 +150,7 @@ class Playbook:
         return [step for index in sorted(decided) for step in decided[index]]
 
     def _drop_steps(self) -> list[int]:
-        """Drop all steps except those that always run, and return the ready ones of these."""
+        """Keep only the steps that always run, and return the ready ones of these."""
         last = [progress for progress in self._order if progress.plan.always]
         for progress in last:
             progress.missing = sum(self._steps[need].plan.always for need in progress.needs)
@@ -262,7 +262,7 @@ class Playbook:
 
     @property
     def _states(self) -> Mapping[str, State]:
-        """Of the steps, by both of their names."""
+        """The states of the steps, by id and second name."""
         return {name: one.state for one in self._order for name in (one.plan.id, one.plan.save_as or one.plan.id)}
 
     def _finish(self) -> Finish:
@@ -289,7 +289,6 @@ def _attempt(assignment: Assignment) -> str:
 
 
 def _record_try(progress: _Progress, call: _Call, outcome: CallOutcome) -> None:
-    """Record the end of a try: the call succeeds, is retried, or fails."""
     retry = progress.plan.retry
     problem = unmet(progress.plan.expect, outcome)
     if problem and call.tries <= retry.times and outcome.status in WORTH_ANOTHER_TRY:
@@ -305,7 +304,6 @@ def _record_try(progress: _Progress, call: _Call, outcome: CallOutcome) -> None:
 
 
 def _pause(retry: Retry, tries: int) -> float:
-    """Return the pause before the try of that number."""
     seconds = retry.seconds
     for _ in range(tries - 2):
         seconds = min(seconds * retry.factor, LONGEST_PAUSE_SECONDS)
@@ -318,7 +316,6 @@ def _is_per_item(plan: PlanStep) -> bool:
 
 
 def _referenced_steps(plan: PlanStep) -> Iterator[str]:
-    """Yield the steps whose results it uses."""
     for token in tokens([plan.args, plan.when, plan.for_each]):
         reference = parse(token)
         if reference.scope == "steps":

@@ -35,11 +35,9 @@ for _name in ("mcp", "client"):
 Era = Literal["", "legacy", "modern"]
 
 PROBE_SECONDS = 2.0
-"""How long an unknown server may leave ``server/discover`` unanswered before it also gets ``initialize``.
-
-Nothing is decided by time: the first answer to one of the two decides. A server that answered the former before has
-half of the time for opening.
-"""
+"""How long an unknown server may leave ``server/discover`` unanswered before it also gets ``initialize``. Nothing is
+decided by time: the first answer to one of the two decides. A server that answered the former before has half of the
+time for opening."""
 
 EXPLAIN_SECONDS = 0.25
 """The wait after the end of a server's output for its exit code and last output; usually 1 ms."""
@@ -89,11 +87,9 @@ class Session(ClientSession):
 
 
 class Connection:
-    """A connection that is opened once, used by many tasks, then closed.
-
-    ``on_change`` is called when the server's tools may have changed, ``ask`` when the server asks a question. Without
-    ``ask``, elicitation is not offered to the server.
-    """
+    """A connection that is opened once, used by many tasks, then closed. ``on_change`` is called when the server's
+    tools may have changed, ``ask`` when the server asks a question. Without ``ask``, elicitation is not offered to the
+    server."""
 
     def __init__(
         self,

@@ -32,8 +32,7 @@ async def answer_elicitation(params: Mapping[str, Any], ask: Ask) -> dict[str, A
 
 
 async def continue_call(result: Mapping[str, Any], ask: Ask | None) -> dict[str, Any] | None:
-    """Return the parameters to repeat an unfinished call with. None if it is finished, or if the server wants something
-    that cannot be given."""
+    """Return the parameters to repeat an unfinished call with, or None if it is finished or cannot continue."""
     if result.get("resultType") != "input_required":
         return None
     state = result.get("requestState")

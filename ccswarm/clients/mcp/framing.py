@@ -31,8 +31,7 @@ class LineCutter:
         self._dropped = 0
 
     def feed(self, chunk: bytes) -> Iterator[tuple[bytearray, int]]:
-        """Yield the lines that ``chunk`` completes, each with its length. A line that is too long is reduced to both
-        ends."""
+        """Yield the lines that ``chunk`` completes, with their lengths. A line that is too long loses its middle."""
         pieces = chunk.split(b"\n")
         for piece in pieces[:-1]:
             self._buffer += piece
@@ -49,11 +48,9 @@ class LineCutter:
 
 
 def read_message(line: bytearray, length: int, *, first: bool = False) -> SessionMessage | None:
-    """Parse the message on a line. Return None if there is none, as on a banner.
-
-    An answer that cannot be used becomes an error, so that no caller waits for it. Text before the ``first`` message on
-    its line is skipped; start files may print it.
-    """
+    """Parse the message on a line. Return None if there is none, as on a banner. An answer that cannot be used becomes
+    an error, so that no caller waits for it. Text before the ``first`` message on its line is skipped; start files may
+    print it."""
     if first and not line.startswith(b"{") and (begin := line.find(b'{"jsonrpc"')) > 0:
         del line[:begin]
     if length > MAX_MESSAGE_BYTES:

@@ -44,25 +44,23 @@ class ResilientClient(httpx2.AsyncClient):
             if _is_json(response):
                 await read_whole(response, MAX_MESSAGE_BYTES)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol) as error:
-            return failure_response(request, NOT_SENT, error)
+            return failure(request, NOT_SENT, error)
         except TooLarge as error:
-            return failure_response(request, TOO_LARGE, error)
+            return failure(request, TOO_LARGE, error)
         except httpx2.TransportError as error:
-            return failure_response(request, NO_ANSWER, error)
+            return failure(request, NO_ANSWER, error)
         except LoginNeeded as error:
-            return failure_response(request, LOGIN_NEEDED, error.message, error.suggestion)
+            return failure(request, LOGIN_NEEDED, error.message, error.suggestion)
         except ServerUnavailable as error:
-            return failure_response(request, NOT_SENT, error.message)
+            return failure(request, NOT_SENT, error.message)
         if response.status_code == 404 and "mcp-session-id" in request.headers:
             await response.aclose()
-            return failure_response(request, SESSION_GONE, "the session is gone")
+            return failure(request, SESSION_GONE, "the session is gone")
         if response.status_code < 400 or response.status_code == 404 or _is_rpc(response):
             return response
         await response.aclose()
         code = NOT_SENT if response.status_code < 500 or retry_pause(response) is not None else NO_ANSWER
-        return failure_response(
-            request, code, f"HTTP {response.status_code} {response.reason_phrase}{_describe_pause(response)}"
-        )
+        return failure(request, code, f"HTTP {response.status_code} {response.reason_phrase}{_pause_note(response)}")
 
     async def _send_with_retries(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
         left = self.patience
@@ -94,7 +92,7 @@ def retry_pause(response: httpx2.Response) -> float | None:
     return max(0.0, (when - datetime.now(UTC)).total_seconds())
 
 
-def _describe_pause(response: httpx2.Response) -> str:
+def _pause_note(response: httpx2.Response) -> str:
     pause = retry_pause(response)
     return "" if pause is None else f", retry in {pause:.0f} s"
 
@@ -107,9 +105,7 @@ def _is_rpc(response: httpx2.Response) -> bool:
     return _is_json(response) and b'"jsonrpc"' in response.content
 
 
-def failure_response(
-    request: httpx2.Request, code: int, error: Exception | str, suggestion: str = ""
-) -> httpx2.Response:
+def failure(request: httpx2.Request, code: int, error: Exception | str, suggestion: str = "") -> httpx2.Response:
     """Return a response that the SDK reads as the server's rejection of this request."""
     message = str(error) or type(error).__name__
     problem: dict[str, Any] = {"code": code, "message": message, "data": {OWN: suggestion}}

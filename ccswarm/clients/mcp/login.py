@@ -33,11 +33,9 @@ async def log_in(
     scopes: Sequence[str] = (),
     seconds: float = 600.0,
 ) -> LoginFacts:
-    """Log a person in within ``seconds``, or ccswarm itself with grant client_credentials.
-
-    ``scopes`` are requested in addition to those granted before. Raises UsageInvalid for a server without a url,
-    LoginNeeded if the login fails, and ServerUnavailable.
-    """
+    """Log a person in within ``seconds``, or ccswarm itself with grant client_credentials. ``scopes`` are requested in
+    addition to those granted before. Raises UsageInvalid for a server without a url, LoginNeeded if the login fails,
+    and ServerUnavailable."""
     _require_url(settings)
     logins, scrubber = Logins(settings, state_directory), SecretScrubber()
     async with plain_client(settings) as http:
@@ -133,6 +131,5 @@ async def _authorize(
 
 
 def _former_ports(login: Login | None) -> list[int]:
-    """Return the redirect ports of the client that was registered before."""
     uris = (login.client.redirect_uris if login and login.client else None) or ()
     return [port for uri in uris if (port := urlsplit(str(uri)).port)]

@@ -126,14 +126,12 @@ class Authority:
     ) -> Login:
         """Request a token that a person authorizes, after ``answer`` rejected a request. ``redirect`` takes the person
         to an address; ``callback`` returns what came back to ``redirect_uri``."""
-        storage = MemoryTokenStorage(
-            login, self._configured_client(redirect_uri) or _reusable_client(login, redirect_uri)
-        )
+        storage = MemoryTokenStorage(login, self._own_client(redirect_uri) or _reusable_client(login, redirect_uri))
         document = self._auth.client_metadata_url or None
         if document and not is_valid_client_metadata_url(document):
             raise OAuthFlowError("auth.client_metadata_url should be an https address with a path")
 
-        async def checked_redirect(url: str) -> None:
+        async def checked(url: str) -> None:
             metadata = provider.context.oauth_metadata
             if metadata and "S256" not in (metadata.code_challenge_methods_supported or ()):
                 raise OAuthFlowError("the authorization server does not advertise PKCE with S256")
@@ -141,12 +139,7 @@ class Authority:
             await redirect(url)
 
         provider = OAuthClientProvider(
-            self._settings.url,
-            self._metadata(redirect_uri),
-            storage,
-            checked_redirect,
-            callback,
-            client_metadata_url=document,
+            self._settings.url, self._metadata(redirect_uri), storage, checked, callback, client_metadata_url=document
         )
         await self._drive(provider, answer)
         return self._login(provider, storage)
@@ -189,7 +182,7 @@ class Authority:
                     response, fed = answer, True
                 else:
                     response = await self._send(outgoing)
-                    self._select_secret_method(provider, outgoing, response)
+                    self._fit_secret(provider, outgoing, response)
                 outgoing = await flow.asend(response)
         except StopAsyncIteration:
             raise OAuthFlowError("there is no token") from None
@@ -223,8 +216,7 @@ class Authority:
             scope=None,
         )
 
-    def _configured_client(self, redirect_uri: str) -> OAuthClientInformationFull | None:
-        """Return the configured client."""
+    def _own_client(self, redirect_uri: str) -> OAuthClientInformationFull | None:
         auth = self._auth
         if not auth.client_id:
             return None
@@ -248,9 +240,7 @@ class Authority:
         ours = client and client.client_id == self._auth.client_id
         return client.model_copy(update={"client_secret": None}) if client and ours else client
 
-    def _select_secret_method(
-        self, provider: OAuthClientProvider, request: httpx2.Request, response: httpx2.Response
-    ) -> None:
+    def _fit_secret(self, provider: OAuthClientProvider, request: httpx2.Request, response: httpx2.Response) -> None:
         """Select how the configured secret is sent, by the authorization server's metadata. It runs before the SDK
         reads that metadata: the SDK's next request may contain the secret already."""
         client = provider.context.client_info

@@ -60,8 +60,7 @@ def child_environment(env: Mapping[str, str], own: Mapping[str, str]) -> dict[st
 
 
 class ServerProcess(asyncio.SubprocessProtocol):
-    """One start of a server. ``ended`` is set when it can no longer be used, ``explained`` when its exit code and last
-    output are known."""
+    """One start of a server. ``ended``: it can no longer be used. ``explained``: its exit code and output are known."""
 
     def __init__(self, on_stderr: Callable[[str], None] | None) -> None:
         self.incoming = Incoming(self._pause_reading)
@@ -177,7 +176,6 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
 
 def _unread_bytes(pipe: Any) -> int:
-    """Return the number of bytes in the pipe."""
     if pipe.is_closing():
         return 0
     count = fcntl.ioctl(pipe.get_extra_info("pipe").fileno(), termios.FIONREAD, bytes(4))
@@ -303,7 +301,6 @@ def _input(guardian: asyncio.subprocess.Process) -> asyncio.StreamWriter:
 
 
 async def _end_guardian(guardian: asyncio.subprocess.Process) -> None:
-    """Make the guardian end the process group, then itself."""
     _input(guardian).close()
     with suppress(TimeoutError):
         async with asyncio.timeout(KILL_SECONDS):

@@ -53,7 +53,6 @@ class Redirect:
                 self._person.show(message)
 
     def _handle_address(self, address: str) -> str:
-        """Handle a redirect address, and return the message for the browser or the person."""
         query = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
         if not self._state or not hmac.compare_digest(query.get("state", "").encode(), self._state.encode()):
             return "This is not the address of this login: paste the whole one the browser was sent to."

@@ -48,8 +48,7 @@ def spent(store: Store, scope: str) -> dict[str, float]:
 
 
 def retain(store: Store, before: float) -> int:
-    """Remove families that ended before that time, with their messages, events and amounts. Return how many
-    executions."""
+    """Remove families that ended before that time, with all their data. Return how many executions."""
     flows, parents, removed = store.flows, store.flows.alias(), 0
     roots = (
         sa.select(flows.c.workflow_uuid)

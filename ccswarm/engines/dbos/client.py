@@ -101,8 +101,8 @@ class Client:
         return sorted(found.values(), key=lambda one: one.created_at, reverse=True)[: which["limit"]]
 
     async def wait(self, execution_id: str) -> Execution:
-        await self._retry_unreachable(lambda: self._shared.ends.first([execution_id]))
-        return await self._retry_unreachable(lambda: self.status(execution_id))
+        await self._retry(lambda: self._shared.ends.first([execution_id]))
+        return await self._retry(lambda: self.status(execution_id))
 
     async def stop(self, execution_id: str, why: str) -> None:
         """Stop an execution. ``why`` is cancelled or paused."""
@@ -163,12 +163,10 @@ class Client:
         pause = self._settings.poll_seconds
         read = shared.store.system.read_stream_values
         decode = shared.store.system.serializer.deserialize
-        status = partial(self._retry_unreachable, partial(self.status, execution_id))
+        status = partial(self._retry, partial(self.status, execution_id))
         while True:
             count = bell.count
-            state, values = await self._retry_unreachable(
-                partial(shared.call, read, execution_id, "events", offset, PAGE)
-            )
+            state, values = await self._retry(partial(shared.call, read, execution_id, "events", offset, PAGE))
             for text, _ in values:
                 offset += 1
                 yield decode(text or "null")
@@ -181,7 +179,7 @@ class Client:
             # Quiet executions are polled less often: there may be one for each of many tasks.
             pause = self._settings.poll_seconds if await bell.wait(pause, count) else min(pause * 2, QUIET_SECONDS)
 
-    async def _retry_unreachable(self, make: Callable[[], Awaitable[T]]) -> T:
+    async def _retry(self, make: Callable[[], Awaitable[T]]) -> T:
         """Retry while the server cannot be reached, for as long as workers do."""
         now = asyncio.get_running_loop().time
         until = 0.0

@@ -33,8 +33,7 @@ def _client() -> ModuleType:
 
 
 class DbosEngine:
-    """Implements ``Engine``. Calls of ``open`` and ``close`` are counted, so that a worker and its watcher may share
-    one."""
+    """Implements ``Engine``. Counts ``open`` and ``close``, so that a worker and its watcher may share one."""
 
     def __init__(self, settings: EngineSettings, directory: Path) -> None:
         self._settings = settings

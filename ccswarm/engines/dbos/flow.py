@@ -31,11 +31,9 @@ LANE = 50_000
 
 
 class DbosFlow:
-    """A flow on dbos. Implements ``Flow``.
-
-    Every asyncio task that calls a flow is a lane with step numbers of its own. So concurrent steps get the same
-    numbers in a replay whatever ended first: only the first calls of the tasks must come in the same order.
-    """
+    """A flow on dbos. Implements ``Flow``. Every asyncio task that calls a flow is a lane with step numbers of its own.
+    So concurrent steps get the same numbers in a replay whatever ended first: only the first calls of the tasks must
+    come in the same order."""
 
     def __init__(self, shared: Shared, context: DBOSContext) -> None:
         task = asyncio.current_task()
@@ -110,15 +108,15 @@ class DbosFlow:
     async def outcome(self, execution_id: str) -> Outcome:
 
         async def run() -> list[Json]:
-            await self._retry_unreachable(lambda: self._shared.ends.first([execution_id]))
-            child = await self._retry_unreachable(lambda: self._shared.call(self._shared.execution, execution_id))
+            await self._retry(lambda: self._shared.ends.first([execution_id]))
+            child = await self._retry(lambda: self._shared.call(self._shared.execution, execution_id))
             return [child.status.value, child.result, child.error]
 
         status, result, error = await self._call(lambda: DBOS.run_step_async({"name": f"outcome {execution_id}"}, run))
         return Outcome(RunStatus(status), result, error)
 
     async def payload_of(self, execution_id: str) -> Json:
-        return await self._retry_unreachable(lambda: self._shared.payload_of(execution_id))
+        return await self._retry(lambda: self._shared.payload_of(execution_id))
 
     async def receive(self, topic: str, timeout_seconds: float) -> Json | None:
         return await self._call(lambda: DBOS.recv_async(topic, timeout_seconds))
@@ -129,9 +127,7 @@ class DbosFlow:
         async def run() -> None:
             key = f"{sender}/{DBOS.step_id}"
             with suppress(RunNotFound):
-                await self._retry_unreachable(
-                    lambda: self._shared.call(self._shared.send, execution_id, topic, message, key)
-                )
+                await self._retry(lambda: self._shared.call(self._shared.send, execution_id, topic, message, key))
 
         await self._call(lambda: DBOS.run_step_async({"name": f"send {topic}"}, run))
         self._shared.activity.ring()
@@ -154,16 +150,14 @@ class DbosFlow:
         async def run() -> str:
             step = f"{execution}/{DBOS.step_id}"
             call = self._shared.call
-            return await self._retry_unreachable(
-                lambda: call(budgets.spend, store, step, execution, scope, amounts, caps, anyway)
-            )
+            return await self._retry(lambda: call(budgets.spend, store, step, execution, scope, amounts, caps, anyway))
 
         return await self._call(lambda: DBOS.run_step_async({"name": f"spend {scope}"}, run))
 
     async def spent(self, scope: str) -> Mapping[str, float]:
 
         async def run() -> dict[str, float]:
-            return await self._retry_unreachable(lambda: self._shared.call(budgets.spent, self._shared.store, scope))
+            return await self._retry(lambda: self._shared.call(budgets.spent, self._shared.store, scope))
 
         return await self._call(lambda: DBOS.run_step_async({"name": f"spent {scope}"}, run))
 
@@ -172,7 +166,7 @@ class DbosFlow:
             self._lanes[task] = next(self._numbers)
         return self._lanes[task]
 
-    async def _retry_unreachable(self, make: Callable[[], Awaitable[T]]) -> T:
+    async def _retry(self, make: Callable[[], Awaitable[T]]) -> T:
         """Call the store, and retry while it cannot be reached: a worker without it for too long ends by itself."""
         while True:
             try:

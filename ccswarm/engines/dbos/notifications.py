@@ -84,7 +84,6 @@ class Notifications:
 
 
 def _connect(engine: sa.Engine) -> Any:
-    """Open a separate connection that receives the notifications."""
     connection: Any = engine.raw_connection()
     connection.detach()
     connection.dbapi_connection.autocommit = True

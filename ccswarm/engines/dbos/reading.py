@@ -30,8 +30,7 @@ INPUT = "coalesce((SELECT i.inputs FROM workflow_input i WHERE i.workflow_uuid =
 
 
 class FileStore:
-    """A ``Store`` on a file, which may not exist yet. Its coroutines only wait for the disk, so they need no event
-    loop."""
+    """A ``Store`` on a file, which need not exist. Its coroutines never wait, so they need no event loop."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

@@ -306,8 +306,7 @@ class Store:
         return [to_step(*row) for row in rows]
 
     def family(self, root: str) -> list[Any]:
-        """Return ``root`` and its descendants, parents first: id, kind, status, and how and by which stop they were
-        stopped."""
+        """Return ``root`` and its descendants, parents first: id, kind, status, and why and by what root stopped."""
         flows = self.flows
         query = sa.select(flows.c.workflow_uuid, flows.c.name, flows.c.status, MARK.c.root, MARK.c.why).select_from(
             flows.outerjoin(MARK, MARK.c.execution == flows.c.workflow_uuid)

@@ -73,11 +73,9 @@ class Worker:
             await self._leave()
 
     def _announce(self) -> None:
-        """Send the first heartbeat before any work. Raises UsageInvalid if another live process has this id.
-
-        Two workers of one name would execute each other's work. The successor of a process that ended may use its name
-        at once.
-        """
+        """Send the first heartbeat before any work. Raises UsageInvalid if another live process has this id. Two
+        workers of one name would execute each other's work. The successor of a process that ended may use its name at
+        once."""
         store, settings = self._shared.store, self._shared.settings
         host, pid, age = store.workers().get(self.id, ("", 0, 0.0))
         if host == self._host and pid != os.getpid() and age < settings.lost_after_seconds and alive(pid):
@@ -115,7 +113,6 @@ class Worker:
         await self._shared.call(DBOS.launch)
 
     def _queues(self, stopping: threading.Event, instance: DBOS) -> None:
-        """Run dbos's polling for queued work, in place of its own thread."""
         bell = Doorbell(stopping, self._shared.settings.poll_seconds, self._shared.store.changes)
         bell.start()
         try:
@@ -143,11 +140,9 @@ class Worker:
         return durable
 
     async def _send_heartbeats(self) -> NoReturn:
-        """Send heartbeats and take over from lost workers. Ends the process if the store is unreachable for too long.
-
-        A process that was suspended fails at most once, because the time limit of its call has passed. That alone does
-        not end it.
-        """
+        """Send heartbeats and take over from lost workers. Ends the process if the store is unreachable for too long. A
+        process that was suspended fails at most once, because the time limit of its call has passed. That alone does
+        not end it."""
         settings, loop = self._shared.settings, asyncio.get_running_loop()
         last, failures = loop.time(), 0
         while True:
@@ -202,7 +197,6 @@ class Worker:
                 signal.set()
 
     async def _clean(self) -> NoReturn:
-        """Remove executions after the retention time."""
         while True:
             try:
                 before = time.time() - self._shared.settings.retention_days * 86400
