@@ -197,7 +197,7 @@ PROBLEMS: list[tuple[dict[str, Any], bool, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "priced", "words"), PROBLEMS)
+@pytest.mark.parametrize(("options", "priced", "words"), PROBLEMS)
 def test_what_keeps_it_from_working_is_told_before(options: dict[str, Any], priced: bool, words: str) -> None:
     agent = AgentSettings(name="ada", brain="cli", settings=options)
     found = "; ".join(PLUGIN.problems(agent, lambda _: "", priced=priced))
