@@ -153,7 +153,7 @@ class RunStatus(StrEnum):
 
     @property
     def over(self) -> bool:
-        """Whether the status is final unless somebody acts."""
+        """Whether the status changes only if a person acts."""
         return self not in (self.QUEUED, self.RUNNING, self.WAITING_APPROVAL, self.PAUSED)
 
 

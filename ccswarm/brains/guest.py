@@ -45,7 +45,7 @@ class Guest:
         if self._requests.broken:
             return [Finish("failed", self._requests.broken)]
         if "gone" in ended:
-            return [Finish("succeeded", "the client has gone")]
+            return [Finish("succeeded", "the client has disconnected")]
         steps: list[Step] = [CallTool(*call) for call in calls]
         return [*steps, Think(self._requests.waiting, self._requests.wait)] if request else steps
 

@@ -241,7 +241,7 @@ def _time_limit(seconds: float | None) -> Generator[None]:
             yield
     except OutOfTime:
         raise WorkRefused(
-            f"it was not taken over in the remaining time ({max(0.0, seconds or 0.0):.3g} s)",
+            f"it was not collected in the remaining time ({max(0.0, seconds or 0.0):.3g} s)",
             suggestion="check how large it is, or give the task more time; then ccswarm resume",
         ) from None
 

@@ -258,7 +258,7 @@ class Git:
             said = self.person(directory, "var", f"GIT_{who}_IDENT", allowed=(0, 128))
             if not (known := IDENTITY.fullmatch(said)):
                 raise Conflict(
-                    f"git does not know who commits in {directory}",
+                    f"git has no author for commits in {directory}",
                     suggestion='git config --global user.name "…", and user.email "…"; then ccswarm resume',
                 )
             found |= {f"GIT_{who}_NAME": known["name"], f"GIT_{who}_EMAIL": known["email"]}

@@ -125,7 +125,7 @@ def notify_settings(environ: Mapping[str, str] | None = None) -> NotifySettings:
             raise change.error()
         return peek(file, environ).settings.notify
     except (ConfigChanged, ConfigInvalid) as error:
-        log.warning("nobody is notified of runs: %s; %s", error.message, error.suggestion)
+        log.warning("there are no notices of runs: %s; %s", error.message, error.suggestion)
         return NotifySettings()
 
 

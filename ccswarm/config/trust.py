@@ -124,7 +124,7 @@ class Change:
         if not self.now.there:
             return f"{path}, last used {when}, no longer exists"
         if not self.before.there:
-            return f"{path} exists now, and did not when it was last looked for, {when}"
+            return f"{path} exists now, but did not when it was last checked, {when}"
         if self.before.target != self.now.target and self.before.path == self.now.path:
             return f"{path} is not the file last used {when}, but {self.now.target}"
         return f"{path} has changed since it was last used, {when}"
@@ -328,7 +328,7 @@ class ConfigTrust:
         """Return why a person is asked about an unused file whose name could have been meant as a task's text."""
         if not now.there or self.verdict(now) is not Verdict.FIRST:
             return None
-        return _new_file(now, "is a file that has not been used before, and could be meant as a task in words")
+        return _new_file(now, "is a file that has not been used before, and may be meant as a task's text")
 
     def program_change(self, program: Program, named_by: Verdict) -> Change | None:
         """Return the change of a file that a configuration's command names. A file that exists when that configuration

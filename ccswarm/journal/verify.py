@@ -112,7 +112,7 @@ class _File:
                     self._left += line
         report.files += 1
         if self._left and not self._torn():
-            report.add(f"{self._path.name}:{count}", "the last bytes are not what was written")
+            report.add(f"{self._path.name}:{count}", "the last bytes were altered")
         if self._event != "journal.close":
             report.unclosed.append(self._worker)
         head = report.heads.get(self._worker, (0, GENESIS))

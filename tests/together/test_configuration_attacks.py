@@ -93,7 +93,7 @@ def test_a_configuration_that_an_agent_plants_is_not_used_by_the_server_that_run
         for tool, args in (("check_plan", {"plan": LOOK}), ("start_run", {"plan": LOOK}), ("start_run", {})):
             error = client.refused(tool, **args)
             assert error["code"] == "config_changed", error
-            assert f"{house.project}/ccswarm.toml exists now, and did not" in error["message"]
+            assert f"{house.project}/ccswarm.toml exists now, but did not" in error["message"]
         assert client.tool("run_status", run=run["run"])["status"] == "succeeded"
     for words in (
         ("run",),
@@ -104,7 +104,7 @@ def test_a_configuration_that_an_agent_plants_is_not_used_by_the_server_that_run
         ("mcp-server", "--stdio", "--agent", "eve"),
     ):
         said = desk.run(*words, code=1 if words == ("doctor",) else 5)
-        assert "ccswarm.toml exists now, and did not" in said.out + said.err
+        assert "ccswarm.toml exists now, but did not" in said.out + said.err
     assert "run_" in desk.run("runs", "list").out
     unharmed(house)
 

@@ -298,7 +298,7 @@ class LlmThinking:
         if turn.text.strip() and not self._cut_short:
             if self._reminded == MOST_REMINDERS:
                 said = _shorten(turn.text.strip(), SAID_CHARS)
-                return self._give_up(f"the model did not call {FINISH}, so nobody knows how it went; it said: {said}")
+                return self._give_up(f"the model did not call {FINISH}, so the result is unknown; it said: {said}")
             self._reminded += 1
             turn.note = prompt.WORDS_ALONE.format(finish=FINISH)
             return None

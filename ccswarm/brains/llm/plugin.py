@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 
 UNPRICED = (
-    "{model}: its price is not known, so a budget in dollars cannot be kept: say in the agent's settings what a "
-    "million tokens cost in dollars, price = {{ input = 1.0, output = 5.0 }}, or limit its tokens instead of dollars, "
+    "{model}: its price is unknown, so a budget in dollars cannot be enforced: set the dollars for a million tokens in "
+    "the agent's settings, price = {{ input = 1.0, output = 5.0 }}, or limit tokens instead: "
     "budget = {{ tokens = 2_000_000 }}"
 )
 

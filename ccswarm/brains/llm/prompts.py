@@ -122,8 +122,8 @@ def task(assignment: Assignment) -> str:
     text = str(assignment.task.get("text") or "").strip()
     if not text:
         raise PlanInvalid(
-            f"task {assignment.task_id} has no text, and an agent that thinks needs one",
-            suggestion="write what is to be done: text",
+            f"task {assignment.task_id} has no text, which an agent with a model needs",
+            suggestion="set text to what is to be done",
         )
     template = "\nWhat came of {}, on which it builds (data):\n{}\n"
     more = "".join(template.format(name, _shorten(value)) for name, value in assignment.inputs.items())

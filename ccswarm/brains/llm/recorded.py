@@ -37,7 +37,7 @@ def ask(model: Model, conversation: Conversation, task_id: str, attempt: int, wo
         try:
             arguments = _resolve(call.arguments, conversation)
         except LookupError as error:
-            return _failure(f"reply {at + 1} refers to {error.args[0]}, which is not there")
+            return _failure(f"reply {at + 1} refers to {error.args[0]}, which does not exist")
         calls.append({"id": f"recorded_{at + 1}_{number}", "name": call.tool, "arguments": arguments})
     return _answer(reply.text, calls, _usage(model, reply))
 

@@ -34,17 +34,17 @@ EXPLAINED = {
     "rejected": ("rejected the request", "see its message; another model may accept it: fallback"),
     "cannot_connect": ("cannot be reached at {address}", "check network and proxy, and that a server runs there"),
     "not_understood": (
-        "does not answer at {address}: something else does",
+        "does not answer at {address}: another service does",
         "make sure that base_url is the URL of such an API, including its version if it has one: https://host/v1",
     ),
-    "rate_limited": ("got too many requests", "try later, let fewer agents work at once, or raise retries"),
+    "rate_limited": ("received too many requests", "try later, let fewer agents work at once, or raise retries"),
     "overloaded": ("is overloaded", "try later, or set another model in fallback"),
-    "server_error": ("fails by itself", "try later, or set another model in fallback"),
+    "server_error": ("has an internal error", "try later, or set another model in fallback"),
     "timed_out": ("does not answer in time", "raise request_timeout_seconds or idle_seconds, or use a faster model"),
-    "cut": ("breaks off its answers", "try later; a server that never gives a finish reason cannot be used"),
+    "cut": ("cuts off its answers", "try later; a server that never gives a finish reason cannot be used"),
     "not_installed": ("needs a package that is not installed", install("llm")),
     "not_recorded": ("has no such reply", "record one"),
-    "internal": ("could not be asked", "report this"),
+    "internal": ("could not be called", "report this"),
 }
 
 
@@ -53,7 +53,7 @@ def explain(kind: str, message: str, model: Model, tries: int = 0) -> str:
     what, advice = EXPLAINED.get(kind, EXPLAINED["internal"])
     recorded = model.kind == RECORDED
     known = {"key": "" if recorded else model.key_name or "settings.key", "address": "" if recorded else model.endpoint}
-    again = f", asked {tries + 1} times" if tries else ""
+    again = f", tried {tries + 1} times" if tries else ""
     details = f" ({message})" if message else ""
     return f"{model.model or RECORDED} {what.format(**known)}{again}{details}; {advice.format(**known)}"
 

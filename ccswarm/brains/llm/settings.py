@@ -53,8 +53,8 @@ NOT_SETTINGS = ("prompt", "visit", "attempt")
 class Price(Section):
     """Dollars for a million tokens."""
 
-    input: float = Field(ge=0, description="Of input.")
-    output: float = Field(ge=0, description="Of output.")
+    input: float = Field(ge=0, description="For input tokens.")
+    output: float = Field(ge=0, description="For output tokens.")
 
 
 class Recorded(Section):
@@ -71,8 +71,8 @@ class RecordedReply(Section):
     text: str = Field(default="", description="Text of the reply.")
     notes: str = Field(default="", description="Notes it writes when the conversation is summarized before this reply.")
     calls: tuple[Recorded, ...] = Field(default=(), description="Calls made in parallel.")
-    input_tokens: int = Field(default=0, ge=0, description="What it counts as.")
-    output_tokens: int = Field(default=0, ge=0, description="What it counts as.")
+    input_tokens: int = Field(default=0, ge=0, description="Input tokens it counts as.")
+    output_tokens: int = Field(default=0, ge=0, description="Output tokens it counts as.")
 
 
 def _by_task(given: Any) -> Any:
@@ -90,14 +90,14 @@ class Model(Section):
     model: str = Field(default="", description=f"{SHAPES}.")
     base_url: str = Field(
         default="",
-        description="Of another server that speaks the same; empty: ANTHROPIC_BASE_URL, OPENAI_BASE_URL or "
-        "GOOGLE_GEMINI_BASE_URL, and without it the maker's own.",
+        description="URL of another server with the same API; empty: that in ANTHROPIC_BASE_URL, OPENAI_BASE_URL or "
+        "GOOGLE_GEMINI_BASE_URL, or else the vendor's.",
     )
     key: str = Field(
         default="",
         description="Name of the environment variable, or of the keyring's entry, that holds the key; empty: "
-        "ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, which are sent to their makers, or where the maker's "
-        "variable for the address says, and to no base_url.",
+        "ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, which are sent only to their vendors, or to the address "
+        "in the vendor's variable, never to base_url.",
     )
     price: Price | None = Field(
         default=None, description="Price for a model whose price is unknown; overrides a known one."

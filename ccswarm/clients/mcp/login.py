@@ -51,7 +51,7 @@ async def log_in(
             async with logins.locked():
                 await logins.write(login)
         except TimeoutError:
-            raise LoginNeeded(f"nobody logged in to {settings.name} within {seconds:g} s") from None
+            raise LoginNeeded(f"the login to {settings.name} was not completed within {seconds:g} s") from None
         except SwarmError:
             raise
         except Exception as error:  # servers' metadata may break any step

@@ -300,7 +300,7 @@ def test_a_plan_is_asked_for_brains_grants_and_clones_before_anything_costs(desk
     for words in (["init", "-q"], ["add", "ccswarm.toml"], ["commit", "-q", "-m", "all"]):
         subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=desk.home, check=True)
     message = desk.json("plan", "check", code=2)["error"]["message"]
-    assert f"agent lee: works in a clone: git does not know who commits in {desk.home}" in message
+    assert f"agent lee: works in a clone: git has no author for commits in {desk.home}" in message
     for setting in (("user.name", "a"), ("user.email", "a@b")):
         subprocess.run(["git", "config", *setting], cwd=desk.home, check=True)
     assert "works in a clone" not in desk.json("plan", "check", code=2)["error"]["message"]

@@ -264,7 +264,7 @@ def test_a_file_that_is_gone_is_agreed_to_as_well(desk: RunDesk) -> None:
     desk.run("trust", "--yes")
     assert "no server is configured" in desk.run("tools", code=2).err
     desk.file.write_text(BASE)
-    assert "exists now, and did not" in desk.run("tools", code=5).err
+    assert "exists now, but did not" in desk.run("tools", code=5).err
     desk.run("trust", "--yes", "ccswarm.toml")
     assert "small" in desk.run("tools").out
 
@@ -319,7 +319,7 @@ def test_an_agent_does_not_make_a_configuration_appear(home: Path) -> None:
     desk.run("run")
     (project / "ccswarm.toml").write_text(EVIL)
     for words in ("run", "tools", "worker"):
-        assert "ccswarm.toml exists now, and did not" in desk.run(words, code=5).err
+        assert "ccswarm.toml exists now, but did not" in desk.run(words, code=5).err
     assert not (project / "PWNED").exists()
 
 

@@ -203,7 +203,7 @@ async def test_nobody_comes(here: World) -> None:
         async def pasted(self) -> str:
             return await asyncio.get_running_loop().create_future()
 
-    with pytest.raises(LoginNeeded, match=r"nobody logged in to web within 0\.2 s"):
+    with pytest.raises(LoginNeeded, match=r"the login to web was not completed within 0\.2 s"):
         await McpClients().log_in(here.settings, {}, here.state, Asleep(), seconds=0.2)
 
 

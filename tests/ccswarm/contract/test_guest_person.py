@@ -47,7 +47,7 @@ async def test_a_client_has_one_agents_tools(desk: Desk) -> None:
     async with submitting(config.peek(desk.file).settings, desk.state) as app:
         (run,) = await runs(app)
         assert run.result["status"] == "succeeded"
-        assert run.result["tasks"]["guest"]["summary"] == "the client has gone"
+        assert run.result["tasks"]["guest"]["summary"] == "the client has disconnected"
     records = [record for record in read(desk.state / "journal") if record.event in ("call.end", "call.refused")]
     assert [(record.event, record.facts["tool"]) for record in records] == [
         ("call.end", "small.echo"),

@@ -537,7 +537,7 @@ async def test_what_would_keep_work_from_being_merged_is_found_before_it_is_done
     nobody = {name: value for name, value in place.environ.items() if not name.startswith("GIT_")}
     place.git("config", "user.useConfigOnly", "true")
     for merges in (True, False):
-        with pytest.raises(Conflict, match="git does not know who commits in "):
+        with pytest.raises(Conflict, match="git has no author for commits in "):
             await Workspaces(place.repository, place.directory / "x", nobody).require_ready(merges=merges)
 
 

@@ -539,7 +539,7 @@ async def test_who_takes_over_and_merges_has_so_much_time_for_all_of_it(place: W
     """However many commands it takes, and however much there is to read."""
     clone = await place.workspaces.clone("run_1", "ada")
     lay(clone.path, SLOW_TO_COMPARE)
-    with pytest.raises(WorkRefused, match=r"not taken over in the remaining time \(0.3 s\)"):
+    with pytest.raises(WorkRefused, match=r"not collected in the remaining time \(0.3 s\)"):
         await place.workspaces.merge(clone, "its work", seconds=0.3)
     (clone.path / ".gitignore").unlink()
     with UntrustedTree(clone.path) as tree, time_limit(0), pytest.raises(OutOfTime):

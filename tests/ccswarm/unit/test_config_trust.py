@@ -129,7 +129,7 @@ def test_a_file_that_was_looked_for_in_vain_has_changed_when_it_appears(project:
     for file in (project / "ccswarm.toml", project / "config/ccswarm.toml"):
         assert config.load(remember_absent=True).settings.swarm.name == "good"
         write(file, EVIL)
-        with pytest.raises(ConfigChanged, match="exists now, and did not when it was last looked for"):
+        with pytest.raises(ConfigChanged, match="exists now, but did not when it was last checked"):
             name()
         assert config.load_last().settings.swarm.name == "good"
         file.unlink()

@@ -125,7 +125,7 @@ async def test_a_client_of_the_newer_protocol_needs_no_handshake(home: Path) -> 
         answer = await client.request("tools/call", name="srv__do", arguments={}, _meta=ENVELOPE)
         assert answer["structuredContent"] == {"found": 42}
         assert await client.leave() == 0
-        assert (await over(world)).result["tasks"]["main"]["summary"] == "the client has gone"
+        assert (await over(world)).result["tasks"]["main"]["summary"] == "the client has disconnected"
 
 
 async def test_what_is_not_granted_is_sent_on_to_be_denied(home: Path) -> None:

@@ -87,7 +87,7 @@ async def test_what_passes_by_itself_is_waited_for_and_asked_again(kind: str) ->
 async def test_a_server_that_stays_silent_and_one_that_never_ends(kind: str) -> None:
     task, _, _ = await ran(answers([Stall(0)] * 3), kind=kind, idle_seconds=0.1, retries=1)
     assert task["status"] == "failed"
-    assert "does not answer in time, asked 2 times (nothing was received for 0.1 s)" in task["summary"]
+    assert "does not answer in time, tried 2 times (nothing was received for 0.1 s)" in task["summary"]
     task, _, _ = await ran(answers([Stall(3)] * 3), kind=kind, request_timeout_seconds=0.2, retries=0)
     assert "the answer was not complete after 0.2 s" in task["summary"]
 
@@ -119,7 +119,7 @@ EVENTS = {"content-type": "text/event-stream"}
 async def test_what_else_answers_at_an_address_is_said_and_waited_for_where_a_model_was_there(kind: str) -> None:
     task, made, model = await ran(answers([PAGE] * 4), kind=kind)
     assert f"{kind}:big does not answer at http://127.0.0.1:" in task["summary"]
-    assert "something else does, asked 3 times (text/html: a page with the title 'Welcome')" in task["summary"]
+    assert "another service does, tried 3 times (text/html: a page with the title 'Welcome')" in task["summary"]
     assert "make sure that base_url is the URL of such an API" in task["summary"]
     assert (len(model.asked), len(made.engine.store.slept)) == (3, 2)
     others = [
@@ -150,7 +150,7 @@ async def test_nobody_there_is_said_within_seconds(kind: str) -> None:
         address = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
     done = await made.run(plan({"model": f"{kind}:big", "base_url": address}))
     said = done.result["tasks"]["t"]["summary"]
-    assert f"{kind}:big cannot be reached at {address}, asked 3 times" in said
+    assert f"{kind}:big cannot be reached at {address}, tried 3 times" in said
     assert [one["why"] for one in await told(made, "agent.waits")] == ["cannot_connect"] * 2
     assert sum(seconds for _, seconds in made.engine.store.slept) < 8
 

@@ -159,16 +159,16 @@ def test_a_cap_in_dollars_needs_a_price() -> None:
     assert problems({"model": "openai:gpt-4o-mini"}, known, priced=True) == ()
     assert problems({"model": "anthropic:claude-haiku-4-5"}, known, priced=True) == ()
     (said,) = problems({"model": "openai:nobody-knows"}, known, priced=True)
-    assert said.startswith("openai:nobody-knows: its price is not known")
+    assert said.startswith("openai:nobody-knows: its price is unknown")
     assert "price = { input = 1.0, output = 5.0 }" in said
     assert "budget = { tokens = 2_000_000 }" in said
     assert problems({"model": "openai:nobody-knows"}, known) == ()
     assert problems({"model": "openai:nobody-knows", "price": {"input": 1, "output": 2}}, known, priced=True) == ()
     local = {"model": "openai:gpt-4o-mini", "base_url": "http://127.0.0.1:1/v1"}
-    assert "its price is not known" in problems(local, known, priced=True)[0], "another's prices are not the maker's"
+    assert "its price is unknown" in problems(local, known, priced=True)[0], "another's prices are not the maker's"
     assert problems(recorded(reply(text="a")), priced=True) == ()
     capped = replace(ASSIGNMENT, task={"text": "a", "budget": {"dollars": 1}}, settings=local)
-    with pytest.raises(PlanInvalid, match="its price is not known"):
+    with pytest.raises(PlanInvalid, match="its price is unknown"):
         PLUGIN.begin(capped, MEANS)
 
 

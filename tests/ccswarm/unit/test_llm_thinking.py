@@ -69,7 +69,7 @@ async def test_words_alone_are_no_success(words: str) -> None:
     made = world()
     task = await ran(made, *[reply(text=words)] * 3)
     assert task["status"] == "failed"
-    assert task["summary"] == f"the model did not call finish, so nobody knows how it went; it said: {words}"
+    assert task["summary"] == f"the model did not call finish, so the result is unknown; it said: {words}"
     assert task["result"]["reached"]["last_words"] == words
     assert len(await told(made, "agent.said")) == 3, "it was reminded twice, and not more often"
 
@@ -210,7 +210,7 @@ async def test_the_end_of_what_is_recorded_is_a_failure_that_says_so() -> None:
     assert task["status"] == "failed"
     assert "it has 1 replies for task t, and was asked for another" in task["summary"]
     task = await ran(world(), reply(("srv.look", {"path": "$1.nothing"})))
-    assert "reply 1 refers to $1.nothing, which is not there" in task["summary"]
+    assert "reply 1 refers to $1.nothing, which does not exist" in task["summary"]
 
 
 async def test_replies_may_be_a_file_or_by_task(tmp_path: Any) -> None:
