@@ -97,7 +97,7 @@ async def test_what_is_kept_is_listed_newest_first_without_payloads(stage: Stage
 
 async def test_a_child_reads_what_its_parent_was_queued_with(stage: Stage) -> None:
     await stage.submit(
-        "r1", ["start", "play", "r1.a", [["given", "r1"]], "", "medium"], ["outcome", "r1.a"], kind="run"
+        "r1", ["start", "play", "r1.a", [["payload_of", "r1"]], "", "medium"], ["outcome", "r1.a"], kind="run"
     )
     async with stage.worker():
         (_, outcome) = (await stage.engine.wait("r1")).result
