@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from string import Template
 from typing import Any, cast
 
 import httpx2
 
+from ccswarm.config import config
+from ccswarm.config.masks import MIN_SECRET_CHARS
 from ccswarm.config.settings import SECRET_HEADER, ServerSettings, in_clear
 from ccswarm.errors import ServerUnavailable
-
-MIN_SECRET_CHARS = 6
-"""The length below which a value is not masked, because it may occur anywhere as a word."""
 
 
 class SecretScrubber:
@@ -59,18 +57,10 @@ def resolve_reference(reference: str, env: Mapping[str, str]) -> str:
             return Path(name).expanduser().read_text().strip()
         except (OSError, UnicodeDecodeError):
             raise KeyError(name) from None
-    value = env.get(name, "") or _in_keyring(name)
+    value = config.secret(name, env)
     if not value:
         raise KeyError(name)
     return value
-
-
-def _in_keyring(name: str) -> str:
-    try:
-        keyring = import_module("keyring")
-        return keyring.get_password("ccswarm", name) or ""
-    except Exception:  # a keyring that cannot be opened, for any reason, has no secret
-        return ""
 
 
 def read_secret(settings: ServerSettings, what: str, env: Mapping[str, str]) -> str:

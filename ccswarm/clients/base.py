@@ -7,6 +7,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from ccswarm.models import ServerAnswer, ToolInfo
 
+UNKNOWN_EFFECT = "whether it had an effect is unknown: check before calling it again"
+"""The suggestion for a call without an answer."""
+
 OnProgress = Callable[[float, float | None, str], None]
 """A function called with progress, total and message, as the server reports them."""
 

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, cast
 import httpx2
 
 from ccswarm.clients._address import SecretScrubber, client_options, make_headers
-from ccswarm.clients.base import OnProgress, ToolClient
+from ccswarm.clients.base import UNKNOWN_EFFECT, OnProgress, ToolClient
 from ccswarm.config.settings import ServerSettings
 from ccswarm.errors import CallTimedOut, InvalidArguments, ServerLost, ServerUnavailable, UnknownTool
 from ccswarm.models import ServerAnswer, ToolInfo
@@ -33,7 +33,6 @@ ERROR = "ai-session/error"
 INVALID_RESPONSE, INVALID_RESULT, UNKNOWN_ERROR = "invalid_response", "invalid_result", "unknown_error"
 """The codes for a response that is not JSON-RPC, a result that is not a tool's, and an error without a number."""
 
-UNKNOWN_EFFECT = "whether it had an effect is unknown: check before calling it again"
 PLAIN = frozenset("*?[")
 
 

@@ -20,7 +20,7 @@ from mcp_types import (
     Tool,
 )
 
-from ccswarm.clients.base import OnProgress, Person, ToolClient
+from ccswarm.clients.base import UNKNOWN_EFFECT, OnProgress, Person, ToolClient
 from ccswarm.clients.mcp.answers import OWN_META, refusal, to_answer
 from ccswarm.clients.mcp.connection import Connection, Era
 from ccswarm.clients.mcp.elicitation import Ask
@@ -37,8 +37,6 @@ MAX_PAGES = 200
 
 TOO_LARGE_EVENT = "SSE stream failed"
 """The beginning of the SDK's message about an answer that is too large."""
-
-UNKNOWN_EFFECT = "whether it had an effect is unknown: check before calling it again"
 
 
 class McpToolClient:
