@@ -111,7 +111,7 @@ class App:
         self._consent.policy_changed(self._policy.digest)
         self.sessions.boxes.forget_answers()
         self.sessions.changes.tools_changed()
-        self._feed.noted("policy")
+        self._feed.record("policy")
 
     async def start(self) -> None:
         """Adopt sessions left by an earlier daemon."""

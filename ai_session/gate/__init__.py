@@ -1,1 +1,1 @@
-"""The one door that every call passes: audit, policy, a person's word, idempotency, masking."""
+"""The gate that every call passes: audit, policy, consent, idempotency, redaction."""

@@ -1,4 +1,4 @@
-"""What a way in asks of the gate, whether it is in this process, still starting, or in another process."""
+"""What a server needs of the gate, whether it is in this process, still starting, or in another process."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 class Asker(Protocol):
-    """A client's own way to put a question to its person."""
+    """A client's own way to ask its person a question."""
 
     @property
     def deferred(self) -> bool:
-        """The question is answered by calling again: it is returned, not awaited."""
+        """Whether the question is returned and answered by a repeated call, instead of awaited."""
         ...
 
     async def ask(self, question: Question) -> Answer | None:
-        """The person's word; None when none could be had. A denial with a ``reason`` is a form that nobody filled in:
-        it is a denial, but others may still answer the question."""
+        """Return the person's answer, or None if there is none. A denial with a ``reason`` is a form that was not
+        filled in: it is a denial, but others may still answer the question."""
         ...
 
 
@@ -52,37 +52,37 @@ class ListedTool(Protocol):
 
 
 class Watched(Protocol):
-    """What one watcher has not heard of yet. ``close`` it when it hears no more."""
+    """The changes that one watcher has not been given yet. ``close`` it when done."""
 
     async def next(self) -> frozenset[Change]:
-        """All that changed since the last answer, as soon as there is something; nothing once closed."""
+        """Return everything changed since the last call, as soon as something has; nothing once closed."""
         ...
 
     def close(self) -> None:
-        """Hear no more; a waiting ``next`` returns nothing. Idempotent."""
+        """Stop watching; a waiting ``next`` returns nothing. May be called twice."""
         ...
 
 
 class GateApi(Protocol):
-    """The one door, as clients' ways in use it. What has not been started yet starts with the first use."""
+    """The gate as clients' servers use it. If it has not started yet, the first use starts it."""
 
     async def call(self, call: ToolCall, asker: Asker | None = None) -> ToolResult:
-        """Run one call. Raises UnknownTool only; every other failure is a result with ``is_error``.
+        """Run one call. Raises only UnknownTool; every other failure is a result with ``is_error``.
 
-        A result with a ``question`` ran nothing: the caller's person is to answer it. Cancelling the wait never ends a
-        command.
+        If the result has a ``question``, nothing was run, and the caller's person must answer it first. Cancelling the
+        wait never ends a command.
         """
         ...
 
     async def list_tools(self, principal: Principal, also: Collection[str] = ()) -> Sequence[ListedTool]:
-        """The tools that are listed, or named by ``also``, and that this principal may ever use, sorted by name. Raises
-        what keeps the gate from starting, DaemonUnavailable."""
+        """Return the tools that are listed, or in ``also``, and that this principal may ever use, sorted by name.
+        Raises DaemonUnavailable, and any error that prevents the gate from starting."""
         ...
 
     async def watch_changes(
         self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[ChangeKind] | None = None
     ) -> Watched:
-        """What changes from now on in the sessions this caller sees; all ``kinds`` where none is named.
+        """Return the changes from now on in the sessions this caller sees; of all ``kinds`` if none is given.
 
         Raises InsufficientScope, Denied, RateLimited, StorageFull, DaemonUnavailable.
         """

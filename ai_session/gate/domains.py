@@ -1,4 +1,4 @@
-"""Questions about names that programs in a box want to reach, on behalf of the client that last acted there."""
+"""Questions about domains that programs in a box want to reach, on behalf of the client that last acted there."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ai_session.models import Answer, Effect, Principal, SessionSpec
 
 MAX_SESSIONS = 1024
 UNKNOWN = Principal("mcp", os.getuid(), client="network")
-"""Who asks where no client has acted since the daemon started; then no client's process may answer."""
+"""The caller if no client has acted since the daemon started; then no client's process may answer."""
 
 
 class DomainQuestions:
-    """One per daemon."""
+    """The questions of one daemon."""
 
     def __init__(self, policy: PolicyInForce, consent: Consent, mask: Callable[[str], str]) -> None:
         self._policy = policy
@@ -26,8 +26,8 @@ class DomainQuestions:
         self._mask = mask
         self._clients: dict[str, Principal] = {}
 
-    def acted(self, session_id: str, principal: Principal) -> None:
-        """Somebody ran or typed something in a session. A person's own commands are no leave for what a client left."""
+    def record_caller(self, session_id: str, principal: Principal) -> None:
+        """Record the client that ran or typed something in a session. A person's own commands do not count."""
         if principal.kind == "mcp":
             self._clients.pop(session_id, None)
             self._clients[session_id] = principal
@@ -35,9 +35,9 @@ class DomainQuestions:
                 del self._clients[next(iter(self._clients))]
 
     async def ask(self, spec: SessionSpec, domain: str) -> bool:
-        """Whether a session may reach ``domain``; a no is a person's own.
+        """Report whether a session may reach ``domain``; False is a person's own answer.
 
-        Raises Denied where the policy denies it, ConsentNeeded where nobody answered yet, RateLimited, LimitReached.
+        Raises Denied if the policy denies it, ConsentNeeded if there is no answer yet, RateLimited, LimitReached.
         """
         principal = self._clients.get(spec.session_id, UNKNOWN)
         action = Action(

@@ -1,8 +1,8 @@
-"""All that changes, for people's programs: sessions, commands, questions, the policy, the audit log's head.
+"""All changes, for people's programs: sessions, commands, questions, the policy, the audit log's head.
 
-A change says that something is worth reading again and how it stands now, not what happened in between: of each thing
-only the number of its latest change is kept, so nobody who reads slowly holds anything back, and who comes again with
-the cursor of before hears of each thing at most once.
+A change says that something is worth reading again and what its state is now, not what happened in between: only the
+number of each thing's latest change is stored. So a slow reader delays nothing, and a reader that returns with its
+cursor is given each thing at most once.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from ai_session.sessions.session import Session
 Kind = Literal["session", "command", "questions", "policy", "audit"]
 
 MOST_KEPT = 2048
-"""Things whose latest change is known; a cursor from before an older one is too old."""
+"""The number of things whose latest change is known; a cursor from before the oldest one has expired."""
 
 MOST_AT_ONCE = 500
-"""Most changes that are reported together."""
+"""The most changes that are reported together."""
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Some changes, oldest first, and the cursor behind them."""
+    """Some changes, oldest first, and the cursor after them."""
 
     cursor: str
     changes: list[dict[str, Any]]
 
 
 class ChangeFeed:
-    """One for a daemon. Nothing is looked at before somebody reads for the first time; then until ``close``."""
+    """The feed of one daemon. Nothing is observed before the first reader; then until ``close``."""
 
     def __init__(
         self,
@@ -68,13 +68,13 @@ class ChangeFeed:
         self._stop: Callable[[], None] = lambda: None
 
     def reader(self, cursor: str = "") -> Reader:
-        """What changes from now on, or has changed since ``cursor``. Raises CursorExpired, InvalidArguments."""
+        """Return a reader of changes from now on, or since ``cursor``. Raises CursorExpired, InvalidArguments."""
         if not self._listening:
             self._listen()
         return Reader(self, self._number_of(cursor) if cursor else self._number, self._news, self._gap_seconds)
 
-    def noted(self, kind: Kind, name: str = "") -> None:
-        """Something is another than before."""
+    def record(self, kind: Kind, name: str = "") -> None:
+        """Record that something has changed."""
         if not self._listening:
             return
         self._number += 1
@@ -87,11 +87,11 @@ class ChangeFeed:
 
     @property
     def number(self) -> int:
-        """Of the latest change."""
+        """The number of the latest change."""
         return self._number
 
     def since(self, number: int) -> tuple[int, News]:
-        """The changes after that one and the number of the last of them. Raises CursorExpired."""
+        """Return the changes after ``number`` and the number of the last of them. Raises CursorExpired."""
         if number < self._forgotten:
             raise _too_old()
         newer: list[tuple[tuple[Kind, str], int]] = []
@@ -105,11 +105,11 @@ class ChangeFeed:
         return last, News(self.cursor(last), changes)
 
     def cursor(self, number: int) -> str:
-        """What a reader may come again with."""
+        """Return the cursor with which a reader can return."""
         return f"{self._begun}.{number}"
 
     async def close(self) -> None:
-        """Look at nothing any more."""
+        """Stop observing."""
         self._stop()
         self._audit.appended = self._consent.changed = lambda: None
         for task in self._listening:
@@ -120,7 +120,9 @@ class ChangeFeed:
     def _number_of(self, cursor: str) -> int:
         begun, dot, number = cursor.partition(".")
         if not dot or not (number.isascii() and number.isdigit()) or len(number) > 18:
-            raise InvalidArguments("this is not a cursor of the change feed", fields={"cursor": "is none"})
+            raise InvalidArguments(
+                "this is not a cursor of the change feed", fields={"cursor": "is not from the change feed"}
+            )
         if begun != self._begun or not self._forgotten <= int(number) <= self._number:
             raise _too_old()
         return int(number)
@@ -130,11 +132,11 @@ class ChangeFeed:
         self._stop = changes.close
 
         async def sessions() -> None:
-            while heard := await changes.next():
-                for change in heard:
-                    self.noted("session", change.session_id)
+            while changed := await changes.next():
+                for change in changed:
+                    self.record("session", change.session_id)
                     for command in change.commands - {"all"}:
-                        self.noted("command", f"{change.session_id} {command}")
+                        self.record("command", f"{change.session_id} {command}")
 
         async def questions() -> None:
             while True:
@@ -144,14 +146,14 @@ class ChangeFeed:
                 except TimeoutError:
                     pass  # one has expired
                 self._asked.clear()
-                self.noted("questions")
+                self.record("questions")
 
         self._consent.changed = self._asked.set
-        self._audit.appended = lambda: self.noted("audit")
+        self._audit.appended = lambda: self.record("audit")
         self._listening = [asyncio.create_task(sessions()), asyncio.create_task(questions())]
 
     def _facts(self, kind: Kind, name: str) -> dict[str, Any] | None:
-        """How that thing stands now; None where nobody needs to know."""
+        """Return the thing's current state, or None if no reader needs it."""
         match kind:
             case "session":
                 session = self._sessions.find(name)
@@ -193,7 +195,7 @@ class ChangeFeed:
 
 
 class Reader:
-    """One who reads on from a place in the feed. ``close`` it when it does not any more."""
+    """A position in the feed from which changes are read. ``close`` it when done."""
 
     def __init__(self, feed: ChangeFeed, number: int, all_news: set[asyncio.Event], gap_seconds: float) -> None:
         self._feed = feed
@@ -207,13 +209,13 @@ class Reader:
 
     @property
     def cursor(self) -> str:
-        """Behind what was read."""
+        """The cursor after what has been read."""
         return self._feed.cursor(self._number)
 
     async def next(self) -> News:
-        """What changed since, as soon as there is something and no more often than some times a second.
+        """Return what has changed since, as soon as something has, but at most some times a second.
 
-        Raises CursorExpired for a reader that was left behind.
+        Raises CursorExpired if the reader is too slow.
         """
         loop = asyncio.get_running_loop()
         with suppress(TimeoutError):  # a rate: sessions that print flat out change all the time
@@ -227,13 +229,13 @@ class Reader:
         return news
 
     def close(self) -> None:
-        """Read no more. Idempotent."""
+        """Stop reading. May be called twice."""
         self._closed.set()
         self._all_news.discard(self._news)
 
 
 def _too_old() -> CursorExpired:
     return CursorExpired(
-        "the changes since this cursor are no longer kept",
-        suggestion="ask for changes without a cursor, then read again what is shown",
+        "the changes since this cursor are no longer stored",
+        suggestion="request changes without a cursor and read everything again",
     )

@@ -1,4 +1,4 @@
-"""The one door: every call of every way in passes ``Gate.call`` exactly once, and its steps are those of ``ORDER``."""
+"""The gate: every call of every server passes ``Gate.call`` exactly once and takes the steps in ``ORDER``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ai_session.gate.person import PersonActions
 from ai_session.gate.policy.policy import Action
 from ai_session.gate.results import refusal
 from ai_session.gate.steps import CallSteps
-from ai_session.gate.trace import Trace, more_of, rate_key
+from ai_session.gate.trace import Trace, extra_facts, rate_key
 from ai_session.models import ChangeKind, Effect, Principal, ToolCall, ToolResult
 from ai_session.sessions.changes import KINDS, LISTS, Changes
 from ai_session.sessions.ownership import require_scope, visibility_of
@@ -35,35 +35,35 @@ ORDER: tuple[Callable[[CallSteps], Awaitable[ToolResult | None]], ...] = (
     CallSteps.record_outcome,
     CallSteps.add_notes,
 )
-"""What is done with a call after its begin record and before its end record, in this order. A step that refuses raises,
-and no later one is taken; a step that returns a result ends the call with it, as the last one does."""
+"""The steps of a call between its begin and end records, in this order. A step that refuses raises, and none follows; a
+step that returns a result ends the call with it, as the last one does."""
 
 CALL_SECONDS = 0.0005
-"""Counted for each call before what it really takes: those of one caller do not begin before those of another."""
+"""Counted for each call before its real duration: calls of one caller do not all start before another's."""
 
 AUDIT = "ai-session/audit"
 SANDBOX = "ai-session/sandbox"
 
 
 class Gate:
-    """Judges and runs calls. Made once per daemon; ``person`` is what people do that is not a call of a tool."""
+    """Judges and runs calls. Created once per daemon; ``person`` has what people do that is not a tool call."""
 
     def __init__(self, parts: GateParts) -> None:
         self.parts = parts
         self.person = PersonActions(parts)
 
     async def call(self, call: ToolCall, asker: Asker | None = None) -> ToolResult:
-        """Run one call. Raises UnknownTool only; every other failure is a result with ``is_error``.
+        """Run one call. Raises only UnknownTool; every other failure is a result with ``is_error``.
 
-        A result with a ``question`` ran nothing: the caller's person is to answer it. Cancelling the wait never ends a
-        command.
+        If the result has a ``question``, nothing was run, and the caller's person must answer it first. Cancelling the
+        wait never ends a command.
         """
         trace = Trace()
         with self.parts.telemetry.call(call, trace) as ended:
             return ended(await self._recorded(CallSteps(self.parts, call, asker, trace)))
 
     async def _recorded(self, steps: CallSteps) -> ToolResult:
-        """Begin record, the steps, masks, end record: whatever happens."""
+        """Write the begin record, take the steps, mask the result and write the end record, whatever happens."""
         parts, call, trace = self.parts, steps.call, steps.trace
         await parts.sessions.turns.begin(rate_key(call.principal), CALL_SECONDS)
         recorded, unsafe = gate_secrets.learn(parts.masking, call.principal, call.arguments)
@@ -80,20 +80,20 @@ class Gate:
         try:
             if unsafe:
                 raise unsafe
-            result = await steps.masked(await _judged(steps))
+            result = await steps.masked(await _take_steps(steps))
             head = parts.end(entry, trace)
         except UnknownTool as error:
-            trace.failed(error)
+            trace.record_failure(error)
             raise
         except AiSessionError as error:
-            trace.failed(error)
-            result = await steps.failed(error.code, error.message, error.suggestion, **more_of(error))
+            trace.record_failure(error)
+            result = await steps.failed(error.code, error.message, error.suggestion, **extra_facts(error))
         except OSError as error:
-            trace.failed(error)
+            trace.record_failure(error)
             code, suggestion = refusal(error)
             result = await steps.failed(code, f"the system refused: {error.strerror or error}", suggestion)
         except BaseException as error:
-            trace.failed(error)
+            trace.record_failure(error)
             raise
         finally:
             seq, newest = head or parts.end(entry, trace)
@@ -105,7 +105,7 @@ class Gate:
         )
 
     async def list_tools(self, principal: Principal, also: Collection[str] = ()) -> Sequence[Tool]:
-        """The tools that are listed, or named by ``also``, and that this principal may ever use, sorted by name."""
+        """Return the tools that are listed, or in ``also``, and that this principal may ever use, sorted by name."""
         return self._listed(principal, also)
 
     def _listed(self, principal: Principal, also: Collection[str] = ()) -> list[Tool]:
@@ -115,7 +115,7 @@ class Gate:
     async def watch_changes(
         self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[ChangeKind] | None = None
     ) -> Changes:
-        """What changes from now on in the sessions this caller sees. Recorded, unless it is only about what is listed.
+        """Return the changes from now on in the sessions this caller sees. Recorded, unless they are only about lists.
 
         Raises InsufficientScope, Denied, RateLimited, StorageFull.
         """
@@ -133,7 +133,7 @@ class Gate:
         return self.parts.sessions.changes.watch(visibility_of(principal, run, agent).covers, kinds, tools)
 
 
-async def _judged(steps: CallSteps) -> ToolResult:
+async def _take_steps(steps: CallSteps) -> ToolResult:
     for step in ORDER:
         if result := await step(steps):
             return result

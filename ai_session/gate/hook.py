@@ -1,6 +1,6 @@
-"""The policy's hook: a program of the person's or the administrator's that is asked before a call runs.
+"""The policy's hook: a program of the person's or the administrator's that is run before a call.
 
-It can only tighten what the rules decide. What it does not answer in time, in form and with status 0, is denied.
+It can only be stricter than the rules. Without a valid answer in time and status 0, the call is denied.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_ANSWER_BYTES = 64 << 10
 MAX_REASON_CHARS = 500
 LOGGED_BYTES = 2000
 MOST_INTERPRETERS, MAX_FIRST_LINE = 6, 256
-"""As many as the kernel follows, and one more; and what it reads of each."""
+"""One more than the kernel follows, and what it reads of each."""
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Answer(BaseModel):
 
 
 class Hooks:
-    """Asks each program in turn; no more than AT_ONCE run at a time. Without programs it costs nothing."""
+    """Runs each program in turn, at most AT_ONCE of them at a time. Without programs it costs nothing."""
 
     def __init__(self, programs: Sequence[HookProgram], written: WrittenDirectories) -> None:
         self._programs = programs
@@ -60,9 +60,9 @@ class Hooks:
         return bool(self._programs)
 
     async def judge(self, principal: Principal, decision: Decision, facts: Callable[[], Mapping[str, Any]]) -> Decision:
-        """``decision``, or a stricter one of a hook. A person is not asked about what he orders himself.
+        """Return ``decision``, or a stricter one of a hook. A person is not asked about a call of their own.
 
-        Raises HookFailed where a hook gives no answer.
+        Raises HookFailed if a hook gives no valid answer.
         """
         if not self._programs or decision.verdict == "deny":
             return decision
@@ -92,7 +92,7 @@ class Hooks:
         finally:
             self._free.release()
         try:
-            return Answer.model_validate(json.loads(data, object_pairs_hook=_each_once))
+            return Answer.model_validate(json.loads(data, object_pairs_hook=_unique_keys))
         except ValidationError as error:
             what = "; ".join(f"{'.'.join(map(str, item['loc']))} {item['msg']}".strip() for item in error.errors())
             raise _failed(program, f"its answer is not valid: {what[:200]}") from None
@@ -100,17 +100,17 @@ class Hooks:
             raise _failed(program, f"its answer is not valid: {str(error)[:200]}") from None
 
     async def _run(self, program: HookProgram, question: bytes) -> bytes:
-        """What it prints. Files and pipes of our own, for it may leave something behind that holds its ends open."""
-        answer, said = Output(MAX_ANSWER_BYTES), Output(LOGGED_BYTES)
+        """Return the program's output. Its pipes are ours, as processes it leaves behind may hold them."""
+        answer, errors = Output(MAX_ANSWER_BYTES), Output(LOGGED_BYTES)
         process: asyncio.subprocess.Process | None = None
         try:
             async with asyncio.timeout(program.seconds):
-                with answer.end(), said.end(), await asyncio.to_thread(_file, question) as source:
+                with answer.end(), errors.end(), await asyncio.to_thread(_file, question) as source:
                     process = await asyncio.create_subprocess_exec(
                         *program.argv,
                         stdin=source,
-                        stdout=answer.theirs,
-                        stderr=said.theirs,
+                        stdout=answer.write_end,
+                        stderr=errors.write_end,
                         env=self._env,
                         cwd="/",
                         start_new_session=True,
@@ -126,8 +126,8 @@ class Hooks:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
                 await asyncio.shield(process.wait())
-            if words := said.close():
-                log.warning("policy hook %s says: %s", program.argv[0], words.decode(errors="replace").strip())
+            if message := errors.close():
+                log.warning("policy hook %s says: %s", program.argv[0], message.decode(errors="replace").strip())
             data = answer.close()
         if answer.more:
             raise _failed(program, f"it printed more than {MAX_ANSWER_BYTES} bytes")
@@ -138,19 +138,19 @@ class Hooks:
 
 
 def unusable(argv: Sequence[str], written: WrittenDirectories) -> str:
-    """Why a program of the person's is not run; empty where it may be. Blocks."""
+    """Return why a program of the person's must not be run; empty if it may be. Blocks."""
     path = argv[0]
     if not os.path.isfile(path) or not os.access(path, os.X_OK):
         return f"{path!r} is not a program that can be run"
     for word in (*argv, *_interpreters(path)):
         for piece in pieces(word):
-            if "/" in piece and (directory := written.on_the_way(os.path.join("/", piece))):
+            if "/" in piece and (directory := written.leads_into(os.path.join("/", piece))):
                 return f"{piece!r} lies where a box may write ({directory})"
     return ""
 
 
 def _interpreters(script: str) -> Iterator[str]:
-    """The words that the kernel puts before a script: those of its first line, and of its interpreter's."""
+    """Yield the words that the kernel puts before a script: those of its first line, and of its interpreter's."""
     for _ in range(MOST_INTERPRETERS):
         try:
             with open(script, "rb") as file:
@@ -164,67 +164,67 @@ def _interpreters(script: str) -> Iterator[str]:
         script = words[0]
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON. Raises ValueError where a key stands in it twice: readers differ in which one they take."""
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build a JSON object. Raises ValueError for a duplicate key: parsers differ in which value they use."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key stands in it twice")
+        raise ValueError("a key occurs twice")
     return found
 
 
 def call_facts(
     principal: Principal, tool: str, effect: Effect | None, masking: Masking, arguments: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What is known of any call, its secrets masked as in the audit log."""
+    """Return the facts of any call, with secrets masked as in the audit log."""
     shown, _ = finished(masked(ToolResult("", dict(arguments)), masking.mask))
     who = {"kind": principal.kind, "uid": principal.uid, "client": principal.client, "subject": principal.subject}
     return {"principal": who, "tool": tool, "effect": effect and str(effect), "arguments": shown.structured}
 
 
 class Output:
-    """A pipe for what a program prints: ``most`` bytes of it; ``more`` says that it printed further ones."""
+    """A pipe for a program's output: at most ``most`` bytes of it; ``more`` says that there were further ones."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._data = b""
         self._ended = asyncio.Event()
-        self._ours, self.theirs = os.pipe()
-        os.set_blocking(self._ours, False)
+        self._read_end, self.write_end = os.pipe()
+        os.set_blocking(self._read_end, False)
         self.more = False
-        asyncio.get_running_loop().add_reader(self._ours, self._readable)
+        asyncio.get_running_loop().add_reader(self._read_end, self._readable)
 
     @contextmanager
     def end(self) -> Generator[None]:
-        """Around the start of the program, which then has the other end alone."""
+        """Surround the start of the program, after which only the program has the other end."""
         try:
             yield
         finally:
-            os.close(self.theirs)
+            os.close(self.write_end)
 
     async def read(self) -> None:
-        """Wait for its end, or for more than is taken."""
+        """Wait for the end of the output, or for more than the maximum."""
         await self._ended.wait()
 
     def close(self) -> bytes:
-        """What was printed."""
-        if self._ours >= 0:
+        """Return what was printed and close the pipe."""
+        if self._read_end >= 0:
             if not self._ended.is_set():
                 self._readable()
-            asyncio.get_running_loop().remove_reader(self._ours)
-            os.close(self._ours)
-            self._ours = -1
+            asyncio.get_running_loop().remove_reader(self._read_end)
+            os.close(self._read_end)
+            self._read_end = -1
         return self._data
 
     def _readable(self) -> None:
         try:
-            chunk = os.read(self._ours, 1 << 16)
+            chunk = os.read(self._read_end, 1 << 16)
         except BlockingIOError:
             return
         self.more = len(self._data) + len(chunk) > self._most
         self._data = (self._data + chunk)[: self._most]
         if not chunk or self.more:
             self._ended.set()
-            asyncio.get_running_loop().remove_reader(self._ours)
+            asyncio.get_running_loop().remove_reader(self._read_end)
 
 
 def _home() -> str:

@@ -1,7 +1,7 @@
-"""A call with a key runs once: the same key joins the running call or gets its recorded result.
+"""A call with a key runs once: a repeated key joins the running call or gets its recorded result.
 
-Clients re-send calls after a crash, and orchestrators fence with it. Records are kept on disk for a day; a key that was
-begun but never recorded says so instead of running twice.
+Clients repeat calls after a crash, and orchestrators rely on it for fencing. Records are stored on disk for a day; a
+call that began but was never recorded is reported as interrupted instead of running twice.
 """
 
 from __future__ import annotations
@@ -45,15 +45,14 @@ class CallKeys:
         resumable: bool,
         owner: str = "",
     ) -> ToolResult:
-        """Run, join or repeat; nobody's key opens the result of another ``owner``.
+        """Run, join or repeat a call. A key gives access only to results of the same ``owner``.
 
-        ``resumable``: ``run`` of the time when the key was first seen finds what ``run(0)`` began then, and does not
-        begin it twice.
-
-        Cancelling one caller leaves the call running for the others. Raises CallKeyConflict, CallInterrupted.
+        If ``resumable``, ``run``, which is passed the time when the key was first used or 0, finds what an earlier run
+        began and does not begin it twice. Cancelling one caller leaves the call running for the others. Raises
+        CallKeyConflict, CallInterrupted.
         """
-        whose = f"{owner}\0" if owner else ""
-        name = hashlib.sha256(f"{whose}{tool}\0{key}".encode("utf-8", "replace")).hexdigest()
+        prefix = f"{owner}\0" if owner else ""
+        name = hashlib.sha256(f"{prefix}{tool}\0{key}".encode("utf-8", "replace")).hexdigest()
         digest = hashlib.sha256(json.dumps(arguments, sort_keys=True, default=str).encode()).hexdigest()
         if name in self._running:
             known, task = self._running[name]
@@ -80,8 +79,8 @@ class CallKeys:
     async def _record(self, name: str, path: Path, entry: Mapping[str, Any], call: Awaitable[ToolResult]) -> ToolResult:
         try:
             result = await call
-            kept = {"text": result.text, "structured": dict(result.structured), "is_error": result.is_error}
-            _write(path, {**entry, "result": kept})
+            stored_result = {"text": result.text, "structured": dict(result.structured), "is_error": result.is_error}
+            _write(path, {**entry, "result": stored_result})
             return result
         except Exception:
             path.unlink(missing_ok=True)
@@ -91,7 +90,7 @@ class CallKeys:
 
 
 def _unfinished(result: Mapping[str, Any]) -> bool:
-    """A recorded "still running" is asked again, so that a repeat learns the end."""
+    """Report whether the result is "still running"; then the call runs again, so that a repeat gets the end."""
     return result["structured"].get("status") == "running"
 
 

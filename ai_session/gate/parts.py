@@ -1,4 +1,4 @@
-"""What the gate judges and records with, and the records that everything leaves which is no call of a tool."""
+"""What the gate judges and records with, and the audit records of everything that is not a tool call."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CONFIGURED = "your configuration denies it: ai-session config show"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateParts:
-    """Made once per daemon. ``tools`` are all there are, by name."""
+    """The parts of the gate, created once per daemon. ``tools`` has all tools by name."""
 
     tools: Mapping[str, Tool]
     sessions: SessionManager
@@ -67,8 +67,8 @@ class GateParts:
         if opens:
             self.rates.acquire(key, "sessions")
 
-    def judged(self, trace: Trace, decision: Decision) -> None:
-        """Keep on record what the policy says."""
+    def record_decision(self, trace: Trace, decision: Decision) -> None:
+        """Put the policy's decision on record."""
         trace.rule = decision.rule
         trace.facts["decision"] = {
             "verdict": decision.verdict,
@@ -77,7 +77,7 @@ class GateParts:
         }
 
     def end(self, entry: Entry, trace: Trace) -> tuple[int, str]:
-        """Write the end record; returns its number and the log's newest hash."""
+        """Write the end record; return its number and the log's newest hash."""
         return self.audit.end(entry, trace.outcome, rule=trace.rule, code=trace.code, facts=trace.facts)
 
     @asynccontextmanager
@@ -92,9 +92,11 @@ class GateParts:
         agent: str = "",
         scope: str = "",
     ) -> AsyncGenerator[Trace]:
-        """Around what a person, or with ``anyone`` a client, does that is not a call of a tool: judged, as all of
-        ``actions`` where it is several, and recorded. ``scope``: what a connection needs that has said what it is
-        for."""
+        """Judge and record what a person, or if ``anyone`` a client, does that is not a tool call.
+
+        With several ``actions``, all of them must be allowed. ``scope`` is required of a connection that has declared
+        its purpose. Raises Denied, RateLimited, InsufficientScope, LimitReached, StorageFull.
+        """
         arguments, unsafe = gate_secrets.learn(self.masking, principal, arguments)
         entry = await self.audit.begin("call_" + secrets.token_urlsafe(16), principal, name, arguments, agent=agent)
         trace = Trace(call_id=entry.call_id)
@@ -109,14 +111,14 @@ class GateParts:
             require_scope(principal, name, effect, scope)
             for action in actions or (Action(principal, name, effect, agent=agent),):
                 decision = self.policy.decide(action)
-                self.judged(trace, decision)
+                self.record_decision(trace, decision)
                 if decision.verdict != "allow":
                     by_hand = f"kill {os.getpid()} ends the daemon all the same" if name == STOP else CONFIGURED
                     raise Denied(f"{name} is denied by {decision.rule}: {decision.reason}", suggestion=by_hand)
             trace.outcome = "ok"
             yield trace
         except BaseException as error:
-            trace.failed(error)
+            trace.record_failure(error)
             raise
         finally:
             self.end(entry, trace)

@@ -1,4 +1,4 @@
-"""What people do that is not a call of a tool: attaching, answering, stopping and the like."""
+"""What people do that is not a tool call: attaching, answering, stopping and so on."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BOXED = "sandbox"
 
 
 class PersonActions:
-    """Each is judged and recorded as a call is, under a call id of its own, and refused to any client."""
+    """Actions that are judged and recorded as calls are, under call ids of their own, and refused to clients."""
 
     def __init__(self, parts: GateParts) -> None:
         self.parts = parts
@@ -52,9 +52,9 @@ class PersonActions:
         return VisibleSessions(self.parts.sessions, visibility_of(principal))
 
     async def attach(self, principal: Principal, reference: str, *, rows: int, cols: int, read_only: bool) -> Viewer:
-        """A person's live view of a session. Raises SessionNotFound, SessionExited, Denied."""
+        """Return a person's live view of a session. Raises SessionNotFound, SessionExited, Denied."""
         async with self._attached(principal, reference, read_only=read_only) as session:
-            viewer = Viewer(session, read_only=read_only, closed=self._left(principal, session, "session.detach"))
+            viewer = Viewer(session, read_only=read_only, closed=self._end_event(principal, session, "session.detach"))
             await viewer.resize(rows, cols)
             self.parts.sessions.changes.look(session)
             return viewer
@@ -69,22 +69,23 @@ class PersonActions:
         window_bytes: int,
         wake: Callable[[], None],
     ) -> Cursor:
-        """A place of a person's own in a session's output, for which nothing else changes.
+        """Return a cursor of a person's own in a session's output; nothing else changes.
 
         Raises SessionNotFound, InvalidArguments, Denied.
         """
         async with self._attached(principal, reference, read_only=True) as session:
-            closed = self._left(principal, session, "session.detach")
+            closed = self._end_event(principal, session, "session.detach")
             return Cursor(session, offset, exact=exact, window_bytes=window_bytes, wake=wake, closed=closed)
 
     async def take_over(
         self, principal: Principal, reference: str, who: str, *, force: bool, lost: Callable[[str, str], None]
     ) -> Lease:
-        """A person becomes the only one to type in a session, until the lease is released. ``lost`` is called with the
-        session and who took it from them. Raises SessionTakenOver, SessionExited, SessionNotFound, Denied."""
+        """Make a person the only one to type in a session until the lease is released. ``lost`` is called with the
+        session and the new typist if another person takes over. Raises SessionTakenOver, SessionExited,
+        SessionNotFound, Denied."""
         async with self._attached(principal, reference, read_only=False) as session:
             session_id = session.spec.session_id
-            released = self._left(principal, session, "session.release")
+            released = self._end_event(principal, session, "session.release")
             name = self.parts.masking.masked(who)
             lease = Lease.take(session, name, force=force, lost=partial(lost, session_id), released=released)
             self.parts.audit.event("session.take_over", principal, session=session_id, who=name)
@@ -103,19 +104,17 @@ class PersonActions:
             await session.up_to_date()
             yield session
 
-    def _left(self, principal: Principal, session: Session, event: str) -> Callable[[], None]:
+    def _end_event(self, principal: Principal, session: Session, event: str) -> Callable[[], None]:
         return partial(self.parts.audit.event, event, principal, session=session.spec.session_id)
 
     async def follow_changes(self, principal: Principal, cursor: str = "") -> Reader:
-        """All that changes, from now on or since ``cursor``. Raises CursorExpired, InvalidArguments, Denied."""
+        """Return a reader of changes, from now on or since ``cursor``. Raises CursorExpired, InvalidArguments,
+        Denied."""
         async with self.parts.recorded(principal, WATCH, Effect.READ, {}):
             return self.parts.feed.reader(cursor)
 
     async def rename(self, principal: Principal, reference: str, name: str) -> None:
-        """Give a session another name, for a person.
-
-        Raises SessionNotFound, SessionExists, InvalidArguments, Denied.
-        """
+        """Rename a session. Raises SessionNotFound, SessionExists, InvalidArguments, Denied."""
         async with self.parts.recorded(principal, "rename", Effect.WRITE, {"session_id": reference, "name": name}):
             session = self._visible(principal).get(reference)
             try:
@@ -124,7 +123,8 @@ class PersonActions:
                 raise InvalidArguments(f"name: {error}", fields={"name": str(error)}) from None
 
     async def share(self, principal: Principal, reference: str, names: list[str]) -> None:
-        """Let others see and use a session as its owner does: agents, users, runs, or ``everyone``; none: nobody.
+        """Let others see and use a session as its owner does: agents, users, runs, or ``everyone``; an empty list ends
+        it.
 
         Raises SessionNotFound, InvalidArguments, Denied.
         """
@@ -135,7 +135,7 @@ class PersonActions:
             self.parts.sessions.change(session, shared_with=shared_with(names))
 
     async def recording(self, principal: Principal, reference: str) -> tuple[Path, Source]:
-        """A new file with the session as asciicast, for a person, who removes it, and what it was made of.
+        """Write the session to a new asciicast file, which the caller must remove, and return it and its source.
 
         Raises SessionNotFound, Denied.
         """
@@ -147,43 +147,39 @@ class PersonActions:
             return path, source
 
     async def approvals(self, principal: Principal) -> tuple[list[tuple[Question, Way]], list[Grant]]:
-        """The open questions, each with how a yes of this person would be taken, and what was allowed for longer than
+        """Return the open questions, each with how this person's yes would be accepted, and the approvals for more than
         one call. Raises Denied."""
         async with self.parts.recorded(principal, "approvals", Effect.READ, {}):
             if not self.parts.consent.pending():
                 return [], self.parts.consent.grants()
             standing = await self.parts.consent.person.standing(principal)
             pending = self.parts.consent.pending()
-            asked: list[tuple[Question, Way]] = [
+            open_questions: list[tuple[Question, Way]] = [
                 (question, self.parts.consent.way(question, principal, standing)) for question in pending
             ]
-            return asked, self.parts.consent.grants()
+            return open_questions, self.parts.consent.grants()
 
     async def facts(self, principal: Principal) -> dict[str, Any]:
-        """Whether the one who speaks is known to be a person, the key that counts, and what a signature is made for.
-
-        Raises Denied.
-        """
+        """Return whether the caller is known to be a person, the enrolled key, and what to sign next. Raises Denied."""
         async with self.parts.recorded(principal, "person", Effect.READ, {}):
             return await self.parts.consent.person.facts(principal)
 
     async def enrol(self, principal: Principal, line: str, signature: Signature | None) -> PublicKey:
-        """A person's key counts from now on. Raises InvalidArguments, SignatureNeeded, SignatureRefused, Denied."""
+        """Enrol a person's key. Raises InvalidArguments, SignatureNeeded, SignatureRefused, Denied."""
         async with self.parts.recorded(principal, "enrol", Effect.READ, {"key": line}, scope=APPROVE):
             return await self.parts.consent.person.enrol(principal, line, signature)
 
     async def unenrol(self, principal: Principal, signature: Signature | None) -> PublicKey:
-        """No key counts from now on. Raises as ``enrol``."""
+        """Remove the enrolled key. Raises as ``enrol``."""
         async with self.parts.recorded(principal, "unenrol", Effect.READ, {}, scope=APPROVE):
             return await self.parts.consent.person.remove(principal, signature)
 
     async def answer(
         self, principal: Principal, question_id: str, answer: Answer, signature: Signature | None = None
     ) -> str:
-        """A person's word on a question, or a denial that ends a grant; returns what it was about.
+        """Accept a person's answer to a question, or a denial that ends a grant; return what it was about.
 
-        Raises InvalidArguments for an unknown id, SignatureNeeded when nothing shows that a person speaks,
-        SignatureRefused.
+        Raises InvalidArguments for an unknown id, SignatureNeeded without evidence of a person, SignatureRefused.
         """
         given = {"name": question_id, "allowed": answer.allowed, "reason": answer.reason}
         async with self.parts.recorded(principal, "answer", Effect.READ, given, scope=APPROVE):
@@ -193,14 +189,14 @@ class PersonActions:
             return (await self.parts.consent.answer(question_id, answer, principal, signature)).message
 
     async def watch(self, principal: Principal) -> Watch:
-        """The questions this person may answer, as they come and go. Raises Denied."""
+        """Return a watch of the questions this person may answer, as they open and close. Raises Denied."""
         async with self.parts.recorded(principal, "watch", Effect.READ, {}, scope=APPROVE):
             return await self.parts.consent.watch(principal)
 
     async def stop(self, principal: Principal, leave: Callable[[], None], *, sessions: bool) -> str:
-        """A person ends the daemon, which ``leave`` begins, with every session or without. Raises Denied.
+        """End the daemon, which ``leave`` begins, with or without all sessions. Raises Denied.
 
-        An audit log that cannot be written does not keep it from ending; returns what is wrong with it, or ``""``.
+        An audit log that cannot be written does not prevent it; returns what is wrong with it, or ``""``.
         """
         problem = ""
         async with self.parts.recorded(principal, STOP, Effect.DESTRUCTIVE, {"sessions": sessions}):
@@ -215,10 +211,11 @@ class PersonActions:
     async def sandboxed(
         self, principal: Principal, argv: Sequence[str], *, profile: str, workspace: str, domains: Sequence[str] | None
     ) -> AsyncGenerator[Program]:
-        """Around a program that a person runs in a box on their own terminal. Raises Denied, RateLimited, StorageFull.
+        """Surround a program that a person runs in a box on their own terminal. Raises Denied, RateLimited,
+        StorageFull.
 
-        Without a ``profile`` or ``domains`` they are the configured ones; raises InvalidArguments where that is no box.
-        Its end counts as lost until who runs it says more: ``outcome``, and the facts ``level`` and ``exit_code``.
+        ``profile`` and ``domains`` default to the configured ones; raises InvalidArguments if that is no box. The
+        outcome is ``lost`` until the caller sets it and the facts ``level`` and ``exit_code``.
         """
         template = self.parts.sessions.boxes.template
         profile = profile or template.name
@@ -249,13 +246,13 @@ class PersonActions:
                 event = partial(self.parts.audit.event, principal=principal, call=trace.call_id)
                 yield Program(trace, event, await self.parts.sessions.boxes.facts())
             finally:
-                # It may have been killed, and its box with it.
+                # It may have been killed along with its box.
                 await self.parts.sessions.boxes.sweep()
 
     async def policy(self, principal: Principal, mode: str = "", signature: Signature | None = None) -> dict[str, Any]:
-        """The policy's facts, after setting the mode where one is given, which tightens for anyone.
+        """Return the policy's facts, after setting ``mode`` if it is given. Anyone may set a tighter one.
 
-        Raises InvalidArguments, and SignatureNeeded where it would loosen and is not a person's own word.
+        Raises InvalidArguments, and SignatureNeeded for a looser one without evidence of a person.
         """
         given = {"name": mode} if mode else {}
         async with self.parts.recorded(principal, "policy", Effect.READ, given, scope=APPROVE if mode else "") as trace:
@@ -275,14 +272,14 @@ class PersonActions:
             return self.parts.policy.facts() | {"box_writable": [*self.parts.written]}
 
     async def explain(self, principal: Principal, command: str, client: str, agent: str) -> dict[str, Any]:
-        """The policy with where each rule is written, what the mode decides without one, the box of new sessions, and
-        what would be decided about ``command``, where one is given; that is judged only. Raises Denied."""
+        """Return the policy with where each rule is written, what the mode decides without one, the box of new
+        sessions, and what would be decided about ``command`` if one is given. Raises Denied."""
         given = {name: value for name, value in (("command", command), ("client", client), ("agent", agent)) if value}
         async with self.parts.recorded(principal, "explain", Effect.READ, given):
             policy, box = self.parts.policy, self.parts.sessions.boxes.template
             rules = await asyncio.to_thread(policy.located_rules, default_path())
             uid = principal.uid
-            judged = {
+            record_decision = {
                 "command": command,
                 **reading(command),
                 "decisions": decisions(policy.decide, uid, command, client, agent),
@@ -294,5 +291,5 @@ class PersonActions:
                 "box": {**asdict(box), "minimum_level": self.parts.sessions.boxes.minimum_level.value},
                 "workspaces": list(self.parts.workspaces.configured),
                 "box_writable": [*self.parts.written],
-                **({"judged": judged} if command else {}),
+                **({"judged": record_decision} if command else {}),
             }

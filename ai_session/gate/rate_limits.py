@@ -1,7 +1,7 @@
-"""How often each principal may do each kind of thing: GCRA, one number per principal and kind. Pure but for the clock.
+"""How often each principal may do each kind of thing: GCRA, one number per principal and kind. No I/O but the clock.
 
-A principal that was quiet may spend a whole minute's amount at once, then continues at the steady rate. So in any
-``t`` seconds it gets at most ``per_minute × (1 + t / 60)``.
+A principal that was idle may use a whole minute's amount at once, then continues at the steady rate. So in any ``t``
+seconds it gets at most ``per_minute × (1 + t / 60)``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ai_session.errors import RateLimited
 
 BURST_SECONDS = 60.0
 MAX_KEYS = 16_384
-"""Principals and kinds remembered at once, about 3 MB. Those that are idle are forgotten first."""
+"""Principals and kinds remembered at once, about 3 MB. Idle ones are forgotten first."""
 
 SWEEP_SECONDS = 0.1
 SLACK_SECONDS = 1e-6
@@ -32,13 +32,13 @@ class RateLimiter:
         self._sweep_at = 0.0
 
     def __len__(self) -> int:
-        """Principals and kinds remembered now."""
+        """Return the number of principals and kinds remembered now."""
         return len(self._paid_until)
 
     def acquire(self, principal_key: str, kind: str, cost: float = 1) -> None:
-        """Take ``cost`` of ``kind``, or raise RateLimited and take nothing. KeyError for a kind without a limit.
+        """Use ``cost`` of ``kind``, or raise RateLimited and use nothing. KeyError for a kind without a limit.
 
-        A cost above a whole minute's amount is let through when nothing is owed, and has to be paid off afterwards.
+        A cost above a whole minute's amount is accepted if nothing is owed, and must be paid off afterwards.
         """
         now = self._clock()
         key = (principal_key, kind)
@@ -54,7 +54,7 @@ class RateLimiter:
         self._paid_until[key] = start + seconds
 
     def spend(self, principal_key: str, kind: str, cost: float) -> None:
-        """Book what was spent already, e.g. bytes of a result; never raises RateLimited, later calls wait instead."""
+        """Count what was used already, e.g. bytes of a result; never raises RateLimited, later calls wait instead."""
         now = self._clock()
         key = (principal_key, kind)
         if key not in self._paid_until and len(self._paid_until) >= MAX_KEYS:
@@ -80,7 +80,7 @@ class RateLimiter:
             raise self._refusal(kind, self._sweep_at - now)
 
     def _forget_idle(self, now: float) -> None:
-        """Walks the whole map, but not before something in it has become idle."""
+        """Forget idle principals; walks the whole map, but not before something in it has become idle."""
         if now < self._sweep_at:
             return
         self._paid_until = {key: until for key, until in self._paid_until.items() if until > now}

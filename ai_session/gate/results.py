@@ -1,4 +1,4 @@
-"""Calls at the gate's edges: checked arguments going in, refusals, notes and masked texts coming out."""
+"""Calls at the gate's edges: checked arguments on the way in; errors, notes and masked texts on the way out."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from ai_session.tools.base import Arguments, Tool
 
 SHOULD = re.compile(r"^(Input|String|List|Dictionary|Value) should ")
 MOST_NOTICES = 50
-"""In one result."""
+"""The most notices in one result."""
 REFUSED = ("system_error", "run: ai-session doctor")
 OUT_OF = (TerminalsExhausted.code, "close sessions, or raise the limits: ulimit -n (files), ulimit -u (processes)")
 FULL = (StorageFull.code, "free space on the disk of the runtime directory")
 REFUSALS = dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM), OUT_OF) | dict.fromkeys(
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), FULL
 )
-"""What an error of the system is to a caller, by its number: code and suggestion."""
+"""The code and suggestion for errors of the system, by number."""
 
 TOO_FEW, EMPTY = " at least 1 ", "is empty"
 
 
 def validate(tool: Tool, given: Mapping[str, Any]) -> tuple[Arguments, str]:
-    """Checked arguments and a note on ignored ones; raises InvalidArguments naming every problem, never the values."""
+    """Return checked arguments and a note on ignored ones. Raises InvalidArguments with every problem but no values."""
     known = tool.arguments.model_fields
     ignored: list[str] = []
     for name in given:
@@ -45,7 +45,7 @@ def validate(tool: Tool, given: Mapping[str, Any]) -> tuple[Arguments, str]:
         return tool.arguments.model_validate({k: v for k, v in given.items() if v is not None}), note
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(str(p) for p in e['loc']) or 'arguments'}: {_worded(e['msg'])}"
+            f"{'.'.join(str(p) for p in e['loc']) or 'arguments'}: {_plain_message(e['msg'])}"
             for e in error.errors(include_input=False, include_url=False)
         )
         wanted = ", ".join(n + ("" if f.is_required() else "?") for n, f in known.items())
@@ -56,12 +56,12 @@ def validate(tool: Tool, given: Mapping[str, Any]) -> tuple[Arguments, str]:
         ) from None
 
 
-def _worded(problem: str) -> str:
+def _plain_message(problem: str) -> str:
     return EMPTY if TOO_FEW in problem else problem.removeprefix("Value error, ")
 
 
 def in_words(problem: str) -> str:
-    """What pydantic says of a value, for somebody who did not give it a type: ``must be greater than 2``."""
+    """Return pydantic's message in words for a person who gave no type: ``must be greater than 2``."""
     problem = problem.removeprefix("Value error, ")
     if problem == "Field required":
         return "is missing"
@@ -71,7 +71,7 @@ def in_words(problem: str) -> str:
 
 
 def unknown_tool(name: str, tools: Collection[str]) -> UnknownTool:
-    """The error for a tool that there is not, with what may have been meant."""
+    """Return the error for a tool that does not exist, with what may have been meant."""
     near = difflib.get_close_matches(name, tools, n=1)
     return UnknownTool(
         f"unknown tool {name[:60]!r}", suggestion=f"did you mean {near[0]!r}?" if near else f"tools: {', '.join(tools)}"
@@ -79,12 +79,12 @@ def unknown_tool(name: str, tools: Collection[str]) -> UnknownTool:
 
 
 def refusal(error: OSError) -> tuple[str, str]:
-    """Code and suggestion for what the system refused."""
+    """Return the code and suggestion for an error of the system."""
     return REFUSALS.get(error.errno or 0, REFUSED)
 
 
 def with_note(result: ToolResult, note: str) -> ToolResult:
-    """The result with one more note, in both forms."""
+    """Return the result with one more note, in both forms."""
     if not note:
         return result
     structured = dict(result.structured)
@@ -93,7 +93,7 @@ def with_note(result: ToolResult, note: str) -> ToolResult:
 
 
 def with_notices(result: ToolResult, notices: Sequence[Notice]) -> ToolResult:
-    """The result with what appeared in the workspace, in both forms."""
+    """Return the result with what appeared in the workspace, in both forms."""
     if not notices:
         return result
     rows = [notice.facts() for notice in notices[:MOST_NOTICES]]
@@ -104,19 +104,20 @@ def with_notices(result: ToolResult, notices: Sequence[Notice]) -> ToolResult:
 def masked(
     result: ToolResult, mask: Callable[[str], Steps[tuple[str, int]]], clean: Callable[[str], bool] = lambda _: False
 ) -> Steps[tuple[ToolResult, int]]:
-    """The result with every text run through ``mask`` that is not known to be ``clean``, and how much was masked in the
-    main one."""
+    """Return the result with ``mask`` applied to texts not known to be ``clean``, and the count for the main one."""
     text, count = yield from mask(result.text)
     structured = yield from _masked(result.structured, mask, clean)
-    # Every call comes by here; replace() would take three times as long.
-    shown = ToolResult(text, structured, result.is_error, result.call_id, result.meta, result.question, result.state)
-    return shown, count
+    # Every call passes here; replace() would take three times as long.
+    masked_result = ToolResult(
+        text, structured, result.is_error, result.call_id, result.meta, result.question, result.state
+    )
+    return masked_result, count
 
 
 def _masked(value: Any, mask: Callable[[str], Steps[tuple[str, int]]], clean: Callable[[str], bool]) -> Steps[Any]:
     if isinstance(value, str):
-        shown, _ = yield from mask(value)
-        return shown
+        masked_result, _ = yield from mask(value)
+        return masked_result
     if value is None or isinstance(value, (int, float)):
         return value
     if isinstance(value, Mapping):

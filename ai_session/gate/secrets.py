@@ -1,4 +1,4 @@
-"""Learns the secrets of a call before anything of it is stored or sent, and reports errors without them."""
+"""Learns the secrets of a call before any of it is stored or sent, and reports errors without them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ai_session.tools.base import Subject
 def learn(
     masking: Masking, principal: Principal, arguments: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], LimitReached | None]:
-    """The client's environment, and the variables it would give a session. Returns what may be recorded of the
-    arguments, and why the call is to be refused: its secrets could not be masked."""
-    needed = partial(_runs, principal.pid)
+    """Learn the secrets in the client's environment and in the variables it would give a session. Returns what may be
+    recorded of the arguments, and if its secrets cannot be masked, why the call must be refused."""
+    needed = partial(_process_exists, principal.pid)
     user = widening(visibility_of(principal).owner)[-1]
     try:
         masking.learn(principal.env, needed, user)
@@ -34,7 +34,7 @@ def learn(
 
 
 def learn_session(masking: Masking, sessions: SessionManager, subject: Subject) -> None:
-    """What a session was given, also by a client that has gone. Raises LimitReached."""
+    """Learn what a session was given, perhaps by a client that has ended. Raises LimitReached."""
     if session := subject.session:
         session_id, user = session.spec.session_id, widening(session.spec.owner)[-1]
         masking.learn(session.spec.env, lambda: sessions.find(session_id) is not None, user)
@@ -43,7 +43,7 @@ def learn_session(masking: Masking, sessions: SessionManager, subject: Subject) 
 def failed(
     masking: Masking, given: Mapping[str, Any], code: str, message: str, suggestion: str, **more: Any
 ) -> Steps[ToolResult]:
-    """A refusal that repeats no secret of what was given."""
+    """Return an error result without the secrets of what was given."""
 
     def echo(text: str) -> Steps[tuple[str, int]]:
         return (yield from masking.echo(text, given)), 0
@@ -52,7 +52,7 @@ def failed(
     return result
 
 
-def _runs(pid: int | None) -> bool:
+def _process_exists(pid: int | None) -> bool:
     try:
         os.kill(pid or os.getpid(), 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""The steps of one call between its two audit records, in the order in which ``gate.ORDER`` takes them."""
+"""The steps of one call between its two audit records, in the order of ``gate.ORDER``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ai_session.gate.consent.store import overtaken
 from ai_session.gate.hook import call_facts
 from ai_session.gate.parts import GateParts
 from ai_session.gate.policy.policy import ENDING, LISTING, OUTSIDE, Action, Decision, stricter
-from ai_session.gate.policy.prefix import offered
+from ai_session.gate.policy.prefix import offered_prefix
 from ai_session.gate.results import masked, unknown_tool, validate, with_note, with_notices
 from ai_session.gate.subject import action_of, box_of, facts_of
 from ai_session.gate.trace import Trace, rate_key
@@ -29,13 +29,13 @@ from ai_session.tools.base import Arguments, Context, Subject, Tool
 DENIED = "do something else, or ask the person, whose configuration denies it"
 OPENING = ("create_session", "run_python")
 REPORTING = ("execute_command", "interrupt_command", "read_output", "send_input")
-"""Tools whose results say what appeared in the session's workspace."""
+"""Tools whose results report what appeared in the session's workspace."""
 OUTCOME_FACTS = ("status", "exit_code", "command_id", "omitted_bytes")
 
 
 @dataclass(slots=True, repr=False)
 class CallSteps:
-    """One call: what is given with it, and what its steps have found out so far. A step that refuses raises."""
+    """One call: its input, and what its steps have determined so far. A step that refuses raises."""
 
     parts: GateParts
     call: ToolCall
@@ -52,11 +52,11 @@ class CallSteps:
     action: Action = field(init=False)
     decision: Decision = field(init=False)
     policy_sha256: str = field(init=False)
-    """Of the policy that decided."""
+    """The digest of the policy that decided."""
     result: ToolResult = field(init=False)
 
     async def look_up_tool(self) -> None:
-        """Raises UnknownTool."""
+        """Find the tool. Raises UnknownTool."""
         tools = self.parts.tools
         tool = tools.get(self.call.name)
         if tool is None or not (tool.listed or self.call.unlisted):
@@ -65,23 +65,23 @@ class CallSteps:
         self.tool = tool
 
     async def require_room_in_audit(self) -> None:
-        """Raises StorageFull for a call that changes something and whose end could not be recorded."""
+        """Raise StorageFull for a call that changes something and whose end could not be recorded."""
         self.parts.audit.require_room(self.tool.effect)
 
     async def require_scope(self) -> None:
-        """Raises InsufficientScope."""
+        """Raise InsufficientScope if the caller's token does not allow the call."""
         require_scope(self.call.principal, self.tool.name, self.tool.effect)
 
     async def count_rate(self) -> None:
-        """Raises RateLimited."""
+        """Count the call. Raises RateLimited."""
         self.parts.count(self.call.principal, self.tool.effect, opens=self.tool.name in OPENING)
 
     async def validate_arguments(self) -> None:
-        """Raises InvalidArguments."""
+        """Check the arguments. Raises InvalidArguments."""
         self.arguments, self.ignored = validate(self.tool, self.call.arguments)
 
     async def find_subject(self) -> None:
-        """Which session, command or file it is about. Raises what the tool raises for one that there is not."""
+        """Determine which session, command or file the call is about. Raises the tool's error if it does not exist."""
         call, parts, visibility = self.call, self.parts, visibility_of_call(self.call)
         self.owner = visibility.owner
         self.context = Context(
@@ -102,35 +102,36 @@ class CallSteps:
         self.trace.facts |= facts_of(subject)
 
     async def ask_policy(self) -> None:
-        """What a rule allows outside of any box is judged once more where a box may have written what it reads."""
+        """Let the policy decide; again if a rule allows, outside any box, what reads files that a box may have
+        written."""
         self.action = action_of(self.call, self.tool, self.subject)
         self.decision = self.parts.policy.decide(self.action)
         by_rule = self.decision.verdict == "allow" and not self.decision.rule.startswith("default:")
-        if by_rule and not self.action.boxed and (written := await self._unsure()):
+        if by_rule and not self.action.boxed and (written := await self._why_unsure()):
             self.action = replace(self.action, written=written)
             self.decision = self.parts.policy.decide(self.action)
         self.policy_sha256 = self.parts.policy.digest
 
     async def ask_hooks(self) -> None:
-        """A hook can only be stricter than the rules. Raises HookFailed."""
+        """Run the hooks, which can only be stricter than the rules. Raises HookFailed."""
         principal, name = self.call.principal, self.tool.name
         if self.parts.hooks and not (name in ENDING or (name == LISTING and principal.kind == "person")):
             with self.parts.telemetry.part("policy.hook"):
                 judged = await self.parts.hooks.judge(principal, self.decision, self._hook_facts)
-            # Another mode may hold by now.
+            # The mode may have changed meanwhile.
             self.decision = stricter(judged, self.parts.policy.decide(self.action))
             self.policy_sha256 = self.parts.policy.digest
 
     async def refuse_denied(self) -> None:
-        """Raises Denied."""
+        """Raise Denied if that is the decision."""
         decision = self.decision
-        self.parts.judged(self.trace, decision)
+        self.parts.record_decision(self.trace, decision)
         if decision.verdict == "deny":
             raise Denied(f"{self.tool.name} is denied by {decision.rule}: {decision.reason}", suggestion=DENIED)
 
     async def ask_person(self) -> ToolResult | None:
-        """Where the decision is ``ask``: None once a person agreed; a result when the client is to ask its person
-        first. Raises Denied, ConsentNeeded, RateLimited."""
+        """Ask a person if the decision is ``ask``. Returns None once a person has agreed, or a result if the client
+        must ask its person first. Raises Denied, ConsentNeeded, RateLimited."""
         if self.decision.verdict != "ask":
             return None
         question, call, trace = await self._question(), self.call, self.trace
@@ -144,18 +145,18 @@ class CallSteps:
         return None
 
     async def remember_use(self) -> None:
-        """Who acts in a session is asked about the names its programs want to reach; where its box writes is kept."""
+        """Record who acts in a session, to ask them about domains its programs want, and where its box may write."""
         if self.tool.effect is Effect.READ:
             return
         if session := self.subject.session:
-            self.parts.domains.acted(session.spec.session_id, self.call.principal)
+            self.parts.domains.record_caller(session.spec.session_id, self.call.principal)
         if self.subject.level is not SandboxLevel.NONE:
             await self.parts.written.add_of(self.subject, opens=self.tool.name in OPENING)
 
     async def check_unchanged(self) -> None:
-        """While hooks and people were asked, the policy, a session's directory or a link may have become another.
+        """Raise Denied if what was judged, or shown to a person, is no longer what would be done.
 
-        Raises Denied where what was judged, or shown to a person, is no longer what would be done.
+        While hooks ran and people were asked, the policy, a session's directory or a link may have changed.
         """
         name, session = self.tool.name, self.subject.session
         if self.parts.policy.digest != self.policy_sha256:
@@ -177,14 +178,14 @@ class CallSteps:
         return typed and (self.decision.verdict == "ask" or by_rule)
 
     async def run_tool(self) -> None:
-        """Once per call key, in the very session that was judged, whatever has its name by now."""
+        """Run the tool, once per call key, in the very session that was judged, whatever has its name now."""
         with self.parts.telemetry.part("tool.run"):
             self.result = await self._run(replace(self.context, subject=self.subject))
         self.parts.rates.spend(rate_key(self.call.principal), "output_bytes", len(self.result.text))
         self.trace.outcome = "ok"
 
     async def record_outcome(self) -> None:
-        """What came of it; what was granted for a session that is closed ends with it."""
+        """Record the outcome. Approvals for a session end when it is closed."""
         parts, structured = self.parts, self.result.structured
         if self.tool.name == "close_session" and self.subject.session:
             closed = self.subject.session.spec.session_id
@@ -196,7 +197,7 @@ class CallSteps:
         self.trace.facts |= {name: structured[name] for name in OUTCOME_FACTS if name in structured}
 
     async def add_notes(self) -> ToolResult:
-        """The result, with what appeared in the workspace and the arguments that were ignored."""
+        """Return the result, with what appeared in the workspace and the arguments that were ignored."""
         if session := self.subject.session:
             self.trace.box = box_of(self.subject)
             if self.tool.name in REPORTING:
@@ -204,10 +205,10 @@ class CallSteps:
                 ended = "" if facts.get("status") == "running" else str(facts.get("command_id", ""))
                 notices = await self.parts.sessions.boxes.news(session.spec.session_id, ended)
                 self.result = with_notices(self.result, notices)
-        return with_note(self.result, self.ignored and await self._echo(self.ignored, self.call.arguments))
+        return with_note(self.result, self.ignored and await self._without_secrets(self.ignored, self.call.arguments))
 
     async def masked(self, result: ToolResult) -> ToolResult:
-        """The result without secrets. A question was masked when it was made."""
+        """Return the result without secrets. A question was masked when it was created."""
         if result.question:
             return result
         steps = masked(result, self.parts.masking.mask, self.parts.masking.is_clean)
@@ -217,7 +218,7 @@ class CallSteps:
         return result
 
     async def failed(self, code: str, message: str, suggestion: str, **more: Any) -> ToolResult:
-        """A refusal that repeats no secret of what was given."""
+        """Return an error result without the secrets of what was given."""
         steps = gate_secrets.failed(self.parts.masking, self.call.arguments, code, message, suggestion, **more)
         return await self.parts.sessions.turns.run(rate_key(self.call.principal), steps)
 
@@ -237,8 +238,8 @@ class CallSteps:
         once = self.parts.call_keys.once
         return await once(tool.name, key, plain, run, resumable=tool.resumable, owner=self.owner)
 
-    async def _unsure(self) -> str:
-        """Why a box may write what the command of a call outside of any box reads; empty where none may."""
+    async def _why_unsure(self) -> str:
+        """Return why a box may write what the command of a call outside any box reads; empty if none may."""
         command = self.subject.command
         return "" if command is None else await self.parts.written.why(self.subject, parse(command).commands)
 
@@ -272,37 +273,37 @@ class CallSteps:
         return ask_about(
             call.principal,
             call.name,
-            given | ({"profile": call.profile} if call.profile else {}) | self._meant(first),
+            given | ({"profile": call.profile} if call.profile else {}) | self._resolved(first),
             session=session.spec.session_id if session else "",
             name=session.spec.name if session else given.get("name", ""),
             about=shown,
             where=mask(where),
             detail=narrowed(about, shown),
             rule=rule,
-            reason=await self._echo(self.decision.reason, given),
+            reason=await self._without_secrets(self.decision.reason, given),
             policy=self.parts.policy.digest,
             prefix=prefix,
             folder=self._folder(rule),
         )
 
-    def _meant(self, first: str) -> dict[str, str]:
-        """What the arguments come to, which an answer is bound to as well: a path without links, and a directory."""
+    def _resolved(self, first: str) -> dict[str, str]:
+        """Return what an answer is bound to besides the arguments: a path without links, or a directory."""
         typed = self.subject.command is not None or self.subject.raw_input
         return {"directory": self.directory} if typed else {"path": first} if self.subject.start else {}
 
     async def _prefix(self, rule: str) -> str:
-        """The first words of the command that an answer may cover; none where a box may write what it reads."""
-        prefix = offered(self.subject.command or "", rule)
+        """Return the first words of the command that an answer may cover; none if a box may write what it reads."""
+        prefix = offered_prefix(self.subject.command or "", rule)
         unboxed = self.subject.level is SandboxLevel.NONE
-        return "" if prefix and unboxed and await self._unsure() else prefix
+        return "" if prefix and unboxed and await self._why_unsure() else prefix
 
     def _folder(self, rule: str) -> str:
-        """The directory of a session to come, below which an answer may cover every one: outside the workspaces only,
-        which nothing but its place keeps it from, and without secrets in its name."""
+        """Return the directory of a session to be created, below which an answer may cover every one: only outside the
+        workspaces, where its location is the only objection, and if its name has no secrets."""
         start = self.subject.start
         if not start or self.subject.session or self.subject.path or rule != OUTSIDE:
             return ""
         return start.directory if self.parts.masking.masked(start.directory) == start.directory else ""
 
-    async def _echo(self, text: str, given: Any) -> str:
+    async def _without_secrets(self, text: str, given: Any) -> str:
         return await self.parts.sessions.turns.run(rate_key(self.call.principal), self.parts.masking.echo(text, given))

@@ -1,4 +1,4 @@
-"""What a call is about, said for the policy, for the audit and for a person. Pure."""
+"""What a call is about, in the forms that the policy, the audit log and a person need. No I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ai_session.tools.base import Subject, Tool
 
 
 def action_of(call: ToolCall, tool: Tool, subject: Subject) -> Action:
-    """What the policy judges."""
+    """Return what the policy judges."""
     session, start = subject.session, subject.start
     paths = (subject.path or start.directory, start.real, *subject.files) if start else ()
     return Action(
@@ -30,7 +30,7 @@ def action_of(call: ToolCall, tool: Tool, subject: Subject) -> Action:
 
 
 def facts_of(subject: Subject) -> dict[str, Any]:
-    """Facts for the end record."""
+    """Return the facts for the end record."""
     if subject.path:
         return {"path": subject.path, "workspace": subject.start.workspace if subject.start else None}
     facts: dict[str, Any] = {"profile": subject.profile.name, "level": str(subject.level)}
@@ -42,7 +42,7 @@ def facts_of(subject: Subject) -> dict[str, Any]:
 
 
 def box_of(subject: Subject) -> str:
-    """The box in two words; of a session to come, the weakest it may get."""
+    """Return the box in two words; for a session to be created, the weakest it may get."""
     if subject.level is SandboxLevel.NONE:
         return "none"
     return f"{subject.profile.name} ({subject.level}{'' if subject.session else ' or stronger'})"

@@ -24,14 +24,14 @@ OUTCOMES: tuple[tuple[type[BaseException], str], ...] = (
     (PermissionError, "denied"),
     (RateLimited, "limited"),
 )
-"""How the audit log calls what went wrong; anything else is a tool_error."""
+"""The audit log's names for errors; any other one is a tool_error."""
 
 LOST = "lost"
 
 
 @dataclass(slots=True)
 class Trace:
-    """What the audit record of a call will say of it; its result names the ``box``."""
+    """What the audit record of a call will say about it; its result names the ``box``."""
 
     outcome: str = "crash"
     rule: str = ""
@@ -40,8 +40,8 @@ class Trace:
     call_id: str = ""
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
 
-    def failed(self, error: BaseException) -> None:
-        """The reported outcome of a call that was refused, failed or was given up; lost stays lost."""
+    def record_failure(self, error: BaseException) -> None:
+        """Record the outcome of a call that was refused, failed or was cancelled; ``lost`` is not changed."""
         if isinstance(error, AiSessionError):
             self.outcome = next((outcome for kind, outcome in OUTCOMES if isinstance(error, kind)), "tool_error")
             self.code = error.code
@@ -56,9 +56,9 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One that runs in a box on a person's own terminal: its call, and ``event``, which records what its box did.
+    """A program that runs in a box on a person's own terminal: its call, and ``event``, which records what its box did.
 
-    ``box`` is what a box is made of here, for whoever makes it.
+    ``box`` is what another process needs to make the box.
     """
 
     trace: Trace
@@ -67,12 +67,12 @@ class Program:
 
 
 def rate_key(principal: Principal) -> str:
-    """Whose rates are counted together."""
+    """Return the key by which calls are counted together for rates."""
     return principal.subject or f"{principal.kind}:{principal.uid}:{principal.pid}"
 
 
-def more_of(error: AiSessionError) -> dict[str, Any]:
-    """What a caller can go by besides code and words."""
+def extra_facts(error: AiSessionError) -> dict[str, Any]:
+    """Return what a caller can use in addition to the error's code and text."""
     if isinstance(error, RateLimited):
         return {"retry_after_seconds": error.retry_after_seconds}
     if isinstance(error, InvalidArguments):

@@ -1,10 +1,10 @@
-"""Directories that boxes may write, and what a command outside of any box reads there.
+"""Directories that boxes may write to, and what a command outside any box reads there.
 
-What a box wrote stays when the box is gone, so they are kept in a file. A rule that allows a command is about its
-words; what a Makefile or a repository's settings make of them is for whoever wrote these.
+What a box wrote outlives the box, so the directories are stored in a file. A rule that allows a command is about its
+words; what a Makefile or a repository's settings do with them is up to their author.
 
-A directory is known by its path and by its device and inode, so one that was moved is still known. A copy is not, nor
-is what was taken out of one.
+A directory is known by its path and by its device and inode, so that a moved one is still known. A copy is not, nor is
+what was taken out of one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ai_session.system.path_steps import steps
 from ai_session.tools.base import Subject
 
 FILE = "box-writable.jsonl"
-"""Its name in the runtime directory: one path a line, or a path with the device and inode that it had."""
+"""The file's name in the runtime directory: one path a line, or a path with the device and inode that it had."""
 
 MOVERS = frozenset(("cd", "chdir", "pushd", "popd", "dirs", "z", "j"))
 VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)\}")
@@ -37,14 +37,14 @@ PINNING = frozenset((SandboxLevel.BWRAP, SandboxLevel.BWRAP_NOPROC, SandboxLevel
 
 Commands = Sequence[Sequence[str | None]]
 Identity = tuple[int, int]
-"""Device and inode of a directory: it keeps them when it is moved within its file system."""
+"""Device and inode of a directory, which it keeps when it is moved within its file system."""
 
 
 class WrittenDirectories:
-    """``path`` keeps them for the next daemon; ``always`` are those that some box may be given at any time. ``own`` is
-    where boxes write files of ours, which nobody reads who looks around above it.
+    """The directories, stored in ``path`` for the next daemon; ``always`` are those a box may be given at any time.
 
-    Where the file cannot be read every directory counts.
+    ``own`` is where boxes write files of ours, which does not count for the directories above it. If the file cannot be
+    read, every directory counts.
     """
 
     def __init__(self, path: Path | None = None, always: Sequence[str] = (), own: str = "") -> None:
@@ -55,26 +55,26 @@ class WrittenDirectories:
         self._seen: dict[str, tuple[int, int, str]] = {}
         self._pinned: dict[str, int] = {}
         self._own = {own} if own else set[str]()
-        for directory, identity in (*((one, None) for one in always), *_kept(path)):
+        for directory, identity in (*((one, None) for one in always), *_stored(path)):
             self._count(directory, identity)
             self._count(directory, _identity(directory))
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._known))
 
-    def _into(self, step: str) -> bool:
+    def _leads_in(self, step: str) -> bool:
         return step in self._known or step in self._own or _identity(step) in self._identities
 
     async def add(self, profile: SandboxProfile, workspace: str = "") -> None:
-        """A box of this profile, or for another ``workspace``, may be started. Raises OSError where that cannot be
-        kept; it counts all the same."""
+        """Add the directories of a box of this profile, or for another ``workspace``, that may be started. Raises
+        OSError if they cannot be stored; they count all the same."""
         directories = (workspace or profile.workspace, *profile.writable) if profile.name == "workspace" else ()
         await asyncio.to_thread(self._add, directories)
 
     async def add_of(self, subject: Subject, *, opens: bool) -> None:
-        """As ``add``, of a call in a session with a box or, where it ``opens`` one, of a box to come.
+        """Do the same for a call in a session with a box, or if it ``opens`` one, for the box to be made.
 
-        A box keeps the directories that it was given, whatever comes to stand at their paths: once is enough.
+        A box keeps the directories it was given, whatever replaces them at their paths, so that they are added once.
         """
         session = subject.session
         box = session.terminal.pid if session and session.terminal and not opens else 0
@@ -105,22 +105,22 @@ class WrittenDirectories:
             directory = os.path.dirname(directory)
             self._above.add(directory)
 
-    def on_the_way(self, path: str) -> str:
-        """The directory of a box that an absolute path leads into, also by a link somewhere; empty for none."""
-        with suppress(OSError):  # no program gets further than its links do
-            return next((step for step in steps(path) if self._into(step)), "")
+    def leads_into(self, path: str) -> str:
+        """Return the directory of a box into which an absolute path leads, also through a link; empty for none."""
+        with suppress(OSError):  # no program can follow the path further either
+            return next((step for step in steps(path) if self._leads_in(step)), "")
         return ""
 
-    def _any(self, paths: Iterable[str]) -> str:
-        return next((found for path in paths if (found := self.on_the_way(path))), "")
+    def _first_in(self, paths: Iterable[str]) -> str:
+        return next((found for path in paths if (found := self.leads_into(path))), "")
 
     def read_through(self, path: str) -> str:
-        """As ``on_the_way``, and a directory of a box below it as well: what is read as a whole is read there, too. One
-        that was moved is found right below it, and no deeper."""
+        """Do the same, and consider directories of boxes below the path: what is read as a whole is read there too. A
+        moved one is found only directly below it."""
         last = "/"
         with suppress(OSError):
             for step in steps(path):
-                if self._into(step):
+                if self._leads_in(step):
                     return step
                 last = step
             if last in self._above:
@@ -131,8 +131,8 @@ class WrittenDirectories:
         return ""
 
     def _moved_into(self, directory: str) -> str:
-        """What lies right in it of directories that are no longer where they were given."""
-        with os.scandir(directory) as entries:  # of what is no directory nothing more need be asked
+        """Return a directory directly in this one that is no longer where it was given to a box."""
+        with os.scandir(directory) as entries:  # raises if it is not a directory
             inodes = {identity[1] for identity, path in [*self._identities.items()] if _identity(path) != identity}
             if not inodes:
                 return ""
@@ -140,17 +140,17 @@ class WrittenDirectories:
         return next((path for path in paths if _identity(path) in self._identities), "")
 
     async def why(self, subject: Subject, commands: Commands) -> str:
-        """Of a call in a session without a box: why leave for these commands does not hold, empty where it does."""
+        """Return why permission for these commands does not apply outside a box; empty if it does."""
         return await asyncio.to_thread(self._why, subject, commands)
 
     def _why(self, subject: Subject, commands: Commands) -> str:
         if subject.session is None:
             return ""
         session = subject.session
-        found = self._of_words(session, commands) or self._of_state(session)
+        found = self._why_words(session, commands) or self._why_state(session)
         return found and f"{found}, so a session in a box could determine what it does"
 
-    def _of_words(self, session: Session, commands: Commands) -> str:
+    def _why_words(self, session: Session, commands: Commands) -> str:
         base, env = session.at.cwd, session.spec.env
         if directory := self.read_through(base):
             return f"it would run in {base}, where a box may write ({directory})"
@@ -166,18 +166,19 @@ class WrittenDirectories:
                 base = os.path.join(base, _expanded(targets[0], env.get("HOME", "/")))
         return ""
 
-    def _of_state(self, session: Session) -> str:
-        """What the shell may have taken from where a box may write: by variables it began with, by earlier commands."""
+    def _why_state(self, session: Session) -> str:
+        """Return what the shell may have read from where a box may write: its first variables, earlier commands."""
         spec, cwd = session.spec, session.at.cwd
         for name, value in spec.env.items():
-            if directory := self._any(os.path.join(cwd, piece) for piece in SEPARATORS.split(value) if "/" in piece):
+            paths = (os.path.join(cwd, piece) for piece in SEPARATORS.split(value) if "/" in piece)
+            if directory := self._first_in(paths):
                 return f"{name} of its session names {directory}, where a box may write"
-        if directory := self.on_the_way(spec.working_directory):
+        if directory := self.leads_into(spec.working_directory):
             return f"its session began in {directory}, where a box may write"
-        return self._of_history(session)
+        return self._why_history(session)
 
-    def _of_history(self, session: Session) -> str:
-        # The records first, for a command that is added meanwhile then counts as one that is forgotten.
+    def _why_history(self, session: Session) -> str:
+        # The records first, so that a command added meanwhile counts as a forgotten one.
         records = session.history.all()
         spec = session.spec
         count = session.history.count
@@ -189,37 +190,37 @@ class WrittenDirectories:
             why = "the first commands of its session are no longer known, and may have changed to where a box may write"
         for record in records[len(records) - (count - seen) :] if not why and count > seen else ():
             paths = (record.cwd, *_named(record.command, record.cwd, spec.env))
-            if directory := self._any(paths):
+            if directory := self._first_in(paths):
                 why = f"an earlier command of its session named {directory}, where a box may write"
                 break
         self._seen[spec.session_id] = (count, known, why)
         return why
 
     def forget(self, session_id: str) -> None:
-        """The session is gone."""
+        """Forget a session that no longer exists."""
         self._seen.pop(session_id, None)
         self._pinned.pop(session_id, None)
 
 
-def _kept(path: Path | None) -> list[tuple[str, Identity | None]]:
+def _stored(path: Path | None) -> list[tuple[str, Identity | None]]:
     if path is None:
         return []
     try:
-        return [_line(json.loads(line)) for line in path.read_bytes().splitlines()]
+        return [_entry(json.loads(line)) for line in path.read_bytes().splitlines()]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, KeyError, TypeError):
         return [("/", None)]
 
 
-def _line(said: Any) -> tuple[str, Identity | None]:
-    if isinstance(said, str):
-        return said, None
-    return str(said["path"]), (int(said["device"]), int(said["inode"]))
+def _entry(line: Any) -> tuple[str, Identity | None]:
+    if isinstance(line, str):
+        return line, None
+    return str(line["path"]), (int(line["device"]), int(line["inode"]))
 
 
 def _identity(directory: str) -> Identity | None:
-    """None where there is no directory."""
+    """Return the identity of a directory, or None if there is none."""
     try:
         found = os.lstat(directory)
     except (OSError, ValueError):
@@ -228,7 +229,7 @@ def _identity(directory: str) -> Identity | None:
 
 
 def _named(command: str, base: str, env: Mapping[str, str]) -> Iterator[str]:
-    """The paths that a command names, as far as its text and the session's first variables say."""
+    """Yield the paths that a command names, as far as its text and the session's first variables tell."""
     known = {**env, "PWD": base}
     text = VARIABLE.sub(lambda found: known.get(found[1] or found[2], ""), command)
     for piece in SEPARATORS.split(text):

@@ -91,7 +91,7 @@ class GeminiContent:
             for parts in (content["parts"] for content in contents if content.get("role") == "model"):
                 first = next((part for part in parts if "functionCall" in part), None)
                 signature = first and first.get("thoughtSignature")
-                fits = first and signature in (SKIPPED, signature_of(first["functionCall"]))
+                fits = first and signature in (SKIPPED, parse_signature(first["functionCall"]))
                 require(not first or fits, UNSIGNED)
         return Asked(self.name, model, system, said, tools, ":stream" in path, key, body, path)
 
@@ -151,7 +151,7 @@ class GeminiContent:
             {"functionCall": {"id": call.id, "name": call.tool, "args": call.parsed}} for call in calls
         ]
         if thinks(asked.model) and called:
-            called[0]["thoughtSignature"] = signature_of(called[0]["functionCall"])
+            called[0]["thoughtSignature"] = parse_signature(called[0]["functionCall"])
         candidate = self._candidate([*parts, *called]) | {"finishReason": reason}
         prompt = reply.input_tokens + reply.cached_tokens
         usage = {"promptTokenCount": prompt, "candidatesTokenCount": reply.output_tokens}
@@ -170,7 +170,7 @@ def thinks(model: str) -> bool:
     return model.startswith("gemini-3")
 
 
-def signature_of(call: Json) -> str:
+def parse_signature(call: Json) -> str:
     return base64.b64encode(json.dumps([call["name"], call["args"]]).encode()).decode()
 
 

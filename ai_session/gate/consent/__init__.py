@@ -1,1 +1,1 @@
-"""A person's word: whom to ask, what is asked, whose answer counts, where it is kept."""
+"""A person's consent: who is asked, what is asked, whose answer counts, where it is stored."""

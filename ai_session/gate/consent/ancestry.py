@@ -1,8 +1,8 @@
-"""Which processes belong together: who asks through a relay, and whether somebody who answers is one of them.
+"""Which processes belong together: who asks through a relay, and whether a process that answers is one of them.
 
-Evidence comes from ``/proc``. It keeps an agent from answering itself with the tools it has; it is no wall against a
-program that runs unboxed as the same user and sets out to deceive, because such a program could edit our files as well.
-Where ``/proc`` is missing (macOS) nothing is known, and the environment a command line sends is all there is.
+Evidence comes from ``/proc``. It prevents an agent from answering itself with the tools it has. It does not stop a
+program that runs unboxed as the same user and intends to deceive, because such a program could edit our files as well.
+Without ``/proc`` (macOS) nothing is known except the environment that a command line sends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INIT = 1
 @dataclass(frozen=True, slots=True)
 class Process:
     """One process when it was read. ``terminal`` is its controlling terminal's device number, 0 for none;
-    ``foreground`` the process group that terminal listens to."""
+    ``foreground`` is that terminal's foreground process group."""
 
     pid: int
     name: str
@@ -35,7 +35,7 @@ class Process:
 
     @property
     def identity(self) -> str:
-        """Never that of a later process with the same number."""
+        """An identifier that no later process with the same pid has."""
         return f"{self.pid}:{self.started}"
 
     def __str__(self) -> str:
@@ -50,25 +50,25 @@ class ProcessAncestry:
         self._home = os.path.realpath(home)
         self.folder = folder
         self.known = (folder / "self/stat").exists()
-        """Whether this system reports it at all."""
+        """Whether this system has a process table to read."""
 
     def asking(self, pid: int | None) -> frozenset[str]:
-        """Identities of the client behind the relay ``pid``: its parent and, where a wrapper (npx, uv, a shell)
-        started the relay, what started that.
+        """Return the identities of the client behind the relay ``pid``: its parent, and if a wrapper (npx, uv, a shell)
+        started the relay, the wrapper's parent.
 
-        Upwards it ends before whatever leads a terminal or a login, for a person's shells hang there too.
+        It stops below any leader of a terminal or login session, because a person's shells descend from that too.
         """
         relay = self.read(pid) if pid else None
         if relay is None:
             return frozenset()
         words = self.words(relay.pid)
-        if FRONT in words and OPEN not in words:  # a person started it, and who asks signed in from elsewhere
+        if FRONT in words and OPEN not in words:  # a person started it, and its clients sign in from elsewhere
             return frozenset((relay.identity,))
         found = [relay]
         for process in self._above(relay):
             inside = process.group == relay.group
             leads = process.session == process.pid
-            if not inside and len(found) > 1 and (leads or _tops_a_terminal(found[-1])):
+            if not inside and len(found) > 1 and (leads or _leads_a_terminal(found[-1])):
                 break
             found.append(process)
             if not inside:
@@ -76,16 +76,16 @@ class ProcessAncestry:
         return frozenset(process.identity for process in found)
 
     def clients(self) -> frozenset[str]:
-        """Identities as ``asking`` gives them, of every client whose relay runs, connected or about to be; clients of
-        other daemons, of another user or HOME, are none. Reads the whole process table."""
+        """Return the identities, as ``asking`` does, of every client of this daemon whose relay runs, connected or not
+        yet. Clients of other users or HOMEs are excluded. Reads the whole process table."""
         found = [int(entry.name) for entry in self.folder.glob("[0-9]*")] if self.known else []
         return frozenset[str]().union(
             *(self.asking(pid) for pid in found if self._is_relay(pid) and self._is_ours(pid))
         )
 
     def chain(self, pid: int | None) -> tuple[Process, ...]:
-        """``pid`` and all its ancestors but the first process, which is among them only where it leads ``pid``'s
-        session; empty when it has gone or nothing can be known."""
+        """Return ``pid`` and all its ancestors without process 1, unless that leads ``pid``'s session; empty if the
+        process has ended or nothing is known."""
         process = self.read(pid) if pid else None
         if process is None:
             return ()
@@ -94,26 +94,26 @@ class ProcessAncestry:
         return (*found, first) if first else found
 
     def answering(self, pid: int | None) -> frozenset[str]:
-        """Identities of ``chain``."""
+        """Return the identities of ``chain``."""
         return frozenset(process.identity for process in self.chain(pid))
 
-    def marked(self, chain: tuple[Process, ...]) -> Process | None:
-        """The one of ``chain`` that was started with the mark every shell of ours has."""
-        return next((process for process in chain if self._marked(process.pid)), None)
+    def first_in_session(self, chain: tuple[Process, ...]) -> Process | None:
+        """Return the process of ``chain`` that was started with the variable that every session's shell has."""
+        return next((process for process in chain if self._has_session_variable(process.pid)), None)
 
     def read(self, pid: int) -> Process | None:
-        """The process with this id, read from ``/proc``; None when it is gone or cannot be read."""
+        """Return the process with this pid from ``/proc``, or None if it has ended or cannot be read."""
         return process(pid, self.folder)
 
     def words(self, pid: int) -> list[bytes]:
-        """The command line of ``pid``."""
+        """Return the command line of ``pid``."""
         try:
             return (self.folder / str(pid) / "cmdline").read_bytes().split(b"\0")
         except OSError:
             return []
 
     def of_root(self, pid: int) -> bool:
-        """Whether root started ``pid`` and it has not given that up."""
+        """Report whether root started ``pid`` and it has not dropped its privileges."""
         try:
             status = (self.folder / str(pid) / "status").read_bytes()
             (line,) = (line for line in status.split(b"\n") if line.startswith(b"Uid:"))
@@ -136,7 +136,7 @@ class ProcessAncestry:
         return b"mcp-server" in words and any(word.rpartition(b"/")[2] in PROGRAM for word in words)
 
     def _is_ours(self, pid: int) -> bool:
-        """Whether a relay leads to this daemon, which it finds from user and HOME alone; what cannot be read may."""
+        """Report whether a relay leads to this daemon, judged by its user and HOME; an unreadable one may."""
         try:
             status = (self.folder / str(pid) / "status").read_bytes()
             user = int(status.partition(b"\nUid:")[2].split(maxsplit=2)[1])
@@ -149,7 +149,7 @@ class ProcessAncestry:
             return True
         return os.path.realpath(os.fsdecode(home)) == self._home
 
-    def _marked(self, pid: int) -> bool:
+    def _has_session_variable(self, pid: int) -> bool:
         try:
             environment = (self.folder / str(pid) / "environ").read_bytes()
         except OSError:
@@ -157,12 +157,12 @@ class ProcessAncestry:
         return environment.startswith(SESSION_VARIABLE) or b"\0" + SESSION_VARIABLE in environment
 
 
-def _tops_a_terminal(process: Process) -> bool:
+def _leads_a_terminal(process: Process) -> bool:
     return process.session == process.pid and process.terminal != 0
 
 
 def process(pid: int, folder: Path = Path("/proc")) -> Process | None:
-    """What the kernel says of ``pid`` now; None when it has gone or nothing can be known."""
+    """Return the kernel's facts about ``pid`` now, or None if it has ended or nothing is known."""
     try:
         text = (folder / str(pid) / "stat").read_bytes()
         name = text[text.index(b"(") + 1 : text.rindex(b")")].decode(errors="replace")

@@ -1,8 +1,8 @@
-"""Asks a person before something is done, by whatever way there is, and takes no answer from the side that asks.
+"""Asks a person before something is done, in every available way, and accepts no answer from the side that asks.
 
-In this order: what was granted before; the answer that came back in a client's sealed state; the client's own form,
-while an answer by command line or attached terminal is taken as well; else the question stays on disk, and whoever
-answers it before it expires lets the same call through when it is made again. Nothing is ever allowed by silence.
+In this order: earlier approvals; the answer in a client's sealed state; the client's own form, while an answer from a
+command line or attached terminal is accepted too; otherwise the question stays on disk, and an answer before it expires
+applies when the same call is repeated. No answer never counts as permission.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ai_session.gate.api import Asker
 from ai_session.gate.consent.ancestry import ProcessAncestry
 from ai_session.gate.consent.person_check import PersonCheck, Signature, Standing, Way, who
 from ai_session.gate.consent.person_signature import about_answer
-from ai_session.gate.consent.sealed_state import MAX_SECONDS, Seal, Sealed, new_nonce, used
+from ai_session.gate.consent.sealed_state import MAX_SECONDS, Seal, Sealed, already_used, new_nonce
 from ai_session.gate.consent.store import (
     ONCE_SECONDS,
     Approval,
@@ -31,12 +31,12 @@ from ai_session.gate.consent.store import (
     dismissed,
     needed,
     overtaken,
-    said,
+    require_yes,
 )
 from ai_session.models import Answer, Principal, Question
 
 DECISION = "decision"
-"""The name under which a client's answer comes back with a sealed state, as an Answer."""
+"""The name under which a client's answer is returned with a sealed state, as an Answer."""
 
 WITHDRAW_SECONDS = 1.0
 NOT_TAKEN = "the answer was not accepted"
@@ -45,19 +45,18 @@ ITSELF = "the client that asks cannot answer itself"
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """``question`` has to be put to the person; the call comes back with ``state`` and the answer."""
+    """``question`` must be put to the person; the call is repeated with ``state`` and the answer."""
 
     state: str
     question: Question
 
 
 class Consent:
-    """Decides who may answer, remembers answers, and waits for them. One per daemon; ``directory`` is its own, mode
-    0700.
+    """Decides who may answer, stores answers, and waits for them. One per daemon; ``directory`` is its own, mode 0700.
 
     ``event(name, **facts)`` is called for each question ("consent.ask"), each answer ("consent.answer"), each call that
-    an earlier answer let through or stopped ("consent.use"), each grant that was ended ("consent.revoke") and each
-    answer that was not accepted because it is not proven to be a person's ("consent.refused").
+    an earlier answer allowed or stopped ("consent.use"), each grant that was ended ("consent.revoke") and each answer
+    that was not accepted because it is not proven to be a person's ("consent.refused").
     """
 
     def __init__(
@@ -83,9 +82,9 @@ class Consent:
         self._calls: dict[str, asyncio.Future[Answer]] = {}
         self._watches: set[Watch] = set()
         self.changed: Callable[[], None] = lambda: None
-        """Called when a question has come or gone, and not when one expires."""
+        """Called when a question has opened or closed, but not when one expires."""
         self.asked: Callable[[Question], None] = lambda question: None
-        """Called with each question that is new."""
+        """Called with each new question."""
 
     async def obtain(
         self,
@@ -94,17 +93,17 @@ class Consent:
         state: str = "",
         answers: Mapping[str, Any] | None = None,
     ) -> Answer | Deferred:
-        """A person's yes, or the state of a question that the caller has to put to its person.
+        """Return a person's yes, or the state of a question that the caller must put to its person.
 
-        Raises Denied (a person said no), ConsentNeeded (nobody answered; names the question), InvalidArguments (the
-        state is not ours, was edited, used before or is too old), LimitReached (too many questions wait). Takes up to
+        Raises Denied (a person said no), ConsentNeeded (no answer; names the question), InvalidArguments (the state is
+        not ours, was changed, used before or is too old), LimitReached (too many open questions). Takes up to
         ``ask_seconds``; a call that is cancelled meanwhile leaves its question open.
         """
-        if answer := self._remembered(question):
+        if answer := self._earlier_answer(question):
             return answer
         approval = None
         if state:
-            approval, answer = self._returned(question, self._seal.open(state, self._clock()), answers or {})
+            approval, answer = self._answer_in_state(question, self._seal.open(state, self._clock()), answers or {})
             if approval and answer:
                 return self._accept_form(approval, answer)
         self._admit(question)
@@ -114,21 +113,20 @@ class Consent:
         return await self._wait(approval, asker)
 
     def pending(self) -> list[Question]:
-        """The questions nobody has answered, oldest first."""
+        """Return the unanswered questions, oldest first."""
         return [approval.question for approval in self._approvals if approval.answer is None]
 
     def grants(self) -> list[Grant]:
-        """What was allowed for longer than one call."""
+        """Return the approvals for more than one call."""
         return self._approvals.grants()
 
     async def answer(
         self, question_id: str, answer: Answer, principal: Principal, signature: Signature | None = None
     ) -> Question:
-        """A person's word on an open question, signed or not. Returns the question.
+        """Accept a person's answer to an open question, signed or not, and return the question.
 
-        Raises QuestionNotFound, InvalidArguments when its answers do not reach that far, SignatureNeeded when nothing
-        shows that a person speaks, SignatureRefused for a signature that does not count, Denied for another
-        user.
+        Raises QuestionNotFound, InvalidArguments for a scope that the question does not offer, SignatureNeeded without
+        evidence of a person, SignatureRefused for a signature that does not count, and Denied for another user.
         """
         approval = self._waiting(question_id)
         scopes = approval.question.scopes
@@ -136,7 +134,7 @@ class Consent:
             raise InvalidArguments(
                 f"this cannot be allowed for {answer.scope!r}", suggestion=f"allowed scopes: {', '.join(scopes)}"
             )
-        by = await self._spoken_by(approval, answer, principal, signature)
+        by = await self._identify(approval, answer, principal, signature)
         approval = self._waiting(question_id)  # it may have been answered or withdrawn meanwhile
         self._settle(approval, replace(answer, by=by))
         return approval.question
@@ -149,10 +147,10 @@ class Consent:
             )
         return approval
 
-    async def _spoken_by(
+    async def _identify(
         self, approval: Approval, answer: Answer, principal: Principal, signature: Signature | None
     ) -> str:
-        """Who it was, for the record."""
+        """Return who answered, for the record."""
         question = approval.question
         if principal.kind != "person" or principal.uid != question.principal.uid:
             raise Denied("only the person may answer", suggestion="ask the person to do it")
@@ -189,23 +187,23 @@ class Consent:
         return grant
 
     def way(self, question: Question, principal: Principal, standing: Standing) -> Way:
-        """How a yes of ``principal`` would be taken."""
+        """Return how a yes of ``principal`` would be accepted."""
         approval = self._approvals.get(question.question_id)
         if approval is None or principal.kind != "person" or principal.uid != question.principal.uid:
             return "no"
         return self.person.way(standing, asks_itself=bool(approval.askers & standing.finding.ancestors))
 
     async def watch(self, principal: Principal) -> Watch:
-        """The open questions that ``principal`` may answer, as they come and go; calls wait while somebody watches."""
+        """Return a watch of the questions ``principal`` may answer; while it is entered, calls wait for answers."""
         return Watch(self, principal, await self.person.standing(principal), self._watches)
 
     def end_session(self, session: str) -> None:
-        """A session has gone, and with it whatever it was asked for."""
+        """Remove the questions of a session that has ended."""
         self._approvals.end_session(session)
         self._changed()
 
     def policy_changed(self, digest: str) -> None:
-        """Questions of another policy are withdrawn; calls that still wait are to be made again."""
+        """Withdraw the questions of another policy; calls that wait for them fail and are to be repeated."""
         for approval in list(self._approvals):
             question = approval.question
             if question.policy_sha256 == digest:
@@ -217,11 +215,11 @@ class Consent:
         self._changed()
 
     def next_expiry_seconds(self) -> float | None:
-        """Until the next open question expires; None while none is open."""
+        """Return the time until the next open question expires; None if none is open."""
         now = self._clock()
         return min((approval.expires_at - now for approval in self._approvals if approval.answer is None), default=None)
 
-    def _remembered(self, question: Question) -> Answer | None:
+    def _earlier_answer(self, question: Question) -> Answer | None:
         if grant := self._approvals.granted(question):
             self._event("consent.use", id=grant.grant_id, scope=grant.answer.scope, by=grant.answer.by)
             return grant.answer
@@ -230,35 +228,34 @@ class Consent:
             if (answer := approval.answer) and approval.binding == wanted:
                 self._approvals.remove(approval.question.question_id)
                 self._event("consent.use", id=approval.question.question_id, scope=answer.scope, by=answer.by)
-                return said(question, answer)
+                return require_yes(question, answer)
         return None
 
-    def _returned(
+    def _answer_in_state(
         self, question: Question, sealed: Sealed, answers: Mapping[str, Any]
     ) -> tuple[Approval | None, Answer | None]:
-        """The question a state is about, where that is this call's, and its answer. A state of another call says
-        nothing about this one."""
+        """Return the question and the answer of a state, or nothing for a state of another call."""
         if sealed.binding != binding(question):
             return None, None
         approval = self._approvals.get(sealed.question_id)
         if approval is None or approval.nonce != sealed.nonce or approval.binding != sealed.binding:
-            raise used()
+            raise already_used()
         answer = answers.get(DECISION)
         return approval, answer if isinstance(answer, Answer) else None
 
     def _accept_form(self, approval: Approval, answer: Answer) -> Answer:
-        """What the form of a client says, which counts only while its call is there; no choice of it is no."""
+        """Accept the answer in a client's form, which counts only during its call; an unoffered scope counts as no."""
         if answer.allowed and answer.scope not in approval.question.scopes:
             answer = Answer(False, reason="the client's form came back empty", by=answer.by)
-        self._note(approval, answer)
+        self._record_answer(approval, answer)
         if not answer.allowed and answer.reason:
             self._approvals.put(replace(approval, nonce="", nonce_expires_at=0.0))
             raise dismissed(approval.question, answer)
         self._close(approval, answer)
-        return said(approval.question, answer)
+        return require_yes(approval.question, answer)
 
     def _open(self, question: Question) -> Approval:
-        """The question on disk: the one that waits already for this very call, else a new one."""
+        """Return the stored question: the open one for this very call, or a new one."""
         wanted, now = binding(question), self._clock()
         askers = frozenset[str]()
         if question.principal.kind == "mcp":
@@ -294,7 +291,7 @@ class Consent:
 
     async def _wait(self, approval: Approval, asker: Asker | None) -> Answer:
         question = approval.question
-        if asker is None and not self._somebody_watches(question):
+        if asker is None and not self._is_watched(question):
             raise needed(question)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._ask_seconds
@@ -303,17 +300,17 @@ class Consent:
         self._changed()
         try:
             while True:
-                both: set[asyncio.Future[Any]] = {answered} | ({asking} if asking else set())
-                await asyncio.wait(both, timeout=deadline - loop.time(), return_when=asyncio.FIRST_COMPLETED)
+                futures: set[asyncio.Future[Any]] = {answered} | ({asking} if asking else set())
+                await asyncio.wait(futures, timeout=deadline - loop.time(), return_when=asyncio.FIRST_COMPLETED)
                 if answered.done():
-                    return said(question, answered.result())
+                    return require_yes(question, answered.result())
                 if asking is None or not asking.done():
                     raise needed(question)
                 answer = None if asking.cancelled() or asking.exception() else asking.result()
                 if answer:
                     return self._accept_form(approval, answer)
                 asking = None
-                if not self._somebody_watches(question):
+                if not self._is_watched(question):
                     raise needed(question)
         finally:
             del self._calls[question.question_id]
@@ -325,7 +322,7 @@ class Consent:
     def _settle(self, approval: Approval, answer: Answer) -> None:
         question_id = approval.question.question_id
         waiting = self._calls.get(question_id)
-        self._note(approval, answer)
+        self._record_answer(approval, answer)
         if waiting and not waiting.done():
             waiting.set_result(answer)
         elif not answer.allowed or answer.scope == "once":
@@ -348,7 +345,7 @@ class Consent:
                 self._approvals.remove(other.question.question_id)
         self._changed()
 
-    def _note(self, approval: Approval, answer: Answer) -> None:
+    def _record_answer(self, approval: Approval, answer: Answer) -> None:
         self._event(
             "consent.answer",
             question_id=approval.question.question_id,
@@ -359,7 +356,7 @@ class Consent:
             seconds=round(self._clock() - approval.question.asked_at, 3),
         )
 
-    def _somebody_watches(self, question: Question) -> bool:
+    def _is_watched(self, question: Question) -> bool:
         return any(watch.way(question) != "no" for watch in self._watches)
 
     def _changed(self) -> None:
@@ -386,20 +383,20 @@ class Watch:
         self._watches.discard(self)
 
     def questions(self) -> list[Question]:
-        """Those that are open and that this person may answer, oldest first."""
+        """Return the open questions that this person may answer, oldest first."""
         return [question for question in self._consent.pending() if self.way(question) != "no"]
 
     def way(self, question: Question) -> Way:
-        """How this person's yes would be taken."""
+        """Return how this person's yes would be accepted."""
         return self._consent.way(question, self.principal, self._standing)
 
     async def changed(self) -> None:
-        """Returns when a question may have come, gone or expired since the last return."""
+        """Return when a question may have opened, closed or expired since the last return."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._consent.next_expiry_seconds()):
                 await self._changed.wait()
         self._changed.clear()
 
     def wake(self) -> None:
-        """Something changed."""
+        """Wake ``changed``."""
         self._changed.set()

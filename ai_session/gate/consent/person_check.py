@@ -1,4 +1,4 @@
-"""Whether an act is a person's own: signed by a key that agents do not hold, or from a terminal that no agent owns."""
+"""Whether an act is a person's own: signed by a key that agents do not have, or from a terminal that no agent owns."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ TERMINALS = "consent.terminals"
 ENROL = "ai-session person enrol"
 
 Way = Literal["unsigned", "signed", "no"]
-"""How a yes would be taken."""
+"""How a yes would be accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a person's key says about one act: base64, over the statement with that nonce."""
+    """A signature of one act: base64, over the statement with that nonce."""
 
     nonce: str
     value: str
@@ -38,20 +38,20 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the words of one process count for. ``unsigned``: they are taken as a person's."""
+    """How far the answers of one process count. ``unsigned`` means that they are accepted as a person's."""
 
     finding: Finding
     unsigned: bool
 
     @property
     def denies(self) -> bool:
-        """Whether it may say no without a signature, which lets nothing happen."""
+        """Whether it may deny without a signature; a denial lets nothing happen."""
         return self.finding.origin is not Origin.AGENT
 
 
 @dataclass(frozen=True, slots=True)
 class Enrolled:
-    """The key that counts, since when (seconds since 1970), and who said so."""
+    """The enrolled key, since when (seconds since 1970), and who enrolled it."""
 
     key: PublicKey
     at: float
@@ -59,11 +59,11 @@ class Enrolled:
 
 
 class PersonCheck:
-    """Verifies that an answer is a person's. One per daemon; ``directory`` is its own, mode 0700. At most one key
-    counts.
+    """Verifies that an answer is a person's. One per daemon; ``directory`` is its own, mode 0700. At most one key is
+    enrolled.
 
-    ``event(name, **facts)`` is called for each key that was enrolled ("person.enrol") or removed ("person.remove") and
-    of each signature that was refused ("person.refused").
+    ``event(name, **facts)`` is called when a key is enrolled ("person.enrol") or removed ("person.remove") and when a
+    signature is refused ("person.refused").
     """
 
     def __init__(
@@ -85,14 +85,14 @@ class PersonCheck:
         self._host, self.enrolled = _read(self._path)
 
     async def standing(self, principal: Principal) -> Standing:
-        """What is known of who speaks."""
+        """Return what is known about the caller."""
         found = await asyncio.to_thread(self._find, principal)
         remote = found.origin is Origin.REMOTE and self._from_remote == "terminal"
         return Standing(found, remote or found.origin is Origin.LOCAL)
 
     async def facts(self, principal: Principal) -> dict[str, Any]:
-        """Plain JSON values for who speaks: where its terminal comes from and whether its word counts unsigned; the key
-        that counts; ``host`` and ``nonce`` for the next signature."""
+        """Return JSON values: where the caller's terminal comes from and whether its answers count unsigned; the
+        enrolled key; ``host`` and ``nonce`` for the next signature."""
         standing, key = await self.standing(principal), self.enrolled
         return {
             "origin": str(standing.finding.origin),
@@ -114,19 +114,19 @@ class PersonCheck:
         again: str,
         standing: Standing | None = None,
     ) -> str:
-        """Who it was, for the record. ``refused`` says what does not happen, ``again`` is the verb a person repeats.
+        """Return who acted, for the record. ``refused`` says what does not happen; ``again`` is the verb to repeat.
 
-        Raises SignatureNeeded where nothing shows a person, SignatureRefused for a signature that does not count.
+        Raises SignatureNeeded without evidence of a person, and SignatureRefused for a signature that does not count.
         """
         if signature is not None:
-            return f"{who(principal)} with key {await self._signed(principal, do, about, signature)}"
+            return f"{who(principal)} with key {await self._verify(principal, do, about, signature)}"
         standing = standing or await self.standing(principal)
         if standing.unsigned:
             return f"{who(principal)}, {standing.finding.why}"
         raise SignatureNeeded(f"{refused}: {standing.finding.why}", suggestion=self.advice(standing, again))
 
     def advice(self, standing: Standing, again: str) -> str:
-        """What a person can do whose unsigned word does not count."""
+        """Return what a person can do whose unsigned answer does not count."""
         if self.enrolled:
             return f"in a terminal, where your passphrase is asked for: {again}"
         if standing.finding.origin is Origin.REMOTE:
@@ -136,31 +136,31 @@ class PersonCheck:
         return f"in a terminal of your own, which no agent started: {again}"
 
     def way(self, standing: Standing, *, asks_itself: bool) -> Way:
-        """How a yes to a question would be taken; ``asks_itself``: who speaks belongs to the side that asks."""
+        """Return how a yes would be accepted; ``asks_itself`` says that the caller belongs to the client that asks."""
         if standing.unsigned and not asks_itself:
             return "unsigned"
         return "signed" if self.enrolled or standing.finding.origin is Origin.REMOTE else "no"
 
     async def enrol(self, principal: Principal, line: str, signature: Signature | None) -> PublicKey:
-        """From now on this key's signatures count, and no other's.
+        """Enrol this key in place of any other.
 
-        The first is taken from any terminal that no agent owns, from a remote one while no client runs; another one
-        from a local terminal, or with the signature of the one before. Raises InvalidArguments, SignatureNeeded,
-        SignatureRefused.
+        A first key is accepted from any terminal that no agent owns, from a remote one only while no client runs;
+        another one from a local terminal, or with the signature of the key before. Raises InvalidArguments,
+        SignatureNeeded, SignatureRefused.
         """
         key = public_key(line)
         by = await self._may_change(principal, "enrol", {"key": key.line}, signature)
-        self._keep(Enrolled(key, time.time(), by))
+        self._store(Enrolled(key, time.time(), by))
         self._event("person.enrol", key_id=key.key_id, by=by)
         return key
 
     async def remove(self, principal: Principal, signature: Signature | None) -> PublicKey:
-        """From now on no key's signatures count. Raises as ``enrol``."""
+        """Remove the enrolled key. Raises as ``enrol``."""
         if self.enrolled is None:
             raise InvalidArguments("no key is enrolled", suggestion=ENROL)
         key = self.enrolled.key
         by = await self._may_change(principal, "unenrol", {"key": key.line}, signature)
-        self._keep(None)
+        self._store(None)
         self._event("person.remove", key_id=key.key_id, by=by)
         return key
 
@@ -178,9 +178,9 @@ class PersonCheck:
     async def _may_change(
         self, principal: Principal, do: str, about: Mapping[str, Any], signature: Signature | None
     ) -> str:
-        """Who changes the key that counts, for the record. Raises SignatureNeeded, SignatureRefused."""
+        """Return who changes the enrolled key, for the record. Raises SignatureNeeded, SignatureRefused."""
         if signature is not None and self.enrolled:
-            return f"{who(principal)} with key {await self._signed(principal, do, about, signature)}"
+            return f"{who(principal)} with key {await self._verify(principal, do, about, signature)}"
         finding = (await self.standing(principal)).finding
         why = finding.why
         suggestion = "in a terminal of your own, which no agent started: " + ENROL
@@ -194,8 +194,8 @@ class PersonCheck:
             suggestion = "in a terminal, with your old passphrase; without it, only at this machine itself"
         raise SignatureNeeded(f"the key was not changed: {why}", suggestion=suggestion)
 
-    async def _signed(self, principal: Principal, do: str, about: Mapping[str, Any], signature: Signature) -> str:
-        """The key's id. Each nonce counts once, also for a signature that is refused."""
+    async def _verify(self, principal: Principal, do: str, about: Mapping[str, Any], signature: Signature) -> str:
+        """Verify a signature and return the key's id. Each nonce counts once, also for a signature that is refused."""
         key = self.enrolled.key if self.enrolled else None
         expires_at = self._nonces.pop(signature.nonce, None)
         message = statement(do, about, host=self._host, nonce=signature.nonce)
@@ -223,14 +223,14 @@ class PersonCheck:
         self._nonces[nonce] = now + NONCE_SECONDS
         return nonce
 
-    def _keep(self, enrolled: Enrolled | None) -> None:
+    def _store(self, enrolled: Enrolled | None) -> None:
         key = {"line": enrolled.key.line, "at": enrolled.at, "by": enrolled.by} if enrolled else None
         _write(self._path, {"host": self._host, "key": key})
         self.enrolled = enrolled
 
 
-def signature_of(value: object) -> Signature | None:
-    """As it comes in a request; None where there is none. Raises InvalidArguments."""
+def parse_signature(value: object) -> Signature | None:
+    """Parse a signature in a request; None if there is none. Raises InvalidArguments."""
     if value is None:
         return None
     if isinstance(value, Mapping):
@@ -242,14 +242,14 @@ def signature_of(value: object) -> Signature | None:
 
 
 def who(principal: Principal) -> str:
-    """How records name them: ``person uid UID pid PID``, without the last part where no process is known."""
+    """Return the name of a caller in records: ``person uid UID pid PID``, without the pid if it is unknown."""
     return f"person uid {principal.uid}" + (f" pid {principal.pid}" if principal.pid else "")
 
 
 def _read(path: Path) -> tuple[str, Enrolled | None]:
-    """The installation's name in what is signed, made where there is none, and the key.
+    """Return the installation's name in signatures, created if there is none, and the key.
 
-    Raises ConfigInvalid for a file that cannot be read: with a key forgotten, anybody's could become the first.
+    Raises ConfigInvalid for an unreadable file: if the key were forgotten, anyone's could become the first.
     """
     if not path.exists():
         _write(path, {"host": secrets.token_hex(16), "key": None})

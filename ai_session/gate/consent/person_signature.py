@@ -1,7 +1,7 @@
-"""A person's signature: an Ed25519 key that only their passphrase makes, and what it signs.
+"""A person's signature: an Ed25519 key derived from their passphrase, and what it signs.
 
-No file holds the key. A signature covers one act, word for word: what is done and to what, the host it is meant for,
-and a nonce of that host's daemon. ``cryptography`` is loaded by what signs and verifies, not by this module.
+No file contains the key. A signature covers exactly one act: what is done and to what, on which host, with a nonce of
+that host's daemon. ``cryptography`` is imported to sign and verify, not by this module.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ VERSION = 1
 PUBLIC_BYTES, SALT_BYTES = 32, 16
 MIN_PASSPHRASE_CHARS = 10
 COST, BLOCK, LANES = 1 << 17, 8, 1
-"""scrypt's: 128 MB and a third of a second for each guess."""
+"""The parameters of scrypt: 128 MB and a third of a second for each guess."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """What a daemon has to know of a person's key. ``salt`` makes one passphrase two keys on two machines."""
+    """What a daemon must know of a person's key. ``salt`` makes one passphrase two keys on two machines."""
 
     salt: bytes
     public: bytes
@@ -43,7 +43,7 @@ class PublicKey:
 
 
 def public_key(line: str) -> PublicKey:
-    """The key of such a line. Raises InvalidArguments."""
+    """Parse such a line. Raises InvalidArguments."""
     try:
         kind, salt, public = line.split(" ")
         key = PublicKey(bytes.fromhex(salt), bytes.fromhex(public))
@@ -55,10 +55,10 @@ def public_key(line: str) -> PublicKey:
 
 
 class PrivateKey:
-    """What a passphrase makes. It lives in this process only."""
+    """The key derived from a passphrase. It is never stored."""
 
     def __init__(self, passphrase: str, salt: bytes | None = None, *, cost: int = COST) -> None:
-        """A new key without ``salt``. Takes 128 MB and a third of a second."""
+        """Derive the key, a new one without ``salt``. Takes 128 MB and a third of a second."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -70,12 +70,12 @@ class PrivateKey:
         self.public = PublicKey(salt, self._key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw))
 
     def sign(self, message: bytes) -> str:
-        """Its signature, in base64."""
+        """Return the signature of a message, in base64."""
         return base64.b64encode(self._key.sign(message)).decode()
 
 
 def is_signed(key: PublicKey, message: bytes, signature: str) -> bool:
-    """Whether ``signature`` (base64) is that of ``key`` over ``message``."""
+    """Report whether ``signature`` (base64) is that of ``key`` over ``message``."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -87,7 +87,7 @@ def is_signed(key: PublicKey, message: bytes, signature: str) -> bool:
 
 
 def statement(do: str, about: Mapping[str, Any], *, host: str, nonce: str) -> bytes:
-    """What is signed: the same bytes for the same act, and for no other."""
+    """Return what is signed: the same bytes for the same act, and different ones for any other."""
     facts = {"ai-session": "person", "version": VERSION, "do": do, "about": about, "host": host, "nonce": nonce}
     return json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
@@ -95,7 +95,7 @@ def statement(do: str, about: Mapping[str, Any], *, host: str, nonce: str) -> by
 def about_answer(
     question_id: str, binding: str, message: str, *, allowed: bool, scope: str, reason: str
 ) -> dict[str, Any]:
-    """What a signature under an answer is about: this question as it was shown, for this one call."""
+    """Return the facts that a signature under an answer covers: this question as it was shown, for this one call."""
     return {
         "question_id": question_id,
         "binding": binding,

@@ -16,7 +16,7 @@ SHOWN_CHARS = 65_536
 IN_FIRST_LINE = ("session_id", "command", "text", "keys", "name", "working_directory")
 HARMLESS = ("backend", "rows", "cols", "separate_stderr", "timeout_seconds", "max_output_chars", "command_id", "offset")
 READING = ("tail_lines", "pattern", "wait_for")
-UNSHOWN = frozenset((*IN_FIRST_LINE, *HARMLESS, *READING))
+NOT_SHOWN = frozenset((*IN_FIRST_LINE, *HARMLESS, *READING))
 """Arguments that do not affect a person's decision, or that the first line shows anyway."""
 
 KEPT_CHARS = 2000
@@ -39,9 +39,8 @@ def ask_about(
     prefix: str = "",
     folder: str = "",
 ) -> Question:
-    """The question whether ``tool`` may continue in the ``session`` called ``name``. ``about`` is the command, input,
-    directory or domain; ``detail`` what an answer for longer is narrowed to, ``prefix`` and ``folder`` how far it may
-    be widened."""
+    """Return the question whether ``tool`` may run in the ``session`` with that ``name``, about the command, input,
+    directory or domain ``about``. A lasting answer covers ``detail``, or if it is widened ``prefix`` or ``folder``."""
     now = time.time()
     who = printable(principal.client or principal.kind)
     if principal.subject:
@@ -80,13 +79,13 @@ def _same(tool: str, rule: str, detail: str, folder: str) -> str:
 
 
 def describe_call(arguments: Mapping[str, Any], first: str) -> str:
-    """What a call is about: ``first``, its command, input or directory, and whatever else it was given."""
-    rest = {name: value for name, value in arguments.items() if value and name not in UNSHOWN}
+    """Return what a call is about: ``first``, its command, input or directory, and its other arguments."""
+    rest = {name: value for name, value in arguments.items() if value and name not in NOT_SHOWN}
     return "\n".join(filter(None, (first, *(f"{name}: {_plain(value)}" for name, value in sorted(rest.items())))))
 
 
 def narrowed(about: str, masked: str) -> str:
-    """What an answer for longer holds for: exactly ``about``, whose secrets are not kept; empty for nothing special."""
+    """Return what a lasting answer covers: exactly ``about``, stored without secrets; empty for an empty ``about``."""
     return f"{masked[:KEPT_CHARS]} #{digest({'about': about})}" if about else ""
 
 
@@ -95,13 +94,13 @@ def _plain(value: Any) -> str:
 
 
 def digest(arguments: Mapping[str, Any]) -> str:
-    """SHA-256 of the arguments as canonical JSON; an idempotency key does not make it another call."""
+    """Return the SHA-256 of the arguments as canonical JSON, without the idempotency key."""
     plain = {name: value for name, value in arguments.items() if name != "call_key"}
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """``text`` with every character that could deceive a terminal or a reader written as an escape, and bounded."""
+    """Return ``text``, limited, with every character escaped that could deceive a terminal or a reader."""
     shown = visible(text[:SHOWN_CHARS], lines=lines)
     return shown + (f"… ({len(text) - SHOWN_CHARS} more characters)" if len(text) > SHOWN_CHARS else "")

@@ -1,7 +1,7 @@
-"""The state that a client carries back with a person's answer: sealed, bound to one call, short-lived.
+"""The state that a client sends back with a person's answer: sealed, bound to one call, short-lived.
 
-A client may show it, keep it and send it anywhere; it cannot make one, change one or use it for another call. That it
-is used once is known by who issued it: only the newest nonce of a question that still waits is taken.
+A client may show, store and send it anywhere, but cannot create or change one or use it for another call. The issuer
+ensures that it is used once: only the newest nonce of an open question is accepted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEAD = struct.Struct(f">d{NONCE_BYTES}s32s")
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """What a state says. ``binding`` is the digest of the call it was made for."""
+    """The content of a state. ``binding`` is the digest of the call it was created for."""
 
     question_id: str
     nonce: str
@@ -36,19 +36,19 @@ class Sealed:
 
 
 class Seal:
-    """One key for each installation, in a file of mode 0600 made at first use."""
+    """One key for each installation, in a file of mode 0600 created at first use."""
 
     def __init__(self, path: Path) -> None:
         self._key = _read_key(path) or _make_key(path)
 
     def close(self, sealed: Sealed) -> str:
-        """The text that ``open`` takes back."""
+        """Return the text that ``open`` accepts."""
         head = HEAD.pack(sealed.expires_at, bytes.fromhex(sealed.nonce), bytes.fromhex(sealed.binding))
         payload = head + sealed.question_id.encode()
         return f"{PREFIX}.{_text(payload)}.{_text(self._tag(payload))}"
 
     def open(self, state: str, now: float) -> Sealed:
-        """What was sealed. Raises InvalidArguments for a state that is not ours, was edited, or is too old."""
+        """Return what was sealed. Raises InvalidArguments for a state that is not ours, was changed, or is too old."""
         prefix, _, rest = state[: MAX_CHARS + 1].partition(".")
         body, _, tag = rest.partition(".")
         payload, given = _bytes(body), _bytes(tag)
@@ -64,12 +64,12 @@ class Seal:
 
 
 def new_nonce() -> str:
-    """For one state."""
+    """Return a nonce for one state."""
     return secrets.token_hex(NONCE_BYTES)
 
 
-def used() -> InvalidArguments:
-    """A state whose question was answered, or which a newer one replaced."""
+def already_used() -> InvalidArguments:
+    """Return the error for a state whose question was answered or which a newer one replaced."""
     return _refused("it was used before, or the question no longer waits")
 
 
@@ -80,7 +80,7 @@ def _refused(why: str) -> InvalidArguments:
 
 
 def _read_key(path: Path) -> bytes:
-    """Empty when there is none, or when somebody else could have read or written it."""
+    """Read the key; empty if there is none, or if another user could have read or written it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -105,7 +105,7 @@ def _text(data: bytes) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """Only the one way ``_text`` writes; anything else is empty."""
+    """Decode only what ``_text`` writes; anything else gives nothing."""
     try:
         data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except ValueError:

@@ -1,7 +1,7 @@
-"""Questions that wait for a person, answers that wait for their call, and what was granted for longer; on disk.
+"""Open questions, answers that wait for their call, and lasting approvals; on disk.
 
-One file for each question, one for all grants, written whole and renamed, so that a killed daemon leaves what was. What
-cannot be read counts as never asked and never granted.
+There is one file for each question and one for all grants, written whole and renamed, so that a killed daemon leaves
+the previous state. An unreadable file counts as never asked and never granted.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from ai_session.models import Answer, Principal, Question
 
 MAX_OPEN = 256
 MAX_OPEN_OF_ONE = 32
-"""Open questions of one client; with more, calls that would ask are refused."""
+"""The open questions of one client; beyond them, calls that would ask are refused."""
 
 MAX_OPEN_OF_USER = 128
-"""Open questions of all clients of one user, whatever they call themselves."""
+"""The open questions of all clients of one user, whatever names they use."""
 
 MAX_GRANTS = 1000
 ONCE_SECONDS = 3600.0
-"""How long an answer waits for its call to be made again."""
+"""How long an answer waits for its call to be repeated."""
 
 SESSION_SECONDS = 7 * 86400.0
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
 NAME = re.compile(r"[A-Za-z0-9_-]{1,80}\Z")
 DIGEST = re.compile(r" #[0-9a-f]{64}\Z")
-"""What a detail ends with, so that it is exact where secrets are masked."""
+"""The end of a detail, which keeps it exact although secrets are masked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A question on its way. ``askers`` are the processes that must not answer it; ``nonce`` is that of the one sealed
-    state in a client's hands; ``answer`` was given while the call did not wait."""
+    """An open or answered question. ``askers`` are the processes that must not answer it; ``nonce`` is that of the one
+    sealed state that a client holds; ``answer`` was given while the call did not wait."""
 
     question: Question
     binding: str
@@ -54,7 +54,7 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """An answer that holds for more than one call. ``covers`` is the digest of what it is about."""
+    """An answer that covers more than one call. ``covers`` is the digest of what it is about."""
 
     grant_id: str
     covers: str
@@ -65,7 +65,7 @@ class Grant:
 
 
 class Approvals:
-    """What ``directory`` holds. Only one process may use it."""
+    """The contents of ``directory``, which only one process may use."""
 
     def __init__(self, directory: Path, clock: Callable[[], float]) -> None:
         self._directory = directory / "questions"
@@ -82,7 +82,7 @@ class Approvals:
         self._grants: dict[str, Grant] = {grant.grant_id: grant for grant in _read_grants(self._grants_path)}
 
     def __iter__(self) -> Iterator[Approval]:
-        """Those that have not expired, oldest first."""
+        """Yield those that have not expired, oldest first."""
         now = self._clock()
         for approval in sorted(self._open.values(), key=lambda a: a.question.asked_at):
             if now >= approval.expires_at:
@@ -91,11 +91,11 @@ class Approvals:
                 yield approval
 
     def get(self, question_id: str) -> Approval | None:
-        """The one with that id, unless it has expired."""
+        """Return the one with that id, unless it has expired."""
         return next((approval for approval in self if approval.question.question_id == question_id), None)
 
     def put(self, approval: Approval) -> None:
-        """Keep it, in place of an earlier one of the same question. Raises LimitReached."""
+        """Store it in place of an earlier one of the same question. Raises LimitReached."""
         question = approval.question
         if question.question_id not in self._open:
             asker = client_of(question.principal)
@@ -116,15 +116,15 @@ class Approvals:
         if not NAME.match(question.question_id):
             raise ValueError(f"{question.question_id!r} cannot name a file")
         self._open[question.question_id] = approval
-        _write(self._directory / f"{question.question_id}.json", _plain(approval))
+        _write(self._directory / f"{question.question_id}.json", _json_values(approval))
 
     def remove(self, question_id: str) -> None:
-        """Forget it."""
+        """Remove the question with that id, if there is one."""
         if self._open.pop(question_id, None):
             (self._directory / f"{question_id}.json").unlink(missing_ok=True)
 
     def grant(self, question: Question, answer: Answer) -> None:
-        """Remember an answer whose scope is wider than one call."""
+        """Store an answer whose scope is wider than one call."""
         now = self._clock()
         session = answer.scope == "session"
         grant = Grant(
@@ -135,11 +135,11 @@ class Approvals:
             at=now,
             expires_at=now + SESSION_SECONDS if session else None,
         )
-        kept = [g for g in self.grants() if g.covers != grant.covers]
-        self._keep([*kept[-MAX_GRANTS + 1 :], grant])
+        others = [g for g in self.grants() if g.covers != grant.covers]
+        self._store_grants([*others[-MAX_GRANTS + 1 :], grant])
 
     def granted(self, question: Question) -> Grant | None:
-        """What covers ``question``."""
+        """Return the grant that covers ``question``, or None."""
         wanted = {covers(question, scope) for scope in question.scopes}
         if question.folder:
             wanted |= {
@@ -148,41 +148,41 @@ class Approvals:
         return next((grant for grant in self.grants() if grant.covers in wanted), None)
 
     def grants(self) -> list[Grant]:
-        """Those that hold, oldest first."""
+        """Return those in force, oldest first."""
         now = self._clock()
         return [g for g in self._grants.values() if g.expires_at is None or now < g.expires_at]
 
     def revoke(self, grant_id: str) -> Grant | None:
-        """Forget a grant; None when there is none with that id."""
+        """Remove a grant and return it; None if there is none with that id."""
         revoked = self._grants.get(grant_id)
         if revoked:
-            self._keep([grant for grant in self.grants() if grant.grant_id != grant_id])
+            self._store_grants([grant for grant in self.grants() if grant.grant_id != grant_id])
         return revoked
 
     def end_session(self, session: str) -> None:
-        """A session has gone: nobody waits for its questions any more."""
+        """Remove the questions of a session that has ended."""
         for approval in list(self):
             if session and approval.question.session == session:
                 self.remove(approval.question.question_id)
 
-    def _keep(self, grants: list[Grant]) -> None:
+    def _store_grants(self, grants: list[Grant]) -> None:
         self._grants = {grant.grant_id: grant for grant in grants}
         _write(self._grants_path, [asdict(grant) for grant in grants])
 
 
 def client_of(principal: Principal) -> str:
-    """Who asks, the same after the client or its relay was started again; no user of a front is another."""
+    """Return who asks: the same after the client or its relay restarts, and different for each user of a front."""
     subject = [principal.subject] if principal.subject else []
     return json.dumps([principal.kind, principal.uid, principal.client, *subject])
 
 
 def user_of(principal: Principal) -> tuple[str, int, str]:
-    """For whom a client asks, which it does not say itself."""
+    """Return the user for whom a client asks, which the client cannot claim."""
     return principal.kind, principal.uid, principal.subject
 
 
 def binding(question: Question) -> str:
-    """Digest of the one call a question is about: client and its directory, session, tool, arguments, policy, rule."""
+    """Return the digest of a question's one call: client and directory, session, tool, arguments, policy, rule."""
     return _digest(
         client_of(question.principal),
         question.principal.working_directory,
@@ -195,15 +195,15 @@ def binding(question: Question) -> str:
 
 
 def covers(question: Question, scope: str) -> str:
-    """Digest of what a wider answer is about: this client, tool, rule and detail, or with ``prefix`` or ``folder``
-    these; with ``session`` in this session only and under this policy."""
+    """Return the digest of what a wider answer covers: this client, tool, rule and detail, or with ``prefix`` or
+    ``folder`` these; with ``session``, only in this session and under this policy."""
     about = {"prefix": question.prefix, "folder": question.folder}.get(scope, question.detail)
     wide = [scope, client_of(question.principal), question.tool, question.rule, about]
     return _digest(*wide, *((question.session, question.policy_sha256) if scope == "session" else ()))
 
 
 def describe_scope(question: Question, scope: str) -> str:
-    """What ``covers`` is, in words."""
+    """Return what ``covers`` is, in words."""
     who = (question.principal.client, question.tool, question.rule)
     about = DIGEST.sub("", question.detail)
     if scope == "prefix":
@@ -214,8 +214,8 @@ def describe_scope(question: Question, scope: str) -> str:
     return ", ".join(filter(None, (*who, about, where)))
 
 
-def said(question: Question, answer: Answer) -> Answer:
-    """A yes is returned, a no is raised."""
+def require_yes(question: Question, answer: Answer) -> Answer:
+    """Return a yes, or raise Denied for a no."""
     if answer.allowed:
         return answer
     raise Denied(
@@ -225,7 +225,7 @@ def said(question: Question, answer: Answer) -> Answer:
 
 
 def dismissed(question: Question, answer: Answer) -> Denied:
-    """Nobody filled the form in; others still may."""
+    """Return the error if the client's form was not filled in; others may still answer."""
     return Denied(
         f"{question.tool} was not allowed: {answer.reason}",
         suggestion=f"do not repeat it; a person can still allow it with: ai-session approve {question.question_id}",
@@ -233,7 +233,7 @@ def dismissed(question: Question, answer: Answer) -> Denied:
 
 
 def overtaken(tool: str, what: str) -> Denied:
-    """It was judged, or asked about, by what no longer holds."""
+    """Return the error if what was judged or asked about has changed meanwhile."""
     return Denied(
         f"{what} was changed while the question about {tool} was open",
         suggestion="make the call again if it is needed",
@@ -241,7 +241,7 @@ def overtaken(tool: str, what: str) -> Denied:
 
 
 def needed(question: Question) -> ConsentNeeded:
-    """Nobody could be asked, or nobody answered."""
+    """Return the error if no person could be asked or none has answered."""
     return ConsentNeeded(
         f"{question.tool} needs a person's consent ({question.rule}), and nobody has answered yet; the question is "
         f"{question.question_id}",
@@ -254,8 +254,8 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _plain(approval: Approval) -> dict[str, Any]:
-    """JSON values; never the client's environment, nor what its token allowed then."""
+def _json_values(approval: Approval) -> dict[str, Any]:
+    """Return JSON values, without the client's environment and what its token allowed."""
     bare = replace(approval.question, principal=replace(approval.question.principal, env={}, scopes=None))
     return {**asdict(replace(approval, question=bare)), "askers": sorted(approval.askers)}
 

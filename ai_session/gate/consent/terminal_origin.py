@@ -1,10 +1,10 @@
-"""Where a process's terminal comes from: a login at this machine, another machine, an agent, or nobody knows.
+"""Where a process's terminal comes from: a login at this machine, another machine, an agent, or unknown.
 
-The kernel's process table, open files and sockets are the evidence. A terminal counts as local only where something
-positive says so: every parent up to a login that root runs, or to a terminal program, and nothing of an agent holds the
-terminal's other side. What has been cut off from its parents (a second fork, a service manager, cron) has no such
-evidence. A program that runs unboxed as the same user can still type into a window that is local (``tmux send-keys``,
-a terminal program's remote control): against that, answers are signed.
+The kernel's process table, open files and sockets are the evidence. A terminal counts as local only on positive
+evidence: every parent up to a login that root runs, or to a terminal program, and no agent that holds the terminal's
+other side. A process cut off from its parents (a second fork, a service manager, cron) has no such evidence. A program
+that runs unboxed as the same user can still type into a local window (``tmux send-keys``, a terminal program's remote
+control); signed answers protect against that.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ REMOTE_ENTRIES = (
     *("sshd", "dropbear", "tinysshd", "telnetd", "in.telnetd", "mosh-server", "etserver", "etterminal", "tailscaled"),
     *("teleport", "ttyd", "gotty", "wetty", "xrdp-", "containerd-shim", "conmon", "runc", "crun", "lxc-attach"),
 )
-"""Beginnings of the names of what lets somebody in who is not at this machine."""
+"""Beginnings of the names of programs that let in people who are not at this machine."""
 
 LOGINS = ("login", "agetty", "sulogin", "SessionLeader", "Relay(")
-"""Beginnings of the names of what root runs where somebody logs in at a console; the last two are WSL's."""
+"""Beginnings of the names of programs that root runs for logins at a console; the last two are WSL's."""
 
 TERMINAL_PROGRAMS = (
     *("gnome-terminal-server", "kgx", "ptyxis", "ptyxis-agent", "konsole", "yakuake", "xfce4-terminal"),
     *("mate-terminal", "lxterminal", "qterminal", "deepin-terminal", "tilix", "terminology", "cosmic-term", "xterm"),
     *("urxvt", "rxvt", "st", "kitty", "alacritty", "foot", "wezterm-gui", "ghostty", "contour", "rio", "sakura"),
 )
-"""Executables whose windows are a person's. Editors are none: their agents type there, too."""
+"""Executables whose windows belong to a person. Editors are excluded, because their agents type there too."""
 
 MULTIPLEXERS = ("tmux", "screen", "zellij")
 """Executables whose terminals are shown in other terminals."""
@@ -52,9 +52,8 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is known of the process that answers. ``why`` is in words,
-    ``ancestors`` as ``ProcessAncestry.answering`` gives them.
-    """
+    """What is known of the process that answers. ``why`` is a text; ``ancestors`` are as in
+    ``ProcessAncestry.answering``."""
 
     origin: Origin
     why: str
@@ -62,8 +61,8 @@ class Finding:
 
 
 class Terminals:
-    """Judges processes by where their terminals come from. ``programs`` are executables, by their absolute paths, whose
-    windows are a person's besides those that are known."""
+    """Judges processes by where their terminals come from. ``programs`` are absolute paths of further executables whose
+    windows belong to a person."""
 
     def __init__(self, process_ancestry: ProcessAncestry, programs: Collection[str] = ()) -> None:
         self._process_ancestry = process_ancestry
@@ -71,15 +70,15 @@ class Terminals:
 
     @property
     def known(self) -> bool:
-        """Whether this system reports it at all."""
+        """Whether this system reports processes at all."""
         return self._process_ancestry.known
 
     def has_clients(self) -> bool:
-        """Whether a client of this daemon runs."""
+        """Report whether a client of this daemon runs."""
         return bool(self._process_ancestry.clients())
 
     def find(self, pid: int | None, identity: str = "") -> Finding:
-        """Where ``pid``'s terminal comes from. ``identity``, where it is known, is that of the process that is meant.
+        """Return where ``pid``'s terminal comes from. ``identity``, if known, is that of the process that is meant.
 
         Takes some 50 ms: it reads the whole process table.
         """
@@ -87,7 +86,7 @@ class Terminals:
 
 
 class _Search:
-    """One look at the machine; what is read of all processes is read once."""
+    """One inspection of the machine, which reads the facts of all processes once."""
 
     def __init__(self, process_ancestry: ProcessAncestry, programs: Collection[str]) -> None:
         self._process_ancestry = process_ancestry
@@ -114,18 +113,18 @@ class _Search:
             return Finding(Origin.DETACHED, f"{own} was cut off from the shell of {path}: its parents are gone")
         if own.foreground != own.group:
             return Finding(Origin.DETACHED, f"{own} is in the background of {path}")
-        return self._drivers(own, path) or self._entry(path, chain[leader:])
+        return self._judge_drivers(own, path) or self._judge_entry(path, chain[leader:])
 
     def _agent(self, chain: tuple[Process, ...]) -> str:
-        """Which of these is an agent's, in words; empty for none."""
-        if process := self._process_ancestry.marked(chain):
+        """Return why one of these processes belongs to an agent; empty if none does."""
+        if process := self._process_ancestry.first_in_session(chain):
             return f"{process} runs inside a session, and what runs inside a session cannot answer for the person"
         if process := next((process for process in chain if process.identity in self._clients), None):
             return f"{process} is a client, or was started by one, and a client cannot answer for its person"
         return ""
 
-    def _drivers(self, own: Process, path: str) -> Finding | None:
-        """What types into the terminal, where that is no person's program: it holds the terminal's other side."""
+    def _judge_drivers(self, own: Process, path: str) -> Finding | None:
+        """Return what holds the terminal's other side and so may type into it, unless it is a person's program."""
         number = _pts(own.terminal)
         if number is None:
             return None
@@ -140,15 +139,15 @@ class _Search:
                 return Finding(Origin.AGENT, f"the other side of {path} is held by an agent: {why}")
             if self._is_multiplexer(driver[0]):
                 multiplexer = driver[0]
-            elif not self._may_drive(driver):
+            elif not self._is_trusted_driver(driver):
                 why = f"the other side of {path} is held by {driver[0]}, which is not a known terminal program"
                 return Finding(Origin.DETACHED, why)
-        return self._shown(multiplexer, path) if multiplexer else None
+        return self._judge_multiplexer(multiplexer, path) if multiplexer else None
 
-    def _entry(self, path: str, above: Sequence[Process]) -> Finding:
-        """``above``: from who leads the terminal's session upwards."""
-        if entry := next(filter(_lets_in, above), None):
-            if self._is_entered(above):
+    def _judge_entry(self, path: str, above: Sequence[Process]) -> Finding:
+        """Judge the processes from the leader of the terminal's session upwards."""
+        if entry := next(filter(_is_remote_entry, above), None):
+            if self._entry_is_roots(above):
                 return Finding(Origin.REMOTE, f"{path} came in through {entry}, which agents can use as well")
             return Finding(
                 Origin.DETACHED,
@@ -166,8 +165,8 @@ class _Search:
             return Finding(Origin.REMOTE, why)
         return Finding(Origin.DETACHED, f"{path} comes from {top}, which is neither a login nor a terminal program")
 
-    def _shown(self, server: Process, path: str) -> Finding:
-        """A multiplexer's terminal is wherever it is shown: in all of these."""
+    def _judge_multiplexer(self, server: Process, path: str) -> Finding:
+        """Judge a multiplexer's terminal by all the terminals in which it is shown."""
         self._multiplexers.add(server.pid)
         peers = unix_peers()
         ends = {peers[inode] for inode in self._open.of(server.pid) if inode in peers}
@@ -180,18 +179,18 @@ class _Search:
                 return replace(one, why=f"{path} is shown by {server} in another terminal: {one.why}")
         return Finding(Origin.DETACHED, f"{path} belongs to {server}, which shows it in no terminal")
 
-    def _may_drive(self, chain: Sequence[Process]) -> bool:
-        return (_lets_in(chain[0]) and self._is_entered(chain)) or self._is(chain[0], TERMINAL_PROGRAMS)
+    def _is_trusted_driver(self, chain: Sequence[Process]) -> bool:
+        return (_is_remote_entry(chain[0]) and self._entry_is_roots(chain)) or self._is(chain[0], TERMINAL_PROGRAMS)
 
-    def _is_entered(self, above: Sequence[Process]) -> bool:
-        """Whether root runs what lets somebody in here; names alone anybody can take."""
-        return any(_lets_in(process) and self._process_ancestry.of_root(process.pid) for process in above)
+    def _entry_is_roots(self, above: Sequence[Process]) -> bool:
+        """Report whether root runs the program that lets people in: any user can take its name."""
+        return any(_is_remote_entry(process) and self._process_ancestry.of_root(process.pid) for process in above)
 
     def _is_multiplexer(self, process: Process) -> bool:
         return process.pid not in self._multiplexers and self._is(process, MULTIPLEXERS, configured=False)
 
     def _is(self, process: Process, names: Collection[str], *, configured: bool = True) -> bool:
-        """Whether it runs such an executable, which nobody but root can have put there, or a configured one."""
+        """Report whether it runs such an executable, which only root can have installed, or a configured one."""
         try:
             executable = os.readlink(self._process_ancestry.folder / str(process.pid) / "exe")
             owned = os.stat(executable)
@@ -208,12 +207,12 @@ class _Search:
 
 
 def _pts(device: int) -> int | None:
-    """The number below /dev/pts of a terminal's device."""
+    """Return the number below /dev/pts of a terminal's device."""
     major, minor = os.major(device), os.minor(device)
     return (major - PTS_MAJORS.start) * MINORS_EACH + minor if major in PTS_MAJORS else None
 
 
-def _lets_in(process: Process) -> bool:
+def _is_remote_entry(process: Process) -> bool:
     return process.name.startswith(REMOTE_ENTRIES)
 
 

@@ -1,1 +1,1 @@
-"""May this be done: rules, modes, command lines read as words, the administrator's file."""
+"""Whether a call is allowed: rules, modes, command lines parsed into words, the administrator's file."""

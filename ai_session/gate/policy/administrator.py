@@ -1,4 +1,4 @@
-"""The administrator's policy: a file that users cannot change, and that holds beside theirs, the stricter one first."""
+"""The administrator's policy: a file that users cannot change, applied together with theirs; the stricter one wins."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ NO_BOUNDS = Bounds()
 
 @dataclass(frozen=True, slots=True)
 class Administrator:
-    """What an administrator has laid down. Without a file nothing, and ``path`` is empty."""
+    """What the administrator has set. Without a file it is nothing, and ``path`` is empty."""
 
     path: str = ""
     bounds: Bounds = NO_BOUNDS
 
     def policy(self, uid: int) -> Policy | None:
-        """Its modes and rules. Raises ConfigInvalid."""
+        """Return its mode and rules, or None without a file. Raises ConfigInvalid."""
         if not self.path:
             return None
         own = self.bounds.policy
@@ -80,7 +80,7 @@ class Administrator:
             raise ConfigInvalid(f"{self.path}: {error.message}", suggestion=error.suggestion) from None
 
     def bound(self, settings: Settings) -> Settings:
-        """The user's settings, no looser than this. A profile is judged call by call, for people may choose others."""
+        """Return the user's settings within these limits. Profiles are judged call by call."""
         own, mine = settings.sandbox, self.bounds.sandbox
         lower = {name: min(getattr(own, name), getattr(mine, name)) for name in LIMITS if getattr(mine, name)}
         if mine.minimum_level is not None:
@@ -88,12 +88,12 @@ class Administrator:
         return settings.model_copy(update={"sandbox": own.model_copy(update=lower)}) if lower else settings
 
 
-def read(path: Path = FILE, owner: int = ROOT, look: Callable[[str], os.stat_result] = os.lstat) -> Administrator:
-    """What the file says; nothing where there is none.
+def read(path: Path = FILE, owner: int = ROOT, lstat: Callable[[str], os.stat_result] = os.lstat) -> Administrator:
+    """Read the file; without one, return an administrator with no bounds.
 
-    Raises ConfigInvalid where it is wrong, or where anybody but ``owner`` could have written or can replace it.
+    Raises ConfigInvalid if it is invalid, or if any user but ``owner`` could have written or can replace it.
     """
-    text = _text(path, owner, look)
+    text = _text(path, owner, lstat)
     if text is None:
         return Administrator()
     try:
@@ -109,13 +109,13 @@ def _strength(level: str) -> int:
     return LEVELS.index(SandboxLevel(level))
 
 
-def _text(path: Path, owner: int, look: Callable[[str], os.stat_result]) -> str | None:
+def _text(path: Path, owner: int, lstat: Callable[[str], os.stat_result]) -> str | None:
     try:
         for step in steps(str(path)):
             try:
-                facts = look(step)
+                facts = lstat(step)
             except FileNotFoundError:
-                _require_no_lost_link(path)
+                _check_no_broken_link(path)
                 return None
             check(step, facts, owner)
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -136,23 +136,23 @@ def _text(path: Path, owner: int, look: Callable[[str], os.stat_result]) -> str 
         raise _unreadable(path, str(error)) from None
 
 
-def _require_no_lost_link(path: Path) -> None:
-    """A link that leads nowhere stands for a policy that should be there, on a share that is not mounted."""
+def _check_no_broken_link(path: Path) -> None:
+    """Raise ConfigInvalid for a broken link: it may lead to a policy on a share that is not mounted."""
     for step in (path, *path.parents):
         if step.is_symlink() and not step.exists():
             raise _unreadable(path, f"{step} is a link to {os.readlink(step)}, which does not exist")
 
 
 def check(path: str, facts: os.stat_result, owner: int) -> None:
-    """Raises ConfigInvalid where somebody but ``owner`` (or root) may change what is at ``path``."""
+    """Raise ConfigInvalid if any user but ``owner`` and root may change what is at ``path``."""
     if facts.st_uid not in (owner, ROOT):
         raise ConfigInvalid(
             f"the administrator's policy cannot be trusted: {path} belongs to uid {facts.st_uid}, not {owner}",
             suggestion=f"the administrator runs: chown {owner} {path}",
         )
-    # The mode of a link says nothing, nobody can write one. In a sticky directory nobody can replace what is another's.
-    kept = stat.S_ISLNK(facts.st_mode) or (stat.S_ISDIR(facts.st_mode) and facts.st_mode & stat.S_ISVTX)
-    if not kept and facts.st_mode & 0o022:
+    # A link's mode has no effect. In a sticky directory, users can replace only their own files.
+    unwritable = stat.S_ISLNK(facts.st_mode) or (stat.S_ISDIR(facts.st_mode) and facts.st_mode & stat.S_ISVTX)
+    if not unwritable and facts.st_mode & 0o022:
         mode = f"{stat.S_IMODE(facts.st_mode):04o}"
         raise ConfigInvalid(
             f"the administrator's policy cannot be trusted: {path} is writable by others (mode {mode})",

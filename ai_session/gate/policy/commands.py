@@ -1,8 +1,8 @@
-"""What a rule's command prefix means for a line: strictly for leave, generously for questions and denials. Pure.
+"""What a rule's command prefix means for a line: strict for permission, generous for questions and denials. No I/O.
 
-Leave needs every word certain: the prefix word for word, then only words that are known not to run, write or reach
-anything else. A question or a denial looks through ``env``, ``sudo``, ``bash -c``, paths, case, options in between
-and abbreviated options, and counts what cannot be known as *maybe*.
+A rule that allows needs every word certain: the prefix word for word, then only words that are known not to run, write
+or access anything else. A rule that asks or denies looks through ``env``, ``sudo``, ``bash -c``, paths, case, options
+in between and abbreviated options, and counts what cannot be known as *maybe*.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
 from ai_session.gate.policy.programs import (
-    BEHIND,
+    COMMAND_FOLLOWS,
     LOADER,
     OPTIONS,
     PROMPTS,
@@ -22,17 +22,17 @@ from ai_session.gate.policy.programs import (
     STARTERS,
     TAKE_VALUES,
     WORD_FOR_WORD,
-    carried,
-    moved,
+    embedded_commands,
     named_program,
     names_program,
+    renamed_programs,
     word_set,
 )
 from ai_session.system.shell_words import Line, Words, parse
 
 
 class Match(IntEnum):
-    """How surely a rule speaks of a call; the least of several selectors counts, the greatest of several commands."""
+    """How certainly a rule applies: the least of several selectors counts, the greatest of several commands."""
 
     NO = 0
     MAYBE = 1
@@ -46,10 +46,10 @@ SED_RUNS = re.compile(r"(?:^|[0-9;{}$/,!\s])e(?:\s|\Z)|/[a-zA-Z0-9]{0,8}e[a-zA-Z
 MAX_SUFFIXES = 64
 MAX_DEPTH = 4
 MAX_TEXTS = 64
-"""Texts within a line that are read as shell; each takes up to a millisecond."""
+"""The number of texts within a line that are parsed as shell; each takes up to a millisecond."""
 
 FOREIGN = WORD_FOR_WORD | SEARCHERS | {"sed"}
-LOOKED_INTO = FOREIGN | SETTERS | REMOTE | OPTIONS.keys() | BEHIND.keys()
+NESTING = FOREIGN | SETTERS | REMOTE | OPTIONS.keys() | COMMAND_FOLLOWS.keys()
 SIMPLE = re.compile(r"[\w./+-]+\Z")
 
 
@@ -85,18 +85,18 @@ GIT_LETTERS = (
         "commit": "FCcte",
     }
 )
-"""Commands of git that may have further words, and their risky letters; all others are taken word for word."""
+"""Git's commands that may have further words, and their risky letters; all others must match word for word."""
 
 OPERANDS = {"uniq": 1, "date": 0}
-"""How many operands may follow the prefix: the next one would be written to, or set."""
+"""The number of operands that may follow the prefix: the next one would be written to, or set."""
 
 SED_PRINTS = re.compile(r"(?:[0-9]+(?:,(?:[0-9]+|\$))?|\$)p\Z")
 BEFORE = r"(?:^|[=:@,]|^-[A-Za-z]+)"
 ELSEWHERE = re.compile(rf"{BEFORE}[/~]|://|(?:{BEFORE}|/)\.(?:\.(?:/|\Z)|[^./])|(?:^|/)\.\.(?:/|\Z)")
 
 
-def strictly(prefix: Sequence[str], words: Words, anywhere: bool) -> bool:
-    """Whether ``prefix`` gives leave for exactly these words. ``anywhere``: the rule's paths judge the words."""
+def strictly_allows(prefix: Sequence[str], words: Words, anywhere: bool) -> bool:
+    """Report whether ``prefix`` allows exactly these words. With ``anywhere``, the rule's paths judge the words."""
     if len(words) < len(prefix) or None in words[: len(prefix)]:
         return False
     for wanted, word in zip(prefix, words, strict=False):
@@ -135,7 +135,7 @@ def _risky_option(head: str, word: str, letters: str) -> bool:
 
 
 def _prints_only(words: Sequence[str]) -> bool:
-    """``sed -n 10,20p FILE``: its language can run and write, so nothing else of it is let through."""
+    """Report whether it is ``sed -n 10,20p FILE``: its language can run and write, so nothing else of it is allowed."""
     return (
         len(words) >= 2
         and words[0] in ("-n", "-nE", "-En")
@@ -144,7 +144,7 @@ def _prints_only(words: Sequence[str]) -> bool:
 
 
 def points_elsewhere(word: str) -> bool:
-    """An absolute path, a home, a URL, a parent directory or a hidden name, also behind an option or ``=``."""
+    """Report whether a word is an absolute path, a home, a URL, a parent or a hidden name, also after ``=``."""
     return bool(ELSEWHERE.search(word))
 
 
@@ -155,31 +155,31 @@ class Reading:
         self.line = line
         self._commands: dict[str, list[Words]] | None = None
         self._unknown = not line.complete
-        self._moved: set[str] = set()
+        self._renamed: set[str] = set()
         self._programs: list[str] = []
         self._read: set[str] = set()
 
     def match(self, prefix: Sequence[str]) -> Match:
-        """Whether the line runs the command that begins with ``prefix``, however it is dressed up."""
+        """Report whether the line runs the command that begins with ``prefix``, however it is disguised."""
         if not self.line.complete:
             return Match.MAYBE
         if self._commands is None:
             self._commands = {}
             self._line(self.line, 0)
         program = named_program(prefix[0])
-        best = max((_dressed(prefix, words) for words in self._commands.get(program, ())), default=Match.NO)
-        if best is Match.NO and (self._unknown or program in self._moved or self._mentions(prefix)):
+        best = max((_match_prefix(prefix, words) for words in self._commands.get(program, ())), default=Match.NO)
+        if best is Match.NO and (self._unknown or program in self._renamed or self._mentions(prefix)):
             return Match.MAYBE
         return best
 
     def _mentions(self, prefix: Sequence[str]) -> bool:
-        """Whether a program in another language names every word of the prefix."""
+        """Report whether a program in another language names every word of the prefix."""
         words = [re.escape(word.lstrip("-")) for word in prefix if word != "*"] if self._programs else []
         return any(all(re.search(rf"(?<![\w-]){word}(?![\w-])", text) for word in words) for text in self._programs)
 
     def _line(self, line: Line, depth: int) -> None:
         self._unknown = self._unknown or not line.complete
-        self._moved |= moved(line.commands)
+        self._renamed |= renamed_programs(line.commands)
         for words in line.commands:
             self._command(words, depth)
         for name, value in line.assignments:
@@ -187,7 +187,7 @@ class Reading:
                 self._variable(name, value, depth)
 
     def _text(self, text: str, depth: int) -> None:
-        """Shell text within the line; each is read once, and not endlessly many are."""
+        """Read shell text within the line, each one once and only a limited number."""
         if text in self._read:
             return
         if depth >= MAX_DEPTH or len(self._read) >= MAX_TEXTS:
@@ -206,11 +206,11 @@ class Reading:
     def _command(self, words: Words, depth: int) -> None:
         self._candidate(words)
         head = named_program(words[0]) if words and words[0] is not None else ""
-        if head not in LOOKED_INTO and not LOADER.match(head):
+        if head not in NESTING and not LOADER.match(head):
             return
         if head == "git" and any("alias." in (word or "").casefold() for word in words):
             self._unknown = True
-        for value in carried(head, words):
+        for value in embedded_commands(head, words):
             self._value(value, depth)
         for start in _starts(head, words):
             self._candidate(words[start:])
@@ -228,13 +228,13 @@ class Reading:
                     self._programs.append(text)
 
     def _value(self, value: str | None, depth: int) -> None:
-        """A command that an option or a variable carries: a program with or without words."""
+        """Read a command that an option or a variable contains: a program with or without words."""
         if value is None:
             self._unknown = True
             return
         for text in dict.fromkeys((value, re.sub(r"\A\w+=", "", value))):
             text = text.strip(" ;|!&")
-            if SIMPLE.match(text):  # also where it is a shell, which reads nothing here
+            if SIMPLE.match(text):  # also if it is a shell, which reads nothing here
                 self._candidate((text,))
             elif text:
                 self._text(text, depth)
@@ -248,7 +248,7 @@ class Reading:
             self._programs.append(value)
 
     def _set(self, words: Words, depth: int) -> None:
-        """``set -gx PAGER less`` of fish, ``setenv PAGER less`` of csh."""
+        """Read ``set -gx PAGER less`` of fish and ``setenv PAGER less`` of csh."""
         for at, word in enumerate(words[1:], 1):
             if word and names_program(word):
                 rest = words[at + 1 :]
@@ -256,18 +256,18 @@ class Reading:
 
 
 def _starts(head: str, words: Words) -> Iterator[int]:
-    """Where in a command another one may begin."""
+    """Yield where in a command another one may begin."""
     asks = head == "command" and len(words) > 1 and re.match(r"-p?[vV]", words[1] or "")
     if (head in STARTERS and not asks) or LOADER.match(head):
         yield from range(1, min(len(words), MAX_SUFFIXES))
-    for marks in BEHIND.get(head, ()):
-        indices = [words.index(mark) if mark in words else -1 for mark in marks]
+    for leading in COMMAND_FOLLOWS.get(head, ()):
+        indices = [words.index(mark) if mark in words else -1 for mark in leading]
         if -1 not in indices:
             yield from range(max(indices) + 1, min(len(words), MAX_SUFFIXES))
 
 
 def _reads_input(words: Words) -> bool:
-    """Whether a shell in it has neither a script nor ``-c``: its commands come by a pipe or a here-document."""
+    """Report whether a shell in it has neither a script nor ``-c``, so that it reads a pipe or a here-document."""
     for start, word in enumerate(words):
         if word is None or named_program(word) not in SHELLS | {"source", "."}:
             continue
@@ -284,7 +284,7 @@ def _reads_input(words: Words) -> bool:
 
 
 def _texts(words: Words) -> Iterator[str]:
-    """Arguments that are programs of their own: those with more than one word, also behind ``-S`` or ``--option=``."""
+    """Yield arguments that are programs of their own: those of several words, also after ``-S`` or ``--option=``."""
     for word in words[1:]:
         if word is None or word.isalnum():
             continue
@@ -296,24 +296,24 @@ def _texts(words: Words) -> Iterator[str]:
             yield word
 
 
-def _dressed(prefix: Sequence[str], words: Words) -> Match:
-    """The prefix in one command: options may stand between, each with a value; option words count wherever they are."""
+def _match_prefix(prefix: Sequence[str], words: Words) -> Match:
+    """Match a prefix in one command: options, each with a value, may stand between; option words count anywhere."""
     if not words:
         return Match.NO
     if words[0] is None:
         return Match.MAYBE
     if prefix[0] != "*" and named_program(prefix[0]) != named_program(words[0]):
         return Match.NO
-    sure, at, valued = Match.YES, 1, False
+    certainty, at, valued = Match.YES, 1, False
     for wanted in prefix[1:]:
         if wanted.startswith("-"):
-            sure = min(sure, _has_option(wanted, words[1:]))
+            certainty = min(certainty, _has_option(wanted, words[1:]))
             continue
         while at < len(words):
             word = words[at]
             at += 1
             if word is None:
-                return min(sure, Match.MAYBE)
+                return min(certainty, Match.MAYBE)
             if word.startswith("-") and word != "-":
                 valued = "=" not in word
             elif wanted in ("*", word) or _same_path(wanted, word):
@@ -325,7 +325,7 @@ def _dressed(prefix: Sequence[str], words: Words) -> Match:
                 valued = False
         else:
             return Match.NO
-    return sure
+    return certainty
 
 
 def _same_path(wanted: str, word: str) -> bool:

@@ -1,5 +1,5 @@
-"""The policy explained to a person: what would be decided about a command and by which rule, what the mode decides
-where no rule does, and where each rule is written. Judges as the gate does; nothing is done."""
+"""Explains the policy to a person: what would be decided about a command and by which rule, what the mode decides
+without a rule, and where each rule is written. It judges as the gate does; nothing is run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOXES = {"in a box": ("workspace", SandboxLevel.BWRAP), "without a box": ("trust
 
 
 def decisions(decide: Decide, uid: int, command: str, client: str = "", agent: str = "") -> list[dict[str, str]]:
-    """What is decided about a command line, for a client and for a person, in and out of a box."""
+    """Return what is decided about a command line, for a client and for a person, in a box and outside."""
     found: list[dict[str, str]] = []
     callers = {"client": Principal("mcp", uid, client=client), "you": Principal("person", uid)}
     for who, principal in callers.items():
@@ -35,14 +35,14 @@ def decisions(decide: Decide, uid: int, command: str, client: str = "", agent: s
 
 
 def reading(command: str) -> dict[str, Any]:
-    """How a command line is read: whether it is plain words, why not, and the words of each command in it."""
+    """Return how a command line is parsed: whether it is plain words, why not, and the words of each command."""
     line = parse(command)
     commands = [[word if word is not None else "?" for word in words] for words in line.commands]
     return {"plain": not line.obscure, "obscure": line.obscure, "complete": line.complete, "commands": commands}
 
 
 def defaults(uid: int, mode: str) -> list[dict[str, str]]:
-    """What a mode decides where no rule does: ``what``, and the verdicts for a ``client`` and a ``person``."""
+    """Return what a mode decides without a rule: ``what``, and the verdicts for a client (``mcp``) and a ``person``."""
     policy = Policy(uid, mode)
 
     def verdict(kind: str, tool: str, effect: Effect, **more: Any) -> str:
@@ -65,8 +65,7 @@ def defaults(uid: int, mode: str) -> list[dict[str, str]]:
 
 
 def lines(file: Path, rules: Sequence[Rule]) -> list[int]:
-    """The line of the file at which each rule begins; empty if the file has changed since, or no line can be
-    determined."""
+    """Return the line at which each rule begins; empty if the file has changed since or a line is uncertain."""
     try:
         text = file.read_text().removeprefix("\ufeff")
         tables: Any = read_toml(text).get("policy", {}).get("rules", ())

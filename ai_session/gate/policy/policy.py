@@ -1,7 +1,7 @@
-"""Who may do what: one decision per call, naming its rule. Pure.
+"""Who may do what: one decision per call, with the name of its rule. No I/O.
 
-The strictest of all rules that speak of a call wins: deny, then ask, then allow; without one, the mode decides.
-Inside a kernel-level box the box is the boundary, so the mode lets things be and asks only about leaving it.
+The strictest of all rules that apply to a call wins: deny, then ask, then allow; without one, the mode decides. Inside
+a kernel-level box the box is the boundary, so the mode allows everything but leaving it, about which it asks.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ MODES = ("read-only", "ask-all", "workspace", "trusted")
 """From the tightest to the loosest."""
 
 ENDING = frozenset(("interrupt_command", "close_session", "stop"))
-"""What only ends something; read-only lets them be, for it is about stopping things."""
+"""Tools that only end something; read-only allows them, because it is about stopping things."""
 
 LISTING = "list_sessions"
-"""What a person needs to see before ending anything."""
+"""What a person must see before ending anything."""
 
 OUTSIDE = "default:outside-workspace"
-"""The rule under which a directory in no workspace is asked about."""
+"""The rule that asks about a directory outside all workspaces."""
 
 STARTING = frozenset(("create_session", "execute_command", "send_input", "run_python", "sandbox", "attach"))
-"""What starts programs in a session, unless it only looks."""
+"""Tools that start programs in a session, unless they only read."""
 
 Profile = Literal["read-only", "workspace", "trusted"]
 
@@ -44,11 +44,11 @@ UNJUDGED = Line((), "typed input", complete=False)
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One call as far as a decision depends on it. ``level`` and ``profile`` are those of its session.
+    """The facts of one call on which a decision depends. ``level`` and ``profile`` are those of its session.
 
     ``command`` is a whole command line; ``raw_input`` says that keys or half lines go to the terminal, which no rule
-    can judge. ``paths`` are absolute. ``loosens``: it asks for a looser box or mode than is configured. ``agent`` is
-    the client's claim. ``written`` says why a box may write what the command reads, empty where none may.
+    can judge. ``paths`` are absolute. ``loosens`` means that a looser box or mode than configured is requested.
+    ``agent`` is the client's claim. ``written`` says why a box may write what the command reads, empty if none may.
     """
 
     principal: Principal
@@ -74,7 +74,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the gate does with a call, the rule that says so, and one sentence for the caller."""
+    """What the gate does with a call, the rule that decides it, and one sentence for the caller."""
 
     verdict: Literal["allow", "ask", "deny"]
     rule: str
@@ -82,7 +82,7 @@ class Decision:
 
 
 def stricter(own: Decision, other: Decision) -> Decision:
-    """The stricter of two; where they are equal a rule that somebody wrote, rather than a default."""
+    """Return the stricter decision; of equal ones that of a written rule rather than a default."""
     first, second = STRICTNESS.index(own.verdict), STRICTNESS.index(other.verdict)
     if first == second:
         return other if "default:" in own.rule and "default:" not in other.rule else own
@@ -95,7 +95,7 @@ OTHER_USER = Decision("deny", "default:other-user", "Sessions are for the user w
 
 @dataclass(frozen=True, slots=True)
 class HookProgram:
-    """A program that is asked before calls run, and where it was configured. ``rule`` names it in decisions."""
+    """A program that is run before calls, and where it was configured. ``rule`` names it in decisions."""
 
     argv: tuple[str, ...]
     seconds: float
@@ -104,12 +104,12 @@ class HookProgram:
 
     @classmethod
     def of(cls, argv: tuple[str, ...], seconds: float, origin: str, rule: str = "hook") -> HookProgram | None:
-        """None where no program is configured."""
+        """Return the hook, or None if no program is configured."""
         return cls(argv, seconds, origin, rule) if argv else None
 
 
 class Policy:
-    """Rules and a mode. Never changes; ``with_mode`` makes another."""
+    """Rules and a mode. Immutable; ``with_mode`` returns another."""
 
     def __init__(
         self,
@@ -119,9 +119,9 @@ class Policy:
         loosest: Profile = "trusted",
         hook: HookProgram | None = None,
     ) -> None:
-        """``loosest``: in boxes of a looser profile nothing runs, whoever wants it. ``hook`` is for others to ask.
+        """Load the rules. Nothing runs in boxes looser than ``loosest``, for any caller. ``hook`` is run by others.
 
-        Raises ConfigInvalid, naming the mode, or the rule and its failing example or wrong key.
+        Raises ConfigInvalid that names the mode, or the rule and its failing example or wrong key.
         """
         if mode not in MODES:
             near = difflib.get_close_matches(mode, MODES, n=1, cutoff=0)
@@ -130,8 +130,8 @@ class Policy:
         self._loosest: Profile = loosest
         self.hook = hook
         self.rules = load(rules)
-        self._limiting = tuple(rule for rule in self.rules if rule.table.decision != "allow")
-        self._giving = tuple(rule for rule in self.rules if rule.table.decision == "allow")
+        self._denying_or_asking = tuple(rule for rule in self.rules if rule.table.decision != "allow")
+        self._allowing = tuple(rule for rule in self.rules if rule.table.decision == "allow")
         self._enter(mode)
 
     def _enter(self, mode: str) -> None:
@@ -148,7 +148,7 @@ class Policy:
         """SHA-256 of the mode and the rules in canonical form, in hex."""
 
     def with_mode(self, mode: str, by_person: bool) -> Policy:
-        """The same rules in another mode. Anyone may tighten; raises Denied when anyone but a person loosens."""
+        """Return the same rules in another mode. Anyone may tighten; raises Denied if anyone but a person loosens."""
         if mode not in MODES:
             raise InvalidArguments(f"{mode!r} is not a mode", suggestion=f"modes: {', '.join(MODES)}")
         if not by_person and MODES.index(mode) > MODES.index(self.mode):
@@ -161,7 +161,7 @@ class Policy:
         return other
 
     def decide(self, action: Action) -> Decision:
-        """Total and pure: every combination has an answer; what is not known is denied or asked."""
+        """Decide about any action; what is unknown is denied or asked about."""
         effect, principal = action.effect, action.principal
         if effect is None:
             return NO_EFFECT
@@ -170,8 +170,8 @@ class Policy:
         starts = action.tool in STARTING and effect is not Effect.READ
         if starts and PROFILES.index(action.profile) > PROFILES.index(self._loosest):
             return Decision("deny", "default:profile", f"No session may be looser than profile {self._loosest}.")
-        line = _line(action, self._limiting)
-        limit = self._limit(action, effect, line and Reading(line)) if self._limiting else None
+        line = _line(action, self._denying_or_asking)
+        limit = self._strictest(action, effect, line and Reading(line)) if self._denying_or_asking else None
         if limit is not None and limit.verdict == "deny":
             return limit
         default = self._default(action, effect)
@@ -181,28 +181,28 @@ class Policy:
             return limit
         if default.verdict == "allow":
             return default
-        return self._leave(action, effect, line or _line(action, self._giving), default)
+        return self._allowed_by_rules(action, effect, line or _line(action, self._allowing), default)
 
-    def _limit(self, action: Action, effect: Effect, reading: Reading | None) -> Decision | None:
-        """The strictest of the rules that deny or ask, the first of them if several do."""
+    def _strictest(self, action: Action, effect: Effect, reading: Reading | None) -> Decision | None:
+        """Return the decision of the strictest rule that denies or asks, the first one if there are several."""
         asked: Decision | None = None
-        for rule in self._limiting:
+        for rule in self._denying_or_asking:
             if not rule.concerns(action.principal, action.tool, effect, action.agent):
                 continue
             match = rule.matches(reading, action.paths, action.domain)
             if match is Match.YES and rule.table.decision == "deny":
                 return Decision("deny", rule.id, rule.table.reason or f"Rule {rule.id} denies this.")
             if match is not Match.NO and asked is None:
-                asked = Decision("ask", rule.id, _asking(rule, match, reading and reading.line))
+                asked = Decision("ask", rule.id, _why_asked(rule, match, reading and reading.line))
         return asked
 
     def _default(self, action: Action, effect: Effect) -> Decision:
-        """What the mode says where no rule does."""
+        """Return what the mode decides without a rule."""
         reading = effect is Effect.READ
-        ending = effect is Effect.DESTRUCTIVE and action.tool in ENDING
+        ends_only = effect is Effect.DESTRUCTIVE and action.tool in ENDING
         if self.mode == "trusted":
             return self._allow
-        if self.mode == "read-only" and not reading and not ending:
+        if self.mode == "read-only" and not reading and not ends_only:
             return Decision("deny", "default:read-only", "Mode read-only: nothing runs and nothing is changed.")
         if action.principal.kind == "person":
             return self._allow
@@ -212,7 +212,7 @@ class Policy:
             return self._ask(OUTSIDE.removeprefix("default:"), "it reaches outside the workspaces")
         if action.domain:
             return self._ask("new-domain", f"{action.domain} is not among the allowed domains")
-        if reading or (ending and self.mode != "ask-all"):
+        if reading or (ends_only and self.mode != "ask-all"):
             return self._allow
         if not action.boxed:
             return self._ask("no-box", "its session is not contained by a box")
@@ -223,29 +223,29 @@ class Policy:
     def _ask(self, why: str, reason: str) -> Decision:
         return Decision("ask", f"default:{why}", f"Mode {self.mode} asks, for {reason}.")
 
-    def _leave(self, action: Action, effect: Effect, line: Line | None, default: Decision) -> Decision:
-        """``default``, or the leave that allow rules give: each must be written for the very thing that is asked."""
+    def _allowed_by_rules(self, action: Action, effect: Effect, line: Line | None, default: Decision) -> Decision:
+        """Return ``default``, or permission by allow rules, each of which must be written for exactly this call."""
         if action.loosens or (action.raw_input and not action.boxed):
             return default
-        giving = [
+        allowing = [
             rule
-            for rule in self._giving
+            for rule in self._allowing
             if rule.concerns(action.principal, action.tool, effect, action.agent)
             and (not action.domain or in_domains(rule.table.domains, action.domain))
             and (not rule.table.domains or action.domain)
             and (not action.outside_workspace or (action.paths and rule.covers(action.paths)))
         ]
-        for rule in giving:
+        for rule in allowing:
             by_command = action.command is not None and not action.boxed
             fits_paths = rule.paths is None or (bool(action.paths) and rule.covers(action.paths))
             if not rule.table.commands and fits_paths and not by_command:
                 return Decision("allow", rule.id, rule.table.reason)
-        if line is None or not any(rule.table.commands for rule in giving):
+        if line is None or not any(rule.table.commands for rule in allowing):
             return default
         if line.obscure:
             why = f"No rule can allow the line, which is not plain: {line.obscure}."
             return Decision("ask", default.rule, f"{default.reason} {why}")
-        used = [next((r for r in giving if r.gives_leave(words, action.paths)), None) for words in line.commands]
+        used = [next((r for r in allowing if r.allows(words, action.paths)), None) for words in line.commands]
         if None in used:
             return default
         names = dict.fromkeys(rule.id for rule in used if rule)
@@ -256,7 +256,7 @@ class Policy:
 
 
 def _line(action: Action, rules: Sequence[Rule]) -> Line | None:
-    """The words of the call's command, where one of the rules looks at them."""
+    """Parse the call's command, if one of the rules reads its words."""
     if not any(rule.reads_words for rule in rules):
         return None
     if action.raw_input:
@@ -264,7 +264,7 @@ def _line(action: Action, rules: Sequence[Rule]) -> Line | None:
     return None if action.command is None else parse(action.command)
 
 
-def _asking(rule: Rule, match: Match, line: Line | None) -> str:
+def _why_asked(rule: Rule, match: Match, line: Line | None) -> str:
     reason = rule.table.reason or f"Rule {rule.id} {'asks' if rule.table.decision == 'ask' else 'denies this'}."
     if match is Match.MAYBE and line is not None:
         return f"{reason} It may be covered: {line.obscure or 'some words cannot be known'}."

@@ -1,6 +1,6 @@
-"""Programs, options and variables that run other programs: where a line may carry a command. No I/O.
+"""Programs, options and variables that run other programs: where a line may contain a command. No I/O.
 
-Nobody can list them all. They are those that people and agents use, and what finds them reads a few words more.
+No list can be complete. These are the ones that people and agents use; a few words too many do no harm.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ai_session.system.shell_words import Words
 
 
 def word_set(text: str) -> frozenset[str]:
-    """Those of a text."""
+    """Return the words of a text."""
     return frozenset(text.split())
 
 
@@ -34,7 +34,7 @@ STARTERS = (
         " start-stop-daemon envdir setuidgid chpst softlimit flatpak-spawn abbr - ! {"
     )
 )
-"""Programs and words that run what stands behind them."""
+"""Programs and words that run what follows them."""
 
 WORD_FOR_WORD = (STARTERS - SEARCHERS) | word_set(
     "test printf print whence exit return shift break logout wait ulimit umask jobs fg bg disown getopts make gmake"
@@ -47,10 +47,10 @@ WORD_FOR_WORD = (STARTERS - SEARCHERS) | word_set(
     " history kill pkill killall ps printenv dd tee cp mv ln install mount umount tar unzip zip gzip xxd hostname jq yq"
     " sqlite3 psql mysql let m4 bc tput reset stty svn hg gh glab aws gcloud az tsort who"
 )
-"""Programs with a language, a configuration or a reach of their own: given leave with no words but the rule's."""
+"""Programs with a language or a configuration of their own: allowed only with exactly the rule's words."""
 
 LOADER = re.compile(r"ld(?:-linux|-musl|64)?[\w.-]*\.so(?:\.[0-9]+)*\Z|ld\.so\Z")
-"""The dynamic loader, which runs the program behind it."""
+"""The dynamic loader, which runs the program after it."""
 
 REMOTE = word_set("ssh scp sftp sshfs rsync mosh autossh slogin")
 SSH_COMMAND = re.compile(
@@ -86,19 +86,19 @@ OPTIONS = {
 }
 """Options whose value is a command, by program; long ones may be abbreviated."""
 
-BEHIND = {
+COMMAND_FOLLOWS = {
     "git": (("bisect", "run"), ("submodule", "foreach"), ("rebase", "--exec"), ("for-each-repo",)),
     **dict.fromkeys(("docker", "podman", "nerdctl", "kubectl", "toolbox"), (("run",), ("exec",))),
     **dict.fromkeys(("conda", "mamba", "micromamba", "pixi"), (("run",),)),
 }
-"""Words of a program behind which a command stands."""
+"""Words of a program after which a command follows."""
 
 GIT_KEY = re.compile(
     r"(?:alias\.|.*(?:command|pager|editor|askpass|fsmonitor|hookspath|external|textconv|driver|program|cmd|clean|smudge"
     r"|process|helper|uploadpack|receivepack|proxy|exec|tool|viewer|browser))",
     re.IGNORECASE,
 )
-"""Settings of git that name programs, with a value behind ``=`` or as the next word."""
+"""Settings of git that name programs, with a value after ``=`` or as the next word."""
 
 VARIABLES = word_set(
     "PAGER EDITOR VISUAL BROWSER SHELL ENV BASH_ENV MANPAGER TERMINAL MAKE CC CXX LD_PRELOAD LD_AUDIT"
@@ -112,33 +112,33 @@ VARIABLE = re.compile(
     r"|GIT_CONFIG_(?:VALUE_[0-9]+|PARAMETERS)\Z|BASH_FUNC_",
     re.IGNORECASE,
 )
-"""Names of variables whose value some program runs, by how such names end."""
+"""Names of variables whose value some program runs, by the end of the name."""
 
 PROMPTS = word_set("PS0 PS1 PS2 PS3 PS4 PROMPT RPROMPT")
-"""Text, of which only the substitutions run."""
+"""Variables with text of which only the substitutions run."""
 
 COPIERS = word_set("cp mv ln install dd rsync cat tee scp hash alias")
-"""What gives a program another name or place."""
+"""Programs that give another program a new name or location."""
 
 RENAMING = word_set("alias abbr")
-"""What gives a command another name: ``alias a='x y'``, in fish ``alias a 'x y'`` too."""
+"""What gives a command another name: ``alias a='x y'``, in fish also ``alias a 'x y'``."""
 
 LOCATORS = word_set("which whereis type whence command realpath readlink")
 PROGRAM_FOLDER = re.compile(r"(?:^|[=/])s?bin/")
 
 
 def named_program(word: str) -> str:
-    """A program by its name: a path to it and, on file systems that ignore it, its case say nothing else."""
+    """Return a program's name: a path to it, or on some file systems its case, makes no difference."""
     return word.rstrip("/").rpartition("/")[2].casefold()
 
 
 def names_program(variable: str) -> bool:
-    """Whether some program runs what a variable of that name holds."""
+    """Report whether some program runs the value of a variable with that name."""
     return variable.upper() in VARIABLES or VARIABLE.match(variable) is not None
 
 
-def carried(head: str, words: Words) -> Iterator[str | None]:
-    """The values of options and settings in one command that its program runs; None for one that is not literal."""
+def embedded_commands(head: str, words: Words) -> Iterator[str | None]:
+    """Yield the values of options and settings that a command's program runs; None for one that is not literal."""
     options = OPTIONS.get(head, frozenset[str]())
     for at, word in enumerate(words[1:], 1):
         if word is None:
@@ -168,14 +168,16 @@ def _values(options: frozenset[str], word: str, follows: str | None) -> Iterator
         yield word[at + 1 :].removeprefix("=") or follows
 
 
-def moved(commands: tuple[Words, ...]) -> set[str]:
-    """The programs that a line may give another name: it copies or links them from a folder of programs, or from where
-    it asks for them."""
-    asked = {named_program(word) for words in commands if words and words[0] in LOCATORS for word in words[1:] if word}
+def renamed_programs(commands: tuple[Words, ...]) -> set[str]:
+    """Return the programs to which a line may give another name, because it copies or links them from a directory of
+    programs, or from where a program such as ``which`` locates them."""
+    located = {
+        named_program(word) for words in commands if words and words[0] in LOCATORS for word in words[1:] if word
+    }
     found: set[str] = set()
     for words in commands:
         if words and words[0] is not None and named_program(words[0]) in COPIERS:
             found |= {named_program(word) for word in words[1:] if word and PROGRAM_FOLDER.search(word)}
             if None in words:
-                found |= asked
+                found |= located
     return found

@@ -1,7 +1,7 @@
 """Rules as written in the configuration → checked, compiled selectors. No I/O.
 
-A rule speaks of a call when every selector it has does. ``matches`` is for questions and denials, which also count
-what only may be meant; ``gives_leave`` is for ``allow``, which needs certainty.
+A rule applies to a call if all of its selectors do. ``matches`` is for rules that ask or deny, which also apply if a
+match is only possible; ``allows`` is for rules that allow, which must be certain.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from ai_session.errors import ConfigInvalid
-from ai_session.gate.policy.commands import Match, Reading, points_elsewhere, strictly
+from ai_session.gate.policy.commands import Match, Reading, points_elsewhere, strictly_allows
 from ai_session.models import Effect, Principal
 from ai_session.system.shell_words import Line, Words, parse
 
@@ -37,7 +37,7 @@ class Examples(BaseModel):
 
 
 class RuleTable(BaseModel):
-    """One ``[[policy.rules]]``. An empty selector selects everything; one at least is given."""
+    """One ``[[policy.rules]]``. An empty selector selects everything; at least one must be given."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,7 +57,7 @@ class RuleTable(BaseModel):
     @field_validator("commands", mode="before")
     @classmethod
     def split(cls, value: object) -> object:
-        """A prefix may be written as one string, split at blanks."""
+        """Split a prefix that is written as one string at its blanks."""
         if not isinstance(value, list | tuple):
             return value
         items = cast("Sequence[object]", value)
@@ -66,7 +66,7 @@ class RuleTable(BaseModel):
     @field_validator("commands")
     @classmethod
     def named(cls, value: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
-        """A prefix names its program."""
+        """Raise ValueError unless a prefix begins with the name of a program."""
         if any(not prefix or prefix[0] == "*" for prefix in value):
             raise ValueError("a command begins with the name of a program")
         return value
@@ -74,7 +74,7 @@ class RuleTable(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule ready to be asked. ``words`` of a line are parsed at most once per call, by the caller."""
+    """A compiled rule. A command line is parsed at most once per call, by the caller."""
 
     id: str
     table: RuleTable
@@ -84,11 +84,11 @@ class Rule:
 
     @property
     def reads_words(self) -> bool:
-        """Whether the rule looks at the words of a command."""
+        """Whether the rule reads the words of a command."""
         return bool(self.table.commands) or self.paths is not None
 
     def concerns(self, principal: Principal, tool: str, effect: Effect, agent: str) -> bool:
-        """Whether the selectors that are certain (who, which tool, which effect) all fit."""
+        """Report whether the selectors that are certain (who, which tool, which effect) all match."""
         table = self.table
         return (
             (not table.tools or self.about(tool))
@@ -99,7 +99,7 @@ class Rule:
         )
 
     def matches(self, reading: Reading | None, paths: Sequence[str], domain: str) -> Match:
-        """How surely the call is meant. ``reading`` is None for calls without a command."""
+        """Return how certainly the rule applies to the call. ``reading`` is None for calls without a command."""
         best = Match.YES
         if self.table.domains:
             best = Match.YES if in_domains(self.table.domains, domain) else Match.NO
@@ -110,15 +110,15 @@ class Rule:
             best = min(best, self._reaches(reading.line if reading else None, paths))
         return best
 
-    def gives_leave(self, words: Words, paths: Sequence[str]) -> bool:
-        """Whether an ``allow`` rule with commands is certain about one simple command."""
+    def allows(self, words: Words, paths: Sequence[str]) -> bool:
+        """Report whether an ``allow`` rule with commands certainly allows one simple command."""
         prefixes = self.by_program.get(words[0] or "", ())
-        return any(strictly(prefix, words, self.paths is not None) for prefix in prefixes) and (
-            self.paths is None or self.covers([*paths, *_pointers(words)])
+        return any(strictly_allows(prefix, words, self.paths is not None) for prefix in prefixes) and (
+            self.paths is None or self.covers([*paths, *_outside_paths(words)])
         )
 
     def covers(self, paths: Sequence[str]) -> bool:
-        """Whether every path lies where the rule says, however it is spelled; no path is left to the shell."""
+        """Report whether the rule covers every path in any spelling, without expansions by the shell."""
         return self.paths is not None and all(
             ".." not in path.split("/") and self.paths.match(_normal(path)) for path in paths
         )
@@ -135,7 +135,7 @@ class Rule:
 
 
 def load(tables: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
-    """The rules in order, their examples checked. Raises ConfigInvalid, which names the rule and what is wrong."""
+    """Return the rules in order, their examples checked. Raises ConfigInvalid, which names the rule and the problem."""
     if len(tables) > MAX_RULES:
         raise ConfigInvalid(f"policy.rules: more than {MAX_RULES} rules", suggestion="join rules; prefixes are lists")
     rules: list[Rule] = []
@@ -158,7 +158,7 @@ def _compile(name: str, number: int, table: Mapping[str, Any]) -> Rule:
     if not any(getattr(checked, selector) for selector in SELECTORS):
         raise ConfigInvalid(f"{name}: selects nothing", suggestion=f"give one of: {', '.join(SELECTORS)}")
     tools = re.compile("|".join(translate(glob) for glob in checked.tools))
-    # Where file systems ignore case, a denial must as well.
+    # On file systems that ignore case, a denial must too.
     case = re.NOFLAG if checked.decision == "allow" else re.IGNORECASE
     by_program: dict[str, tuple[tuple[str, ...], ...]] = {}
     for prefix in checked.commands:
@@ -200,12 +200,12 @@ def _check_examples(name: str, rule: Rule) -> None:
 
 
 def _fits(rule: Rule, text: str) -> bool:
-    """One example, taken as what the rule selects by first: a command line, a domain, a path, a tool."""
+    """Report whether one example matches, as what the rule selects by: a command line, a domain, a path, a tool."""
     table = rule.table
     if table.commands:
         line = parse(text)
         if table.decision == "allow":
-            return not line.obscure and all(rule.gives_leave(words, ()) for words in line.commands)
+            return not line.obscure and all(rule.allows(words, ()) for words in line.commands)
         return rule.matches(Reading(line), (), table.domains[0] if table.domains else "") is not Match.NO
     if table.domains:
         return in_domains(table.domains, text)
@@ -215,7 +215,7 @@ def _fits(rule: Rule, text: str) -> bool:
 
 
 def in_domains(wanted: Sequence[str], domain: str) -> bool:
-    """``pypi.org`` is that name; ``*.pypi.org`` any name below it, not itself; ``*`` every name."""
+    """Report whether a list has the domain: ``*.pypi.org`` is any name below pypi.org but not itself; ``*`` is any."""
     name = domain.rstrip(".").lower()
     entries = [entry.rstrip(".").lower() for entry in wanted] if name else []
     return any(
@@ -225,7 +225,7 @@ def in_domains(wanted: Sequence[str], domain: str) -> bool:
 
 
 def pieces(word: str) -> set[str]:
-    """The paths a word may hold: itself, and what stands behind an option, ``=``, ``:``, ``@`` or a comma."""
+    """Return the paths a word may contain: itself, and what follows an option, ``=``, ``:``, ``@`` or a comma."""
     found = {word, *re.split(r"[=:@,]", word)}
     if word.startswith("-") and not word.startswith("--"):
         found.add(word[2:])
@@ -233,12 +233,12 @@ def pieces(word: str) -> set[str]:
 
 
 def _within(word: str) -> list[str]:
-    """The paths in a word that is a command or a program of its own: ``bash -c 'cat /etc/shadow'``."""
+    """Return the paths in a word that is a command or a program of its own: ``bash -c 'cat /etc/shadow'``."""
     return list(filter(None, re.split(r"[\s=:@,;|&<>(){}'\"`]+", word)))
 
 
-def _pointers(words: Words) -> list[str]:
-    """The words of a plain command that name a place beyond the shell's directory."""
+def _outside_paths(words: Words) -> list[str]:
+    """Return the words of a plain command that name a path outside the shell's directory."""
     return [piece for word in words[1:] if word and points_elsewhere(word) for piece in pieces(word) if "/" in piece]
 
 
@@ -247,7 +247,7 @@ def _normal(path: str) -> str:
 
 
 def _path_pattern(glob: str) -> str:
-    """``**`` is any number of directories, ``*`` and ``?`` stay within one; ``/a/**`` is /a itself as well."""
+    """Translate a glob: ``**`` is any number of directories, ``*`` and ``?`` match in one; ``/a/**`` includes /a."""
     signs = {"/**/": "/(?:.*/)?", "/**": "(?:/.*)?", "**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     parts = re.split(r"(\A\*\*/|/\*\*/|/\*\*\Z|\*\*|\*|\?)", glob)
     return f"(?:{''.join(signs.get(part) or re.escape(part) for part in parts)})\\Z"

@@ -1,1 +1,1 @@
-"""Secrets in what leaves: known values and patterns, masked."""
+"""Masks secrets in results, recordings and logs: known values and patterns."""

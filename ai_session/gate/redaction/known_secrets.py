@@ -21,21 +21,21 @@ from ai_session.system.variable_names import like
 KEY_BYTES = 32
 MAX_SEEN = 64
 MAX_KNOWN = 512
-"""Values known at once. A new redactor takes 50 ms with so many; how fast it is hardly depends on it."""
+"""Values known at once. A new redactor takes 50 ms with so many; its speed hardly depends on their number."""
 
 LEAST_DISTINCT = 3
 """Values of fewer characters are placeholders (``xxxxxxxx``), or lines."""
 
 PIECE_CHARS = 4096
-"""Longer values are known in pieces of this size, so that what is looked at around a page stays small."""
+"""Longer values are known in pieces of this size, so that the context that a page needs stays small."""
 
 LABELS = 200
-"""Made in one step."""
+"""Labels made in one step."""
 
 _KEY_LINE = re.compile(r"[A-Za-z0-9+/=_-]{32,}\Z")
 
 Needed = Callable[[], bool]
-"""Whether whoever has these values is still there."""
+"""Reports whether the owner of these values still exists."""
 
 Secrets = frozenset[tuple[str, str]]
 """Names and values."""
@@ -52,8 +52,8 @@ class Holder:
 
 
 class Masking:
-    """One per daemon. ``names`` are patterns of variables whose values are secret; ``key_path`` holds the key of the
-    masks, made when there is none. Without ``enabled`` nothing is masked. Raises ConfigInvalid, OSError."""
+    """Masks secrets, one per daemon. ``names`` are patterns of variables whose values are secret; ``key_path`` holds
+    the key of the masks, created if missing. Unless ``enabled``, nothing is masked. Raises ConfigInvalid, OSError."""
 
     def __init__(self, key_path: Path, names: Sequence[str], patterns: Sequence[str], *, enabled: bool = True) -> None:
         self._names = tuple(names)
@@ -65,18 +65,19 @@ class Masking:
         self._shapes = self._redactor = Redactor((), self._patterns, self._key)
 
     def learn(self, environment: Mapping[str, Any], needed: Needed = lambda: True, owner: str | None = None) -> None:
-        """The secrets in these variables are masked from now on, at least as long as they are ``needed``: values of the
-        configured names, and what looks like a secret in others. Those of one ``owner`` are never all that are known.
+        """Mask the secrets in these variables from now on, at least while they are ``needed``: the values of the
+        configured names, and what looks like a secret in others. One ``owner`` can never use up all values that may be
+        known.
 
-        Raises LimitReached when they are more than can be masked beside those still needed, or more than one owner may
-        have: then nothing of whoever has them may be shown or kept.
+        Raises LimitReached if there would be more than can be masked, in all or for one owner; then nothing of their
+        holder may be shown or stored.
         """
         if not self._enabled or id(environment) in self._seen:
             return
         self._admit(frozenset(self._secrets(environment)), Holder(needed, owner))
         if len(self._seen) >= MAX_SEEN:
             self._seen.clear()
-        self._seen[id(environment)] = environment  # held, so that its id stays its own
+        self._seen[id(environment)] = environment  # referenced, so that its id is not reused
 
     def _admit(self, found: Secrets, holder: Holder) -> None:
         if not found:
@@ -84,10 +85,10 @@ class Masking:
         holders = self._holders.get(found, [])
         if len(holders) >= MAX_SEEN:
             holders = [other for other in holders if other.needed()]
-        kept = {group: who for group, who in self._holders.items() if group != found}
-        while (excess := _excess(kept, found, holder.owner)) is not None:
-            gone = next((group for group, who in kept.items() if not any(other.needed() for other in who)), None)
-            if gone is None:
+        others = {group: who for group, who in self._holders.items() if group != found}
+        while (excess := _excess(others, found, holder.owner)) is not None:
+            unneeded = next((group for group, who in others.items() if not any(other.needed() for other in who)), None)
+            if unneeded is None:
                 count, most = excess
                 log.warning("%d secret values of clients are more than can be masked", count)
                 raise LimitReached(
@@ -95,9 +96,9 @@ class Masking:
                     suggestion="start the client with fewer such variables, or close other clients and sessions; the"
                     " names that count as secret are redaction.environment in the configuration",
                 )
-            del kept[gone]
+            del others[unneeded]
         known = found in self._holders
-        self._holders = {**kept, found: [*holders, holder]}
+        self._holders = {**others, found: [*holders, holder]}
         if not known:
             values = {value: name for group in self._holders for name, value in group}
             self._redactor = Redactor([(name, value) for value, name in values.items()], self._patterns, self._key)
@@ -115,21 +116,21 @@ class Masking:
                 yield from ((name, part) for part in _parts(secret))
 
     def mask(self, text: str) -> Steps[tuple[str, int]]:
-        """``text`` without secrets, and how many were masked."""
-        return self._redactor.redacting(text) if self._enabled else _as_it_is(text)
+        """Return ``text`` without secrets, and how many were masked."""
+        return self._redactor.redacting(text) if self._enabled else _unchanged(text)
 
     def is_clean(self, text: str) -> bool:
-        """Whether it is known without a look that there is no secret in it."""
+        """Report whether the text is already known to have no secret."""
         return self._redactor.is_clean(text)
 
     def masked(self, text: str) -> str:
-        """``text``, which is short, without secrets."""
+        """Return a short ``text`` without secrets."""
         if self._redactor.is_clean(text):
             return text
         return finished(self.mask(text))[0]
 
     def echo(self, text: str, given: Any) -> Steps[str]:
-        """``text``, which may repeat parts of ``given``, without the secrets of either; also where it cut them."""
+        """Return ``text``, which may repeat parts of ``given``, without the secrets of either, even if truncated."""
         text, _ = yield from self.mask(text)
         for value in _strings(given) if self._enabled else ():
             data = value.encode(errors="surrogatepass")
@@ -142,15 +143,15 @@ class Masking:
     def spans(
         self, data: bytes, growing: bool = False, before: int = sys.maxsize, /
     ) -> Steps[list[tuple[int, int, bytes]]]:
-        """Where secrets lie in ``data`` that begin ``before``, in order and apart, and what to show instead of each. Of
-        ``growing`` data also the end, where that may become one."""
+        """Return the secrets in ``data`` that begin ``before``, in order and not overlapping, with their replacements.
+        In ``growing`` data that includes the end, if it may become one."""
         if not self._enabled:
             return []
         redactor = self._redactor
         found = yield from redactor.finding(data, 0, before)
-        if growing and (begun := redactor.beginning(data)):
-            start = min([begun.start, *(span.start for span in found if span.end > begun.start)])
-            found = [*(span for span in found if span.end <= start), begun._replace(start=start)]
+        if growing and (unfinished := redactor.beginning(data)):
+            start = min([unfinished.start, *(span.start for span in found if span.end > unfinished.start)])
+            found = [*(span for span in found if span.end <= start), unfinished._replace(start=start)]
         labelled: list[tuple[int, int, bytes]] = []
         for span in found:
             labelled.append((span.start, span.end, redactor.label(data, span)))
@@ -159,7 +160,7 @@ class Masking:
         return labelled
 
 
-def _as_it_is(text: str) -> Steps[tuple[str, int]]:
+def _unchanged(text: str) -> Steps[tuple[str, int]]:
     yield from ()
     return text, 0
 
@@ -179,7 +180,7 @@ def _key(path: Path) -> bytes:
 
 
 def _excess(groups: Mapping[Secrets, Sequence[Holder]], found: Secrets, owner: str | None) -> tuple[int, int] | None:
-    """How many values would be known, and how many may be, where those are fewer."""
+    """Return how many values would be known and how many may be, if the former exceeds the latter."""
     own = [group for group, who in groups.items() if owner in {other.owner for other in who}]
     most_of_one = share(MAX_KNOWN, MAX_KNOWN) if owner is not None else MAX_KNOWN
     for among, most in ((groups, MAX_KNOWN), (own, most_of_one)):
@@ -189,7 +190,7 @@ def _excess(groups: Mapping[Secrets, Sequence[Holder]], found: Secrets, owner: s
 
 
 def _parts(value: str) -> Iterator[str]:
-    """How a value is looked for: as a whole or in pieces, and the lines of a key also one by one."""
+    """Yield how a value is searched for: as a whole or in pieces, and a key's lines also one by one."""
     if len(value) > PIECE_CHARS:
         yield from (value[at : at + PIECE_CHARS] for at in range(0, len(value), PIECE_CHARS))
     else:
@@ -210,7 +211,7 @@ def _strings(given: Any) -> Iterator[str]:
 
 
 def _without_beginnings(text: str, secret: str, mask: str) -> str:
-    """``text`` with ``mask`` for each part of it that the secret begins with, however Python spells it."""
+    """Replace with ``mask`` each part of ``text`` with which the secret begins, in any of Python's spellings."""
     ends: dict[int, int] = {}
     for spelt in (secret, repr(secret)[1:-1], ascii(secret)[1:-1]):
         at = text.find(spelt[:MIN_KNOWN_CHARS])

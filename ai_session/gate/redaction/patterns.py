@@ -1,6 +1,6 @@
-"""What secrets look like, kind by kind, as RE2 expressions over bytes. Pure.
+"""What secrets look like, by kind, as RE2 expressions over bytes. No I/O.
 
-An expression with groups masks the one that took part, one without masks all it matches. None needs to see more than
+An expression with groups masks the group that matched, one without masks the whole match. None needs more than
 OVERLAP_BYTES to find where a secret begins, and none matches a mask.
 """
 
@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 
 OVERLAP_BYTES = 16384
-"""What follows a place must be known so far before the place is judged: a private key of 8192 bits takes 6.5 kB."""
+"""How much must be known after a position before it is judged: a private key of 8192 bits has 6.5 kB."""
 
 _BEGIN = r"(?:\b|\\[nrt]|[0-9;\[]m)"
-"""Where a word begins; an escape of JSON or a colour before it hides that it does."""
+"""Where a word begins, also directly after an escape of JSON or a colour."""
 
 _KEY_TEXT = r"(?:[A-Za-z0-9+/=\s:|>#*,.()\"'-]|\\[nrt])"
 _KEY_SPACE = r"(?:\s|\\[nrt])*"
@@ -56,9 +56,8 @@ KINDS: dict[str, str] = {
     "named": rf"(?i:{_NAMES})[A-Za-z0-9_-]{{0,20}}\s{{0,3}}(?::=|=>|=|:\s)\s{{0,3}}"
     r"([^\s\"'\\,;<>()\[\]{}$\x00-\x1f-][^\s\"'\\,;<>()\[\]{}$\x00-\x1f]{7,})(?:[\s\"'\\,;\x1b]|$)",
 }
-"""In this order: if two kinds match at one position, the first one counts. A value recognized by its context does not
-begin with ``-``, or it would hide the key block that begins there.
-"""
+"""If two kinds match at one position, the first one counts. A value recognized by its context does not begin with
+``-``, because it would hide the key block that begins there."""
 
 BEGINNING = (
     rf"{_KEY_BEGIN}(?:{_KEY_SPACE}[A-Za-z-]+: [^\n\\]*)*(?:{_KEY_SPACE}[A-Za-z0-9+/=]+)*{_KEY_SPACE}\z"
@@ -74,7 +73,7 @@ BEGINNING = (
 """What may still become a secret, at the end of output that continues."""
 
 UNSURE = frozenset(("authorization", "variable", "quoted", "named"))
-"""Kinds that say where a secret would be, not what it is: ``plausible`` has the last word."""
+"""Kinds that know where a secret would be, not what it is: ``plausible`` decides."""
 
 _ORDINARY = re.compile(rb"[^A-Za-z0-9]*(?>[A-Za-z]+[0-9]{0,2}(?:[^A-Za-z0-9]+|\Z))*+|[0-9T:.,/+Z-]+")
 """Words, names of code and paths, such as ``settings.SECRET_KEY`` or ``your-token-here``; numbers and dates."""
@@ -85,7 +84,7 @@ _LEAST_DISTINCT = 6
 
 
 def plausible(kind: str, value: bytes) -> bool:
-    """Whether what stands where a secret would stand is one, not a word, a number, a name of code or a placeholder."""
+    """Report whether a value in the position of a secret is one, and not a word, number, name or placeholder."""
     if value[0] in _PLACEHOLDERS or len(set(value[:64])) < _LEAST_DISTINCT:
         return False
     if kind == "variable" and value[0] not in _PATHS:

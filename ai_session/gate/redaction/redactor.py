@@ -1,6 +1,6 @@
-"""Masks secrets in what is returned and kept: values known by name, and what looks like one. Pure.
+"""Masks secrets in what is returned and stored: known values, and what looks like a secret. No I/O.
 
-Never applied to what a person sees live. A seat belt: a program can print a secret in a form that nobody knows.
+Never applied to what a person sees live. It is a safety net: a program can print a secret in an unknown form.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class Span(NamedTuple):
 
 
 class Redactor:
-    """Finds and masks secrets. What it masks never changes; a new environment makes a new one (about 5 ms).
+    """Finds and masks secrets. Immutable; a new environment needs a new one (about 5 ms).
 
-    ``environment`` are names and values to mask wherever they appear, also as JSON, URL or base64 spells them;
-    ``patterns`` further RE2 expressions; ``key`` makes the masks of equal secrets equal and says nothing about them.
-    Raises ConfigInvalid for an expression that is none, or that matches nothing at all.
+    ``environment`` has names and values to mask wherever they appear, also as JSON, URL or base64; ``patterns`` are
+    further RE2 expressions; ``key`` makes the masks of equal secrets equal and reveals nothing about them. Raises
+    ConfigInvalid for an invalid expression, or one that matches the empty text.
     """
 
     def __init__(self, environment: Iterable[tuple[str, str]], patterns: Sequence[str], key: bytes) -> None:
@@ -76,7 +76,7 @@ class Redactor:
         self._heads: dict[bytes, list[bytes]] = {}
         for form in sorted(self._known, key=len, reverse=True):
             self._heads.setdefault(form[:MIN_KNOWN_CHARS], []).append(form)
-        # Whole values, or heads in any other order, would be more than RE2's memory holds: 10,000 times slower.
+        # Whole values, or heads in another order, would exceed RE2's memory and make it 10,000 times slower.
         self._values = _either([re2.escape(head) for head in sorted(self._heads)], any_bytes=True)
         for pattern in patterns:
             _check(pattern)
@@ -85,18 +85,18 @@ class Redactor:
         self._starts = _either([re2.escape(start) for start in starts], any_bytes=True)
 
     def redact_text(self, text: str) -> tuple[str, int]:
-        """``text`` with every secret masked, and how many were."""
+        """Return ``text`` with every secret masked, and how many were."""
         return finished(self.redacting(text))
 
     def is_clean(self, text: str) -> bool:
-        """Whether it is known without a look that there is no secret in it."""
+        """Report whether the text is already known to have no secret."""
         return text in self._clean
 
     def redacting(self, text: str) -> Steps[tuple[str, int]]:
-        """``redact_text`` in steps."""
+        """Do the same as ``redact_text`` in steps."""
         short = len(text) <= _REMEMBERED_CHARS
         if short and text in self._clean:
-            return text, 0  # names, ids and directories, most of what is looked at, come with every call again
+            return text, 0  # names, ids and directories, most of what is masked, are the same in every call
         data = text.encode(errors="surrogatepass")
         if found := (yield from self.finding(data)):
             masked = yield from self._masking(data, 0, len(data), found)
@@ -108,50 +108,50 @@ class Redactor:
         return text, 0
 
     def redact_bytes(self, data: bytes) -> tuple[bytes, int]:
-        """``data`` with every secret masked, and how many were. The length changes."""
+        """Return ``data`` with every secret masked, and how many were. The length changes."""
         found = self.spans(data)
         return (self.masked(data, 0, len(data), found), len(found)) if found else (data, 0)
 
     def stream(self) -> RedactionStream:
-        """For bytes that come in chunks; a secret is found wherever they are cut."""
+        """Return a stream for bytes that arrive in chunks; a secret is found wherever they are cut."""
         return RedactionStream(self, self._overlap)
 
     def spans(self, data: bytes, start: int = 0) -> list[Span]:
-        """The secrets in ``data`` that begin at ``start`` or later, in order, apart from each other.
+        """Return the secrets in ``data`` that begin at ``start`` or later, in order and not overlapping.
 
-        Masking one leaves UTF-8, JSON and escape sequences whole.
+        Masking them leaves UTF-8, JSON and escape sequences intact.
         """
         return finished(self.finding(data, start))
 
     def finding(self, data: bytes, start: int = 0, before: int = sys.maxsize) -> Steps[list[Span]]:
-        """``spans`` that begin ``before``, in steps, the longest of which goes once through ``data`` with one
-        expression."""
+        """Do the same for secrets that begin ``before``, in steps that apply at most one expression to all of
+        ``data``."""
         if len(data) < MIN_KNOWN_CHARS and self._further is None:
-            return []  # as most values of a result are, and none of the kinds is
-        if self._holds_none(data, start):
-            return []  # as most texts do: all that follows would take twice as long again
+            return []  # most values of a result are so short, no kind of secret is
+        if self._has_none(data, start):
+            return []  # true of most texts; what follows would take twice as long
         found: list[Span] = []
         for count, span in enumerate(self._raw(data, start, before), 1):
             if span:
                 found.append(span)
             if count % _SPANS == 0:
                 yield
-        settled: list[Span] = []
+        spans: list[Span] = []
         for count, span in enumerate(_merged(found), 1):
-            settled += _settled(data, span)
+            spans += _without_escapes(data, span)
             if count % _SPANS == 0:
                 yield
-        return settled
+        return spans
 
-    def _holds_none(self, data: bytes, start: int) -> bool:
-        """Whether none of the expressions finds anything in what is short enough for one step."""
+    def _has_none(self, data: bytes, start: int) -> bool:
+        """Report whether no expression finds anything, if the data is short enough for one step."""
         if len(data) - start > _ONE_STEP_BYTES or b"PRIVATE KEY" in data:
             return False
         expressions = (self._values, _any_kind(), self._further)
         return not any(one is not None and one.search(data, start) for one in expressions)
 
     def _raw(self, data: bytes, start: int, before: int) -> Iterator[Span | None]:
-        """In any order, and None now and then where finding one takes long."""
+        """Yield secrets in any order, and None now and then if finding one takes long."""
         further = (_span(match, "pattern") for match in _all(self._further, data, start))
         for found in (self._values_in(data, start), self._patterned(data, start), further):
             yield from takewhile(lambda span: span.start < before, found)
@@ -159,7 +159,7 @@ class Redactor:
             yield from (span for span in _ends_of_keys(data, start) if span is None or span.start < before)
 
     def beginning(self, data: bytes) -> Span | None:
-        """What at the end of ``data`` may become a secret when more of it comes."""
+        """Return what may become a secret at the end of ``data`` when more of it arrives."""
         begin = max(0, len(data) - _BEGUN_BYTES)
         last = data[begin:]
         match = _beginning().search(last)
@@ -172,7 +172,7 @@ class Redactor:
         return Span(begin + min(found), len(data), "unfinished") if found else None
 
     def label(self, data: bytes, span: Span) -> bytes:
-        """What stands in the place of a span of ``data``: ``[REDACTED:kind:tag]``."""
+        """Return what replaces a span of ``data``: ``[REDACTED:kind:tag]``."""
         secret = data[span.start : span.end]
         _, tag = self._known.get(secret) or ("", self._tag(secret))
         return f"[REDACTED:{span.kind}:{tag}]".encode()
@@ -181,7 +181,7 @@ class Redactor:
         return hmac.new(self._key, secret, hashlib.sha256).hexdigest()[:6]
 
     def masked(self, data: bytes, start: int, end: int, found: Iterable[Span]) -> bytes:
-        """The bytes of ``data`` from ``start`` to ``end``, with labels for the spans ``found`` there."""
+        """Return the bytes of ``data`` from ``start`` to ``end``, with labels for the spans ``found`` there."""
         return finished(self._masking(data, start, end, found))
 
     def _masking(self, data: bytes, start: int, end: int, found: Iterable[Span]) -> Steps[bytes]:
@@ -199,7 +199,7 @@ class Redactor:
             forms = self._heads[data[start : start + MIN_KNOWN_CHARS]]
             if form := next((form for form in forms if data.startswith(form, start)), b""):
                 yield Span(start, start + len(form), self._known[form][0])
-            start += 1  # another value may begin within this one and end behind it
+            start += 1  # another value may begin within this one and end after it
 
     def _patterned(self, data: bytes, start: int) -> Iterator[Span]:
         for match in _all(_any_kind(), data, start):
@@ -212,7 +212,7 @@ class Redactor:
 
 
 class RedactionStream:
-    """Masks secrets in bytes that come in chunks. What may still become a secret is held back."""
+    """Masks secrets in bytes that arrive in chunks. What may still become a secret is held back."""
 
     def __init__(self, redactor: Redactor, overlap: int) -> None:
         self.count = 0
@@ -221,19 +221,19 @@ class RedactionStream:
         self._data = b""
         self._begin = 0
         self._enough = 2 * overlap
-        self._swallowing = False
+        self._skipping_rest = False
 
     def feed(self, chunk: bytes) -> bytes:
-        """What is certain now."""
-        if self._swallowing:
+        """Return what is certain after one more chunk."""
+        if self._skipping_rest:
             rest = _RUN.match(chunk)
             chunk = chunk[rest.end() :] if rest else chunk
-            self._swallowing = not chunk
+            self._skipping_rest = not chunk
         self._data += chunk
         return self._advance(final=False) if len(self._data) - self._begin >= self._enough else b""
 
     def finish(self) -> bytes:
-        """The rest."""
+        """Return the rest."""
         return self._advance(final=True)
 
     def _advance(self, *, final: bool) -> bytes:
@@ -247,18 +247,18 @@ class RedactionStream:
                 cut = found[-1].end
             if cut == end and end - self._begin < MAX_HELD_BYTES:
                 cut = found.pop().start
-            self._swallowing = cut == end
+            self._skipping_rest = cut == end
         masked = self._redactor.masked(data, self._begin, cut, found)
         self.count += len(found)
-        kept = max(0, cut - _CONTEXT_BYTES)
-        self._data = data[kept:]
-        self._begin = cut - kept
+        context_start = max(0, cut - _CONTEXT_BYTES)
+        self._data = data[context_start:]
+        self._begin = cut - context_start
         self._enough = end - cut + self._overlap
         return masked
 
 
 def _forms(value: str) -> set[bytes]:
-    """How a value may be spelt: as it is, in JSON, Python, a URL, shell quotes or CR LF lines, or inside base64."""
+    """Return the spellings of a value: unchanged, in JSON, Python, a URL, shell quotes, CR LF lines or base64."""
     spelt = {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], value.replace("\n", "\r\n")}
     data = value.encode(errors="surrogatepass")
     spelt |= {quote(data, safe=""), quote(data), quote_plus(data)}
@@ -268,8 +268,8 @@ def _forms(value: str) -> set[bytes]:
     forms = {form.encode(errors="surrogatepass") for form in spelt}
     for ahead in range(3):
         # Characters that also depend on the bytes before or after the value are left out.
-        spell = base64.b64encode(b"\0" * ahead + data)[(0, 2, 3)[ahead] : (ahead + len(data)) * 8 // 6]
-        forms |= {spell, spell.replace(b"+", b"-").replace(b"/", b"_")}
+        encoded = base64.b64encode(b"\0" * ahead + data)[(0, 2, 3)[ahead] : (ahead + len(data)) * 8 // 6]
+        forms |= {encoded, encoded.replace(b"+", b"-").replace(b"/", b"_")}
     return {form for form in forms if len(form) >= MIN_KNOWN_CHARS}
 
 
@@ -284,7 +284,7 @@ def _compile(expression: bytes, *, any_bytes: bool = False) -> Any:
 
 
 def _either(expressions: Sequence[bytes | str], *, any_bytes: bool = False) -> Any:
-    """One expression for all of them; None for none. ``any_bytes``: they need not be whole characters."""
+    """Return one expression for all, or None for none. With ``any_bytes``, they need not be whole characters."""
     joined = b"|".join(b"(?:%b)" % e for e in expressions)
     return _compile(joined, any_bytes=any_bytes) if expressions else None
 
@@ -307,7 +307,7 @@ def _all(pattern: Any, data: bytes, start: int, end: int | None = None) -> Itera
     return pattern.finditer(data, start, end) if pattern is not None else iter(())
 
 
-# Each takes milliseconds, so it is compiled when it is first looked for.
+# Each takes milliseconds, so it is compiled at first use.
 
 
 @cache
@@ -332,8 +332,8 @@ def _end_of_key() -> Any:
 
 @cache
 def _classifier() -> tuple[re.Pattern[bytes], dict[int, tuple[str, range]]]:
-    """Classifies what RE2 found, ten times as fast as it would, and is never run over more; by the group of each
-    kind its name, and the groups within that are the secret."""
+    """Return an expression that classifies RE2's matches, ten times as fast as RE2 and applied to nothing else; and for
+    the group of each kind its name and the groups inside it that are the secret."""
     widths = [1 + re.compile(pattern).groups for pattern in KINDS.values()]
     groups = {
         end - width + 1: (kind, range(end - width + 2, end + 1))
@@ -346,7 +346,7 @@ _KEY_LINE = re.compile(rb"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/=]{2,168}(?:\s|\\[nrt])
 
 
 def _ends_of_keys(data: bytes, start: int) -> Iterator[Span | None]:
-    """The last lines of keys, as ``tail`` prints them, and where output is kept no further back. None for each line."""
+    """Yield the last lines of keys, as ``tail`` prints them, and None for each line."""
     for end in _all(_end_of_key(), data, start):
         begin = end.start()
         while line := _KEY_LINE.search(data[max(start, begin - 168) : begin]):
@@ -362,7 +362,7 @@ def _span(match: Any, kind: str) -> Span:
 
 
 def _merged(found: Iterable[Span]) -> Iterator[Span]:
-    """In order, with those that overlap made one of the first one's kind."""
+    """Yield the spans in order, overlapping ones merged with the kind of the first."""
     current: Span | None = None
     for span in sorted(found):
         if current is None or span.start >= current.end:
@@ -376,7 +376,7 @@ def _merged(found: Iterable[Span]) -> Iterator[Span]:
 
 
 def _classified(data: bytes, start: int, end: int) -> Span:
-    """The secret in what one of the kinds matched."""
+    """Return the secret in what one of the kinds matched."""
     expression, groups = _classifier()
     match = expression.match(data, start, end)
     assert match is not None
@@ -385,8 +385,8 @@ def _classified(data: bytes, start: int, end: int) -> Span:
     return Span(*match.span(secret), kind)
 
 
-def _settled(data: bytes, span: Span) -> Iterator[Span]:
-    """``span`` without the parts of escapes and escape sequences at its ends, and in pieces between those inside."""
+def _without_escapes(data: bytes, span: Span) -> Iterator[Span]:
+    """Yield ``span`` without partial escapes and escape sequences at its ends, split at those inside."""
     start = _after_escape(data, span.start)
     end = _before_escape(data, span.start, span.end)
     if data.find(b"\x1b", start, end) < 0:
@@ -402,7 +402,7 @@ def _settled(data: bytes, span: Span) -> Iterator[Span]:
 
 
 def _after_escape(data: bytes, start: int) -> int:
-    """Where what begins at ``start`` is text, and not the rest of ``\\u00e9``, ``\\n`` or a colour."""
+    """Return where text begins at ``start`` or after it, past the rest of ``\\u00e9``, ``\\n`` or a colour."""
     before = data[max(0, start - _CONTEXT_BYTES) : start]
     if _INSIDE_SEQUENCE.search(before) and (rest := _REST_OF_SEQUENCE.match(data, start)):
         return rest.end()
@@ -415,7 +415,7 @@ def _after_escape(data: bytes, start: int) -> int:
 
 
 def _before_escape(data: bytes, start: int, end: int) -> int:
-    """Where what ends at ``end`` is whole, without the beginning of an escape or a sequence."""
+    """Return where text ends, without the beginning of an escape or a sequence."""
     inside = data[max(start, end - _CONTEXT_BYTES) : end]
     escape = _INSIDE_ESCAPE.search(inside)
     if escape is not None and len(escape[1]) % 2:

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 from ai_session.models import ToolCall, ToolResult
 
 Ended = Callable[[ToolResult], ToolResult]
-"""Given a call's result, returns it."""
+"""Accepts a call's result and returns it."""
 
 
 class CallRecord(Protocol):
-    """What the gate knows of a call once it is over; see ``gate.trace.Trace``."""
+    """What the gate knows about a call once it has ended; see ``gate.trace.Trace``."""
 
     outcome: str
     rule: str
@@ -26,18 +26,18 @@ class Telemetry:
     """Exports nothing; ``spans`` has the implementation that does."""
 
     def call(self, call: ToolCall, trace: CallRecord) -> AbstractContextManager[Ended]:
-        """Around one call; what is yielded wants its result, where it has one. ``trace`` is read at the end."""
+        """Surround one call; call what is yielded with its result, if it has one. ``trace`` is read at the end."""
         return NOTHING
 
     def part(self, name: str) -> AbstractContextManager[object]:
-        """Around a part of a call that may take long."""
+        """Surround a part of a call that may take long."""
         return NOTHING
 
     def start(self) -> None:
-        """From the loop on which everything happens, before the first call."""
+        """Start on the running loop, before the first call."""
 
     async def close(self) -> None:
-        """Send what is left, within a bounded time."""
+        """Send what is left, within a limited time."""
 
 
 class _Nothing:

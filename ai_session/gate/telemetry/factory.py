@@ -1,4 +1,4 @@
-"""Which telemetry there is: what the settings say, if it can be had."""
+"""Opens the telemetry that the settings configure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def open_telemetry(
     masked: Callable[[str], str],
     levels: Mapping[str, Callable[[], int]],
 ) -> Telemetry:
-    """The configured telemetry. If it cannot start, that is logged and nothing else is affected.
+    """Return the configured telemetry. If it cannot start, that is logged and nothing else is affected.
 
-    ``tools`` are the names that may be exported; ``masked`` removes secrets from clients' descriptions of themselves;
+    ``tools`` are the names that may be exported; ``masked`` removes secrets from what clients report about themselves;
     ``levels`` are gauges by the name of their metric, read on the loop.
     """
 

@@ -1,4 +1,4 @@
-"""Spans and metrics of calls, by the conventions of OpenTelemetry for MCP and generative AI.
+"""Spans and metrics of calls, by OpenTelemetry's conventions for MCP and generative AI.
 
 Names, numbers and outcomes are exported, never the arguments or results of a call.
 """
@@ -30,18 +30,18 @@ from ai_session.gate.telemetry.base import CallRecord, Ended, Telemetry
 from ai_session.models import ToolCall, ToolResult
 
 SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-"""Bounds of a histogram, those of the conventions."""
+"""The bucket boundaries of a histogram, those of the conventions."""
 
 CLAIM_CHARS = 200
 LEVEL_SECONDS = 1.0
 OTHER = "_OTHER"
 INVALID_PARAMS = "-32602"
-"""How a call of an unknown tool is answered."""
+"""The error code for a call of an unknown tool."""
 
 OF_METRICS = ("mcp.method.name", "mcp.protocol.version", "network.transport")
 OF_SPANS = (*OF_METRICS, "mcp.session.id", "mcp.resource.uri", "jsonrpc.request.id", "network.protocol.name")
 AMBIENT = "ambient.traceparent"
-"""Where the HTTP request stands that a message came in, where that is elsewhere."""
+"""The trace context of the HTTP request that carried a message, if the message has another one."""
 
 _TRACE, _BAGGAGE = TraceContextTextMapPropagator(), W3CBaggagePropagator()
 
@@ -91,7 +91,7 @@ class LiveTelemetry(Telemetry):
         await self._providers.close()
 
     def _level(self, read: Callable[[], int], options: CallbackOptions) -> Iterable[Observation]:
-        """Called in the exporter's thread; what is counted belongs to the loop."""
+        """Called in the exporter's thread; the values belong to the loop."""
         if self._loop is None:
             return []
         answer = concurrent.futures.Future[int]()
@@ -105,7 +105,7 @@ class LiveTelemetry(Telemetry):
         try:
             self._loop.call_soon_threadsafe(ask)
             return [Observation(answer.result(LEVEL_SECONDS))]
-        except Exception:  # the loop is busy, or has ended: there is no such number now
+        except Exception:  # the loop is busy or has ended, so there is no value now
             return []
 
 
@@ -138,25 +138,25 @@ class _Call:
         return result
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, context: TracebackType | None
     ) -> None:
         current.detach(self._token)
         try:
-            self._tell(error)
+            self._export(error)
         except Exception:
             log.exception("a call could not be exported")
         self._span.end()
 
-    def _tell(self, error: BaseException | None) -> None:
+    def _export(self, error: BaseException | None) -> None:
         call, trace, telemetry = self._call, self._trace, self._telemetry
-        wrong = error_type(self._result, error)
+        error_name = error_type(self._result, error)
         shared: dict[str, str] = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": self._tool}
         known = {name: call.trace[name] for name in OF_METRICS if name in call.trace}
-        failed = {"error.type": wrong} if wrong else {}
+        failed = {"error.type": error_name} if error_name else {}
         if self._span.is_recording():
             claims = self._claims()
             self._span.set_attributes(shared | known | failed | claims | self._facts())
-            if wrong:
+            if error_name:
                 self._span.set_status(StatusCode.ERROR, trace.code or None)
         telemetry.seconds.record(time.perf_counter() - self._began, shared | known | failed)
         outcome = {"gen_ai.tool.name": self._tool, "ai_session.outcome": self._outcome()}
@@ -172,20 +172,20 @@ class _Call:
             telemetry.redactions.add(count, of_tool)
 
     def _outcome(self) -> str:
-        """The audit log's word; what waits for a person's form was not denied yet."""
+        """Return the audit log's outcome; a call whose question is returned to the client has not been denied yet."""
         return "asked" if self._result and self._result.question else self._trace.outcome
 
     def _claims(self) -> dict[str, str]:
-        """What the client says of itself, masked."""
+        """Return what the client claims about itself, masked."""
         call = self._call
-        said = {name: call.trace[name] for name in OF_SPANS if name not in OF_METRICS and name in call.trace}
-        said |= {
+        claims = {name: call.trace[name] for name in OF_SPANS if name not in OF_METRICS and name in call.trace}
+        claims |= {
             "user.id": call.principal.subject or str(call.principal.uid),
             "gen_ai.agent.name": call.agent,
             "ai_session.client.name": call.principal.client,
             "ai_session.client.call_id": call.client_call_id,
         }
-        return {name: self._telemetry.masked(value)[:CLAIM_CHARS] for name, value in said.items() if value}
+        return {name: self._telemetry.masked(value)[:CLAIM_CHARS] for name, value in claims.items() if value}
 
     def _facts(self) -> dict[str, Any]:
         facts, result = self._trace.facts, self._result
@@ -210,22 +210,22 @@ class _Call:
 
 
 def parent_of(carried: Mapping[str, str], masked: Callable[[str], str]) -> Context:
-    """The client's span that a call belongs to, with its baggage; of none, an empty context. What vendors say in a
-    ``tracestate`` continues with the trace, so it is left out where it has a secret."""
+    """Return the client's span that a call belongs to, with its baggage, or an empty context. Vendors' data in a
+    ``tracestate`` is passed on with the trace, so a ``tracestate`` with a secret is left out."""
     state = carried.get("tracestate", "")
     carrier = {name: value for name, value in carried.items() if name != "tracestate" or masked(state) == state}
     return _BAGGAGE.extract(carrier, _TRACE.extract(carrier, Context()))
 
 
 def links_of(carried: Mapping[str, str]) -> list[Link]:
-    """The HTTP request's own place, where the message has another."""
+    """Return a link to the HTTP request's own span, if the message has another one."""
     ambient = carried.get(AMBIENT, "")
-    where: SpanContext = get_current_span(_TRACE.extract({"traceparent": ambient}, Context())).get_span_context()
-    return [Link(where)] if where.is_valid else []
+    context: SpanContext = get_current_span(_TRACE.extract({"traceparent": ambient}, Context())).get_span_context()
+    return [Link(context)] if context.is_valid else []
 
 
 def error_type(result: ToolResult | None, error: BaseException | None) -> str:
-    """By the conventions; empty where nothing failed."""
+    """Return the error's type by the conventions; empty if nothing failed."""
     if isinstance(error, UnknownTool):
         return INVALID_PARAMS
     if isinstance(error, asyncio.CancelledError):
@@ -236,5 +236,5 @@ def error_type(result: ToolResult | None, error: BaseException | None) -> str:
 
 
 def size_of(result: ToolResult) -> int:
-    """Bytes of its text."""
+    """Return the size of the result's text in bytes of UTF-8."""
     return len(result.text) if result.text.isascii() else len(result.text.encode(errors="surrogatepass"))

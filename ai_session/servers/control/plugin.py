@@ -54,8 +54,8 @@ from typing import TYPE_CHECKING, Any
 
 from agentwire.json_lines import DECODER
 from ai_session.errors import AiSessionError, InvalidArguments, LimitReached
-from ai_session.gate.consent.person_check import signature_of
-from ai_session.gate.trace import more_of
+from ai_session.gate.consent.person_check import parse_signature
+from ai_session.gate.trace import extra_facts
 from ai_session.models import ToolCall
 from ai_session.servers.base import call_gate, person_of
 from ai_session.servers.control import questions as control_ask
@@ -355,7 +355,7 @@ class Conversation:
         await writer.drain()
 
     def _refuse(self, request_id: Any, error: AiSessionError) -> None:
-        facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion, **more_of(error)}
+        facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion, **extra_facts(error)}
         self._send({"id": request_id, "error": facts})
 
     def _send(self, message: Mapping[str, Any]) -> None:
@@ -437,7 +437,9 @@ async def reject(connection: Connection, params: Mapping[str, Any]) -> Mapping[s
 async def policy(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """The policy in force."""
     mode = text(params, "mode") if params.get("mode") else ""
-    return await (await person_of(connection)).policy(connection.principal, mode, signature_of(params.get("signature")))
+    return await (await person_of(connection)).policy(
+        connection.principal, mode, parse_signature(params.get("signature"))
+    )
 
 
 async def explain(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -454,14 +456,14 @@ async def person(connection: Connection, params: Mapping[str, Any]) -> Mapping[s
 async def enrol(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """A person's key that counts."""
     person = await person_of(connection)
-    signature = signature_of(params.get("signature"))
+    signature = parse_signature(params.get("signature"))
     key = await person.enrol(connection.principal, text(params, "key"), signature)
     return {"key_id": key.key_id}
 
 
 async def unenrol(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """A person's key that counts no more."""
-    key = await (await person_of(connection)).unenrol(connection.principal, signature_of(params.get("signature")))
+    key = await (await person_of(connection)).unenrol(connection.principal, parse_signature(params.get("signature")))
     return {"key_id": key.key_id}
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ai_session.errors import AiSessionError, InvalidArguments
-from ai_session.gate.consent.person_check import Way, signature_of
+from ai_session.gate.consent.person_check import Way, parse_signature
 from ai_session.gate.consent.store import binding
 from ai_session.models import SCOPES, Answer, Principal, Question
 
@@ -43,7 +43,7 @@ async def answer(
     if not isinstance(question_id, str) or not isinstance(reason, str) or scope not in SCOPES:
         raise InvalidArguments(f"question_id and reason must be strings, scope one of {', '.join(SCOPES)}")
     word = Answer(allowed, scope=scope, reason=reason[:MAX_REASON_CHARS])
-    signature = signature_of(params.get("signature"))
+    signature = parse_signature(params.get("signature"))
     return {"question_id": question_id, "about": await person.answer(principal, question_id, word, signature)}
 
 

@@ -123,12 +123,12 @@ async def test_a_reader_that_was_left_behind_is_told_so(tmp_path: Path) -> None:
         feed = app.gate.parts.feed
         reader, other = feed.reader(), feed.reader()
         for number in range(MOST_AT_ONCE + 1):
-            feed.noted("session", f"ses_{number}")
+            feed.record("session", f"ses_{number}")
         first, rest = await reader.next(), await reader.next()
         assert [change["session_id"] for change in first.changes] == [f"ses_{n}" for n in range(MOST_AT_ONCE)]
         assert rest.changes == [{"kind": "session", "session_id": f"ses_{MOST_AT_ONCE}", "gone": True}]
         for number in range(MOST_KEPT):
-            feed.noted("session", f"new_{number}")
+            feed.record("session", f"new_{number}")
         with pytest.raises(CursorExpired):
             await other.next()
         assert len((await reader.next()).changes) == MOST_AT_ONCE
@@ -138,7 +138,7 @@ async def test_a_reader_that_was_left_behind_is_told_so(tmp_path: Path) -> None:
         assert f"more than {MOST_KEPT:,} objects" in PAGE
         assert "less than 1 MB" in PAGE
         for number in range(2 * MOST_KEPT):
-            feed.noted("command", f"ses_{'x' * 22} cmd_{number:022}")
+            feed.record("command", f"ses_{'x' * 22} cmd_{number:022}")
         tables = [one for one in vars(feed).values() if isinstance(one, dict)]
         entries = [entry for table in tables for entry in table.items()]
         assert len(entries) == MOST_KEPT

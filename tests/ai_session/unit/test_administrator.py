@@ -65,25 +65,25 @@ class Disk:
 def test_what_others_may_write_is_refused_with_all_above_it(at: str, mode: int, uid: int, said: str) -> None:
     kind = FILE if at == "file" else DIRECTORY
     with pytest.raises(ConfigInvalid) as refused:
-        read(ETC, look=Disk(**{at: facts(kind, mode, uid)}).look)
+        read(ETC, lstat=Disk(**{at: facts(kind, mode, uid)}).look)
     assert said in refused.value.message
     assert "the administrator runs: ch" in refused.value.suggestion
 
 
 @pytest.mark.parametrize("at", ["directory", "file"])
 def test_none_at_all_is_fine(at: str) -> None:
-    assert read(ETC, look=Disk(**{at: None}).look) == Administrator()
+    assert read(ETC, lstat=Disk(**{at: None}).look) == Administrator()
 
 
 def test_one_of_the_user_is_no_better_for_being_missing_further_down() -> None:
     with pytest.raises(ConfigInvalid, match="belongs to uid 1000"):
-        read(ETC, look=Disk(directory=facts(DIRECTORY, 0o755, 1000), file=None).look)
+        read(ETC, lstat=Disk(directory=facts(DIRECTORY, 0o755, 1000), file=None).look)
 
 
 def test_in_a_sticky_directory_nobody_replaces_what_is_anothers() -> None:
-    assert read(ETC, look=Disk(etc=facts(DIRECTORY, 0o1777), file=None).look) == Administrator()
+    assert read(ETC, lstat=Disk(etc=facts(DIRECTORY, 0o1777), file=None).look) == Administrator()
     with pytest.raises(ConfigInvalid, match="is writable by others"):
-        read(ETC, look=Disk(file=facts(FILE, 0o1666)).look)
+        read(ETC, lstat=Disk(file=facts(FILE, 0o1666)).look)
 
 
 def written(home: Path, text: str) -> Path:

@@ -71,8 +71,8 @@ def it(tmp_path: Path) -> World:
 
 
 async def test_the_client_that_acted_last_asks_and_cannot_answer(it: World) -> None:
-    it.domains.acted("ses_1", AGENT)
-    it.domains.acted("ses_2", OTHER)
+    it.domains.record_caller("ses_1", AGENT)
+    it.domains.record_caller("ses_2", OTHER)
     client, question_id = await it.asked()
     assert client == "agent"
     for pid in (10, 11, 12):
@@ -80,12 +80,12 @@ async def test_the_client_that_acted_last_asks_and_cannot_answer(it: World) -> N
             await it.answered_by(pid, question_id)
     await it.answered_by(900, question_id, Answer(True, scope="always"))
     assert await it.domains.ask(SPEC, "evil.org")
-    it.domains.acted("ses_1", OTHER)
+    it.domains.record_caller("ses_1", OTHER)
     assert (await it.asked())[0] == "other"
 
 
 async def test_a_secret_in_a_name_is_in_no_question_nor_grant(it: World) -> None:
-    it.domains.acted("ses_1", AGENT)
+    it.domains.record_caller("ses_1", AGENT)
     with pytest.raises(ConsentNeeded):
         await it.domains.ask(SPEC, "hunter2.evil.org")
     (question,) = it.asking.consent.pending()
@@ -99,10 +99,10 @@ async def test_a_secret_in_a_name_is_in_no_question_nor_grant(it: World) -> None
 
 
 async def test_a_persons_own_command_gives_what_a_client_left_no_leave(it: World) -> None:
-    it.domains.acted("ses_1", PERSON)
+    it.domains.record_caller("ses_1", PERSON)
     assert (await it.asked("a.org"))[0] == UNKNOWN.client
-    it.domains.acted("ses_1", AGENT)
-    it.domains.acted("ses_1", PERSON)
+    it.domains.record_caller("ses_1", AGENT)
+    it.domains.record_caller("ses_1", PERSON)
     assert (await it.asked("b.org"))[0] == "agent"
 
 
@@ -116,7 +116,7 @@ async def test_where_nobody_is_known_to_have_acted_no_client_answers(it: World) 
 
 
 async def test_a_persons_no_is_told_from_no_answer(it: World) -> None:
-    it.domains.acted("ses_1", AGENT)
+    it.domains.record_caller("ses_1", AGENT)
     _, question_id = await it.asked()
     await it.answered_by(900, question_id, NO)
     assert not await it.domains.ask(SPEC, "evil.org")
@@ -133,7 +133,7 @@ async def test_what_the_policy_decides_asks_nobody(tmp_path: Path) -> None:
 
 
 async def test_no_more_is_remembered_than_there_may_be_sessions(it: World) -> None:
-    it.domains.acted("ses_1", AGENT)
+    it.domains.record_caller("ses_1", AGENT)
     for number in range(MAX_SESSIONS):
-        it.domains.acted(f"later_{number}", OTHER)
+        it.domains.record_caller(f"later_{number}", OTHER)
     assert (await it.asked())[0] == UNKNOWN.client

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ai_session.errors import ConfigInvalid, InvalidArguments, SignatureNeeded, SignatureRefused
-from ai_session.gate.consent.person_check import NONCE_SECONDS, Signature, signature_of
+from ai_session.gate.consent.person_check import NONCE_SECONDS, Signature, parse_signature
 from ai_session.gate.consent.person_signature import PrivateKey, about_answer, statement
 from ai_session.gate.consent.store import binding
 from ai_session.models import Answer, Principal
@@ -185,6 +185,6 @@ async def test_nonces_are_bounded_and_the_newest_count(asking: Asking) -> None:
 
 @pytest.mark.parametrize("value", ["x", 1, {}, {"nonce": 1, "value": "x"}, {"nonce": "n", "value": "v" * 600}])
 def test_what_is_no_signature_is_refused(value: object) -> None:
-    assert signature_of(None) is None
+    assert parse_signature(None) is None
     with pytest.raises(InvalidArguments):
-        signature_of(value)
+        parse_signature(value)

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ai_session.gate.policy.policy import Action, Policy
-from ai_session.gate.policy.prefix import GIT_LOOKING, LOOKING, offered
+from ai_session.gate.policy.prefix import GIT_READING, READING, offered_prefix
 from ai_session.models import Effect, Principal, SandboxLevel
 from tests.ai_session.unit.policy_lines import HOSTILE
 
 WORDS = [
-    *sorted(LOOKING | GIT_LOOKING),
+    *sorted(READING | GIT_READING),
     *("git", "rm", "sh", "-c", "-f", "-o", "-O", "--output=x", "--exec", "-exec", "src", "/etc", "..", "~", ".env"),
     *("env", "sudo", "xargs", "python", "push", "make", "|", "&&", ";", ">x", "2>&1", "$X", "*", "'a b'", "-rn", "x"),
 ]
@@ -48,22 +48,22 @@ WORDS = [
     ],
 )
 def test_only_what_looks_is_offered(command: str, prefix: str) -> None:
-    assert offered(command, "default:no-box") == prefix
+    assert offered_prefix(command, "default:no-box") == prefix
 
 
 @pytest.mark.parametrize("rule", ["push-asks", "default:outside-workspace", "default:loosens", "no-force", ""])
 def test_what_somebody_wrote_a_rule_about_is_never_widened(rule: str) -> None:
-    assert offered("git log", rule) == ""
+    assert offered_prefix("git log", rule) == ""
 
 
 @pytest.mark.parametrize("line", HOSTILE)
 def test_no_hostile_line_is_covered(line: str) -> None:
-    assert offered(line, "default:no-box") == ""
+    assert offered_prefix(line, "default:no-box") == ""
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join))
 def test_what_is_covered_is_what_an_allow_rule_with_the_prefix_lets_through(line: str) -> None:
-    if prefix := offered(line, "default:no-box"):
+    if prefix := offered_prefix(line, "default:no-box"):
         policy = Policy(os.getuid(), rules=[{"decision": "allow", "commands": [prefix]}])
         asked = Action(
             Principal("mcp", os.getuid()),

@@ -151,11 +151,11 @@ def test_what_a_session_started_is_known_by_any_ancestors_mark(table: Table, env
     table.add(501, 500, 501, 500, TERMINAL, b"PATH=/bin\0")  # env -i
     table.add(502, 100, 502, 100, TERMINAL, b"NOT_AI_SESSION_ID=x\0")
     process_ancestry = table.process_ancestry
-    marked = process_ancestry.marked(process_ancestry.chain(501))
+    marked = process_ancestry.first_in_session(process_ancestry.chain(501))
     assert marked
     assert marked.pid == 500
-    assert process_ancestry.marked(process_ancestry.chain(502)) is None
-    assert process_ancestry.marked(process_ancestry.chain(None)) is None
+    assert process_ancestry.first_in_session(process_ancestry.chain(502)) is None
+    assert process_ancestry.first_in_session(process_ancestry.chain(None)) is None
 
 
 def test_a_table_that_goes_round_ends(table: Table) -> None:
@@ -168,7 +168,7 @@ def test_without_a_table_nothing_is_known(tmp_path: Path) -> None:
     process_ancestry = ProcessAncestry(tmp_path, tmp_path / "none")
     assert not process_ancestry.known
     assert process_ancestry.asking(os.getpid()) == process_ancestry.answering(os.getpid()) == frozenset()
-    assert process_ancestry.marked(process_ancestry.chain(os.getpid())) is None
+    assert process_ancestry.first_in_session(process_ancestry.chain(os.getpid())) is None
 
 
 def test_this_machine_tells() -> None:
