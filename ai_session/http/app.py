@@ -1,9 +1,9 @@
-"""What the HTTP front answers where: MCP at /mcp behind its checks, /health, and what signing in needs.
+"""The HTTP front's application: MCP at /mcp behind its checks, /health, and what signing in needs.
 
-The checks of a request come in this order, each with its status: can its head be read in one way only (400), is the
-name it calls us by ours (421), may the page it comes from use us (403), does it say that its body is what is taken here
-(415), whom does its token speak for (401), has that user too much under way (429), what does the protocol say (400,
-404, 406, 413), may the token do that (403, once the gate has recorded the refusal).
+The checks of a request have this order, each with its status: can its head be parsed in only one way (400), is the name
+in its Host ours (421), may the page it comes from use us (403), is its content type accepted (415), whose is its token
+(401), has that user too many requests in progress (429), what does the protocol require (400, 404, 406, 413), does the
+token allow it (403, once the gate has recorded the refusal).
 """
 
 from __future__ import annotations
@@ -43,32 +43,32 @@ MESSAGES_PATH = "/messages/"
 HEALTH_SECONDS = 5.0
 HEARTBEAT_SECONDS = 10.0
 PAGES, FORMS = ("/authorize",), ("/authorize", "/token", "/revoke")
-"""Where another site may send a person's browser, and what takes forms."""
+"""The paths to which another site may send a person's browser, and those that accept forms."""
 MCP_HEADERS = ("Mcp-Session-Id", "WWW-Authenticate")
 
 
 class Tokens:
-    """Tokens as the SDK finds them and ``access`` challenges for them."""
+    """Tokens as the SDK verifies them and ``access`` challenges for them."""
 
     def __init__(self, mcp: McpHttp, access: Access) -> None:
         self._mcp = mcp
         self._access = access
 
     def token(self, scope: Scope) -> Token | None:
-        """The verified token of the request, None without one."""
+        """Return the verified token of the request, or None."""
         return self._mcp.token(scope)
 
     def subject(self, scope: Scope) -> str:
-        """Who the token was issued to."""
+        """Return the subject the token was issued to."""
         return self._mcp.subject(scope)
 
     def insufficient_scope(self, required: str, granted: list[str]) -> str:
-        """The value of ``WWW-Authenticate`` that asks for the missing scopes."""
+        """Return the value of ``WWW-Authenticate`` that requests the missing scopes."""
         return self._access.challenges.insufficient_scope(required, granted)
 
 
 class Guard:
-    """Requests that may be answered at all: see Site."""
+    """Refuses requests that must not be answered at all: see Site."""
 
     def __init__(self, app: Asgi, site: Site) -> None:
         self._app = app
@@ -91,7 +91,7 @@ class Application:
     listened_to: tuple[Callable[[], None], ...]
 
     def leave(self) -> None:
-        """The server begins to leave: what clients listen to ends in order."""
+        """End the responses to which clients listen, because the server shuts down."""
         for end in self.listened_to:
             end()
 
@@ -105,10 +105,9 @@ def application(
     heartbeat_seconds: float = HEARTBEAT_SECONDS,
     registry: Any | None = None,
 ) -> Application:
-    """The application of a front that listens on ``host`` and is found at ``base_url``.
+    """Return the application of a front that listens on ``host`` and is reached at ``base_url``.
 
-    ``gate`` is a RemoteGate, a ``registry`` of the SDK is served instead of its tools; without ``access`` nobody has to
-    sign in.
+    A ``registry`` of the SDK is served instead of the gate's tools. Without ``access``, no sign-in is required.
     """
     endpoint = MCP.endpoint(
         gate,
@@ -125,14 +124,14 @@ def application(
     if settings.legacy_sse:
         routes.append(Route(STREAM_PATH, protected(endpoint.stream), methods=["GET"]))
         routes.append(Route(MESSAGES_PATH, protected(endpoint.messages), methods=["POST"]))
-    app = framed(settings, host, base_url, gate, access, routes, endpoint.run)
+    app = with_front(settings, host, base_url, gate, access, routes, endpoint.run)
     return Application(app, (endpoint.leave, streamable.leave))
 
 
 def protection(
     settings: HttpSettings, access: Access | None, advice: str = "sign in first"
 ) -> Callable[[Asgi], Protected]:
-    """What puts an application behind the checks of its requests."""
+    """Return a function that puts an application behind the checks of its requests."""
     tokens = Tokens(MCP, access) if access else None
 
     def protected(app: Asgi) -> Protected:
@@ -141,7 +140,7 @@ def protection(
     return protected
 
 
-def framed(
+def with_front(
     settings: HttpSettings,
     host: str,
     base_url: str,
@@ -151,8 +150,8 @@ def framed(
     run: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     first: Sequence[Middleware] = (),
 ) -> Any:
-    """``routes`` with all that a front has besides: its names, /health, what signing in needs. They serve while ``run``
-    is entered; ``first`` sees what the guard lets through before tokens are looked at."""
+    """Return ``routes`` with everything else a front has: host checks, /health, sign-in. They are served while ``run``
+    is entered; ``first`` handles requests after the guard and before their tokens are verified."""
 
     async def health(request: Request) -> Response:
         try:
@@ -174,14 +173,14 @@ def framed(
         middleware.append(Middleware(AuthenticationMiddleware, backend=authentication))
     app: Any = Starlette(routes=[*own, *routes], middleware=middleware, lifespan=lifespan)
     if access:
-        app = access.around(app)
+        app = access.with_challenges(app)
     if settings.trusted_proxies:
         app = ProxyHeadersMiddleware(app, list(settings.trusted_proxies))
     return app
 
 
 def for_pages(settings: HttpSettings) -> list[Middleware]:
-    """The middleware that tells browsers which pages may use this server (CORS); none if no page may."""
+    """Return the middleware that informs browsers which pages may use this server (CORS); none if no page may."""
     if not settings.allowed_origins:
         return []
     origins, methods = settings.allowed_origins, ("GET", "POST", "DELETE")
@@ -197,7 +196,7 @@ def for_pages(settings: HttpSettings) -> list[Middleware]:
 
 
 def site_of(settings: HttpSettings, host: str, base_url: str) -> Site:
-    """What the server may be called by, and which pages may use it."""
+    """Return the names of the server, and which pages may use it."""
     names = (host, urlsplit(base_url).hostname or "", *settings.allowed_hosts)
     given = (f"[{name}]" if name.count(":") > 1 and not name.startswith("[") else name for name in names)
     own = frozenset((*LOOPBACK_NAMES, *map(host_of, given))) - {"", "0.0.0.0", "::"}  # noqa: S104 - nobody's name

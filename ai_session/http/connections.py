@@ -1,7 +1,7 @@
-"""Connections of the HTTP front: how many there may be, and how long each may take to say what it wants.
+"""Connections of the HTTP front: how many there may be, and how long each may take to send its request.
 
-Whoever connects and says nothing, or one byte a second, holds nothing but a descriptor: when there are as many
-connections as there may be, the one that has said nothing for longest makes room for the next.
+A client that connects and sends nothing, or one byte a second, uses only a descriptor: at the limit of connections, the
+one that has been silent for longest is closed for the next.
 """
 
 from __future__ import annotations
@@ -19,52 +19,52 @@ if TYPE_CHECKING:
     from uvicorn.server import ServerState
 
 HEAD_SECONDS = 10.0
-"""From the first byte of a request, or the connection's beginning, to the end of its headers."""
+"""The time from the first byte of a request, or the connection's beginning, to the end of its headers."""
 
 BODY_SECONDS = 60.0
 REST_SECONDS = 2.0
-"""What a client still sends after its answer is dropped for so long."""
+"""How long what a client still sends after its response is read and dropped."""
 
 KEEP_ALIVE_SECONDS = 60
 
 TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 FULL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
 
-Owed = Literal["", "head", "body", "rest"]
-ALLOWED_SECONDS: Mapping[Owed, float] = {"head": HEAD_SECONDS, "body": BODY_SECONDS, "rest": REST_SECONDS}
+Expected = Literal["", "head", "body", "rest"]
+ALLOWED_SECONDS: Mapping[Expected, float] = {"head": HEAD_SECONDS, "body": BODY_SECONDS, "rest": REST_SECONDS}
 
 
 class ConnectionLimiter:
-    """Lets connections in, up to ``limit``, and says how long they may take."""
+    """Accepts connections, up to ``limit``, and limits how long they may take."""
 
-    def __init__(self, limit: int, seconds: Mapping[Owed, float] = ALLOWED_SECONDS) -> None:
+    def __init__(self, limit: int, seconds: Mapping[Expected, float] = ALLOWED_SECONDS) -> None:
         self._limit = limit
         self.seconds = seconds
         self._all: set[LimitedProtocol] = set()
         self._silent: dict[LimitedProtocol, None] = {}
 
     def __len__(self) -> int:
-        """How many connections there are."""
+        """Return the number of connections."""
         return len(self._all)
 
     def enter(self, connection: LimitedProtocol) -> bool:
-        """Whether it may stay; the longest silent one has to go for it."""
+        """Report whether a new connection may stay; if necessary, the longest silent one is closed."""
         while len(self._all) >= self._limit:
             silent = next(iter(self._silent), None)
             if silent is None:
                 return False
-            silent.throw_out()
+            silent.close_silent()
         self._all.add(connection)
         self._silent[connection] = None
         return True
 
     def leave(self, connection: LimitedProtocol) -> None:
-        """It has gone."""
+        """Remove a closed connection."""
         self._all.discard(connection)
         self._silent.pop(connection, None)
 
     def note(self, connection: LimitedProtocol, *, silent: bool) -> None:
-        """Whether it waits for us, or we for it."""
+        """Record whether the client is silent or the server is working."""
         if not silent:
             self._silent.pop(connection, None)
         elif connection in self._all and connection not in self._silent:
@@ -72,14 +72,14 @@ class ConnectionLimiter:
 
 
 class LimitedProtocol(StrictProtocol):
-    """One connection."""
+    """One connection of an HTTP client."""
 
     def __init__(
         self, limiter: ConnectionLimiter, config: Config, state: ServerState, app_state: dict[str, Any]
     ) -> None:
         super().__init__(config, state, app_state)
         self._limiter = limiter
-        self._owed: Owed = ""
+        self._expected: Expected = ""
         self._begun = False
         self._limit: asyncio.TimerHandle | None = None
 
@@ -97,27 +97,27 @@ class LimitedProtocol(StrictProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._owed == "":
+        if self._expected == "":
             self._begun = False
         self._begun = self._begun or bool(data)
         super().data_received(data)
-        self._look()
+        self._update()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._begun = bool(self.conn.trailing_data[0])
-        self._look()
+        self._update()
 
-    def throw_out(self) -> None:
-        """End it without a word, for somebody else."""
+    def close_silent(self) -> None:
+        """Close the connection without a response, to make room for another."""
         self._limiter.leave(self)
         self.transport.abort()
 
-    def _look(self) -> None:
-        """What the client owes us now. Between two requests it may be silent as long as uvicorn lets it."""
+    def _update(self) -> None:
+        """Determine what the client must send now. Between two requests it may be silent as long as uvicorn allows."""
         cycle: Any = self.cycle  # None before the first request
         if self.transport.is_closing():
-            self._expect("", silent=True)  # its last words may wait for ever to be read
+            self._expect("", silent=True)  # the client may never read what is still buffered
         elif cycle is None:
             self._expect("head")
         elif cycle.more_body:
@@ -127,27 +127,27 @@ class LimitedProtocol(StrictProtocol):
         else:
             self._expect("")
 
-    def _expect(self, owed: Owed, *, silent: bool = False) -> None:
-        self._limiter.note(self, silent=bool(owed) or silent)
-        if owed == self._owed:
+    def _expect(self, expected: Expected, *, silent: bool = False) -> None:
+        self._limiter.note(self, silent=bool(expected) or silent)
+        if expected == self._expected:
             return
-        self._owed = owed
+        self._expected = expected
         if self._limit:
             self._limit.cancel()
-        self._limit = self.loop.call_later(self._limiter.seconds[owed], self._too_late) if owed else None
+        self._limit = self.loop.call_later(self._limiter.seconds[expected], self._too_late) if expected else None
 
     def _too_late(self) -> None:
         cycle: Any = self.cycle
-        answered = self._owed == "rest" or (self._owed == "body" and cycle.response_started)
+        answered = self._expected == "rest" or (self._expected == "body" and cycle.response_started)
         if not answered and not self.transport.is_closing():
             self.transport.write(TOO_LATE)
         self.transport.close()
 
 
 def raise_limits() -> int:
-    """As many descriptors as this process may have; how many that is."""
+    """Allow this process its maximum of descriptors and return that number."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # macOS says unlimited, and means 10240
+    with suppress(ValueError, OSError):  # macOS reports unlimited but allows 10240
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         soft = hard
     return soft

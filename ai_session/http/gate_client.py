@@ -1,7 +1,7 @@
-"""The gate of the daemon, for a process that holds no session itself: `ai-session mcp-server --http`.
+"""The gate of the daemon, for a process without sessions of its own: `ai-session mcp-server --http`.
 
-One connection carries the calls of all clients. When the daemon goes away, what is under way fails and says so, for
-nobody can know how far it came; the next request finds or starts another daemon.
+One connection carries the calls of all clients. If the daemon ends, calls in progress fail with an error, because how
+far they came is unknown; the next request finds or starts another daemon.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ Message = dict[str, Any]
 
 
 class Waiting(Protocol):
-    """Whoever made a request."""
+    """The receiver of one request's messages."""
 
     def put(self, message: Message | None) -> None:
-        """What the daemon says to it; None: it says no more."""
+        """Accept a message of the daemon, or None at the end."""
         ...
 
 
@@ -48,7 +48,7 @@ class Replies:
         self._messages.put_nowait(message)
 
     async def next(self) -> Message:
-        """The next one. Raises what the daemon names, DaemonUnavailable when it went away."""
+        """Return the next message. Raises the daemon's error, or DaemonUnavailable if the connection was lost."""
         return checked_reply(await self._messages.get())
 
 
@@ -65,14 +65,14 @@ class Link:
 
     async def _read(self) -> None:
         try:
-            await self._reader.readline()  # what it says of itself
+            await self._reader.readline()  # its hello
             while line := await self._reader.readline():
                 message: Message = json.loads(line)
                 waiting = self._waiting.get(message.get("id") or 0)
                 if waiting:
                     waiting.put(message)
         except (ConnectionError, ValueError):
-            pass  # the same as its end
+            pass  # treated as the end
         finally:
             self.ended = True
             self._writer.close()
@@ -80,7 +80,7 @@ class Link:
                 waiting.put(None)
 
     async def begin(self, waiting: Waiting, method: str, **params: Any) -> int:
-        """Make a request; its number, to be ended with."""
+        """Make a request and return its number, with which to end it."""
         number = next(self._ids)
         self._waiting[number] = waiting
         if self.ended:
@@ -91,22 +91,22 @@ class Link:
         except ConnectionError:
             waiting.put(None)
         except BaseException:
-            self.end(number, given_up=True)
+            self.end(number, cancelled=True)
             raise
         return number
 
-    def end(self, number: int, *, given_up: bool) -> None:
+    def end(self, number: int, *, cancelled: bool) -> None:
         """Drop a request; if it is unanswered, the daemon is notified."""
-        if self._waiting.pop(number, None) and given_up:
+        if self._waiting.pop(number, None) and cancelled:
             self.send({"cancel": number})
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """One line; lost where the daemon has gone."""
+        """Send one line, unless the connection has ended."""
         if not self.ended:
             self._writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
     async def close(self) -> None:
-        """Hang up; what is under way is given up, commands continue."""
+        """Disconnect. Calls in progress are cancelled, but commands continue."""
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
         with suppress(ConnectionError):
@@ -114,9 +114,9 @@ class Link:
 
 
 class RemoteGate:
-    """What a way in needs of the gate, by the socket. ``authenticated``: every principal has a subject.
+    """The gate for servers, over the socket. ``authenticated`` means that every principal has a subject.
 
-    Nothing is ever sent twice.
+    No request is ever sent twice.
     """
 
     def __init__(self, *, authenticated: bool) -> None:
@@ -126,13 +126,13 @@ class RemoteGate:
         self._closed = False
 
     async def call(self, call: ToolCall, asker: Asker | None = None) -> ToolResult:
-        """As Gate.call; a daemon that cannot be reached or goes away meanwhile is a result with ``is_error``."""
+        """Do the same as Gate.call; a daemon that is unreachable or ends meanwhile is a result with ``is_error``."""
         replies = Replies()
         asks = "" if asker is None else "return" if asker.deferred else "form"
         try:
             link = await self.link()
             number = await link.begin(replies, "call", who=who(call.principal), call=call_facts(call), asks=asks)
-            given_up = True
+            cancelled = True
             asking: asyncio.Task[None] | None = None
             try:
                 while "result" not in (message := await replies.next()):
@@ -141,9 +141,9 @@ class RemoteGate:
                     if "question" in message and asker:
                         question = question_of(message["question"], call.principal)
                         asking = asyncio.create_task(_ask(link, number, asker, question))
-                given_up = False
+                cancelled = False
             finally:
-                link.end(number, given_up=given_up)
+                link.end(number, cancelled=cancelled)
                 if asking:
                     asking.cancel()
         except UnknownTool:
@@ -153,25 +153,25 @@ class RemoteGate:
         return result_of(message["result"], call.principal)
 
     async def list_tools(self, principal: Principal, also: Collection[str] = ()) -> Sequence[Listed]:
-        """As Gate.list_tools. Raises DaemonUnavailable."""
+        """Do the same as Gate.list_tools. Raises DaemonUnavailable."""
         result = await self._ask("tools", who=who(principal), also=sorted(also))
         return [Listed(**facts) for facts in result["tools"]]
 
     async def watch_changes(
         self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[ChangeKind] | None = None
     ) -> RemoteChanges:
-        """As Gate.watch_changes; it outlives the daemon. Raises DaemonUnavailable too."""
+        """Do the same as Gate.watch_changes; the watch outlives the daemon. Raises DaemonUnavailable too."""
         wanted = {"who": who(principal), "agent": agent, "run": run, "kinds": sorted(kinds) if kinds else None}
         changes = RemoteChanges(self.link, wanted, checked_reply)
         await changes.begin()
         return changes
 
     async def started(self) -> None:
-        """Returns once the daemon's gate answers. Raises DaemonUnavailable, ConfigInvalid."""
+        """Return once the daemon's gate answers. Raises DaemonUnavailable, ConfigInvalid."""
         await self._ask("started")
 
     async def close(self) -> None:
-        """Hang up, for good: later requests raise DaemonUnavailable."""
+        """Disconnect for good: later requests raise DaemonUnavailable."""
         self._closed = True
         if self._connecting:
             self._connecting.cancel()
@@ -180,7 +180,7 @@ class RemoteGate:
             await self._link.close()
 
     async def link(self) -> Link:
-        """The connection there is, or a new one. Raises DaemonUnavailable."""
+        """Return the current connection, or a new one. Raises DaemonUnavailable."""
         if self._link and not self._link.ended:
             return self._link
         if self._closed:
@@ -197,7 +197,7 @@ class RemoteGate:
             message = await replies.next()
             answered = True
         finally:
-            link.end(number, given_up=not answered)
+            link.end(number, cancelled=not answered)
         return message["result"]
 
     async def _connect(self) -> Link:
@@ -206,7 +206,7 @@ class RemoteGate:
         except relay.Unreachable as error:
             facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion}
             raise error_named(facts) from None
-        # Kept here, because whoever waits for it may have been cancelled meanwhile.
+        # Stored here, because the callers that wait for it may have been cancelled meanwhile.
         self._link = Link(*streams)
         return self._link
 
@@ -217,13 +217,13 @@ async def _ask(link: Link, number: int, asker: Asker, question: Question) -> Non
 
 
 def who(principal: Principal) -> Message:
-    """Whom a request is made for."""
+    """Return the principal of a request in the form that is sent."""
     scopes = None if principal.scopes is None else sorted(principal.scopes)
     return {"subject": principal.subject, "scopes": scopes, "client": principal.client}
 
 
 def checked_reply(message: Message | None) -> Message:
-    """A message that is no error. Raises what the daemon names, DaemonUnavailable where there is none."""
+    """Return a message that is not an error. Raises the daemon's error, or DaemonUnavailable for None."""
     if message is None:
         raise DaemonUnavailable("the connection to the daemon was lost", suggestion=LOST)
     if "error" in message:

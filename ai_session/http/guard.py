@@ -1,4 +1,4 @@
-"""One request to a protected address, from its checks to the status of its answer."""
+"""One request to a protected path, from its checks to the status of its response."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HOLD_SECONDS = 5.0
-"""A stream's status waits so long for the gate's word on the token's scopes, which comes before anything runs."""
+"""How long a stream's status waits for the gate's decision on the token's scopes, which precedes any execution."""
 
 LEAST_SECONDS = 60.0
-"""A request with a token that is about to end continues for so long; no call takes more."""
+"""The least time for a request whose token is about to expire; no call takes longer."""
 
 BUSY, INVALID_REQUEST = 429, -32600
 OWN = "ai_session_own"
-"""Of a scope: the request is this user's own, and needs no token; servers know it by this name."""
+"""The key in a scope of a request that is this user's own and needs no token; servers read it by this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class MissingScope:
-    """What the token of a request may not do: the scope it lacks, and the refusal of the request ``request_id``."""
+    """A scope that the token of a request lacks, and the refusal of the request ``request_id``."""
 
     scope: str
     request_id: Any
@@ -40,54 +40,54 @@ class MissingScope:
 
 @dataclass(slots=True)
 class Exchange:
-    """How a request went, as reported by its endpoint: calls to give up with it, and the scope its token lacks."""
+    """What the endpoint reports about a request: calls to cancel with it, and the scope its token lacks."""
 
     waits: set[asyncio.Future[Any]] = field(default_factory=set[asyncio.Future[Any]])
     missing: MissingScope | None = None
 
     @classmethod
     def of(cls, scope: Scope) -> Exchange:
-        """That of a request."""
+        """Return the exchange of a request, created at first use."""
         return scope.setdefault("ai_session", cls())
 
 
 class Token(Protocol):
-    """What a request was signed in with."""
+    """The token of a request."""
 
     expires_at: int | None
     scopes: list[str]
 
 
 class Tokens(Protocol):
-    """How a request's token is found, and the challenge if it is missing or insufficient."""
+    """Finds a request's token, and makes the challenge if it is missing or insufficient."""
 
     def token(self, scope: Scope) -> Token | None:
-        """None for a request without one that holds."""
+        """Return the request's valid token, or None."""
         ...
 
     def subject(self, scope: Scope) -> str:
-        """Whose request it is; empty: the user of this machine."""
+        """Return the user whose request it is; empty means the user of this machine."""
         ...
 
     def insufficient_scope(self, required: str, granted: list[str]) -> str:
-        """The challenge of a 403."""
+        """Return the challenge of a 403."""
         ...
 
 
 class Protected:
-    """An application behind the checks of its requests. ``tokens`` is None where nobody has to sign in; ``advice`` is
-    for whoever has to and did not."""
+    """An application behind the checks of its requests. ``tokens`` is None if no sign-in is required; ``advice`` is the
+    message for a client that did not sign in."""
 
     def __init__(self, app: Asgi, tokens: Tokens | None, max_requests: int, advice: str) -> None:
         self._app = app
         self._tokens = tokens
         self._max_requests = max_requests
         self._advice = advice
-        self._under_way: Counter[str] = Counter()
+        self._in_progress: Counter[str] = Counter()
         self._listening: set[asyncio.Timeout] = set()
 
     def leave(self) -> None:
-        """End what clients only listen to."""
+        """End the responses to which clients only listen."""
         for listening in self._listening:
             listening.reschedule(asyncio.get_running_loop().time())
 
@@ -97,17 +97,17 @@ class Protected:
         if self._tokens and token is None and not scope.get(OWN):
             answer = refusal(401, INVALID_REQUEST, self._advice, headers={"WWW-Authenticate": "Bearer"})
             await answer(scope, receive, send)
-        elif self._under_way[subject] >= self._max_requests:
+        elif self._in_progress[subject] >= self._max_requests:
             answer = refusal(429, BUSY, "too many requests in progress", {"retryAfterMs": 1000}, {"Retry-After": "1"})
             await answer(scope, receive, send)
         else:
-            self._under_way[subject] += 1
+            self._in_progress[subject] += 1
             try:
                 await self._serve(scope, receive, send, token)
             finally:
-                self._under_way[subject] -= 1
-                if not self._under_way[subject]:
-                    del self._under_way[subject]
+                self._in_progress[subject] -= 1
+                if not self._in_progress[subject]:
+                    del self._in_progress[subject]
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, token: Token | None) -> None:
         exchange = Exchange.of(scope)
@@ -124,7 +124,7 @@ class Protected:
         except TimeoutError:
             await answer.cut()
         except ClientDisconnect:
-            pass  # it left before it had said what it wants
+            pass  # it disconnected before its request was complete
         finally:
             if not answer.complete:
                 for wait in list(exchange.waits):
@@ -138,7 +138,7 @@ class Protected:
 
 
 class Answer:
-    """The way of a response out, whose status is held until it is known whether the token's scopes were enough."""
+    """Sends a response, and holds back its status until it is known whether the token's scopes suffice."""
 
     def __init__(self, send: Send, exchange: Exchange, *, hold: bool) -> None:
         self._send = send
@@ -150,13 +150,13 @@ class Answer:
         self._started = False
         self.complete = False
         self.refused = False
-        """Nothing of the response went out; another is to be sent in its place."""
+        """Whether nothing was sent, so that another response must be sent instead."""
 
     async def send(self, message: Message) -> None:
-        """Passes a message of the response on, or holds its head back until its status is known."""
+        """Send a message of the response, or hold back its head until its status is known."""
         if message["type"] == "http.response.start" and self._hold:
             self._held = message
-            self._timer = asyncio.get_running_loop().call_later(HOLD_SECONDS, self._let_go)
+            self._timer = asyncio.get_running_loop().call_later(HOLD_SECONDS, self._release_soon)
             return
         if self._held and self._exchange.missing:
             self._held = None
@@ -176,12 +176,12 @@ class Answer:
             await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def close(self) -> None:
-        """Nothing more will be sent."""
+        """Cancel what would still be sent."""
         for pending in (self._timer, self._releasing):
             if pending:
                 pending.cancel()
 
-    def _let_go(self) -> None:
+    def _release_soon(self) -> None:
         self._releasing = asyncio.ensure_future(self._release())
 
     async def _release(self) -> None:
@@ -200,7 +200,7 @@ def refusal(
     headers: dict[str, str] | None = None,
     request_id: Any = None,
 ) -> Response:
-    """A status, and the JSON-RPC error for a client that looks into the body."""
+    """Return a response with that status and a JSON-RPC error for clients that read the body."""
     error = {"code": code, "message": message} | ({"data": data} if data else {})
     body = {"jsonrpc": "2.0", "id": request_id, "error": error}
     return JSONResponse(body, status, headers)

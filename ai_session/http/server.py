@@ -30,14 +30,14 @@ LEAVE_SECONDS = 3
 SPARE_DESCRIPTORS = 64
 
 GetAccess = Callable[[str], Any]
-"""Base URL → who may reach the front: what ``oauth.access`` makes."""
+"""Makes from the base URL what ``oauth.access`` returns: who may reach the front."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where a front listens and where it is found. ``listener`` is bound already."""
+    """The address at which a front listens and that of its clients. ``listener`` is already bound."""
 
     host: str
     base_url: str
@@ -47,12 +47,12 @@ class ListenAddress:
 
     @property
     def url(self) -> str:
-        """What clients are configured with."""
+        """The URL for the clients' configuration."""
         return self.base_url + self.path
 
 
 def bind(settings: HttpSettings, *, authenticated: bool, path: str = MCP_PATH) -> ListenAddress:
-    """Bind the configured address. Raises ConfigInvalid for one where tokens, or everything, would lie open."""
+    """Bind the configured address. Raises ConfigInvalid for one that would expose tokens, or everything."""
     host = settings.host
     loopback = is_loopback(host)
     public = settings.public_url.rstrip("/")
@@ -75,7 +75,7 @@ def bind(settings: HttpSettings, *, authenticated: bool, path: str = MCP_PATH) -
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A bound socket. Raises ConfigInvalid."""
+    """Return a bound socket. Raises ConfigInvalid."""
     try:
         return bound(host, port)
     except OSError as error:
@@ -86,7 +86,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def make_tls(settings: HttpSettings) -> ssl.SSLContext | None:
-    """TLS with the configured certificate, None where there is none. Raises ConfigInvalid."""
+    """Return a TLS context with the configured certificate, or None without one. Raises ConfigInvalid."""
     if not settings.tls_certificate:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -102,7 +102,7 @@ def make_tls(settings: HttpSettings) -> ssl.SSLContext | None:
 
 
 class HttpServer(SignalledServer):
-    """Serves an application at an address, with a connection limiter, and ends on request within bounded time."""
+    """Serves an application at an address, with a connection limiter, and ends on request within limited time."""
 
     def __init__(self, app: Application, address: ListenAddress, limiter: ConnectionLimiter) -> None:
         config = uvicorn.Config(
@@ -124,7 +124,7 @@ class HttpServer(SignalledServer):
         self.listening = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, at a door and with a bound on handshakes."""
+        """Start as uvicorn does, at our address and with a limit on handshakes."""
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             raise DaemonUnavailable("the HTTP server cannot start", suggestion="see its output above")
@@ -141,7 +141,7 @@ class HttpServer(SignalledServer):
         self.listening.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, after subscribers have been notified."""
+        """Shut down as uvicorn does, after subscribers have been notified."""
         self._leave()
         await super().shutdown(sockets)
 
@@ -155,8 +155,8 @@ async def serve(
     *,
     own_calls: bool = False,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. ``ready`` is called when clients are served. Without ``get_access`` no sign-in is
-    required; ``own_calls``: the application determines itself which requests are this user's own. Raises
+    """Serve until SIGINT or SIGTERM. ``ready`` is called when clients are served. Without ``get_access``, no sign-in is
+    required; with ``own_calls``, the application determines itself which requests are this user's own. Raises
     DaemonUnavailable, ConfigInvalid."""
     limit = min(settings.max_connections, max(8, raise_limits() - SPARE_DESCRIPTORS))
     if limit < settings.max_connections:

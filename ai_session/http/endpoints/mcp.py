@@ -39,14 +39,14 @@ IDLE_SECONDS = 1800.0
 
 
 class Callers:
-    """Who makes a request, by its token."""
+    """Finds the caller of a request by its token."""
 
     def __init__(self, gate: GateApi) -> None:
         self._gate = gate
         self.streams: set[Stream] = set()
 
     def of(self, ctx: ServerRequestContext[Any, Any]) -> Caller:
-        """Whoever the token of the request speaks for; the user of this machine where none was asked for."""
+        """Return the caller for whom the request's token was issued; without sign-in the user of this machine."""
         request: Any = ctx.request
         scope: Scope = request.scope
         has_handshake = ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS
@@ -66,8 +66,8 @@ class Callers:
 
 @dataclass(frozen=True)
 class RequestCaller(Caller):
-    """Who makes one request: what scope was missing decides the status of its response, and in the handshake era its
-    calls are given up when nobody is there any more to be answered."""
+    """The caller of one request. A missing scope determines the status of its response; in the handshake era its calls
+    are cancelled when no client is left to be answered."""
 
     exchange: Exchange = field(kw_only=True, compare=False)
     request_id: Any = field(kw_only=True)
@@ -75,20 +75,20 @@ class RequestCaller(Caller):
 
     async def call(self, call: ToolCall, asker: Asker | None = None) -> ToolResult:
         calling = Caller.call(self, call, asker)
-        result = await (self._kept(calling) if self.has_handshake else calling)
+        result = await (self._cancelled_with_request(calling) if self.has_handshake else calling)
         error = result.structured.get("error") if result.is_error else None
         if error and error.get("code") == InsufficientScope.code:
-            self._refused(error["required_scope"], error["message"])
+            self._record_missing_scope(error["required_scope"], error["message"])
         return result
 
     async def watch_changes(self, agent: str, run: str, kinds: Collection[ChangeKind]) -> Watched:
         try:
             return await Caller.watch_changes(self, agent, run, kinds)
         except InsufficientScope as error:
-            self._refused(error.required_scope, error.message)
+            self._record_missing_scope(error.required_scope, error.message)
             raise
 
-    async def _kept(self, calling: Coroutine[Any, Any, ToolResult]) -> ToolResult:
+    async def _cancelled_with_request(self, calling: Coroutine[Any, Any, ToolResult]) -> ToolResult:
         wait = asyncio.ensure_future(calling)
         self.exchange.waits.add(wait)
         try:
@@ -101,12 +101,12 @@ class RequestCaller(Caller):
         finally:
             self.exchange.waits.discard(wait)
 
-    def _refused(self, scope: str, message: str) -> None:
+    def _record_missing_scope(self, scope: str, message: str) -> None:
         self.exchange.missing = MissingScope(scope, self.request_id, message)
 
 
 def principal_of(scope: Scope, client: str) -> Principal:
-    """Whom the token of a request speaks for."""
+    """Return the principal for whom the request's token was issued."""
     user = scope.get("user")
     if not isinstance(user, AuthenticatedUser):
         return Principal("mcp", os.getuid(), os.getpid(), client)
@@ -116,8 +116,8 @@ def principal_of(scope: Scope, client: str) -> Principal:
 
 
 class Endpoint:
-    """Where MCP is spoken over HTTP: ASGI applications, which serve as long as ``run`` is entered. ``gate`` is a
-    RemoteGate; a ``registry`` is served instead of its tools."""
+    """MCP over HTTP: ASGI applications, which serve while ``run`` is entered. ``gate`` is a RemoteGate; a ``registry``
+    is served instead of its tools."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Endpoint:
         self._server: Server[Any] = registry or make_server(self._lifespan)
         self._server.middleware.append(partial(heartbeat, heartbeat_seconds))
         if registry is None:
-            # No tool of ours asks for Mcp-Param headers; without this each call would list all tools to find that out.
+            # None of our tools uses Mcp-Param headers; without this each call would list all tools to find that out.
             self._server.get_tool_input_schema = no_schema
         self._sessions = StreamableHTTPSessionManager(
             self._server,
@@ -151,7 +151,7 @@ class Endpoint:
         yield self._callers
 
     def run(self) -> AbstractAsyncContextManager[None]:
-        """To be entered once; leaving it ends every session."""
+        """Return a context to be entered once; leaving it ends every session."""
         return self._sessions.run()
 
     def leave(self) -> None:
@@ -160,11 +160,11 @@ class Endpoint:
             stream.close()
 
     async def streamable(self, scope: Scope, receive: Any, send: Any) -> None:
-        """Streamable HTTP, both eras."""
+        """Serve Streamable HTTP, both eras."""
         await self._shares(scope, receive, send)
 
     async def stream(self, scope: Scope, receive: Any, send: Any) -> None:
-        """The stream of a client of 2024-11-05."""
+        """Serve the stream of a client of 2024-11-05."""
         async with self._sse.connect_sse(scope, receive, send) as (reading, writing):
             self._old_streams.add(writing)
             try:
@@ -173,42 +173,42 @@ class Endpoint:
                 self._old_streams.discard(writing)
 
     async def messages(self, scope: Scope, receive: Any, send: Any) -> None:
-        """Where such a client posts."""
+        """Accept what such a client posts."""
         await self._sse.handle_post_message(scope, receive, send)
 
 
 class McpHttp:
-    """What the HTTP server takes from here."""
+    """What the HTTP server uses of this module."""
 
     endpoint = Endpoint
 
     def authentication(self, access: Access) -> BearerAuthBackend:
-        """Who a bearer token speaks for; it must have been made for this server where that can be told."""
+        """Return what verifies bearer tokens; those with a resource must have been issued for this server."""
         auth = access.auth
         resource = auth.resource_server_url if auth.validate_token_resource else None
         return BearerAuthBackend(access.verifier, resource_server_url=resource)
 
     def token(self, scope: Scope) -> AccessToken | None:
-        """That of a request; None for one without."""
+        """Return the token of a request, or None."""
         user = scope.get("user")
         return user.access_token if isinstance(user, AuthenticatedUser) else None
 
     def subject(self, scope: Scope) -> str:
-        """Whose request it is."""
+        """Return the user whose request it is."""
         return subject_of(scope)
 
 
 def subject_of(scope: Scope) -> str:
-    """Whose request it is; empty: the user of this machine."""
+    """Return the user whose request it is; empty means the user of this machine."""
     return principal_of(scope, "").subject
 
 
 def no_schema(name: str) -> None:
-    """Of no tool."""
+    """Return no schema, whatever the tool."""
 
 
 async def heartbeat(seconds: float, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Rising progress as long as a request runs, for a client that gave a token: silence gets connections closed."""
+    """Send increasing progress while a request runs, if its client gave a token: idle connections get closed."""
     if ctx.request_id is None or ctx.method == LISTEN or progress_token_from_params(ctx.params) is None:
         return await call_next(ctx)
     beating = asyncio.create_task(_beat(seconds, ctx))

@@ -1,7 +1,7 @@
-"""How many MCP sessions each user of a front may have open: a share of all, so that nobody is kept out by somebody.
+"""How many MCP sessions each user of a front may have open: a share of all, so that no user blocks another.
 
-Sessions belong to the handshakes before 2026-07-28. Clients seldom end theirs, so the one that was idle for longest
-makes room for the next; its client is answered 404 then, upon which it shakes hands again.
+Sessions belong to the handshakes before 2026-07-28. Clients seldom end theirs, so the one that has been idle longest
+makes room for the next; its client then gets a 404 and initializes again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BUSY = -32600
 
 @dataclass(eq=False, slots=True)
 class OpenSession:
-    """A session, or a request that may open one. ``requests``: how many are under way in it."""
+    """A session, or a request that may open one. ``requests`` is the number in progress in it."""
 
     subject: str
     scope: Scope
@@ -37,7 +37,7 @@ class OpenSession:
 
 
 class Shares:
-    """The sessions of ``app``, which ends one upon DELETE; ``subject`` says whose request one is."""
+    """The sessions of ``app``, which ends one upon DELETE; ``subject`` returns the user of a request."""
 
     def __init__(self, app: Asgi, subject: Callable[[Scope], str], most: int, of_one: int) -> None:
         self._app = app
@@ -45,11 +45,11 @@ class Shares:
         self._most = most
         self._of_one = of_one
         self._all: dict[OpenSession, None] = {}
-        """The one that was used last comes last."""
+        """The most recently used one is last."""
         self._known: dict[str, OpenSession] = {}
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of sessions."""
         return len(self._all)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,76 +58,76 @@ class Shares:
         if headers.get(MCP_PROTOCOL_VERSION_HEADER, HANDSHAKE_PROTOCOL_VERSIONS[0]) not in HANDSHAKE_PROTOCOL_VERSIONS:
             await self._app(scope, receive, send)
         elif session_id := headers.get(MCP_SESSION_ID_HEADER):
-            held = self._known.get(session_id)
-            if held is None or held.subject != subject:
+            session = self._known.get(session_id)
+            if session is None or session.subject != subject:
                 await self._app(scope, receive, send)
             else:
-                await self._go_on(held, scope, receive, send)
+                await self._continue(session, scope, receive, send)
         elif await self._make_room(subject):
             await self._begin(OpenSession(subject, scope), receive, send)
         else:
             await self._refusal()(scope, receive, send)
 
-    async def _begin(self, held: OpenSession, receive: Receive, send: Send) -> None:
+    async def _begin(self, session: OpenSession, receive: Receive, send: Send) -> None:
         async def note(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] < 400:
-                held.session_id = Headers(raw=message["headers"]).get(MCP_SESSION_ID_HEADER, "")
-                if held.session_id:
-                    self._known[held.session_id] = held
+                session.session_id = Headers(raw=message["headers"]).get(MCP_SESSION_ID_HEADER, "")
+                if session.session_id:
+                    self._known[session.session_id] = session
             await send(message)
 
-        with self._using(held):
+        with self._using(session):
             try:
-                await self._app(held.scope, receive, note)
+                await self._app(session.scope, receive, note)
             finally:
-                held.scope = _without_body(held.scope)
-                if not held.session_id:
-                    self._forget(held)
+                session.scope = _without_body(session.scope)
+                if not session.session_id:
+                    self._forget(session)
 
-    async def _go_on(self, held: OpenSession, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _continue(self, session: OpenSession, scope: Scope, receive: Receive, send: Send) -> None:
         async def note(message: Message) -> None:
             ended = message["type"] == "http.response.start" and (
                 message["status"] == 404 or (scope["method"] == "DELETE" and message["status"] < 400)
             )
             if ended:
-                self._forget(held)
+                self._forget(session)
             await send(message)
 
-        with self._using(held):
+        with self._using(session):
             await self._app(scope, receive, note)
 
     @contextmanager
-    def _using(self, held: OpenSession) -> Generator[None]:
-        held.requests += 1
-        self._all.setdefault(held)
+    def _using(self, session: OpenSession) -> Generator[None]:
+        session.requests += 1
+        self._all.setdefault(session)
         try:
             yield
         finally:
-            held.requests -= 1
-            if held in self._all:
-                del self._all[held]
-                self._all[held] = None
+            session.requests -= 1
+            if session in self._all:
+                del self._all[session]
+                self._all[session] = None
 
-    def _forget(self, held: OpenSession) -> None:
-        self._all.pop(held, None)
-        self._known.pop(held.session_id, None)
+    def _forget(self, session: OpenSession) -> None:
+        self._all.pop(session, None)
+        self._known.pop(session.session_id, None)
 
     async def _make_room(self, subject: str) -> bool:
-        """Whether one more of this user may begin: an idle one ends for it, the longest idle of who has most."""
+        """Report whether this user may open one more. If necessary, an idle one of the user with most is ended."""
         while True:
             count: dict[str, int] = {}
-            for held in self._all:
-                count[held.subject] = count.get(held.subject, 0) + 1
+            for session in self._all:
+                count[session.subject] = count.get(session.subject, 0) + 1
             if count.get(subject, 0) >= self._of_one:
                 count = {subject: self._of_one}
             elif len(self._all) < self._most:
                 return True
-            idle = [held for held in self._all if held.subject in count and not held.requests]
-            longest = max(idle, key=lambda held: count[held.subject], default=None)  # of equal ones the first
+            idle = [session for session in self._all if session.subject in count and not session.requests]
+            longest = max(idle, key=lambda session: count[session.subject], default=None)  # the first of equal ones
             if longest is None:
                 return False
             self._forget(longest)
-            await self._app(_ending(longest), _nothing_more, _unheard)
+            await self._app(_ending(longest), _nothing_more, _discard)
 
     def _refusal(self) -> JSONResponse:
         message = (
@@ -139,19 +139,19 @@ class Shares:
 
 
 def _without_body(scope: Scope) -> Scope:
-    """What of a request is needed to speak for its user later."""
-    kept = ("type", "asgi", "http_version", "scheme", "path", "raw_path", "root_path", "server", "user")
-    return {name: scope[name] for name in kept if name in scope}
+    """Return what is needed of a request to act for its user later."""
+    names = ("type", "asgi", "http_version", "scheme", "path", "raw_path", "root_path", "server", "user")
+    return {name: scope[name] for name in names if name in scope}
 
 
-def _ending(held: OpenSession) -> Scope:
-    headers = [(MCP_SESSION_ID_HEADER.encode(), held.session_id.encode())]
-    return {**held.scope, "method": "DELETE", "query_string": b"", "headers": headers, "client": None}
+def _ending(session: OpenSession) -> Scope:
+    headers = [(MCP_SESSION_ID_HEADER.encode(), session.session_id.encode())]
+    return {**session.scope, "method": "DELETE", "query_string": b"", "headers": headers, "client": None}
 
 
 async def _nothing_more() -> Message:
     return {"type": "http.request", "body": b"", "more_body": False}
 
 
-async def _unheard(message: Message) -> None:
-    """Nobody waits for the answer."""
+async def _discard(message: Message) -> None:
+    """Discard the answer."""

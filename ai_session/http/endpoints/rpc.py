@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 over HTTP as AgentVault's tool servers have it: a method is a tool, its params are the arguments.
+"""JSON-RPC 2.0 over HTTP as in AgentVault's tool servers: a method is a tool, its params are the arguments.
 
 The HTTP status depends on the error: 404 for an unknown method, 400 for an invalid request or wrong params, 500
 otherwise. A tool's own failure is a result. Calls of a batch are made one after the other.
@@ -29,7 +29,7 @@ from ai_session.http.endpoints.rpc_methods import (
     Refused,
     call_of,
     described,
-    shown,
+    result_for,
 )
 from ai_session.http.gate_client import RemoteGate
 from ai_session.http.guard import Exchange, MissingScope
@@ -43,7 +43,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[Message], Awaitable[None]]
 
 OWN = "ai_session_own"
-"""Of a scope: the front found that the request is this user's own."""
+"""The key in a scope by which the front marks a request as this user's own."""
 
 MAX_BATCH = 20
 CLIENT_CHARS = 200
@@ -51,14 +51,14 @@ STATUS = {NO_METHOD: 404, PARSE_ERROR: 400, INVALID_REQUEST: 400, INVALID_PARAMS
 
 
 class Endpoint:
-    """Where methods are called. ``gate`` is a RemoteGate."""
+    """The endpoint at which methods are called. ``gate`` is a RemoteGate."""
 
     def __init__(self, gate: RemoteGate, *, max_body_bytes: int) -> None:
         self._gate = gate
         self._max_body_bytes = max_body_bytes
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One POST; what it asked for is given up when its client goes away."""
+        """Answer one POST; its calls are cancelled if its client disconnects."""
         body = await self._body(scope, receive)
         if body is None:
             return
@@ -67,7 +67,7 @@ class Endpoint:
             await _send(send, 413, {"jsonrpc": "2.0", "id": None, "error": error})
             return
         answering = asyncio.create_task(self._answer(scope, body))
-        leaving = asyncio.create_task(_gone(receive))
+        leaving = asyncio.create_task(_disconnected(receive))
         try:
             await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if answering.done():
@@ -78,7 +78,7 @@ class Endpoint:
             await asyncio.wait({answering, leaving})
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The request's body, or a longer beginning than may be; None from a client that left before its end."""
+        """Return the request's body, or more bytes than allowed; None if the client disconnects before its end."""
         body = bytearray()
         while True:
             message = await receive()
@@ -90,38 +90,38 @@ class Endpoint:
 
     async def _answer(self, scope: Scope, body: bytes) -> tuple[int, Any]:
         try:
-            asked = parse(body)
+            request = parse(body)
         except Refused as refused:
             return status_of(refused.error), {"jsonrpc": "2.0", "id": None, "error": refused.error}
         principal = principal_of(scope)
-        if isinstance(asked, list):
-            return await self._batch(principal, asked)  # pyright: ignore[reportUnknownArgumentType]
+        if isinstance(request, list):
+            return await self._batch(principal, request)  # pyright: ignore[reportUnknownArgumentType]
         try:
-            answer = await self._one(principal, asked)
+            answer = await self._one(principal, request)
         except OutOfScope as problem:
-            number = asked.get("id")
+            number = request.get("id")
             Exchange.of(scope).missing = MissingScope(problem.required_scope, number, problem.message)
             return 403, None
         return (204, None) if answer is None else (status_of(answer.get("error")), answer)
 
-    async def _batch(self, principal: Principal, asked: list[Any]) -> tuple[int, Any]:
-        if not asked or len(asked) > MAX_BATCH:
+    async def _batch(self, principal: Principal, request: list[Any]) -> tuple[int, Any]:
+        if not request or len(request) > MAX_BATCH:
             message = f"Invalid Request: a batch must have 1 to {MAX_BATCH} requests"
             error = {"code": INVALID_REQUEST, "message": message}
             return 400, {"jsonrpc": "2.0", "id": None, "error": error}
-        answers = [await self._member(principal, each) for each in asked]
+        answers = [await self._member(principal, each) for each in request]
         given = [answer for answer in answers if answer is not None]
         return (200, given) if given else (204, None)
 
     async def _member(self, principal: Principal, message: Any) -> Message | None:
-        """The others of the batch are answered whatever this one's token lacks."""
+        """Answer one request of a batch, whatever scopes the token lacks for the others."""
         try:
             return await self._one(principal, message)
         except OutOfScope as problem:
             return {"jsonrpc": "2.0", "id": message["id"], "result": problem.result} if "id" in message else None
 
     async def _one(self, principal: Principal, message: Any) -> Message | None:
-        """The answer to one request, None for a notification. Raises OutOfScope."""
+        """Return the answer to one request, or None for a notification. Raises OutOfScope."""
         number = message.get("id") if isinstance(message, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         answer: Message = {"jsonrpc": "2.0", "id": number if is_id(number) else None}
         try:
@@ -151,32 +151,32 @@ class Endpoint:
             return {"tools": described(await self._gate.list_tools(principal, UNLISTED))}
         call = call_of(principal, method, params)  # pyright: ignore[reportUnknownArgumentType]
         try:
-            return shown(method, call, await self._gate.call(call))
+            return result_for(method, call, await self._gate.call(call))
         except UnknownTool:
             raise unknown from None
 
 
 def parse(body: bytes) -> Any:
-    """The JSON value of a request, its numbers as they are. Raises Refused."""
+    """Return the JSON value of a request, with its numbers unchanged. Raises Refused."""
     try:
-        return json.loads(body.decode(), parse_constant=_no_number)
+        return json.loads(body.decode(), parse_constant=_reject_constant)
     except (ValueError, RecursionError):
         raise Refused(PARSE_ERROR, "Parse error") from None
 
 
-def _no_number(name: str) -> float:
+def _reject_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
 
 def is_id(value: Any) -> bool:
-    """Whether a request may be numbered so."""
+    """Report whether a value is valid as a request's id."""
     if isinstance(value, float):
         return math.isfinite(value)
     return value is None or (isinstance(value, (str, int)) and not isinstance(value, bool))
 
 
 def checked(message: Any) -> tuple[str, Any]:
-    """Method and params of a request. Raises Refused."""
+    """Return the method and params of a request. Raises Refused."""
     request: Message = message if isinstance(message, dict) else {}  # pyright: ignore[reportUnknownVariableType]
     method: Any = request.get("method")
     params: Any = request.get("params")
@@ -195,12 +195,12 @@ def checked(message: Any) -> tuple[str, Any]:
 
 
 def status_of(error: Message | None) -> int:
-    """The status of an answer by its error."""
+    """Return the HTTP status for an answer's error."""
     return STATUS.get(error["code"], 500) if error else 200
 
 
 def principal_of(scope: Scope) -> Principal:
-    """Whom the token of a request speaks for, and what its client calls itself."""
+    """Return the principal for whom the request's token was issued, with the client's own name."""
     headers: dict[bytes, bytes] = dict(scope["headers"])
     client = headers.get(b"user-agent", b"").decode("ascii", "replace").partition("/")[0][:CLIENT_CHARS]
     token: Any = getattr(scope.get("user"), "access_token", None)
@@ -211,7 +211,7 @@ def principal_of(scope: Scope) -> Principal:
     return Principal("mcp", os.getuid(), os.getpid(), client, subject=subject, scopes=frozenset(token.scopes))
 
 
-async def _gone(receive: Receive) -> None:
+async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -226,7 +226,7 @@ async def _send(send: Send, status: int, message: Any) -> None:
 
 
 def encoded(message: Any) -> bytes:
-    """One JSON text. A lone surrogate, which is no UTF-8, stays the escape that it came as."""
+    """Return JSON text. A lone surrogate, which is not valid UTF-8, stays an escape."""
     try:
         return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
@@ -234,7 +234,7 @@ def encoded(message: Any) -> bytes:
 
 
 class RpcHttp:
-    """What the HTTP server takes from here."""
+    """What the HTTP server uses of this module."""
 
     endpoint = Endpoint
 

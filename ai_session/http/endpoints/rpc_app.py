@@ -1,6 +1,6 @@
-"""What `ai-session serve --rpc` answers where: tools as methods of JSON-RPC at /rpc, behind the checks of the front.
+"""The application of `ai-session serve --rpc`: tools as methods of JSON-RPC at /rpc, behind the checks of the front.
 
-Besides those who sign in, this user's own programs are let in, and whoever shows the access token.
+Besides signed-in clients, it accepts this user's own programs, and requests with the access token.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from agentwire.http.connections import peer_of
 from agentwire.http.wire import tokens_in, value_of
-from ai_session.http.app import Application, framed, protection
+from ai_session.http.app import Application, protection, with_front
 from ai_session.http.endpoints.rpc import ENDPOINT as RPC
 from ai_session.http.gate_client import RemoteGate
 from ai_session.http.guard import OWN, Asgi, Receive, Scope, Send
@@ -30,8 +30,8 @@ ADVICE = (
 
 
 class OwnCalls:
-    """Finds requests that are this user's own: all where there is no ``token``; else those that show it, and, where
-    connections are ``direct``, those of this user's programs that show none."""
+    """Marks requests that are this user's own: all without a ``token``; else those that send it, and if connections are
+    ``direct``, those of this user's programs that send none."""
 
     def __init__(self, app: Asgi, token: AccessToken | None, *, direct: bool) -> None:
         self._app = app
@@ -40,7 +40,7 @@ class OwnCalls:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and self._is_own(scope):
-            # It is not to be taken for a token of somebody who signed in.
+            # It must not be mistaken for the token of a signed-in client.
             headers = [(name, value) for name, value in scope["headers"] if name != b"authorization"]
             scope = {**scope, OWN: True, "headers": headers}
         await self._app(scope, receive, send)
@@ -61,11 +61,11 @@ def application(
     access: Any | None,
     token: AccessToken | None = None,
 ) -> Application:
-    """As app.application, for /rpc. Without ``access`` everybody is this user. With it whoever shows ``token`` is,
-    and, where connections are direct, this user's programs that show none; with it and no ``token`` nobody is."""
+    """Do the same as app.application, for /rpc. Without ``access``, every client acts as this user. With it, only
+    requests with ``token`` do, and if connections are direct, those of this user's programs without one."""
     endpoint = RPC.endpoint(gate, max_body_bytes=settings.max_body_bytes)
     answered = protection(settings, access, ADVICE)(endpoint.answer)
     routes = [Route(RPC_PATH, answered, methods=["POST"])]
     direct = not settings.public_url and not settings.trusted_proxies
     own = [Middleware(OwnCalls, token=token, direct=direct)] if token or not access else []
-    return Application(framed(settings, host, base_url, gate, access, routes, first=own), (answered.leave,))
+    return Application(with_front(settings, host, base_url, gate, access, routes, first=own), (answered.leave,))

@@ -1,4 +1,4 @@
-"""Methods of AgentVault's tool servers: which tool each one is, and how a result of the gate looks to their clients."""
+"""Methods of AgentVault's tool servers: which tool each one is, and how clients expect a result of the gate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INTERNAL_ERROR = -32603
 LIST, SESSION = "tools/list", "session."
 CALL_ID, ERROR = "ai-session/call_id", "ai-session/error"
 BROKEN = (AiSessionError.code, DaemonUnavailable.code)
-"""What is no failure of a tool but of this server."""
+"""Errors that are failures of this server, not of a tool."""
 
 Table = dict[str, Any]
 
@@ -32,7 +32,7 @@ class Refused(Exception):
 
 
 class OutOfScope(Exception):
-    """The token of the one who calls does not reach so far."""
+    """The caller's token lacks a scope for the call."""
 
     def __init__(self, error: Mapping[str, Any], result: Table) -> None:
         super().__init__(error["message"])
@@ -43,25 +43,25 @@ class OutOfScope(Exception):
 
 
 def text_content(result: ToolResult) -> list[Table]:
-    """What the tool says, and how it is encoded where that is no UTF-8."""
+    """Return the tool's text, with its encoding if that is not UTF-8."""
     encoding = result.structured.get("encoding", "utf-8")
     return [{"type": "text", "text": result.text, **({"encoding": encoding} if encoding != "utf-8" else {})}]
 
 
 def code_content(result: ToolResult) -> list[Table]:
-    """Both outputs and the exit code, and what else there is to say of them."""
+    """Return both outputs and the exit code, and a note if there is one."""
     known = result.structured
-    shown: Table = {"type": "code_output", "stdout": known["output"], "stderr": known["stderr"]}
+    result_for: Table = {"type": "code_output", "stdout": known["output"], "stderr": known["stderr"]}
     names = {"stdout_base64": "stdoutBase64", "stderr_base64": "stderrBase64", "exit_code": "exitCode"}
-    shown |= {key: known[name] for name, key in names.items() if name in known}
+    result_for |= {key: known[name] for name, key in names.items() if name in known}
     if known["status"] == "timed_out":
-        return [{"type": "text", "text": f"Error: Execution timed out: {known['note']}."}, shown]
-    return [shown, *([{"type": "text", "text": known["note"]}] if "note" in known else [])]
+        return [{"type": "text", "text": f"Error: Execution timed out: {known['note']}."}, result_for]
+    return [result_for, *([{"type": "text", "text": known["note"]}] if "note" in known else [])]
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A tool under another name. ``params`` are all that it knows."""
+    """A tool under another name. ``params`` are all it accepts."""
 
     tool: str
     params: tuple[str, ...]
@@ -78,7 +78,7 @@ UNLISTED = tuple(method.tool for method in METHODS.values())
 
 
 def described(tools: Iterable[Any]) -> list[Table]:
-    """What can be called, with its arguments: the methods above, then every listed tool."""
+    """Return what can be called, with its arguments: the methods above, then every listed tool."""
     known = {tool.name: tool for tool in tools}
     named = {name: known.pop(method.tool) for name, method in METHODS.items() if method.tool in known}
     named |= {SESSION + name: tool for name, tool in known.items()}
@@ -89,7 +89,7 @@ def described(tools: Iterable[Any]) -> list[Table]:
 
 
 def call_of(principal: Principal, name: str, params: Table) -> ToolCall:
-    """The call that a method's request stands for. Raises Refused."""
+    """Return the call that a method's request means. Raises Refused."""
     method = METHODS.get(name)
     if method is None:
         return _call(principal, name.removeprefix(SESSION), params)
@@ -104,11 +104,11 @@ def _call(principal: Principal, tool: str, arguments: Table, *, unlisted: bool =
     return ToolCall(principal, tool, arguments, "call_" + secrets.token_urlsafe(16), unlisted=unlisted)
 
 
-def shown(name: str, call: ToolCall, result: ToolResult) -> Table:
-    """The result of a method. Raises Refused, OutOfScope."""
+def result_for(name: str, call: ToolCall, result: ToolResult) -> Table:
+    """Return the result of a method. Raises Refused, OutOfScope."""
     meta: Table = {**result.meta, CALL_ID: call.call_id}
     if result.is_error:
-        return failed(name, result, meta)
+        return error_for(name, result, meta)
     method = METHODS.get(name)
     if method is None:
         content = text_content(ToolResult(result.text, {}))
@@ -117,8 +117,8 @@ def shown(name: str, call: ToolCall, result: ToolResult) -> Table:
     return {**failure, "content": method.content(result), "_meta": meta}
 
 
-def failed(name: str, result: ToolResult, meta: Table) -> Table:
-    """As ``shown``, of a tool that failed or was refused."""
+def error_for(name: str, result: ToolResult, meta: Table) -> Table:
+    """Do the same as ``result_for`` for a tool that failed or was refused."""
     error: Mapping[str, Any] = result.structured["error"]
     code, message = error["code"], str(error["message"])
     if code == InvalidArguments.code:
@@ -137,5 +137,5 @@ def failed(name: str, result: ToolResult, meta: Table) -> Table:
 
 
 def call_name(name: str) -> str:
-    """The tool behind a method."""
+    """Return the name of the tool behind a method."""
     return METHODS[name].tool if name in METHODS else name.removeprefix(SESSION)

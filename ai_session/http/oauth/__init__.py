@@ -1,1 +1,1 @@
-"""Who may use the front: tokens of others checked, or issued here."""
+"""Who may use the front: tokens of an external issuer are verified, or tokens are issued here."""

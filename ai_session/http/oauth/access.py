@@ -1,4 +1,4 @@
-"""Who may reach the HTTP front: what judges its requests' tokens, and the routes by which clients come by them."""
+"""Who may reach the HTTP front: the verifier of its requests' tokens, and the routes by which clients get them."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ DAY_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the front needs. ``verifier`` and ``auth`` go into ``streamable_http_app``, ``routes`` before its own.
+    """What the front needs: ``verifier`` and ``auth`` for ``streamable_http_app``, ``routes`` before its own.
 
-    ``verifier`` never raises. ``close`` gives back the store. A token's ``subject`` is the name of one of our people,
-    ``client:NAME`` of a machine, or ``SUB@ISSUER`` of somebody else's people.
+    ``verifier`` never raises. ``close`` closes the store. A token's ``subject`` is the name of one of our people,
+    ``client:NAME`` of a machine, or ``SUB@ISSUER`` of an external issuer's people.
     """
 
     verifier: TokenVerifier
@@ -60,15 +60,15 @@ class Access:
     challenges: Challenges
     close: Callable[[], None]
 
-    def around(self, app: ASGIApp) -> ASGIApp:
-        """``app`` with whole challenges in its 401s, and 503 in their place while no token can be judged."""
+    def with_challenges(self, app: ASGIApp) -> ASGIApp:
+        """Return ``app`` with full challenges in its 401s, or 503s instead while no token can be verified."""
         return Challenged(app, self.challenges)
 
 
 @dataclass(frozen=True, slots=True)
 class OAuthDependencies:
-    """What the front has and this part uses. ``event`` notes what happened, never with a secret in it; ``announce``
-    shows a line on the terminal; ``clock`` gives UTC seconds, ``steady`` some that only go on."""
+    """What this part uses of the front. ``event`` logs what happened, never a secret; ``announce`` shows a line on the
+    terminal; ``clock`` returns UTC seconds, ``steady`` monotonic ones."""
 
     directory: Path
     variables: Mapping[str, str]
@@ -79,8 +79,8 @@ class OAuthDependencies:
     steady: Callable[[], float] = time.monotonic
 
 
-def access(settings: OauthSettings, base_url: str, around: OAuthDependencies, path: str = MCP_PATH) -> Access:
-    """``base_url`` is where clients reach the front: scheme, host and port; tokens are for what it serves at ``path``.
+def access(settings: OauthSettings, base_url: str, dependencies: OAuthDependencies, path: str = MCP_PATH) -> Access:
+    """Return the access to a front at ``base_url``: scheme, host and port; tokens are for what it serves at ``path``.
 
     Raises ConfigInvalid, OperatorError.
     """
@@ -94,27 +94,27 @@ def access(settings: OauthSettings, base_url: str, around: OAuthDependencies, pa
     issuer = base_url if settings.mode == "builtin" else _external_issuer(settings)
     routes = [_resource_metadata(resource, issuer, path)]
     if settings.mode == "builtin":
-        authority = _authority(settings, base_url, resource, around)
+        authority = _authority(settings, base_url, resource, dependencies)
         verifier: TokenVerifier = OwnVerifier(authority)
         routes += _authority_routes(authority, registration=settings.registration, documents=settings.cimd)
         close = authority.store.close
     else:
-        verifier, close = _external_verifier(settings, resource, around), _nothing
+        verifier, close = _external_verifier(settings, resource, dependencies), _nothing
     auth = AuthSettings.model_validate(
         {"issuer_url": issuer, "resource_server_url": resource, "validate_token_resource": True}
     )
-    fail_closed = FailClosedVerifier(verifier, lambda why: around.event("unreachable", {"reason": why}))
+    fail_closed = FailClosedVerifier(verifier, lambda why: dependencies.event("unreachable", {"reason": why}))
     return Access(fail_closed, auth, routes, Challenges(f"{base_url}{PRM_PATH}{path}"), close)
 
 
 class OwnVerifier:
-    """Tokens of the built-in authorization server."""
+    """Verifies tokens of the built-in authorization server."""
 
     def __init__(self, authority: Authority) -> None:
         self._authority = authority
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """What the token stands for, None where it does not hold. Raises OperatorError when the store fails."""
+        """Return the content of a valid token, or None. Raises OperatorError if the store fails."""
         if len(token) > MAX_TOKEN_CHARS:
             return None
         store = self._authority.store
@@ -149,12 +149,12 @@ def _resource_metadata(resource: str, issuer: str, path: str) -> Route:
     return Route(PRM_PATH + path, handler, methods=["GET", "OPTIONS"])
 
 
-def _authority(settings: OauthSettings, base_url: str, resource: str, around: OAuthDependencies) -> Authority:
+def _authority(settings: OauthSettings, base_url: str, resource: str, dependencies: OAuthDependencies) -> Authority:
     lifetimes = TokenLifetimes(settings.access_token_seconds, settings.refresh_days * DAY_SECONDS)
     return Authority(
-        store=Store(around.directory / FILE, around.clock),
+        store=Store(dependencies.directory / FILE, dependencies.clock),
         clients=Clients(
-            around.fetcher,
+            dependencies.fetcher,
             Redirects.of(settings.redirect_schemes),
             documents=settings.cimd,
             loopback=settings.cimd_loopback,
@@ -163,16 +163,16 @@ def _authority(settings: OauthSettings, base_url: str, resource: str, around: OA
         resource=resource,
         lifetimes=lifetimes,
         owner=_user(),
-        terminal_code=TerminalCode(around.announce, time.monotonic),
-        limits=RateLimiter(PER_MINUTE, around.steady),
-        event=around.event,
+        terminal_code=TerminalCode(dependencies.announce, time.monotonic),
+        limits=RateLimiter(PER_MINUTE, dependencies.steady),
+        event=dependencies.event,
     )
 
 
 def _user() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # a container may run under any number
+    except KeyError:  # a container's user id may have no name
         return f"uid-{os.getuid()}"
 
 
@@ -199,7 +199,7 @@ def _authority_routes(authority: Authority, *, registration: bool, documents: bo
         programs["/register"] = endpoints.register
         facts["registration_endpoint"] = f"{base}/register"
     metadata = cors_middleware(MetadataHandler(OAuthMetadata.model_validate(facts)).handle, ["GET", "OPTIONS"])
-    # Some clients know only the older of the two names; what they read there is the same.
+    # Some clients know only the older of the two paths; the content is the same.
     paths = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
     routes = [Route(path, metadata, methods=["GET", "OPTIONS"]) for path in paths]
     people = _limited(request_response(Authorization(authority).answer))
@@ -224,17 +224,19 @@ def _external_issuer(settings: OauthSettings) -> str:
     return settings.issuer
 
 
-def _external_verifier(settings: OauthSettings, resource: str, around: OAuthDependencies) -> TokenVerifier:
+def _external_verifier(settings: OauthSettings, resource: str, dependencies: OAuthDependencies) -> TokenVerifier:
     expected = Expected(settings.issuer, settings.audience or resource, resource)
 
     def refused(why: str) -> None:
-        around.event("token_refused", {"reason": why})
+        dependencies.event("token_refused", {"reason": why})
 
     if not settings.introspection_url:
-        keys = KeyCache(around.fetcher, settings.issuer, settings.jwks_url)
-        return JwtVerifier(keys, expected, settings.algorithms, around.clock, refused)
-    client = (settings.client_id, _client_secret(settings, around.variables))
-    return IntrospectionVerifier(around.fetcher, settings.introspection_url, client, expected, around.clock, refused)
+        keys = KeyCache(dependencies.fetcher, settings.issuer, settings.jwks_url)
+        return JwtVerifier(keys, expected, settings.algorithms, dependencies.clock, refused)
+    client = (settings.client_id, _client_secret(settings, dependencies.variables))
+    return IntrospectionVerifier(
+        dependencies.fetcher, settings.introspection_url, client, expected, dependencies.clock, refused
+    )
 
 
 def _client_secret(settings: OauthSettings, variables: Mapping[str, str]) -> str:
@@ -260,4 +262,4 @@ def _client_secret(settings: OauthSettings, variables: Mapping[str, str]) -> str
 
 
 def _nothing() -> None:
-    """The external issuer keeps no store here."""
+    """Close nothing: with an external issuer there is no store."""

@@ -1,4 +1,4 @@
-"""What every endpoint of the built-in authorization server works with."""
+"""What every endpoint of the built-in authorization server uses."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ PER_MINUTE = {
     "documents_of_all": 30,
     "tokens": 120,
 }
-"""For each address, user of this machine or browser; ``…_of_name`` for each person, ``…_of_all`` for all together,
-tokens for each client. Of sign-ins those that were wrong count: see tries."""
+"""The limits for each address, user of this machine or browser; ``…_of_name`` for each person, ``…_of_all`` for all
+together, tokens for each client. Only failed sign-ins count: see tries."""
 
 NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -43,7 +43,7 @@ Answer = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """One issuer for one resource. ``owner`` is who a terminal's code signs in."""
+    """One issuer for one resource. ``owner`` is the person whom a terminal's code signs in."""
 
     store: Store
     clients: Clients
@@ -56,7 +56,7 @@ class Authority:
     event: Event
 
     async def described(self, client_id: str) -> Client:
-        """Who has that id, with all it says of itself. Raises Refused (invalid_client), RateLimited."""
+        """Return the client with that id and all its metadata. Raises Refused (invalid_client), RateLimited."""
         if self.clients.is_document(client_id):
             if not self.clients.remembers(client_id):
                 self.limits.acquire(EVERYBODY, "documents_of_all")
@@ -64,7 +64,7 @@ class Authority:
         return await self.known(client_id)
 
     async def known(self, client_id: str) -> Client:
-        """Who shows a code or token: nothing is fetched, as what a document says was judged before there was a code."""
+        """Return the client that sends a code or token. Fetches nothing: a document was checked before the code."""
         if self.clients.is_document(client_id):
             return Client(client_id, "document", "")
         found = await self.store.run(lambda db: oauth_clients.find(db, client_id))
@@ -73,7 +73,7 @@ class Authority:
         return found
 
     def is_resource(self, named: Iterable[str]) -> bool:
-        """Whether every resource indicator is ours; there is only one thing tokens are made for."""
+        """Report whether every resource indicator is ours; tokens are issued for only one resource."""
         return all(_normal(each) == _normal(self.resource) for each in named)
 
 
@@ -87,7 +87,7 @@ def _normal(url: str) -> tuple[str, str | None, int | None, str, str]:
 
 
 def single(parameters: ImmutableMultiDict[str, Any], *repeatable: str) -> dict[str, str]:
-    """Parameters by name. Raises Refused where one comes twice that must not, or is a file."""
+    """Return parameters by name. Raises Refused if one that must be unique is repeated, or is a file."""
     values: dict[str, str] = {}
     for name, value in parameters.multi_items():
         if not isinstance(value, str):
@@ -98,20 +98,20 @@ def single(parameters: ImmutableMultiDict[str, Any], *repeatable: str) -> dict[s
     return values
 
 
-async def form_of(request: Request) -> ImmutableMultiDict[str, Any]:
-    """The body of a form. Raises Refused."""
+async def parse_form(request: Request) -> ImmutableMultiDict[str, Any]:
+    """Parse the body of a form. Raises Refused."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
         raise Refused("invalid_request", "the body must be application/x-www-form-urlencoded")
     return await request.form(max_fields=100)
 
 
 def address_of(request: Request) -> str:
-    """Where a request comes from, for limits and the log."""
+    """Return the address of a request's client, for limits and the log."""
     return request.client.host if request.client else "unknown"
 
 
 def answering_json(authority: Authority, what: str, answer: Answer) -> Answer:
-    """``answer`` with its exceptions turned into errors of RFC 6749, and logged."""
+    """Wrap ``answer`` so that exceptions become errors of RFC 6749 and are logged."""
 
     async def guarded(request: Request) -> Response:
         try:
@@ -139,8 +139,8 @@ def answering_json(authority: Authority, what: str, answer: Answer) -> Answer:
     return guarded
 
 
-async def json_of(request: Request) -> Any:
-    """The body as JSON. Raises Refused."""
+async def parse_json(request: Request) -> Any:
+    """Parse the body as JSON. Raises Refused."""
     try:
         return json.loads(await request.body())
     except (ValueError, RecursionError):

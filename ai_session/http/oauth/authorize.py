@@ -1,7 +1,7 @@
-"""The authorization endpoint: a request is judged, a person signs in, consents or declines, and a code goes back.
+"""The authorization endpoint: a request is checked, a person signs in and consents or declines, and a code is sent.
 
-A request becomes a visit, bound to the browser that made it by a cookie; every form carries the visit and a word that
-changes with each step. There is no longer sign-in than one visit, so nothing a person is shown elsewhere can consent.
+A cookie binds each request to the browser that made it; every form carries the request's number and a token that
+changes with each step. A sign-in lasts for one request only, so that nothing a person sees elsewhere can consent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from ai_session.errors import AiSessionError, RateLimited
 from ai_session.http.oauth import grants, pages, users
-from ai_session.http.oauth.authority import Authority, address_of, form_of, single
+from ai_session.http.oauth.authority import Authority, address_of, parse_form, single
 from ai_session.http.oauth.clients import Client
 from ai_session.http.oauth.grants import GrantRequest
 from ai_session.http.oauth.scopes import SCOPES, USUAL, known
@@ -46,15 +46,15 @@ MAX_PENDING = 1000
 HASHES_AT_ONCE = 2
 MAX_STATE_CHARS = 4096
 WRONG_TRIES = 5
-"""In one visit; whoever errs so often begins again."""
+"""The limit for one request; after it, the person must begin again."""
 KNOWN = "ai_session_known"
-"""The cookie of a browser in which somebody signed in."""
+"""The cookie of a browser in which a person has signed in."""
 CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}\Z")
 
 
 @dataclass(slots=True)
 class PendingAuthorization:
-    """One request a person is answering."""
+    """One request that a person is answering."""
 
     client: Client
     redirect_uri: str
@@ -75,7 +75,7 @@ class NotForTheClient(Exception):
 
 
 class Authorization:
-    """``GET`` and ``POST`` of /authorize. ``clock`` gives seconds from anywhere."""
+    """``GET`` and ``POST`` of /authorize. ``clock`` returns monotonic seconds."""
 
     def __init__(self, authority: Authority, clock: Callable[[], float] = time.monotonic) -> None:
         self._authority = authority
@@ -84,7 +84,7 @@ class Authorization:
         self._hashing = asyncio.Semaphore(HASHES_AT_ONCE)
 
     async def answer(self, request: Request) -> Response:
-        """The endpoint."""
+        """Answer a request to the endpoint."""
         try:
             if request.method == "POST":
                 return await self._post(request)
@@ -106,9 +106,9 @@ class Authorization:
             return pages.problem("The server cannot answer now.", status=503)
 
     async def _get(self, request: Request, attempter: Attempter) -> Response:
-        pending = await self._begun(request.query_params, self._browser_of(request))
+        pending = await self._pending_from(request.query_params, self._browser_of(request))
         try:
-            self._judge(pending, request.query_params)
+            self._check(pending, request.query_params)
         except Refused as refused:
             facts = {"endpoint": "authorize", "error": str(refused), "client": pending.client.client_id}
             self._authority.event("refused", facts)
@@ -116,17 +116,17 @@ class Authorization:
             text = f"The program requested something invalid: {refused.description}. Nothing was sent to it."
             return pages.unsent("This request cannot be answered", text, answer, status=400)
         pending.is_stranger = attempter.is_stranger
-        number = self._kept(pending)
+        number = self._store(pending)
         page = await self._sign_in_page(number, pending)
-        self._give(page, self._cookie(), pending.browser)
+        self._set_cookie(page, self._cookie(), pending.browser)
         return page
 
-    def _give(self, page: Response, cookie: str, value: str, seconds: int | None = None) -> None:
+    def _set_cookie(self, page: Response, cookie: str, value: str, seconds: int | None = None) -> None:
         secure = self._authority.issuer.startswith("https:")
         page.set_cookie(cookie, value, seconds, path="/", secure=secure, httponly=True, samesite="lax")
 
-    def _kept(self, pending: PendingAuthorization) -> str:
-        """Its number. Where there are too many, the oldest of a stranger makes room."""
+    def _store(self, pending: PendingAuthorization) -> str:
+        """Store a request and return its number. If there are too many, a stranger's oldest one is dropped."""
         number = secrets.token_urlsafe(24)
         self._pending[number] = pending
         while len(self._pending) > MAX_PENDING:
@@ -135,7 +135,7 @@ class Authorization:
         return number
 
     async def _attempter(self, request: Request, name: str = "") -> Attempter:
-        """Who tries; ``name`` is who they say they are, where they do."""
+        """Return the source of a request, with ``name`` if a person gave one."""
         cookie = request.cookies.get(self._cookie(KNOWN), "")
         whose = name_in(cookie)
         if whose and name in ("", whose):
@@ -145,8 +145,8 @@ class Authorization:
                 return known_as
         return source_of(request)
 
-    async def _begun(self, parameters: ImmutableMultiDict[str, str], browser: str) -> PendingAuthorization:
-        """The visit, once its client and redirect URI are known to be right."""
+    async def _pending_from(self, parameters: ImmutableMultiDict[str, str], browser: str) -> PendingAuthorization:
+        """Return the pending request, once its client and redirect URI are known to be valid."""
         values = single(parameters, "resource")
         try:
             client = await self._authority.described(values.get("client_id", ""))
@@ -154,14 +154,14 @@ class Authorization:
             raise NotForTheClient(f"The program is not known here: {refused.description}.") from None
         named, registered = values.get("redirect_uri"), client.redirect_uris
         uri = registered[0] if named is None and len(registered) == 1 else named or ""
-        if not self._authority.clients.redirects.takes(registered, uri):
+        if not self._authority.clients.redirects.accepts(registered, uri):
             raise NotForTheClient(
                 "The program wants the answer sent to an address that it has not registered (redirect_uri)."
             )
         ends_at = self._clock() + PENDING_SECONDS
         return PendingAuthorization(client, uri, named is not None, values.get("state"), browser, ends_at)
 
-    def _judge(self, pending: PendingAuthorization, parameters: ImmutableMultiDict[str, str]) -> None:
+    def _check(self, pending: PendingAuthorization, parameters: ImmutableMultiDict[str, str]) -> None:
         values = single(parameters, "resource")
         if values.get("response_type") != "code":
             raise Refused("unsupported_response_type", "response_type must be code")
@@ -183,7 +183,7 @@ class Authorization:
     async def _post(self, request: Request) -> Response:
         if request.headers.get("origin", self._authority.issuer) != self._authority.issuer:
             raise NotForTheClient("The form was not sent from this server's page.")
-        form = await form_of(request)
+        form = await parse_form(request)
         values = single(form, "scope")
         number = values.get("visit", "")
         pending = self._pending.get(number)
@@ -216,7 +216,7 @@ class Authorization:
         name, password = values.get("name", "")[:64], values.get("password", "")
         attempter = await self._attempter(request, name)
         with trying(self._authority.limits, attempter, name) as one:
-            stored = await self._stored(name, password)
+            stored = await self._verified(name, password)
             one.right = stored is not None
         facts = {"client": pending.client.client_id, "address": address_of(request)}
         if stored is None:
@@ -231,20 +231,20 @@ class Authorization:
         page = self._consent_page(number, pending, stored.person)
         if stored.password:
             known = cookie_for(stored.person.name, stored.password, self._authority.store.clock())
-            self._give(page, self._cookie(KNOWN), known, COOKIE_DAYS * DAY_SECONDS)
+            self._set_cookie(page, self._cookie(KNOWN), known, COOKIE_DAYS * DAY_SECONDS)
         return page
 
-    async def _stored(self, name: str, password: str) -> Credentials | None:
-        """Whose password that is. Somebody unknown takes as long as somebody who errs. Of the terminal's code there is
-        none."""
+    async def _verified(self, name: str, password: str) -> Credentials | None:
+        """Return the person with that password, or None; an unknown name takes as long as a wrong password. A person
+        who used the terminal's code has no password."""
         if not await self._authority.store.run(users.anybody):
-            right = self._authority.terminal_code.takes(password)
+            right = self._authority.terminal_code.accepts(password)
             return Credentials(Person(self._authority.owner, tuple(SCOPES)), "") if right else None
         found = await self._authority.store.run(lambda db: users.find(db, name))
         async with self._hashing:
             stored = found.password if found else users.NOBODY
-            fits = await asyncio.to_thread(users.fits, password, stored)
-        return found if fits else None
+            matches = await asyncio.to_thread(users.matches, password, stored)
+        return found if matches else None
 
     async def _allow(
         self, number: str, pending: PendingAuthorization, person: Person, form: ImmutableMultiDict[str, Any]
@@ -284,7 +284,7 @@ class Authorization:
         )
 
     def _answer(self, pending: PendingAuthorization, **answer: str) -> str:
-        """The redirect address with the answer for the client, including the issuer (RFC 9207)."""
+        """Return the redirect address with the answer for the client, including the issuer (RFC 9207)."""
         parts = urlsplit(pending.redirect_uri)
         state = {} if pending.state is None else {"state": pending.state}
         added = urlencode(answer | state | {"iss": self._authority.issuer})
@@ -292,7 +292,7 @@ class Authorization:
         return parts._replace(query=query).geturl()
 
     def _back(self, answer: str) -> RedirectResponse:
-        """To the client; only somebody who has signed in is sent there (RFC 9700, 4.11.2)."""
+        """Redirect to the client, only after a person has signed in (RFC 9700, 4.11.2)."""
         return RedirectResponse(answer, 303, {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
 
     def _browser_of(self, request: Request) -> str:
@@ -300,7 +300,7 @@ class Authorization:
         return known_as if re.fullmatch(r"[A-Za-z0-9_-]{32}", known_as) else secrets.token_urlsafe(24)
 
     def _cookie(self, name: str = "ai_session_browser") -> str:
-        """Only over https can a cookie be kept from being set by a neighbour of this host."""
+        """Return a cookie's name. Only over https can a neighbour of this host be prevented from setting it."""
         return f"__Host-{name}" if self._authority.issuer.startswith("https:") else name
 
 

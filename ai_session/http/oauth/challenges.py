@@ -26,12 +26,12 @@ class Challenges:
     metadata_url: str
 
     def unauthorized(self, *, token_shown: bool) -> str:
-        """With status 401. A client that showed no token made no error."""
+        """Return the challenge of a 401; without a token in the request, it reports no error."""
         error = 'error="invalid_token", error_description="the token is not valid", ' if token_shown else ""
         return f'Bearer {error}resource_metadata="{self.metadata_url}", scope="{" ".join(USUAL)}"'
 
     def insufficient_scope(self, required: str, granted: Iterable[str] = ()) -> str:
-        """With status 403: ask for ``required`` beside what the token has, which a new one would otherwise lose."""
+        """Return the challenge of a 403: ``required`` and the token's scopes, which a new one would otherwise lose."""
         scopes = " ".join(known({required, *granted}))
         return (
             f'Bearer error="insufficient_scope", error_description="this needs {required}",'
@@ -40,14 +40,14 @@ class Challenges:
 
 
 class FailClosedVerifier:
-    """A verifier that never raises: a token that cannot be judged now gets no access, and ``Challenged`` says 503."""
+    """A verifier that never raises: a token that cannot be verified now gets no access, and ``Challenged`` a 503."""
 
     def __init__(self, verifier: TokenVerifier, on_unreachable: Callable[[str], None]) -> None:
         self._verifier = verifier
         self._on_unreachable = on_unreachable
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """The token's claims, None for an invalid one or when its issuer cannot be reached."""
+        """Return the content of a valid token; None for an invalid one or if its issuer cannot be reached."""
         try:
             return await self._verifier.verify_token(token)
         except (Unreachable, AiSessionError) as reason:
@@ -59,7 +59,7 @@ class FailClosedVerifier:
 
 
 class Challenged:
-    """Around the application: a 401 gets the whole challenge, or becomes a 503 where no token could be judged."""
+    """Wraps the application: a 401 gets the full challenge, or becomes a 503 if no token could be verified."""
 
     def __init__(self, app: ASGIApp, challenges: Challenges) -> None:
         self._app = app
@@ -77,7 +77,7 @@ class Challenged:
             if message["type"] == "http.response.start" and message["status"] == 401 and _is_bearers(message):
                 if undecided:
                     replaced = True
-                    await _say_unavailable(send)
+                    await _send_unavailable(send)
                     return
                 message = {**message, "headers": self._with_challenge(scope, message)}
             if not replaced:
@@ -91,18 +91,18 @@ class Challenged:
 
     def _with_challenge(self, scope: Scope, message: Message) -> list[tuple[bytes, bytes]]:
         value = self._challenges.unauthorized(token_shown=any(name == b"authorization" for name, _ in scope["headers"]))
-        kept = [pair for pair in message["headers"] if pair[0].lower() != b"www-authenticate"]
-        return [*kept, (b"www-authenticate", value.encode())]
+        others = [pair for pair in message["headers"] if pair[0].lower() != b"www-authenticate"]
+        return [*others, (b"www-authenticate", value.encode())]
 
 
 def _is_bearers(message: Message) -> bool:
-    """Whether it is the resource's own 401, not one of the token endpoint."""
+    """Report whether it is the resource's own 401, not one of the token endpoint."""
     return any(
         name.lower() == b"www-authenticate" and value.startswith(b"Bearer") for name, value in message["headers"]
     )
 
 
-async def _say_unavailable(send: Send) -> None:
+async def _send_unavailable(send: Send) -> None:
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(UNAVAILABLE)).encode()),

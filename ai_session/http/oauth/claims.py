@@ -1,4 +1,4 @@
-"""What the tokens of an external issuer say, judged the same whether they were read or asked about."""
+"""The claims in tokens of an external issuer, checked in the same way for JWTs and introspected tokens."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from mcp.server.auth.provider import AccessToken
 from ai_session.http.oauth.scopes import known
 
 LEEWAY_SECONDS = 30
-"""Between two machines' clocks."""
+"""The tolerance between two machines' clocks."""
 
 MAX_TOKEN_CHARS = 16_384
 
 
 class Rejected(Exception):
-    """A token that does not hold; the text is for the log, and has nothing of the token in it."""
+    """A token is not valid. The message is for the log and contains nothing of the token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Who must have made a token, and for whom. ``resource`` is the front's URL, under which the token is used."""
+    """The required issuer and audience. ``resource`` is the front's URL, under which the token is used."""
 
     issuer: str
     audience: str
     resource: str
 
     def subject(self, name: str) -> str:
-        """A name of that issuer, which no name of this machine's people can equal: theirs have no @."""
+        """Return a subject that differs from every person's name on this machine: those have no @."""
         return f"{name}@{self.issuer.partition('://')[2]}"
 
 
 def accepted(token: str, claims: Mapping[str, Any], expected: Expected, now: float) -> AccessToken:
-    """What a token stands for whose origin was proven. Raises Rejected: every claim is looked at whoever proved it."""
+    """Return the content of a token whose origin was verified. Raises Rejected: all claims are checked here."""
     if claims.get("iss") != expected.issuer:
         raise Rejected("it is from another issuer")
     audience = claims.get("aud")
@@ -74,7 +74,7 @@ def _seconds(claims: Mapping[str, Any], name: str) -> float | None:
 
 
 def _scopes(claims: Mapping[str, Any]) -> list[str]:
-    """``scope`` is the word of the RFCs, ``scp`` that of some large providers."""
+    """Return the scopes: ``scope`` in the RFCs, ``scp`` with some large providers."""
     value = claims.get("scope", claims.get("scp"))
     if isinstance(value, str):
         return value.split()

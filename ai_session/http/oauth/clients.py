@@ -1,7 +1,7 @@
-"""The programs that ask for tokens: who they say they are, and where codes may be sent to.
+"""The programs that request tokens: their metadata, and where codes may be sent to.
 
-Three kinds: registered by themselves (RFC 7591), named by the URL of a document that describes them, and machines that
-a person gave a secret to. Nothing a client says about itself but its redirect URIs is relied upon.
+There are three kinds: registered by themselves (RFC 7591), named by the URL of a document that describes them, and
+machines to which a person gave a secret. Nothing in a client's metadata except its redirect URIs is relied on.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Kind = Literal["registered", "document", "machine"]
 MAX_NAME_CHARS = 80
 MAX_REGISTERED = 1000
 UNUSED_SECONDS = 86_400
-"""A client that registered and never got a token is forgotten after a day."""
+"""A registered client that never got a token is removed after a day."""
 
 SIGN_IN_SECONDS = 600
-"""It may take so long to get one; later it is forgotten where another wants its room. No more register in that time
-than there is room for, so that whoever registers without end keeps nobody out."""
+"""A client has so long to get a token; later it is removed if another one needs its room. No more can register in that
+time than there is room for, so that endless registrations block no other client."""
 
 DOCUMENT_SECONDS = 900
 MAX_DOCUMENTS = 100
@@ -43,7 +43,7 @@ MACHINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}\Z")
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """``secret_hash`` is empty for one that has no secret; ``scopes`` are a machine's."""
+    """``secret_hash`` is empty for a client without a secret; ``scopes`` are a machine's."""
 
     client_id: str
     kind: Kind
@@ -56,8 +56,8 @@ class Client:
 
 
 class Clients:
-    """Finds a client by its id. ``documents``: ids may be URLs; ``loopback``: of this machine too. ``redirects``: where
-    any client may have codes sent to."""
+    """Finds a client by its id. With ``documents``, ids may be URLs; with ``loopback``, also of this machine.
+    ``redirects`` decides where codes for any client may be sent."""
 
     def __init__(
         self,
@@ -76,16 +76,16 @@ class Clients:
         self._read: OrderedDict[str, tuple[float, Client]] = OrderedDict()
 
     def is_document(self, client_id: str) -> bool:
-        """Whether it names its client by a document, which is not in the store."""
+        """Report whether the id is a document's URL; such clients are not in the store."""
         return client_id.startswith("https://")
 
     def remembers(self, client_id: str) -> bool:
-        """Whether its document was read not long ago."""
+        """Report whether its document is cached."""
         found = self._read.get(client_id)
         return found is not None and self._clock() < found[0]
 
     async def read(self, client_id: str) -> Client:
-        """The client a document describes, read again every quarter of an hour. Raises Refused."""
+        """Return the client a document describes, cached for a quarter of an hour. Raises Refused."""
         if not self._documents:
             raise Refused("invalid_client", "clients named by a URL are not accepted here")
         if self.remembers(client_id):
@@ -97,15 +97,15 @@ class Clients:
             document: Any = await self._fetcher.stranger(client_id, loopback_too=self._loopback)
         except Unreachable as error:
             raise Refused("invalid_client", f"the client's document: {error}") from None
-        client = described(client_id, document, self.redirects)
+        client = client_from_document(client_id, document, self.redirects)
         self._read[client_id] = (self._clock() + DOCUMENT_SECONDS, client)
         while len(self._read) > MAX_DOCUMENTS:
             self._read.popitem(last=False)
         return client
 
 
-def described(client_id: str, document: Any, redirects: Redirects) -> Client:
-    """The client described by a metadata document. Raises Refused."""
+def client_from_document(client_id: str, document: Any, redirects: Redirects) -> Client:
+    """Return the client described by a metadata document. Raises Refused."""
     if not isinstance(document, dict):
         raise Refused("invalid_client", "the client's document is not an object")
     facts = cast("Mapping[str, Any]", document)
@@ -117,8 +117,8 @@ def described(client_id: str, document: Any, redirects: Redirects) -> Client:
     return Client(client_id, "document", checked_client_name(facts.get("client_name")), uris)
 
 
-def registration(facts: Any, redirects: Redirects) -> Client:
-    """The client that a registration request asks to become, without id and secret. Raises Refused."""
+def client_from_registration(facts: Any, redirects: Redirects) -> Client:
+    """Return the client that a registration requests, without id and secret. Raises Refused."""
     if not isinstance(facts, dict):
         raise Refused("invalid_client_metadata", "the request is not a JSON object")
     grant_request = cast("Mapping[str, Any]", facts)
@@ -139,7 +139,7 @@ def registration(facts: Any, redirects: Redirects) -> Client:
 
 
 def register(db: Connection, now: float, client: Client) -> tuple[Client, str]:
-    """Keeps a registration; with its id, and its secret (empty where it wants none). Raises Refused when it is full."""
+    """Store a registration; return it with its id, and its secret or "". Raises Refused if there are too many."""
     writing(db)
     db.execute(
         "DELETE FROM clients WHERE kind = 'registered' AND used_at IS NULL AND created_at < ?", (now - UNUSED_SECONDS,)
@@ -153,7 +153,7 @@ def register(db: Connection, now: float, client: Client) -> tuple[Client, str]:
     if _is_full(db):
         raise Refused("temporarily_unavailable", "too many clients are registered")
     secret = new_secret("cs") if client.auth_method != "none" else ""
-    return _kept(db, now, client, "c_" + secrets.token_hex(12), secret), secret
+    return _insert(db, now, client, "c_" + secrets.token_hex(12), secret), secret
 
 
 def _is_full(db: Connection) -> bool:
@@ -161,7 +161,7 @@ def _is_full(db: Connection) -> bool:
 
 
 def add_machine(db: Connection, now: float, name: str, scopes: tuple[str, ...]) -> tuple[Client, str]:
-    """A client that speaks for itself, and its secret. Raises InvalidArguments for a bad name or one that is taken."""
+    """Add a machine client and return it with its secret. Raises InvalidArguments for an invalid or existing name."""
     if not MACHINE_NAME.match(name):
         raise InvalidArguments(f"{name[:80]!r} cannot be a client's name", suggestion="use letters, digits, . _ -")
     writing(db)
@@ -173,10 +173,10 @@ def add_machine(db: Connection, now: float, name: str, scopes: tuple[str, ...]) 
     grant_request = Client(
         "", "machine", name, auth_method="client_secret_basic", grant_types=("client_credentials",), scopes=scopes
     )
-    return _kept(db, now, grant_request, "m_" + secrets.token_hex(12), secret), secret
+    return _insert(db, now, grant_request, "m_" + secrets.token_hex(12), secret), secret
 
 
-def _kept(db: Connection, now: float, client: Client, client_id: str, secret: str) -> Client:
+def _insert(db: Connection, now: float, client: Client, client_id: str, secret: str) -> Client:
     secret_hash = digest(secret) if secret else ""
     db.execute(
         "INSERT INTO clients (client_id, kind, name, secret_hash, auth_method, redirect_uris, grant_types, scopes,"
@@ -199,12 +199,12 @@ def _kept(db: Connection, now: float, client: Client, client_id: str, secret: st
 
 
 def find(db: Connection, client_id: str) -> Client | None:
-    """A client that registered, or a machine."""
+    """Return a registered or machine client, or None."""
     row = db.execute("SELECT * FROM clients WHERE client_id = ?", (client_id,)).fetchone()
-    return _of(row) if row else None
+    return _from_row(row) if row else None
 
 
-def _of(row: Row) -> Client:
+def _from_row(row: Row) -> Client:
     return Client(
         row["client_id"],
         row["kind"],
@@ -218,7 +218,7 @@ def _of(row: Row) -> Client:
 
 
 def remove(db: Connection, now: float, name_or_id: str) -> int:
-    """Forgets a client and ends what was granted to it; how many of either there were."""
+    """Remove a client and end its grants; return how many of both there were."""
     writing(db)
     rows = db.execute(
         "SELECT client_id FROM clients WHERE client_id = ? OR (kind = 'machine' AND name = ?)", (name_or_id, name_or_id)
@@ -231,7 +231,7 @@ def remove(db: Connection, now: float, name_or_id: str) -> int:
 
 
 def listed(db: Connection) -> list[dict[str, Any]]:
-    """Every client in the store, oldest first, without secrets."""
+    """List every client in the store, oldest first, without secrets."""
     rows = db.execute("SELECT * FROM clients ORDER BY created_at").fetchall()
     return [
         {
@@ -248,7 +248,7 @@ def listed(db: Connection) -> list[dict[str, Any]]:
 
 
 def checked_client_name(name: Any) -> str:
-    """What a consent page may show of a name: one line, not too long, nothing that turns the reading direction."""
+    """Return what a consent page may show of a name: one short line without control or bidirectional characters."""
     text = name if isinstance(name, str) else ""
     return " ".join("".join(char for char in text if char.isprintable()).split())[:MAX_NAME_CHARS]
 

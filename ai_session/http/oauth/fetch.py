@@ -1,8 +1,8 @@
-"""Reading a JSON document of somebody else's server without being led astray.
+"""Fetches a JSON document from another server, protected against being redirected to internal addresses.
 
-Two kinds of addresses: those a person configured (https anywhere, http on this machine), and those a stranger named,
-which are reached only at public addresses, checked and then dialled as checked, so that a name cannot change its
-meaning in between. No redirects, small documents, little time.
+There are two kinds of URLs: configured ones (https anywhere, http on this machine), and those from clients, which are
+fetched only from public addresses. An address is checked and then dialled, so that a name cannot change its meaning in
+between. No redirects, small documents, short timeouts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import httpx2
 TIMEOUT_SECONDS = 5.0
 MAX_BYTES = 64 << 10
 UNICAST = ipaddress.ip_network("2000::/3")
-"""All of IPv6 that is given out; ``is_global`` alone lets ::127.0.0.1 pass."""
+"""All IPv6 addresses that are assigned; ``is_global`` alone accepts ::127.0.0.1."""
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
@@ -29,17 +29,17 @@ Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 
 class Unreachable(Exception):
-    """The document could not be had; the text says why, without what the server answered."""
+    """The document could not be fetched. The message says why, without the server's response."""
 
 
 async def resolved(host: str, port: int) -> list[str]:
-    """The addresses of a name, by this machine's resolver."""
+    """Return the addresses of a name, from this machine's resolver."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(each[4][0]) for each in found))
 
 
 class Fetcher:
-    """``tls`` says whom to trust, else the system's authorities; ``seconds`` is all a document may take."""
+    """Fetches documents. ``tls`` has trusted authorities, by default the system's; ``seconds`` limits each fetch."""
 
     def __init__(
         self, resolve: Resolve = resolved, tls: ssl.SSLContext | None = None, seconds: float = TIMEOUT_SECONDS
@@ -51,7 +51,7 @@ class Fetcher:
     async def configured(
         self, url: str, form: Mapping[str, str] | None = None, auth: tuple[str, str] | None = None
     ) -> Any:
-        """The document at a URL from the configuration, by POST where there is a form. Raises Unreachable."""
+        """Fetch the document at a configured URL, by POST if there is a form. Raises Unreachable."""
         if not acceptable(url):
             raise Unreachable(f"{url} is neither https nor on this machine")
         loopback = is_loopback(url)
@@ -60,7 +60,7 @@ class Fetcher:
             return await self._read(client, request, auth=auth)
 
     async def stranger(self, url: str, *, loopback_too: bool = False) -> Any:
-        """The document at a URL somebody sent. Raises Unreachable."""
+        """Fetch the document at a URL that a client sent. Raises Unreachable."""
         try:
             parts = urlsplit(url)
             port = parts.port or 443
@@ -79,7 +79,7 @@ class Fetcher:
             return await self._read(client, request)
 
     async def _client(self, *, trust_env: bool) -> httpx2.AsyncClient:
-        """One for each document, so that no connection made to one host carries a question to another."""
+        """Return a new client for each document, so that no connection to one host carries a request to another."""
         if self._tls is None:
             self._tls = await asyncio.to_thread(httpx2.create_ssl_context)  # 60 ms
         return httpx2.AsyncClient(
@@ -91,15 +91,15 @@ class Fetcher:
         )
 
     async def _address(self, parts: SplitResult, loopback_too: bool) -> str:
-        """One address of the host; all of them must be fit to be reached."""
+        """Return one address of the host, all of whose addresses must be permitted. Raises Unreachable."""
         host = parts.hostname or ""
         try:
             async with asyncio.timeout(self._seconds):
                 found = [host] if _is_literal(host) else await self._resolve(host, parts.port or 443)
         except (OSError, ValueError, TimeoutError):
             raise Unreachable(f"{host} has no address") from None
-        unfit = [each for each in found if not _reachable(each, loopback_too)]
-        if unfit or not found:
+        forbidden = [each for each in found if not _reachable(each, loopback_too)]
+        if forbidden or not found:
             raise Unreachable(f"{host} has an address that is not public")
         return found[0]
 
@@ -138,7 +138,7 @@ async def _body(answer: httpx2.Response, host: str) -> bytes:
 
 
 def acceptable(url: str) -> bool:
-    """Whether a configured URL is one that tokens and keys may pass over: https, or http on this machine."""
+    """Report whether tokens and keys may be sent to a configured URL: https, or http on this machine."""
     try:
         parts = urlsplit(url)
         return bool(parts.hostname) and "@" not in parts.netloc and (parts.scheme == "https" or is_loopback(url))
@@ -147,7 +147,7 @@ def acceptable(url: str) -> bool:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether it names this machine, by http or https."""
+    """Report whether the URL is on this machine, by http or https."""
     parts = urlsplit(url)
     return parts.scheme in ("http", "https") and parts.hostname in LOOPBACK_NAMES
 
@@ -161,20 +161,20 @@ def _is_literal(host: str) -> bool:
 
 
 def _reachable(text: str, loopback_too: bool) -> bool:
-    """Public, in every notation that leads to an address: ::ffff:10.0.0.1, 6to4 and NAT64 carry others inside."""
+    """Report whether an address is public in every notation: ::ffff:10.0.0.1, 6to4 and NAT64 contain others."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
         return False
     if loopback_too and address.is_loopback:
         return True
-    inner = _carried(address)
+    inner = _embedded(address)
     if isinstance(address, ipaddress.IPv6Address) and address not in UNICAST and inner is None:
         return False
     return all(each.is_global and not each.is_multicast for each in (address, inner) if each is not None)
 
 
-def _carried(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+def _embedded(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     if isinstance(address, ipaddress.IPv4Address):
         return None
     if address in ipaddress.ip_network("64:ff9b::/96"):

@@ -1,7 +1,7 @@
-"""What people granted to clients, and the codes and tokens made from it. Each function is the inside of a transaction.
+"""What people granted to clients, and the codes and tokens issued for it. Call each function inside a transaction.
 
-A grant is the family of everything that came of one consent. Whoever shows a code or a refresh token a second time
-has it from somebody else, so the whole family ends.
+A grant is the family of everything issued after one consent. A code or a refresh token that is used twice was stolen,
+so the whole family ends.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 from ai_session.http.oauth.store import Refused, digest, new_secret, writing
 
 CODE_SECONDS = 60
-KEPT_SECONDS = 86_400
-"""How long what is over stays, so that showing it again is still known for what it is."""
+RETAIN_SECONDS = 86_400
+"""How long used or expired ones are stored, so that a second use is still recognized."""
 TOUCH_SECONDS = 300
 NO_SUCH = "it does not exist, has expired, or belongs to another client"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLifetimes:
-    """How long tokens hold, in seconds."""
+    """The lifetimes of tokens, in seconds."""
 
     access_seconds: int
     refresh_seconds: int
@@ -33,7 +33,7 @@ class TokenLifetimes:
 
 @dataclass(frozen=True, slots=True)
 class GrantRequest:
-    """What a grant is to be."""
+    """The contents of a grant to be opened."""
 
     client_id: str
     client_name: str
@@ -56,7 +56,7 @@ class Issued:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What an access token stands for."""
+    """The content of a valid access token."""
 
     client_id: str
     subject: str
@@ -65,12 +65,12 @@ class Verified:
     expires_at: float
     grant_id: str
     to_be_touched: bool
-    """Whether it is long since its use was noted; see ``touch``."""
+    """Whether its use was last recorded long ago; see ``touch``."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodeRedemption:
-    """What a client sends to have a code turned into tokens; ``redirect_uri`` may be empty."""
+    """What a client sends to exchange a code for tokens; ``redirect_uri`` may be empty."""
 
     code: str
     client_id: str
@@ -79,7 +79,7 @@ class CodeRedemption:
 
 
 def open_grant(db: Connection, now: float, grant_request: GrantRequest) -> str:
-    """A new family; its id."""
+    """Open a grant and return its id."""
     grant_id = "g_" + secrets.token_hex(8)
     db.execute(
         "INSERT INTO grants (grant_id, client_id, client_name, subject, scopes, resource, created_at, used_at)"
@@ -99,7 +99,7 @@ def open_grant(db: Connection, now: float, grant_request: GrantRequest) -> str:
 
 
 def issue_code(db: Connection, now: float, grant_id: str, redirect_uri: str, named: bool, challenge: str) -> str:
-    """A code that holds for CODE_SECONDS. ``named``: the client said the URI, and must say it again."""
+    """Issue a code, valid for CODE_SECONDS. With ``named``, the client gave the URI and must repeat it."""
     code = new_secret("code")
     db.execute(
         "INSERT INTO codes (hash, grant_id, redirect_uri, redirect_uri_named, challenge, expires_at)"
@@ -110,26 +110,26 @@ def issue_code(db: Connection, now: float, grant_id: str, redirect_uri: str, nam
 
 
 def redeem_code(
-    db: Connection, now: float, lifetimes: TokenLifetimes, shown: CodeRedemption, *, refresh: bool
+    db: Connection, now: float, lifetimes: TokenLifetimes, redemption: CodeRedemption, *, refresh: bool
 ) -> Issued:
-    """Tokens for a code. Raises Refused; a code that was shown wrongly or twice is void, and so is what came of it."""
+    """Issue tokens for a code. Raises Refused; a code used wrongly or twice ends the grant and all its tokens."""
     writing(db)
-    row = _code_row(db, shown.code)
+    row = _code_row(db, redemption.code)
     if row is None or row["revoked_at"] is not None:
         raise Refused("invalid_grant", f"the code: {NO_SUCH}")
-    if row["client_id"] != shown.client_id:
-        raise _ended(db, now, row, "the code", "its code was used by another client")
+    if row["client_id"] != redemption.client_id:
+        raise _end_for_misuse(db, now, row, "the code", "its code was used by another client")
     if row["code_used_at"] is not None:
-        raise _ended(db, now, row, "the code", "its code was used twice")
-    db.execute("UPDATE codes SET used_at = ? WHERE hash = ?", (now, digest(shown.code)))
-    problem = _problem_of(row, shown, now)
+        raise _end_for_misuse(db, now, row, "the code", "its code was used twice")
+    db.execute("UPDATE codes SET used_at = ? WHERE hash = ?", (now, digest(redemption.code)))
+    problem = _problem_of(row, redemption, now)
     if problem is not None:
         end_grant(db, now, row["grant_id"], problem.description)
         raise problem
     return _issue(db, now, lifetimes, row, tuple(row["scopes"].split()), refresh=refresh)
 
 
-def _ended(db: Connection, now: float, grant: Row, what: str, why: str) -> Refused:
+def _end_for_misuse(db: Connection, now: float, grant: Row, what: str, why: str) -> Refused:
     end_grant(db, now, grant["grant_id"], why)
     return Refused("invalid_grant", f"{what}: {NO_SUCH}", note=f"grant {grant['grant_id']} ended: {why}")
 
@@ -142,18 +142,18 @@ def _code_row(db: Connection, code: str) -> Row | None:
     ).fetchone()
 
 
-def _problem_of(row: Row, shown: CodeRedemption, now: float) -> Refused | None:
+def _problem_of(row: Row, redemption: CodeRedemption, now: float) -> Refused | None:
     if row["expires_at"] <= now:
         return Refused("invalid_grant", f"the code: {NO_SUCH}")
-    if shown.redirect_uri != row["redirect_uri"] and (shown.redirect_uri or row["redirect_uri_named"]):
+    if redemption.redirect_uri != row["redirect_uri"] and (redemption.redirect_uri or row["redirect_uri_named"]):
         return Refused("invalid_grant", "redirect_uri is not the one the code was sent to")
-    if not proves(shown.verifier, row["challenge"]):
+    if not proves(redemption.verifier, row["challenge"]):
         return Refused("invalid_grant", "code_verifier does not match the code_challenge")
     return None
 
 
 def proves(verifier: str, challenge: str) -> bool:
-    """Whether S256 of the verifier is the challenge."""
+    """Report whether S256 of the verifier is the challenge."""
     hashed = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode("utf-8", "replace")).digest()).rstrip(b"=")
     return hmac.compare_digest(hashed, challenge.encode("utf-8", "replace"))
 
@@ -167,7 +167,7 @@ def refresh(
     resource: str,
     scopes: tuple[str, ...] | None,
 ) -> Issued:
-    """New tokens for a refresh token, which is then used up. ``scopes``: fewer than granted, for the access token."""
+    """Issue new tokens for a refresh token, which is then used up. ``scopes`` may reduce the access token's scopes."""
     writing(db)
     row = db.execute(
         "SELECT grants.*, tokens.expires_at, tokens.used_at AS token_used_at FROM tokens JOIN grants USING (grant_id)"
@@ -177,7 +177,7 @@ def refresh(
     if row is None or (row["client_id"], row["resource"], row["revoked_at"]) != (client_id, resource, None):
         raise Refused("invalid_grant", f"the refresh token: {NO_SUCH}")
     if row["token_used_at"] is not None:
-        raise _ended(db, now, row, "the refresh token", "its refresh token was used twice")
+        raise _end_for_misuse(db, now, row, "the refresh token", "its refresh token was used twice")
     if row["expires_at"] <= now:
         raise Refused("invalid_grant", f"the refresh token: {NO_SUCH}")
     granted = tuple(row["scopes"].split())
@@ -188,7 +188,7 @@ def refresh(
 
 
 def machine_token(db: Connection, now: float, lifetimes: TokenLifetimes, grant_request: GrantRequest) -> Issued:
-    """An access token for a client that speaks for itself; all of them are one grant as long as the scopes are."""
+    """Issue an access token for a machine client; those with the same scopes share one grant."""
     sweep(db, now)
     row = db.execute(
         "SELECT * FROM grants WHERE client_id = ? AND scopes = ? AND resource = ? AND revoked_at IS NULL",
@@ -204,16 +204,16 @@ def _issue(
     db: Connection, now: float, lifetimes: TokenLifetimes, grant: Row, scopes: tuple[str, ...], *, refresh: bool
 ) -> Issued:
     access = new_secret("at")
-    _keep(db, now, access, grant["grant_id"], "access", scopes, lifetimes.access_seconds)
+    _insert_token(db, now, access, grant["grant_id"], "access", scopes, lifetimes.access_seconds)
     renewal = new_secret("rt") if refresh else ""
     if renewal:
-        _keep(db, now, renewal, grant["grant_id"], "refresh", scopes, lifetimes.refresh_seconds)
+        _insert_token(db, now, renewal, grant["grant_id"], "refresh", scopes, lifetimes.refresh_seconds)
     db.execute("UPDATE grants SET used_at = ? WHERE grant_id = ?", (now, grant["grant_id"]))
     db.execute("UPDATE clients SET used_at = ? WHERE client_id = ?", (now, grant["client_id"]))
     return Issued(access, renewal, lifetimes.access_seconds, scopes, grant["grant_id"], grant["subject"])
 
 
-def _keep(
+def _insert_token(
     db: Connection, now: float, token: str, grant_id: str, kind: str, scopes: tuple[str, ...], seconds: int
 ) -> None:
     db.execute(
@@ -223,7 +223,7 @@ def _keep(
 
 
 def verify(db: Connection, now: float, token: str) -> Verified | None:
-    """What an access token stands for, None where it is none that holds."""
+    """Return the content of an access token, or None if it is not valid."""
     row = db.execute(
         "SELECT grants.*, tokens.scopes AS token_scopes, tokens.expires_at FROM tokens JOIN grants USING (grant_id)"
         " WHERE hash = ? AND kind = 'access' AND tokens.expires_at > ? AND revoked_at IS NULL",
@@ -239,12 +239,12 @@ def verify(db: Connection, now: float, token: str) -> Verified | None:
 
 
 def touch(db: Connection, now: float, grant_id: str) -> None:
-    """Remembers that a grant is in use."""
+    """Record that a grant is in use."""
     db.execute("UPDATE grants SET used_at = ? WHERE grant_id = ?", (now, grant_id))
 
 
 def revoke_token(db: Connection, now: float, token: str, client_id: str) -> str:
-    """Ends the grant of an access or refresh token of that client (RFC 7009); its id, empty where there is none."""
+    """End the grant of that client's access or refresh token (RFC 7009); return its id, or "" if there is none."""
     writing(db)
     row = db.execute(
         "SELECT grant_id FROM tokens JOIN grants USING (grant_id) WHERE hash = ? AND client_id = ?",
@@ -257,7 +257,7 @@ def revoke_token(db: Connection, now: float, token: str, client_id: str) -> str:
 
 
 def end_grant(db: Connection, now: float, grant_id: str, why: str) -> bool:
-    """Nothing that came of it holds any more. False where it had ended, or never was."""
+    """End a grant and everything issued for it. Returns False if it had ended or does not exist."""
     ended = db.execute(
         "UPDATE grants SET revoked_at = ?, revoked_why = ? WHERE grant_id = ? AND revoked_at IS NULL",
         (now, why, grant_id),
@@ -267,7 +267,7 @@ def end_grant(db: Connection, now: float, grant_id: str, why: str) -> bool:
 
 
 def end_grants(db: Connection, now: float, column: str, value: str, why: str) -> int:
-    """Ends every grant of a ``subject`` or of a ``client_id``; how many."""
+    """End every grant of a ``subject`` or a ``client_id`` and return how many."""
     writing(db)
     statement = {
         "subject": "SELECT grant_id FROM grants WHERE subject = ?",
@@ -277,7 +277,7 @@ def end_grants(db: Connection, now: float, column: str, value: str, why: str) ->
 
 
 def listed(db: Connection, now: float) -> list[dict[str, Any]]:
-    """The grants that hold, oldest first."""
+    """List the grants in force, oldest first."""
     rows = db.execute(
         "SELECT grants.*, max(tokens.expires_at) AS expires_at FROM grants JOIN tokens USING (grant_id)"
         " WHERE revoked_at IS NULL AND tokens.expires_at > ? AND tokens.used_at IS NULL"
@@ -301,9 +301,9 @@ def listed(db: Connection, now: float) -> list[dict[str, Any]]:
 
 
 def sweep(db: Connection, now: float) -> None:
-    """Forgets what is over: access tokens at once, the rest after a day."""
+    """Delete what is over: access tokens at once, the rest after a day."""
     writing(db)
-    before = now - KEPT_SECONDS
+    before = now - RETAIN_SECONDS
     db.execute("DELETE FROM tokens WHERE kind = 'access' AND expires_at < ?", (now,))
     db.execute("DELETE FROM tokens WHERE kind = 'refresh' AND expires_at < ?", (before,))
     db.execute("DELETE FROM codes WHERE expires_at < ?", (before,))

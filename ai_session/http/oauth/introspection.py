@@ -1,4 +1,4 @@
-"""Tokens that mean nothing by themselves: their issuer is asked about each (RFC 7662)."""
+"""Opaque tokens: their issuer is asked about each (RFC 7662)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ai_session.http.oauth.fetch import Fetcher
 from ai_session.http.oauth.store import digest
 
 CACHE_SECONDS = 30
-"""How long an answer is believed; a token that was revoked elsewhere may hold here so much longer."""
+"""How long an answer is cached; a token revoked elsewhere may be accepted for so much longer."""
 MAX_CACHED = 4096
 AT_ONCE = 16
-"""Questions under way; tokens that nobody issued must not become a flood at the issuer."""
+"""The number of concurrent requests; invalid tokens must not become a flood at the issuer."""
 
 
 class IntrospectionVerifier:
-    """Asks at ``url`` as ``client`` (id, secret). ``clock`` gives UTC seconds; ``refused`` hears why one failed."""
+    """Introspects at ``url`` as ``client`` (id, secret). ``clock`` returns UTC seconds; ``refused`` gets reasons."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class IntrospectionVerifier:
         self._asking = asyncio.Semaphore(AT_ONCE)
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """What the token stands for, None where it does not hold. Raises Unreachable while the issuer is silent."""
+        """Return the content of a valid token, or None. Raises Unreachable if the issuer does not answer."""
         if not 0 < len(token) <= MAX_TOKEN_CHARS:
             return None
         name = digest(token)
@@ -55,7 +55,7 @@ class IntrospectionVerifier:
                 self._url, {"token": token, "token_type_hint": "access_token"}, auth=self._client
             )
         try:
-            found = self._judged(token, facts)
+            found = self._accepted(token, facts)
         except Rejected as reason:
             self._refused(str(reason))
             return None
@@ -65,12 +65,12 @@ class IntrospectionVerifier:
             self._known.popitem(last=False)
         return found
 
-    def _judged(self, token: str, facts: Any) -> AccessToken:
+    def _accepted(self, token: str, facts: Any) -> AccessToken:
         claims = cast("dict[str, Any]", facts) if isinstance(facts, dict) else {}
         if claims.get("active") is not True:
             raise Rejected("its issuer says it is not active")
         if str(claims.get("token_type") or "Bearer").lower() not in ("bearer", "access_token"):
             raise Rejected("it is not an access token")
-        # Who was asked is the issuer: many leave ``iss`` out, some ``sub``. Another one's is not believed.
+        # The issuer is the one that answered: many omit ``iss``, some ``sub``. Another ``iss`` is rejected.
         claims = {"iss": self._expected.issuer, "sub": claims.get("username"), **claims}
         return accepted(token, claims, self._expected, self._clock())

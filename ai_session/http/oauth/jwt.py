@@ -1,4 +1,4 @@
-"""Tokens that are signed: read here, with the keys their issuer publishes."""
+"""Signed tokens, verified here with the keys that their issuer publishes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ai_session.http.oauth.claims import MAX_TOKEN_CHARS, Expected, Rejected, ac
 from ai_session.http.oauth.fetch import Fetcher, Unreachable
 
 KEYS_SECONDS = 3600
-"""How long keys are used before they are read again."""
+"""How long keys are used before they are fetched again."""
 STALE_SECONDS = 86_400
-"""How long, while the issuer cannot be reached."""
+"""How long they are used while the issuer cannot be reached."""
 REFETCH_SECONDS = 30
-"""Between two readings, whatever key ids tokens name."""
+"""The least time between two fetches, whatever key ids tokens name."""
 MAX_KEYS = 64
 MIN_RSA_BITS = 2048
 RSA_ALGORITHMS = frozenset(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"))
@@ -30,14 +30,14 @@ TYPES = (None, "jwt", "at+jwt", "application/at+jwt")
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A public key, and what may be signed with it."""
+    """A public key, and the algorithms for which it may be used."""
 
     public: Any
     algorithms: frozenset[str]
 
 
 class KeyCache:
-    """The issuer's keys by id. ``keys_url`` empty: where its metadata says, if that is at the issuer's own host."""
+    """The issuer's keys by id. An empty ``keys_url`` is taken from its metadata, if it is at the issuer's own host."""
 
     def __init__(
         self, fetcher: Fetcher, issuer: str, keys_url: str, clock: Callable[[], float] = time.monotonic
@@ -53,7 +53,7 @@ class KeyCache:
         self._reading = asyncio.Lock()
 
     async def key(self, key_id: str | None) -> Key:
-        """The key of that id, or the only one. Raises Rejected; Unreachable while no keys can be had at all."""
+        """Return the key with that id, or the only one. Raises Rejected, or Unreachable if no keys can be fetched."""
         found = self._found(key_id)
         if found is None or self._age() > KEYS_SECONDS:
             async with self._reading:
@@ -107,7 +107,7 @@ class KeyCache:
 
 
 class JwtVerifier:
-    """Reads JWTs of one issuer. ``clock`` gives UTC seconds; ``refused`` hears why a token did not hold."""
+    """Verifies JWTs of one issuer. ``clock`` returns UTC seconds; ``refused`` is called with why a token is invalid."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class JwtVerifier:
         self._refused = refused
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """What the token stands for, None where it does not hold. Raises Unreachable while there are no keys."""
+        """Return the content of a valid token, or None. Raises Unreachable while there are no keys."""
         try:
             return accepted(token, await self._claims(token), self._expected, self._clock())
         except Rejected as reason:
@@ -148,7 +148,7 @@ class JwtVerifier:
         if header["alg"] not in key.algorithms:
             raise Rejected("its key is not for that algorithm")
         try:
-            # The signature is what only the library can judge; what it signs is judged by ``accepted``.
+            # The library verifies only the signature; ``accepted`` checks the claims.
             payload = jwt.PyJWS().decode(token, key.public, algorithms=[header["alg"]])
             claims = json.loads(payload)
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
@@ -159,7 +159,7 @@ class JwtVerifier:
 
 
 def metadata_urls(issuer: str) -> list[str]:
-    """Where an issuer's metadata may be: RFC 8414 first, then OpenID Connect."""
+    """Return where an issuer's metadata may be: RFC 8414 first, then OpenID Connect."""
     parts = urlsplit(issuer)
     path = parts.path.rstrip("/")
     base = f"{parts.scheme}://{parts.netloc}"
@@ -172,21 +172,21 @@ def _origin(url: str) -> tuple[str, str]:
 
 
 def _usable(document: Any) -> dict[str, Key]:
-    """The keys that may check a signature: public, strong enough, not for encryption. Others are passed over."""
+    """Return the keys that may verify a signature: public, strong enough, not for encryption. Others are skipped."""
     facts = cast("dict[str, Any]", document) if isinstance(document, dict) else {}
     if not isinstance(facts.get("keys"), list):
         raise Unreachable("the issuer's keys are not a key set")
     keys: dict[str, Key] = {}
     for number, item in enumerate(cast("list[Any]", facts["keys"])[:MAX_KEYS]):
-        described = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
-        key = _key(described)
+        item_facts = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
+        key = _key(item_facts)
         if key is not None:
-            keys[str(described.get("kid", f"#{number}"))] = key
+            keys[str(item_facts.get("kid", f"#{number}"))] = key
     return keys
 
 
 def _key(facts: dict[str, Any]) -> Key | None:
-    """An RSA key serves RS and PS, an EC key its curve's; one that names its algorithm, that alone."""
+    """Return an RSA key for RS and PS, an EC key for its curve, or one that names its algorithm for only that."""
     if facts.get("kty") not in ("RSA", "EC", "OKP") or "d" in facts or facts.get("use", "sig") != "sig":
         return None
     if "verify" not in facts.get("key_ops", ("verify",)):

@@ -1,4 +1,4 @@
-"""The pages a person sees: plain HTML without scripts, pictures or anything from elsewhere."""
+"""The pages that people see: plain HTML without scripts, pictures or anything from other hosts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STYLE_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 
 
 def page(title: str, body: str, *, status: int = 200, redirect_uri: str = "") -> HTMLResponse:
-    """A whole page. ``redirect_uri``: where its form's answer may lead, which browsers check against the policy too."""
+    """Return a whole page. ``redirect_uri`` is where its form may redirect to, which browsers check by the policy."""
     policy = [
         *("default-src 'none'", f"style-src 'sha256-{STYLE_HASH}'", "base-uri 'none'", "frame-ancestors 'none'"),
         f"form-action 'self'{_form_targets(redirect_uri)}",
@@ -47,7 +47,7 @@ def page(title: str, body: str, *, status: int = 200, redirect_uri: str = "") ->
 
 
 def _form_targets(redirect_uri: str) -> str:
-    """A callback may lead on to a page of the client's maker, so https is let through as well."""
+    """Return the form's targets. A callback may redirect to a page of the client's maker, so https is allowed too."""
     if not redirect_uri:
         return ""
     parts = urlsplit(redirect_uri)
@@ -60,12 +60,12 @@ def _form_targets(redirect_uri: str) -> str:
 
 
 def problem(text: str, *, status: int = 400) -> HTMLResponse:
-    """The page for the person if nothing may be sent to the client."""
+    """Return the page for a person if nothing may be sent to the client."""
     return page("This request cannot be answered", f"<p>{escape(text)}</p>", status=status)
 
 
 def unsent(title: str, text: str, answer: str, *, status: int) -> HTMLResponse:
-    """The page for a person who has not signed in. Anybody may have registered the client, so the browser is not
+    """Return the page for a person who has not signed in. Anybody may have registered the client, so the browser is not
     redirected to it automatically. ``answer`` is the redirect address; it is offered as a link if it leads to the
     person's own computer."""
     link = ""
@@ -75,7 +75,7 @@ def unsent(title: str, text: str, answer: str, *, status: int) -> HTMLResponse:
 
 
 def sign_in(hidden: str, client: Client, redirect_uri: str, *, by_code: bool, wrong: str = "") -> HTMLResponse:
-    """Asks who the person is."""
+    """Return the page on which a person signs in."""
     if by_code:
         fields = (
             "<p>Type the sign-in code that the server shows on its terminal.</p>"
@@ -105,8 +105,8 @@ def consent(
     can: Iterable[str],
     wrong: str = "",
 ) -> HTMLResponse:
-    """The page that asks what the client may do. ``asked``: the scopes it requests; ``can``: those the person may
-    grant."""
+    """Return the page that asks what the client may do. ``asked`` are the scopes it requests, ``can`` those the person
+    may grant."""
     able = set(can)
     boxes = "".join(_box(scope, scope in able) for scope in asked)
     notice = f'<p class="wrong">{escape(wrong)}</p>' if wrong else ""
@@ -121,7 +121,7 @@ def consent(
 
 
 def _box(scope: str, can: bool) -> str:
-    """What concerns others too is for the person to add, not to take away."""
+    """Return a scope's checkbox; one that affects others is for the person to select."""
     state = "disabled" if not can else "" if scope == "admin" else "checked"
     note = "" if can else ' <span class="small">(you cannot grant this)</span>'
     return (
@@ -150,7 +150,7 @@ def _where(redirect_uri: str) -> str:
 
 
 def hidden_fields(**values: str) -> str:
-    """Fields of a form that the person does not see."""
+    """Return hidden fields of a form."""
     return "".join(
         f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">' for name, value in values.items()
     )

@@ -1,4 +1,4 @@
-"""Where codes may be sent to: https, programs of this machine by http, and programs that own a scheme."""
+"""Where codes may be sent to: https, programs on this machine by http, and programs with a scheme of their own."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 SCHEME = re.compile(r"[a-z][a-z0-9+.-]{1,63}\Z")
 OWNED = re.compile(r"[a-z][a-z0-9-]*(?:\.[a-z0-9][a-z0-9-]*)+\Z")
-"""The name of a domain turned around (RFC 8252, 7.1): com.example.app."""
+"""A reversed domain name (RFC 8252, 7.1): com.example.app."""
 
-NEVER = frozenset(
+RESERVED = frozenset(
     (
         *("about", "blob", "chrome", "data", "edge", "file", "filesystem", "ftp", "ftps", "http", "https", "intent"),
         *("jar", "javascript", "ldap", "mailto", "market", "opera", "res", "resource", "rtsp", "scp", "search"),
@@ -27,9 +27,9 @@ NEVER = frozenset(
         *("vnc", "wait", "webcal", "ws", "wss", "x-apple.systempreferences"),
     )
 )
-"""What browsers and systems have for themselves; a configuration cannot name them either."""
+"""Schemes that browsers and systems use themselves; a configuration cannot allow them either."""
 
-NEVER_FAMILIES = ("ms-", "chrome-", "moz-", "x-ms-", "web+")
+RESERVED_PREFIXES = ("ms-", "chrome-", "moz-", "x-ms-", "web+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Redirects:
 
     @classmethod
     def of(cls, schemes: Iterable[str]) -> Redirects:
-        """Raises ConfigInvalid for a scheme that nothing may be sent to."""
-        wrong = [scheme for scheme in schemes if not SCHEME.match(scheme) or _is_never(scheme)]
+        """Check the schemes. Raises ConfigInvalid for one to which nothing may be sent."""
+        wrong = [scheme for scheme in schemes if not SCHEME.match(scheme) or _is_reserved(scheme)]
         if wrong:
             raise ConfigInvalid(
                 f"oauth.redirect_schemes: cannot contain {wrong[0]!r}",
@@ -50,7 +50,7 @@ class Redirects:
         return cls(frozenset(schemes))
 
     def checked(self, value: Any) -> tuple[str, ...]:
-        """What a client says of itself. Raises Refused for anything a code must not be sent to."""
+        """Return a client's redirect URIs. Raises Refused if a code must not be sent to one."""
         uris = cast("list[Any]", value) if isinstance(value, list) else []
         if not 0 < len(uris) <= MAX_URIS:
             raise Refused("invalid_redirect_uri", f"redirect_uris must have 1 to {MAX_URIS} entries")
@@ -60,14 +60,14 @@ class Redirects:
                 raise Refused("invalid_redirect_uri", f"a redirect URI {problem}")
         return tuple(uris)
 
-    def takes(self, known: Iterable[str], uri: str) -> bool:
-        """Whether ``uri`` is one of those, letter by letter; of this machine at any port (RFC 8252, 7.3)."""
+    def accepts(self, known: Iterable[str], uri: str) -> bool:
+        """Report whether ``uri`` is one of those, or the same at another port of this machine (RFC 8252, 7.3)."""
         if self.problem(uri):
             return False
         return any(uri == one or same_but_for_port(uri, one) for one in known)
 
     def problem(self, uri: str) -> str:
-        """Why no code may be sent there; empty where it may."""
+        """Return why no code may be sent there; empty if it may."""
         strange = not uri.isascii() or not uri.isprintable() or any(char in uri for char in " \\\"'<>`;,")
         if len(uri) > MAX_URI_CHARS or strange:
             return "is too long, or contains characters not allowed in a URI"
@@ -78,7 +78,7 @@ class Redirects:
             return "" if parts.hostname else "has no host"
         if parts.scheme == "http":
             return "" if parts.hostname in LOOPBACK_HOSTS else "uses http, which is accepted for this machine only"
-        if _is_never(parts.scheme):
+        if _is_reserved(parts.scheme):
             return "has a scheme that is not accepted"
         if parts.scheme in self.schemes or OWNED.match(parts.scheme):
             return ""
@@ -86,7 +86,7 @@ class Redirects:
 
 
 def is_on_this_machine(uri: str) -> bool:
-    """Whether it leads to a program of the person's computer, not to a page."""
+    """Report whether the URI leads to a program on the person's computer, not to a page."""
     parts = split(uri)
     return (
         parts is not None and parts.scheme != "https" and (parts.scheme != "http" or parts.hostname in LOOPBACK_HOSTS)
@@ -94,7 +94,7 @@ def is_on_this_machine(uri: str) -> bool:
 
 
 def same_but_for_port(uri: str, known: str) -> bool:
-    """Whether both lead to the same place of this machine by http, at any port."""
+    """Report whether both are the same http URI of this machine, at any port."""
     one, other = split(uri), split(known)
     if one is None or other is None or one.scheme != "http" or "@" in one.netloc:
         return False
@@ -103,14 +103,14 @@ def same_but_for_port(uri: str, known: str) -> bool:
 
 
 def split(url: str) -> SplitResult | None:
-    """The parts of a URL; None where it is none."""
+    """Return the parts of a URL, or None if it is invalid."""
     try:
         parts = urlsplit(url)
-        _ = parts.port  # raises for one that is no number
+        _ = parts.port  # raises if it is not a number
     except ValueError:
         return None
     return parts
 
 
-def _is_never(scheme: str) -> bool:
-    return scheme in NEVER or scheme.startswith(NEVER_FAMILIES)
+def _is_reserved(scheme: str) -> bool:
+    return scheme in RESERVED or scheme.startswith(RESERVED_PREFIXES)

@@ -1,4 +1,4 @@
-"""What a token may allow, in the words of the protocol and in those a person reads. Pure."""
+"""What a token may allow, in the protocol's words and in those for people. No I/O."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ SCOPES = {
     "sessions:execute": "Open sessions, type into them, run commands",
     "admin": "See and use everybody's sessions",
 }
-"""Every scope there is, and what it means to the person who grants it."""
+"""Every scope, and its meaning for the person who grants it."""
 
 USUAL = ("sessions:read", "sessions:write", "sessions:execute")
 """The scopes that a client is advised to request first, and gets if it requests none."""
 
 
 def known(words: Iterable[str]) -> tuple[str, ...]:
-    """Those of ``words`` that are scopes, each once, in the order above."""
+    """Return those of ``words`` that are scopes, each once, in the order above."""
     wanted = set(words)
     return tuple(scope for scope in SCOPES if scope in wanted)

@@ -1,8 +1,8 @@
-"""Where the built-in authorization server keeps what must outlive it: one SQLite file, mode 0600.
+"""The built-in authorization server's persistent data: one SQLite file, mode 0600.
 
-Of codes, tokens and clients' secrets only SHA-256 is kept; they are random and long, so nothing slower is needed.
-Command line and front open the file side by side. Every piece of work is one transaction that is on the disk, or has
-not happened, when the process is killed.
+Of codes, tokens and client secrets, only SHA-256 digests are stored; they are long and random, so a slow hash is not
+needed. Command line and front use the file concurrently. Every piece of work is one transaction, which is either on
+disk or has not happened when the process is killed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 
 class Refused(Exception):
-    """An answer of RFC 6749: ``error`` is one of its words. What was written before it was raised stays written.
+    """An error response of RFC 6749: ``error`` is its code. What was written before it was raised stays written.
 
     ``note`` is for the log alone.
     """
@@ -70,28 +70,28 @@ class Refused(Exception):
 
 
 class Store:
-    """One file, one thread that uses it. ``clock`` gives UTC seconds."""
+    """One file, and one thread that uses it. ``clock`` returns UTC seconds."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self.path = path
         self.clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="oauth-store")
         try:
-            self._db = self._thread.submit(_opened, path).result()
+            self._db = self._thread.submit(_open, path).result()
         except BaseException:
             self._thread.shutdown()
             raise
 
     def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """``work`` as one transaction, waited for; for whoever has no event loop."""
+        """Do ``work`` as one transaction and wait for it; for callers without an event loop."""
         return self._thread.submit(self._transact, work).result()
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """``work`` as one transaction. A caller that goes away does not undo it."""
+        """Do ``work`` as one transaction. Cancelling the caller does not undo it."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, work)
 
     def close(self) -> None:
-        """Waits for what is under way."""
+        """Wait for the work in progress and close the file."""
         self._thread.submit(self._db.close).result()
         self._thread.shutdown()
 
@@ -103,7 +103,7 @@ class Store:
 
     def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            # A deferred transaction costs a reader no lock of its own; each that writes begins with a write.
+            # Deferred, so that readers take no write lock; transactions that write begin with a write.
             self._db.execute("BEGIN")
             try:
                 result = work(self._db)
@@ -122,21 +122,21 @@ class Store:
 
 
 def new_secret(kind: str) -> str:
-    """256 random bits behind a prefix by which scanners know what leaked: ``code``, ``at``, ``rt``, ``cs``."""
+    """Return 256 random bits after a prefix by which scanners recognize leaks: ``code``, ``at``, ``rt``, ``cs``."""
     return f"ais_{kind}_{secrets.token_urlsafe(32)}"
 
 
 def digest(secret: str) -> str:
-    """What is kept of it."""
+    """Return what is stored of a secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def writing(db: sqlite3.Connection) -> None:
-    """Takes the write lock at once, so that what is read next is still so when it is written."""
+    """Take the write lock now, so that what is read next is unchanged when it is written."""
     db.execute("UPDATE people SET name = name WHERE 0")
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _open(path: Path) -> sqlite3.Connection:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         info = os.fstat(descriptor)

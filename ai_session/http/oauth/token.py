@@ -1,4 +1,4 @@
-"""The endpoints that programs use: token, revocation, registration."""
+"""The endpoints for programs: token, revocation, registration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ai_session.http.oauth import clients, grants
-from ai_session.http.oauth.authority import NO_STORE, Authority, address_of, form_of, json_of, single
+from ai_session.http.oauth.authority import NO_STORE, Authority, address_of, parse_form, parse_json, single
 from ai_session.http.oauth.clients import Client
 from ai_session.http.oauth.grants import CodeRedemption, GrantRequest, Issued
 from ai_session.http.oauth.scopes import SCOPES, known
@@ -33,8 +33,8 @@ class Endpoints:
     authority: Authority
 
     async def token(self, request: Request) -> Response:
-        """RFC 6749 §3.2: codes, refresh tokens and machines' secrets become tokens."""
-        form = await form_of(request)
+        """Exchange codes, refresh tokens and machine secrets for tokens (RFC 6749 §3.2)."""
+        form = await parse_form(request)
         values = single(form, "resource")
         client = await self._authenticated(request, values)
         self.authority.limits.acquire(client.client_id, "tokens")
@@ -65,7 +65,7 @@ class Endpoints:
 
     async def _by_refresh(self, client: Client, values: Mapping[str, str]) -> Issued:
         token = values.get("refresh_token", "")
-        scopes = _asked(values) if values.get("scope", "").split() else None
+        scopes = _requested_scopes(values) if values.get("scope", "").split() else None
         now = self.authority.store.clock()
         lifetimes = self.authority.lifetimes
         resource = self.authority.resource
@@ -74,7 +74,7 @@ class Endpoints:
         )
 
     async def _by_secret(self, client: Client, values: Mapping[str, str]) -> Issued:
-        scopes = _asked(values) if values.get("scope", "").split() else client.scopes
+        scopes = _requested_scopes(values) if values.get("scope", "").split() else client.scopes
         if not set(scopes) <= set(client.scopes):
             raise Refused("invalid_scope", "the client has not all of these scopes")
         subject = f"client:{client.name}"
@@ -83,8 +83,8 @@ class Endpoints:
         return await self.authority.store.run(lambda db: grants.machine_token(db, now, lifetimes, grant_request))
 
     async def revoke(self, request: Request) -> Response:
-        """RFC 7009: a token given back ends its grant; one that is unknown is no error."""
-        values = single(await form_of(request))
+        """End the grant of a token (RFC 7009); an unknown token is not an error."""
+        values = single(await parse_form(request))
         client = await self._authenticated(request, values)
         if not values.get("token"):
             raise Refused("invalid_request", "token is required")
@@ -97,12 +97,12 @@ class Endpoints:
         return Response(headers=NO_STORE)
 
     async def register(self, request: Request) -> Response:
-        """RFC 7591: a program makes itself known. It may do nothing before a person agrees."""
+        """Register a program (RFC 7591). It may do nothing before a person agrees."""
         source = source_of(request)
         self.authority.limits.acquire(source.key, "registrations")
         if source.is_stranger:
             self.authority.limits.acquire(EVERYBODY, "registrations_of_all")
-        grant_request = clients.registration(await json_of(request), self.authority.clients.redirects)
+        grant_request = clients.client_from_registration(await parse_json(request), self.authority.clients.redirects)
         now = self.authority.store.clock()
         client, secret = await self.authority.store.run(lambda db: clients.register(db, now, grant_request))
         facts = {"client": client.client_id, "name": client.name, "redirect_uris": " ".join(client.redirect_uris)}
@@ -125,14 +125,14 @@ class Endpoints:
         if not client_id:
             raise Refused("invalid_client", "client_id is required")
         client = await self.authority.known(client_id)
-        right = hmac.compare_digest(digest(secret), client.secret_hash) if client.secret_hash else True
-        if not right:
+        secret_matches = hmac.compare_digest(digest(secret), client.secret_hash) if client.secret_hash else True
+        if not secret_matches:
             raise Refused("invalid_client", "the client secret is wrong", note=f"client {client.client_id}")
         return client
 
 
 def _credentials(request: Request, values: Mapping[str, str]) -> tuple[str, str]:
-    """Id and secret, from the header or from the form, never from both."""
+    """Return id and secret, from the header or from the form, never from both."""
     named = values.get("client_id", "")
     scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "basic":
@@ -150,7 +150,7 @@ def _resources(form: ImmutableMultiDict[str, Any]) -> list[str]:
     return [str(value) for value in form.getlist("resource")]
 
 
-def _asked(values: Mapping[str, str]) -> tuple[str, ...]:
+def _requested_scopes(values: Mapping[str, str]) -> tuple[str, ...]:
     words = values["scope"].split()
     found = known(words)
     if len(found) != len(set(words)):

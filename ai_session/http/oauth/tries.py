@@ -1,9 +1,9 @@
-"""How often somebody may try to sign in, so that guessing is slow and nobody is locked out by what others guess.
+"""How often a client may try to sign in, so that guessing is slow and no person is locked out by others' guesses.
 
-Only what was wrong counts. It counts against where it came from: a user of this machine, where the kernel names one,
-else an address; and, of strangers, against the name they tried and all of them together. Who is no stranger counts
-alone: the user whose front this is, and a browser in which that person has signed in before. It shows so by a cookie,
-signed with what only the front knows of the person (OWASP, device cookies); a new password makes it void.
+Only failed tries count: against their source, a user of this machine if the kernel names one, else an address; and for
+strangers, also against the name they tried and all strangers together. Two sources are not strangers and count alone:
+the user of this front, and a browser in which that person has signed in before. The browser proves it with a cookie,
+signed with what only the front knows about the person (OWASP, device cookies); a new password invalidates it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DAY_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Attempter:
-    """Who tries. ``key`` is what tries of its own are counted by; a stranger's count against others' too."""
+    """The source of a try. ``key`` counts its own tries; a stranger's also count against others."""
 
     key: str
     is_stranger: bool
@@ -40,38 +40,38 @@ class Attempter:
 
 @dataclass(slots=True)
 class Try:
-    """One that is under way. It counts unless it is ``right``."""
+    """A try in progress. It counts unless it is ``right``."""
 
     right: bool = False
 
 
 @contextmanager
 def trying(limits: RateLimiter, attempter: Attempter, name: str) -> Generator[Try]:
-    """One try to sign in as ``name``. Raises RateLimited, and counts nothing then."""
+    """Count one try to sign in as ``name``. Raises RateLimited, and then counts nothing."""
     kinds = [(attempter.key, "sign_ins")]
     if attempter.is_stranger:
         kinds += [(name, "sign_ins_of_name"), (EVERYBODY, "sign_ins_of_all")]
-    taken: list[tuple[str, str]] = []
+    counted: list[tuple[str, str]] = []
     try:
         for key, kind in kinds:
             limits.acquire(key, kind)
-            taken.append((key, kind))
+            counted.append((key, kind))
     except RateLimited:
-        _give_back(limits, taken)
+        _give_back(limits, counted)
         raise
     made = Try()
     yield made
     if made.right:
-        _give_back(limits, taken)
+        _give_back(limits, counted)
 
 
-def _give_back(limits: RateLimiter, taken: list[tuple[str, str]]) -> None:
-    for key, kind in taken:
+def _give_back(limits: RateLimiter, counted: list[tuple[str, str]]) -> None:
+    for key, kind in counted:
         limits.give_back(key, kind)
 
 
 def source_of(request: Request) -> Attempter:
-    """Where a request comes from: a user of this machine, or an address, of which a host may have many."""
+    """Return the source of a request: a user of this machine, or an address or network."""
     user = peer_of(request.scope)
     if user is not None:
         return Attempter(f"user {user}", is_stranger=user != os.getuid())
@@ -87,13 +87,13 @@ def source_of(request: Request) -> Attempter:
 
 
 def cookie_for(name: str, stored: str, now: float) -> str:
-    """What a browser is given in which ``name`` has signed in; ``stored`` is what the password is checked against."""
+    """Return the cookie for a browser in which ``name`` has signed in; ``stored`` is the password hash."""
     begin = f"{base64.urlsafe_b64encode(name.encode()).decode()}.{secrets.token_urlsafe(16)}.{int(now)}"
     return f"{begin}.{_signature(begin, stored)}"
 
 
 def name_in(cookie: str) -> str:
-    """Whose browser it says it is; nothing of that is believed."""
+    """Return whose browser the cookie claims to be, unverified."""
     try:
         return base64.urlsafe_b64decode(cookie.partition(".")[0]).decode() if len(cookie) <= COOKIE_CHARS else ""
     except ValueError:
@@ -101,7 +101,7 @@ def name_in(cookie: str) -> str:
 
 
 def attempter_of_cookie(cookie: str, stored: str, now: float) -> Attempter | None:
-    """The browser that shows the cookie, of the person of whom ``stored`` is kept; None where it is not that."""
+    """Return the browser with a valid cookie of the person with the hash ``stored``, or None."""
     begin, _, signature = cookie.rpartition(".")
     if not hmac.compare_digest(signature.encode(), _signature(begin, stored).encode()):
         return None

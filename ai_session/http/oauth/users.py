@@ -1,4 +1,4 @@
-"""Who may sign in: people with passwords, or whoever can read this terminal while there are none."""
+"""Who may sign in: people with passwords, or without any, a person who can read the front's terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ai_session.http.oauth.store import writing
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 PASSWORD_CHARS = range(12, 1025)
 STRENGTH = (15, 8, 3)
-"""log2(N), r and p of scrypt: 32 MiB and about 0.2 s a try, as OWASP asks for."""
+"""log2(N), r and p of scrypt: 32 MiB and about 0.2 s a try, as OWASP recommends."""
 
 CODE_SECONDS = 600
 CODE_ALPHABET = "ABCDEFGHJKMNPQRSTVWXYZ23456789"
@@ -28,7 +28,7 @@ CODE_LETTERS = 10
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who signed in, and what of it can be granted."""
+    """A signed-in person, and the scopes they can grant."""
 
     name: str
     scopes: tuple[str, ...]
@@ -43,7 +43,7 @@ class Credentials:
 
 
 def add(db: Connection, now: float, name: str, password: str, scopes: tuple[str, ...]) -> None:
-    """A new person. ``password`` is what ``hashed`` gave. Raises InvalidArguments for a name that is taken."""
+    """Add a person; ``password`` is from ``hashed``. Raises InvalidArguments if the name exists."""
     writing(db)
     if db.execute("SELECT 1 FROM people WHERE name = ?", (name,)).fetchone():
         raise InvalidArguments(f"user {name} exists already", suggestion=f"ai-session http users revoke {name} first")
@@ -51,31 +51,31 @@ def add(db: Connection, now: float, name: str, password: str, scopes: tuple[str,
 
 
 def find(db: Connection, name: str) -> Credentials | None:
-    """Who has that name."""
+    """Return the person with that name, or None."""
     row = db.execute("SELECT * FROM people WHERE name = ?", (name,)).fetchone()
     return Credentials(Person(row["name"], tuple(row["scopes"].split())), row["password"]) if row else None
 
 
 def anybody(db: Connection) -> bool:
-    """Whether there is somebody with a password."""
+    """Report whether any person has a password."""
     return db.execute("SELECT 1 FROM people").fetchone() is not None
 
 
 def remove(db: Connection, now: float, name: str) -> bool:
-    """Removes somebody, and ends all they granted. False where there was nothing of either."""
+    """Remove a person and end everything they granted. Returns False if there was neither."""
     writing(db)
     ended = end_grants(db, now, "subject", name, "the user was removed")
     return db.execute("DELETE FROM people WHERE name = ?", (name,)).rowcount > 0 or ended > 0
 
 
 def listed(db: Connection) -> list[dict[str, Any]]:
-    """Everybody, without what their password is checked against."""
+    """List everybody, without the password hashes."""
     rows = db.execute("SELECT * FROM people ORDER BY name")
     return [{"name": row["name"], "scopes": row["scopes"].split(), "created_at": row["created_at"]} for row in rows]
 
 
 def checked_name(name: str) -> str:
-    """A name as tokens may carry it. Raises InvalidArguments."""
+    """Return a name that tokens may contain. Raises InvalidArguments."""
     if not NAME.match(name):
         raise InvalidArguments(
             f"{name[:80]!r} cannot be a user's name", suggestion="use a-z, 0-9, dot, dash and underscore, at most 64"
@@ -84,7 +84,7 @@ def checked_name(name: str) -> str:
 
 
 def hashed(password: str, strength: tuple[int, int, int] = STRENGTH) -> str:
-    """What a password is checked against: strength, salt and scrypt of it. Raises InvalidArguments."""
+    """Return what a password is verified with: strength, salt and its scrypt hash. Raises InvalidArguments."""
     if len(password) not in PASSWORD_CHARS:
         raise InvalidArguments(
             f"a password has {PASSWORD_CHARS[0]} to {PASSWORD_CHARS[-1]} characters", suggestion="use a longer one"
@@ -98,11 +98,11 @@ def _written(strength: tuple[int, int, int], *parts: bytes) -> str:
 
 
 NOBODY = _written(STRENGTH, bytes(16), b"")
-"""What a password is checked against where no such person is: it takes as long, and never fits."""
+"""The hash to verify with if the person does not exist: it takes as long and never matches."""
 
 
-def fits(password: str, stored: str) -> bool:
-    """Whether it is the password; takes 0.2 s of one core, so it belongs into a thread."""
+def matches(password: str, stored: str) -> bool:
+    """Report whether the password is right. Takes 0.2 s of one core, so call it in a thread."""
     _, parameters, salt, expected = stored.split("$")
     log_n, r, p = map(int, parameters.split(","))
     found = _scrypt(password[: PASSWORD_CHARS[-1] + 1], base64.b64decode(salt), log_n, r, p)
@@ -117,9 +117,9 @@ def _scrypt(password: str, salt: bytes, log_n: int, r: int, p: int) -> bytes:
 
 
 class TerminalCode:
-    """A code for whoever can read the front's terminal: shown when it is needed, good for one sign-in.
+    """A code for a person who can read the front's terminal: shown when needed, valid for one sign-in.
 
-    Wrong ones do not make it void, or anybody could: it has 49 bits, and tries are counted where they are made.
+    Wrong codes do not invalidate it, or anybody could: it has 49 bits, and the caller limits tries.
     """
 
     def __init__(self, announce: Callable[[str], None], clock: Callable[[], float]) -> None:
@@ -129,7 +129,7 @@ class TerminalCode:
         self._good_until = 0.0
 
     def show(self) -> None:
-        """Puts a code on the terminal, unless the one that stands there is still good."""
+        """Show a code on the terminal, unless the one shown before is still valid."""
         if self._code and self._clock() < self._good_until:
             return
         self._code = "".join(secrets.choice(CODE_ALPHABET) for _ in range(CODE_LETTERS))
@@ -137,12 +137,12 @@ class TerminalCode:
         half = CODE_LETTERS // 2
         self._announce(f"sign-in code: {self._code[:half]}-{self._code[half:]} (for one sign-in, 10 minutes)")
 
-    def takes(self, text: str) -> bool:
-        """Whether ``text`` is the code, which is void after that."""
-        said = "".join(char for char in text.upper() if char.isalnum()).encode()
+    def accepts(self, text: str) -> bool:
+        """Report whether ``text`` is the code, which is then invalid."""
+        typed = "".join(char for char in text.upper() if char.isalnum()).encode()
         if not self._code or self._clock() >= self._good_until:
             return False
-        right = hmac.compare_digest(said, self._code.encode())
+        right = hmac.compare_digest(typed, self._code.encode())
         if right:
             self._code = ""
         return right

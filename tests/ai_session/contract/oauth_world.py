@@ -141,7 +141,7 @@ def made(
         json_response=True, stateless_http=True, token_verifier=access.verifier, auth=access.auth
     )
     app.router.routes[:0] = access.routes
-    front = Front(access, access.around(app), clock, events, said, directory, app, base)
+    front = Front(access, access.with_challenges(app), clock, events, said, directory, app, base)
     try:
         yield front
     finally:

@@ -117,7 +117,7 @@ FAILING = [
     ("""echo '{"decision": "maybe"}'""", "its answer is not valid: decision"),
     ("""echo '{"decision": "allow"}{"decision": "allow"}'""", "its answer is not valid"),
     ("""echo '{"decision": ["allow"]}'""", "its answer is not valid"),
-    ("""echo '{"decision": "deny", "decision": "allow"}'""", "its answer is not valid: a key stands in it twice"),
+    ("""echo '{"decision": "deny", "decision": "allow"}'""", "its answer is not valid: a key occurs twice"),
     ("""echo '"allow"'""", "its answer is not valid"),
     ("head -c 60000 /dev/zero | tr '\\0' '['", "its answer is not valid"),
     (r"""printf '{"decision": "allow", "reason": "\377"}'""", "its answer is not valid"),

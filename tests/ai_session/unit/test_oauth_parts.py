@@ -22,7 +22,7 @@ from ai_session.http.oauth.fetch import acceptable
 from ai_session.http.oauth.grants import proves
 from ai_session.http.oauth.jwt import metadata_urls
 from ai_session.http.oauth.pages import STYLE, STYLE_HASH, page
-from ai_session.http.oauth.redirects import NEVER, Redirects, is_on_this_machine
+from ai_session.http.oauth.redirects import RESERVED, Redirects, is_on_this_machine
 from ai_session.http.oauth.scopes import SCOPES, USUAL, known
 from ai_session.http.oauth.store import Refused
 from ai_session.http.oauth.tries import Attempter, attempter_of_cookie, cookie_for, name_in, source_of, trying
@@ -38,11 +38,11 @@ def test_scopes_are_those_the_gate_asks_for() -> None:
 
 def test_passwords() -> None:
     stored = users.hashed("correct horse battery", (4, 8, 1))
-    assert users.fits("correct horse battery", stored)
-    assert not users.fits("correct horse batterz", stored)
+    assert users.matches("correct horse battery", stored)
+    assert not users.matches("correct horse batterz", stored)
     assert stored != users.hashed("correct horse battery", (4, 8, 1)), "each has a salt of its own"
-    assert not users.fits("", NOBODY)
-    assert not users.fits("x" * 100_000, stored)
+    assert not users.matches("", NOBODY)
+    assert not users.matches("x" * 100_000, stored)
     for wrong in ("", "short", "x" * 1025):
         with pytest.raises(InvalidArguments):
             users.hashed(wrong)
@@ -65,18 +65,18 @@ def test_the_terminals_code() -> None:
     said: list[str] = []
     clock = Clock()
     code = TerminalCode(said.append, clock)
-    assert not code.takes("")
+    assert not code.accepts("")
     code.show()
     code.show()
     assert len(said) == 1, "what stands there is still good"
     word = said[0].split()[2]
     clock.now = CODE_SECONDS
-    assert not code.takes(word)
+    assert not code.accepts(word)
     code.show()
     word = said[1].split()[2]
-    assert not any(code.takes("AAAAAAAAAA") for _ in range(100)), "which makes nothing void"
-    assert code.takes(word.replace("-", " ").lower())
-    assert not code.takes(word)
+    assert not any(code.accepts("AAAAAAAAAA") for _ in range(100)), "which makes nothing void"
+    assert code.accepts(word.replace("-", " ").lower())
+    assert not code.accepts(word)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_the_terminals_code() -> None:
     ],
 )
 def test_where_codes_go(registered: str, uri: str, taken: bool) -> None:
-    assert Redirects(frozenset({"cursor"})).takes((registered,), uri) is taken
+    assert Redirects(frozenset({"cursor"})).accepts((registered,), uri) is taken
 
 
 DEFAULT = Redirects.of(OauthSettings().redirect_schemes)
@@ -137,7 +137,7 @@ def test_clients_that_there_are_can_register(uri: str) -> None:
 @pytest.mark.parametrize(
     "uri",
     [
-        *(f"{scheme}:x" for scheme in sorted(NEVER - {"http", "https"})),
+        *(f"{scheme}:x" for scheme in sorted(RESERVED - {"http", "https"})),
         *("ms-msdt:/id", "ms-settings:display", "ms-appinstaller:?source=https://x", "search-ms:query=x"),
         *("intent://x#Intent;end", "intent://x", "view-source:https://x", "view-source:x", "ssh://x"),
         *("JavaScript:alert(1)", "javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "blob:https://x/1"),
@@ -148,7 +148,7 @@ def test_clients_that_there_are_can_register(uri: str) -> None:
 )
 def test_codes_are_sent_nowhere_else(uri: str) -> None:
     assert DEFAULT.problem(uri)
-    assert not DEFAULT.takes([uri], uri)
+    assert not DEFAULT.accepts([uri], uri)
     with pytest.raises(Refused):
         DEFAULT.checked([uri])
 
@@ -156,7 +156,7 @@ def test_codes_are_sent_nowhere_else(uri: str) -> None:
 def test_schemes_can_be_listed_but_not_those_of_browsers_and_systems() -> None:
     assert not Redirects.of(["notlisted"]).problem("notlisted://x")
     assert Redirects.of([]).problem("cursor://x")
-    for scheme in (*NEVER, "ms-msdt", "JavaScript", "a b", ""):
+    for scheme in (*RESERVED, "ms-msdt", "JavaScript", "a b", ""):
         with pytest.raises(ConfigInvalid, match=r"oauth\.redirect_schemes"):
             Redirects.of([scheme])
 

@@ -114,7 +114,7 @@ def test_a_file_that_cannot_be_read_keeps_everything_shut(path: Path, text: str)
 def test_a_mode_that_cannot_be_kept_holds_all_the_same_and_says_so(path: Path) -> None:
     held = policy(path)
     path.mkdir()
-    with pytest.raises(StorageFull, match="mode read-only holds until the daemon ends; it could not be kept"):
+    with pytest.raises(StorageFull, match="mode read-only holds until the daemon ends; it could not be stored"):
         held.set_mode("read-only", by_person=False)
     assert (held.mode, runs(held)) == ("read-only", "deny")
 
