@@ -1,1 +1,1 @@
-"""What ai_session and ccswarm both need and neither owns: it knows no terminal, no swarm, and neither of them."""
+"""What ai_session and ccswarm both need; it depends on neither of them and knows nothing of terminals or swarms."""

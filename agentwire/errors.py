@@ -1,4 +1,4 @@
-"""What every error raised on purpose has: a code, whose fault it is, and a next step.
+"""The base of every error that is raised on purpose: a code, whose fault it is, and a next step.
 
 CodedError
 ├── CallerError          the caller can fix it: the message says what, `suggestion` says how
@@ -14,7 +14,7 @@ Fault = Literal["caller", "operator", "internal"]
 
 
 class CodedError(Exception):
-    """Base of the tree. ``code`` is stable; ``suggestion`` names the next step."""
+    """The base of the tree. ``code`` is stable; ``suggestion`` names the next step."""
 
     code: ClassVar[str] = "internal_error"
     fault: ClassVar[Fault] = "internal"
@@ -26,20 +26,20 @@ class CodedError(Exception):
 
 
 class CallerError(CodedError):
-    """The caller can fix it."""
+    """An error that the caller can fix."""
 
     code = "caller_error"
     fault = "caller"
 
 
 class OperatorError(CodedError):
-    """The machine, a server or the configuration must change."""
+    """An error that requires a change of the machine, a server or the configuration."""
 
     code = "operator_error"
     fault = "operator"
 
 
 class ConfigInvalid(OperatorError, ValueError):
-    """A configuration file or an environment variable is wrong; the message names every problem and its place."""
+    """A configuration file or an environment variable is wrong; the message names every problem and its position."""
 
     code = "config_invalid"

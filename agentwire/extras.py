@@ -1,4 +1,4 @@
-"""How an extra of this package is installed where it is missing: beside the program, by what installed that."""
+"""The command that installs a missing extra of this package into the running program's environment."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 BY_PIPX, BY_UV = "pipx_metadata.json", "uv-receipt.toml"
-"""What each leaves in an environment that it has made; neither has to have pip in it."""
+"""The files that these tools leave in an environment they created. Such an environment need not contain pip."""
 
 
 def install(extra: str, prefix: str = sys.prefix, executable: str = sys.executable) -> str:
-    """The command, which needs no index for what is there already."""
+    """Return the command for a shell. It needs a package index only for what is not installed yet."""
     wanted = f"'ai-session[{extra}]'"
     if (Path(prefix) / BY_PIPX).exists():
         return f"pipx runpip ai-session install {wanted}"

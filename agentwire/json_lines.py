@@ -1,7 +1,7 @@
-"""Bytes of a client → JSON-RPC messages, and messages → bytes. No I/O, no protocol beyond JSON-RPC.
+"""JSON-RPC messages read from and written as lines. No I/O, no protocol beyond JSON-RPC.
 
-Whatever is wrong with a line costs that line only: it is answered with the id it seems to carry, so that no client
-waits for ever, and the next line is read as if nothing had been.
+An invalid line has no effect on others: it is answered with the id that it seems to carry, so that no client waits for
+ever, and reading continues with the next line.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 KEPT_BYTES = 4096
-"""Of a line that is too long, enough of both ends to find its id."""
+"""How much of either end of an overlong line is stored: enough to find its id."""
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 
 HEADER_LINE = re.compile(rb"[A-Za-z][A-Za-z-]*: [^{}\[\]]*\Z")
-"""`Content-Length: 120`: one client tries this framing when it got no answer in time."""
+"""`Content-Length: 120`: one client tries this framing if it gets no response in time."""
 
 ID = rb'"id"\s*:\s*(-?\d{1,18}(?![\d.eE])|"(?:[^"\\\x00-\x1f]|\\.){0,200}")'
 ID_AT_START = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + ID)
@@ -29,7 +29,7 @@ Message = dict[str, Any]
 
 
 class Refused(Exception):
-    """A line that is no usable message. ``answers`` are the error responses it gets, none for a notification."""
+    """A line that is not a usable message. ``answers`` are the error responses to send, none for a notification."""
 
     def __init__(self, *answers: Message) -> None:
         super().__init__("refused line")
@@ -37,45 +37,42 @@ class Refused(Exception):
 
 
 class LineReader:
-    """Cuts a byte stream into lines, in bounded memory."""
+    """A buffer of bounded size that splits a byte stream into lines."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._searched = 0
         self._too_long = False
 
     @property
     def held_bytes(self) -> int:
-        """What the unfinished line takes in memory."""
-        return len(self._held)
+        """The size of the unfinished line in memory."""
+        return len(self._buffer)
 
     def feed(self, chunk: bytes) -> Iterator[bytes | Refused]:
-        """The lines this chunk completes, without their newline; a Refused for each that was too long."""
-        held = self._held
-        held += chunk
+        """Yield the lines that this chunk completes, without their newline; a Refused for each that was too long."""
+        buffer = self._buffer
+        buffer += chunk
         start = 0
-        while (end := held.find(b"\n", max(start, self._searched))) >= 0:
-            line = bytes(held[start:end])
+        while (end := buffer.find(b"\n", max(start, self._searched))) >= 0:
+            line = bytes(buffer[start:end])
             start = end + 1
             if self._too_long or len(line) > self._limit:
                 self._too_long = False
                 yield Refused(error(recover_id(line), INVALID_REQUEST, f"Line longer than {self._limit} bytes"))
             else:
                 yield line
-        del held[:start]
-        if len(held) > self._limit or self._too_long:
+        del buffer[:start]
+        if len(buffer) > self._limit or self._too_long:
             self._too_long = True
-            del held[KEPT_BYTES:-KEPT_BYTES]
-        self._searched = len(held)
+            del buffer[KEPT_BYTES:-KEPT_BYTES]
+        self._searched = len(buffer)
 
 
 def parse(line: bytes) -> Message | None:
-    """The message on a line: a request with a usable id, a notification, or (without a method) the response to a
-    question. None for what needs no attention.
-
-    Raises Refused.
-    """
+    """Return the message on a line: a request with a usable id, a notification, or (without a method) the response to a
+    request. None for a line that needs no reaction. Raises Refused."""
     try:
         message = DECODER.decode(line.decode())
         if b"\\ud" in line or b"\\uD" in line:
@@ -103,8 +100,8 @@ def _checked(message: Message) -> Message | None:
     if method is None and ("result" in message or "error" in message):
         return message if usable else None
     if not usable:
-        shown = request_id if isinstance(request_id, float) else None
-        raise Refused(error(shown, INVALID_REQUEST, "Invalid request: id must be a string or an integer"))
+        echoed = request_id if isinstance(request_id, float) else None
+        raise Refused(error(echoed, INVALID_REQUEST, "Invalid request: id must be a string or an integer"))
     if message.get("jsonrpc") != "2.0":
         raise Refused(error(request_id, INVALID_REQUEST, 'Invalid request: jsonrpc must be "2.0"'))
     if not isinstance(method, str):
@@ -117,14 +114,14 @@ def _checked(message: Message) -> Message | None:
 
 
 def _batch(messages: list[Any]) -> Refused:
-    """Each request of a batch is refused under its own id, because its sender waits for each."""
+    """Refuse each request of a batch under its own id, because the sender waits for each."""
     objects: list[Message] = [message for message in messages if isinstance(message, dict)]
     ids: list[Any] = [message["id"] for message in objects if isinstance(message.get("id"), (int, str))]
     return Refused(*(error(i, INVALID_REQUEST, "Batches are not supported") for i in ids or [None]))
 
 
 def recover_id(line: bytes) -> int | str | None:
-    """The id of a message that cannot be parsed, found at its start or end, where every client writes it."""
+    """Return the id of a message that cannot be parsed, if it is near the start or the end, where clients write it."""
     found = ID_AT_START.match(line[:KEPT_BYTES]) or ID_AT_END.search(line[-KEPT_BYTES:])
     if not found:
         return None
@@ -137,14 +134,14 @@ def recover_id(line: bytes) -> int | str | None:
 
 
 def error(request_id: float | str | None, code: int, message: str) -> Message:
-    """An error response."""
+    """Return an error response."""
     return {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}}
 
 
 def encode(message: Message, errors: str = "replace") -> bytes:
-    """One line. Lone surrogates become ``?``: a single escaped one hangs or kills five of thirteen clients.
+    """Return one line. Unpaired surrogates become ``?``: an escaped one makes five of thirteen clients hang or crash.
 
-    Raises ValueError for values that JSON cannot carry, and with ``errors="strict"`` for lone surrogates.
+    Raises ValueError for values that JSON cannot represent, and for unpaired surrogates with ``errors="strict"``.
     """
     return ENCODER.encode(message).encode(errors=errors) + b"\n"
 

@@ -1,6 +1,5 @@
-"""Finds a package's extension by name: ``PLUGIN`` of ``<package>/<kind>/<name>.py`` or
-``<package>/<kind>/<name>/plugin.py``, then entry points of the group ``<package>.<kind>``.
-"""
+"""Finds an extension of a package by name: ``PLUGIN`` of ``<package>/<kind>/<name>.py`` or
+``<package>/<kind>/<name>/plugin.py``, then entry points of the group ``<package>.<kind>``."""
 
 from __future__ import annotations
 
@@ -16,9 +15,10 @@ NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 
 
 def load(group: str, name: str) -> Any:
-    """Returns the ``PLUGIN`` called ``name`` of ``<package>.<kind>``; raises ConfigInvalid when there is none.
+    """Return the ``PLUGIN`` called ``name`` of ``<package>.<kind>``. Raises ConfigInvalid if there is none.
 
-    Names are looked up, never scanned, and dotted paths are refused, so configuration cannot import arbitrary code.
+    Names are looked up, never scanned, and dotted paths are refused, so that configuration cannot import arbitrary
+    code.
     """
     kind = group.partition(".")[2]
     if not NAME.match(name) or name == "base":
@@ -36,7 +36,7 @@ def load(group: str, name: str) -> Any:
 
 
 def names(group: str) -> list[str]:
-    """The built-in plugins of a kind, sorted; for messages and completion."""
+    """Return the names of the built-in plugins of a kind, sorted; for messages and completion."""
     return [*_found(group)]
 
 

@@ -1,8 +1,8 @@
-"""A text of somebody else as a person may be shown it: every character is seen, or stands there as an escape. No I/O.
+"""Untrusted text made safe to show: every character is visible, or replaced by an escape. No I/O.
 
-Escaped are control characters and line ends, whatever steers the direction of text, blanks other than the space, and
-what takes no room or shows nothing: Unicode's default ignorable code points (as of 17.0; the list is stable), letters
-and signs that are blank, and marks that draw over the character before them where no writing needs them.
+Escaped are control characters and line ends, characters that control the direction of text, blanks other than the
+space, and what takes no room or shows nothing: Unicode's default ignorable code points (as of 17.0; the list is
+stable), letters and signs that are blank, and marks drawn over the previous character that its script does not use.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _BLANK = frozenset("\u2800\ufffc\U00013441\U00013442\U00016fe4\U0001d159")
 """Drawn as nothing although no property says so: a Braille pattern without dots, fillers, a note without a head."""
 
 _MOST_MARKS = 4
-"""On one letter. The deepest that writings in use need; more draws over the lines around."""
+"""The most marks on one letter that a script in use needs; more of them draw over the neighboring lines."""
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    """``text`` with an escape (``\\x1b``, ``\\u3164``) for each character that is not seen. Line ends stay only with
-    ``lines``. Letters that look alike, and those that run from right to left, are shown as they are."""
+    r"""Return ``text`` with an escape (``\\x1b``, ``\\u3164``) for each character that is not visible. Line ends remain
+    only with ``lines``. Letters that look alike, and those that run from right to left, are not changed."""
     if text.isascii() and text.isprintable():
         return text
     shown: list[str] = []
@@ -46,7 +46,7 @@ def _is_mark(char: str) -> bool:
 
 
 def _belongs(letter: str, mark: str) -> bool:
-    """Whether a mark is part of a letter: both make one character together, or the letter's writing has such marks."""
+    """Report whether a mark is part of a letter: both compose one character, or the letter's script has such marks."""
     if not letter or len(letter) > _MOST_MARKS or unicodedata.category(mark) == "Me":
         return False
     return not letter[0].isascii() or len(unicodedata.normalize("NFC", letter + mark)) == 1

@@ -21,7 +21,7 @@ COMPLETING = "_AI_SESSION_COMPLETE"
 
 def main() -> None:
     """Run the command line in ``sys.argv``."""
-    interrupts.end_by_them()
+    interrupts.end_process()
     from agentwire.system import inherited_signals, utf8
 
     utf8.restart_in_utf8()

@@ -17,7 +17,7 @@ COMPLETING = "_CCSWARM_COMPLETE"
 
 def main() -> NoReturn:
     """Run the command line in ``sys.argv``. Verbs that a task's programs start run before anything else is loaded."""
-    interrupts.end_by_them()
+    interrupts.end_process()
     from agentwire.system import inherited_signals, utf8
 
     utf8.restart_in_utf8()

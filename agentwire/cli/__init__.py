@@ -1,1 +1,1 @@
-"""The frame of a command line: verbs read quickly, shown by typer, tables."""
+"""The frame of a command line: verbs that are parsed quickly, their help by typer, and tables."""

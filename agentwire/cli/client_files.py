@@ -1,5 +1,5 @@
-"""What the verbs ``mcp install``, ``mcp uninstall`` and ``mcp status`` have in common: clients' files, shown and
-changed."""
+"""The common part of the verbs ``mcp install``, ``mcp uninstall`` and ``mcp status``, which show and change the
+configuration files of MCP clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLIENTS = ("claude-desktop", "claude-code", "codex", "cursor", "vscode", "gemini
 
 
 def complete_clients(incomplete: str) -> list[str]:
-    """Clients we can set up, for the shell's completion."""
+    """Return the supported clients that begin with ``incomplete``, for the shell's completion."""
     return [name for name in CLIENTS if name.startswith(incomplete)]
 
 
@@ -35,7 +35,7 @@ DryRun = Annotated[bool, Option("--dry-run", help="Show what would change and ch
 def find_location(
     locations: Sequence[ConfigLocation], client: str, scope: str, refusal: type[CallerError]
 ) -> ConfigLocation:
-    """The one of ``locations`` that is meant. Raises ``refusal``."""
+    """Return the location of that client and scope. Raises ``refusal`` if there is none."""
     if client not in CLIENTS:
         raise refusal(f"no client {client!r}", suggestion=f"use one of: {', '.join(CLIENTS)}")
     scopes = {location.scope: location for location in locations if location.client == client}
@@ -45,7 +45,7 @@ def find_location(
 
 
 def show_states(locations: Sequence[ConfigLocation], *, as_json: bool) -> None:
-    """List the files and whether the entry is in them."""
+    """List the files and whether each contains the entry."""
     rows = [state(location) for location in locations]
     if as_json:
         show_json(rows)
@@ -54,7 +54,7 @@ def show_states(locations: Sequence[ConfigLocation], *, as_json: bool) -> None:
 
 
 def state(location: ConfigLocation) -> dict[str, Any]:
-    """One file, as installed, absent (no entry), no file, invalid, or broken (no such command)."""
+    """Describe one file: its state is installed, absent (no entry), no file, invalid, or broken (no such command)."""
     from agentwire.mcp import clients
 
     row: dict[str, Any] = {
@@ -77,7 +77,7 @@ def state(location: ConfigLocation) -> dict[str, Any]:
 def add(
     location: ConfigLocation, launch: tuple[str, list[str]], doing: str, *, show: bool, dry_run: bool, as_json: bool
 ) -> None:
-    """Have the client start ``launch``, or ``show`` the entry; with what to add for ``doing`` so without questions."""
+    """Make the client start ``launch``, or ``show`` the entry. A remark says how to allow ``doing`` unattended."""
     from agentwire.mcp import clients
 
     if show:
@@ -88,15 +88,15 @@ def add(
         say(f"To let it {doing} without asking, add to the entry: {line}")
 
 
-def take_out(location: ConfigLocation, *, dry_run: bool, as_json: bool) -> None:
-    """Have the client start it no more."""
+def remove(location: ConfigLocation, *, dry_run: bool, as_json: bool) -> None:
+    """Remove our entry from the client's file."""
     from agentwire.mcp import clients
 
     _change(location, lambda text: clients.without_entry(location, text), dry_run=dry_run, as_json=as_json)
 
 
 def _change(location: ConfigLocation, change: Callable[[str], str], *, dry_run: bool, as_json: bool) -> None:
-    """Write the file as ``change`` makes it, or show how that differs."""
+    """Write the file as ``change`` returns it, or show the difference with ``dry_run``."""
     from agentwire.mcp import clients
 
     while True:
@@ -111,23 +111,23 @@ def _change(location: ConfigLocation, change: Callable[[str], str], *, dry_run: 
     if as_json:
         show_json({"client": location.client, "path": path, "changed": changed, "backup": backup, "diff": diff})
     elif dry_run:
-        _show_text(diff or f"{path} stays as it is\n")
+        _show_text(diff or f"{path} would not change\n")
     else:
         _show_text(f"{'changed' if changed else 'unchanged'}\t{path}\n")
         if backup:
-            say(f"The file as it was: {backup}")
+            say(f"A copy of the previous file: {backup}")
         if changed:
             say(f"Restart {location.client} to see it.")
 
 
 def _show_text(text: str) -> None:
-    """Text of a file: in a pipe as it is, on a terminal with every character seen."""
+    """Print the text of a file: unchanged to a pipe, with every character visible on a terminal."""
     write_bytes((visible(text.expandtabs(4), lines=True) if to_person() else text).encode("utf-8", "replace"))
 
 
 def _write(location: ConfigLocation, before: str, after: str) -> str | None:
-    """Replace the file in one step, with the mode it had; the old one is kept, its path returned. None where it no
-    longer holds ``before``."""
+    """Replace the file atomically, preserving its mode, and return the path of a copy of the old one (empty if there
+    was none). Returns None if the file no longer contains ``before``."""
     from agentwire.mcp import clients
 
     path = location.path.resolve()

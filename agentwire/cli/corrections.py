@@ -1,4 +1,4 @@
-"""Lines that are no command, with what was most likely meant: a line that can be typed."""
+"""Corrections of wrong command lines: the line that was most likely meant."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ NOT_ONE_OF = re.compile(r"[Ii]nvalid value for '(--[\w-]+)'[^:]*: '(.*)' is not 
 
 
 def nearest(word: str, names: Iterable[str]) -> str:
-    """The name that a slip of the fingers makes this word of; empty where there is none."""
+    """Return the name of which ``word`` is most likely a misspelling; empty if there is none."""
     known = list(names)
     swapped = (name for name in known if sorted(name) == sorted(word))
     return next(swapped, "") or next(iter(get_close_matches(word, known, 1, NEAR)), "")
 
 
 def corrected(error: Any, words: Sequence[str], program: str, instead: Mapping[str, str]) -> tuple[str, str] | None:
-    """What is wrong and what to do, of an error as typer has it; None where nothing better is known than its own words.
-    ``instead`` has what other programs call a verb or a first option, and what does it here; a verb of a group, and an
-    option of a verb, with the name of that before it."""
+    """Return what is wrong with a line and what to type instead; None if typer's own message, in ``error``, is best.
+
+    ``instead`` maps what other programs call a verb or a first option to the line that does it here; a key for a verb
+    of a group, or for an option of a verb, begins with the name of that group or verb.
+    """
     path = error.ctx.command_path.split() if getattr(error, "ctx", None) else [program]
     if found := NO_COMMAND.match(error.format_message()):
         return _verb(found[1], words, path, error, instead)
@@ -45,9 +47,9 @@ def _verb(
     problem = f"there is no verb {' '.join([*group, word])!r} here"
     elsewhere = {name.split()[-1]: line for name, line in instead.items() if name.split()[:-1] == group}
     verbs: list[str] = list(error.ctx.command.commands) if getattr(error, "ctx", None) else []
-    asked = next(iter(words[len(group) + 1 :]), "")
-    if word == "help" and asked in verbs:
-        return problem, _line(path, [asked, "--help"])
+    topic = next(iter(words[len(group) + 1 :]), "")
+    if word == "help" and topic in verbs:
+        return problem, _line(path, [topic, "--help"])
     if word in elsewhere:
         return problem, elsewhere[word]
     near = nearest(word, [*verbs, *(name for name in elsewhere if not name.startswith("-"))])
@@ -69,7 +71,7 @@ def _option(
 
 
 def _missing(param: Any, path: Sequence[str], ctx: Any) -> tuple[str, str]:
-    """What stands in the place of what is missing: of an option whose help lists its values, the first of them."""
+    """Return a line with the missing parameter; an option whose help lists its values gets the first of them."""
     verb = " ".join(path)
     if param.param_type_name == "option":
         first, *others = (param.help or "").split(", ")
@@ -81,7 +83,7 @@ def _missing(param: Any, path: Sequence[str], ctx: Any) -> tuple[str, str]:
 
 
 def _replaced(words: Sequence[str], wrong: str, right: str) -> list[str]:
-    """The words with the first that is wrong, also as --option=wrong or --wrong=value, made right."""
+    """Return the words with the first ``wrong`` one replaced, also in --option=wrong and --wrong=value."""
     for at, word in enumerate(words):
         if word == wrong:
             return [*words[:at], right, *words[at + 1 :]]

@@ -1,4 +1,4 @@
-"""How every verb ends: what went wrong is reported, and the process exits with a code."""
+"""The end of every verb: an error is reported, and the process exits with a code."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contextlib import suppress
 from typing import NoReturn
 
 from agentwire.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, Leave, remark
-from agentwire.cli.refusals import next_step, worded
+from agentwire.cli.refusals import describe, next_step
 from agentwire.errors import CodedError
 from agentwire.system import interrupts
 from agentwire.visible import visible
 
 
 def wants_json(words: Sequence[str]) -> bool:
-    """Whether a program reads what is said."""
+    """Report whether the command line asks for JSON output."""
     return "--json" in words[: words.index("--") if "--" in words else None]
 
 
@@ -28,35 +28,35 @@ def end(
     *,
     refused: int = EXIT_ERROR,
 ) -> NoReturn:
-    """Run ``verb`` and exit with its code, or with the one that ``report`` gives for what went wrong: what the system
-    refused as a ``refusal``, for which ``doctor`` looks where nothing else is known to help, and with ``refused``."""
+    """Run ``verb`` and exit with its code, or with the one that ``report`` returns for an error. An OSError is reported
+    as a ``refusal`` that suggests ``doctor`` if nothing more specific is known, and exits with ``refused``."""
     code, raised = 0, False
     _open_closed_streams()
     try:
-        raised = interrupts.raise_them()
+        raised = interrupts.raise_exception()
         verb()
     except Leave as leaving:
         code = leaving.code
     except CodedError as error:
-        code = _reported(report, error)
+        code = _report_error(report, error)
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     except BrokenPipeError:
         code = refused
     except OSError as error:
-        _reported(report, refusal(worded(error), suggestion=next_step(error, doctor)))
+        _report_error(report, refusal(describe(error), suggestion=next_step(error, doctor)))
         code = refused
     if raised:
-        interrupts.end_by_them()
-    if unwritten := _unwritten():
-        if not isinstance(unwritten, BrokenPipeError):
-            remark(f"error: {worded(unwritten)}")
+        interrupts.end_process()
+    if problem := _output_problem():
+        if not isinstance(problem, BrokenPipeError):
+            remark(f"error: {describe(problem)}")
         code = code or refused
     sys.exit(code)
 
 
 def _open_closed_streams() -> None:
-    """Standard streams that the caller closed lead to nothing, so that no file of ours takes their place."""
+    """Open standard streams that the caller closed on /dev/null, so that no other file gets their numbers."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             with suppress(OSError):
@@ -66,22 +66,22 @@ def _open_closed_streams() -> None:
             setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
 
 
-def _reported(report: Callable[[CodedError], int], error: CodedError) -> int:
-    """What ``report`` gives; where standard output takes no document, what went wrong is said without one."""
-    code, unwritten = EXIT_ERROR, _unwritten()
-    if unwritten is None:
+def _report_error(report: Callable[[CodedError], int], error: CodedError) -> int:
+    """Return the result of ``report``. If standard output cannot be written, print the error on standard error."""
+    code, problem = EXIT_ERROR, _output_problem()
+    if problem is None:
         with suppress(OSError):
             code = report(error)
-        unwritten = _unwritten()
-    if unwritten and not isinstance(unwritten, BrokenPipeError):
+        problem = _output_problem()
+    if problem and not isinstance(problem, BrokenPipeError):
         remark(f"error: {visible(error.message)}")
         if error.suggestion:
             remark(f"hint: {visible(error.suggestion)}")
     return code
 
 
-def _unwritten() -> OSError | None:
-    """Why standard output takes nothing. From then on it leads nowhere, and the exit does not try again."""
+def _output_problem() -> OSError | None:
+    """Return why standard output cannot be written; it then leads to /dev/null, so that the exit does not retry."""
     try:
         sys.stdout.flush()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Command lines read without the parser's library: only those that are plainly right, by the verb's own signature."""
+"""Command lines parsed without typer, by the verb's signature: only those that are certainly valid."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ REQUIRED = object()
 
 
 def verb_in(found: object, words: Sequence[str]) -> tuple[types.FunctionType | None, Sequence[str]]:
-    """The function that the first of ``words`` name in a group, or ``found`` itself where it is one, and the rest."""
+    """Return the function that the first ``words`` name in ``found``, unless that is one itself, and the other
+    words."""
     rest = words
     while isinstance(found, Group):
         found, rest = found.verbs.get(rest[0]) if rest else None, rest[1:]
@@ -25,23 +26,23 @@ class Parameter(NamedTuple):
     """One parameter of a verb, as its signature declares it."""
 
     name: str
-    said: Argument | Option
+    declared: Argument | Option
     kind: Callable[[str], Any]
     several: bool
     default: Any
 
     def value(self, text: str) -> Any:
-        """What the function takes for ``text``; raises ValueError."""
+        """Return ``text`` as the value for the function. Raises ValueError."""
         value = self.kind(text)
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(text)
-        if isinstance(self.said, Option) and self.said.least is not None and value < self.said.least:
+        if isinstance(self.declared, Option) and self.declared.least is not None and value < self.declared.least:
             raise ValueError(text)
         return value
 
 
 def parameters(verb: types.FunctionType) -> list[Parameter]:
-    """What a verb takes, from its signature; raises ValueError where that needs typer to be read."""
+    """Return the parameters in a verb's signature. Raises ValueError for a signature that only typer can parse."""
     annotations = get_type_hints(verb, include_extras=True)
     names = verb.__code__.co_varnames[: verb.__code__.co_argcount]
     defaults = verb.__defaults__ or ()
@@ -50,8 +51,8 @@ def parameters(verb: types.FunctionType) -> list[Parameter]:
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> Parameter:
-    kind, said = get_args(annotation)
-    if not isinstance(said, Argument | Option):
+    kind, declared = get_args(annotation)
+    if not isinstance(declared, Argument | Option):
         raise ValueError(name)
     if get_origin(kind) in (types.UnionType, Union):
         kind = next(each for each in get_args(kind) if each is not types.NoneType)
@@ -59,24 +60,24 @@ def _parameter(name: str, annotation: Any, default: Any) -> Parameter:
     kind = get_args(kind)[0] if several else kind
     if not isinstance(kind, type):
         raise ValueError(name)
-    return Parameter(name, said, kind, several, default)
+    return Parameter(name, declared, kind, several, default)
 
 
 def read(verb: types.FunctionType, words: Sequence[str]) -> dict[str, Any] | None:
-    """What the function is called with; None for a line that is not plainly right."""
+    """Return the arguments for the function; None for a line that is not certainly valid."""
     try:
         known = parameters(verb)
-        options = {name: each for each in known if isinstance(each.said, Option) for name in each.said.names}
-        given, others = _sorted(options, words)
-        given |= _handed_out([each for each in known if isinstance(each.said, Argument)], others)
+        options = {name: each for each in known if isinstance(each.declared, Option) for name in each.declared.names}
+        given, others = _split(options, words)
+        given |= _assign([each for each in known if isinstance(each.declared, Argument)], others)
     except ValueError:
         return None
     given = {each.name: given.get(each.name, each.default) for each in known}
     return None if any(value is REQUIRED for value in given.values()) else given
 
 
-def _sorted(options: dict[str, Parameter], words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Values of options, and the other words. Raises ValueError for a word that begins like an option and is none."""
+def _split(options: dict[str, Parameter], words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return the values of options, and the other words. Raises ValueError for a word that is an unknown option."""
     given: dict[str, Any] = {}
     others: list[str] = []
     left = list(words)
@@ -103,8 +104,8 @@ def _sorted(options: dict[str, Parameter], words: Sequence[str]) -> tuple[dict[s
     return given, others
 
 
-def _handed_out(arguments: list[Parameter], words: list[str]) -> dict[str, Any]:
-    """Words in order, the rest to the last argument where it takes several; raises ValueError for a word too many."""
+def _assign(arguments: list[Parameter], words: list[str]) -> dict[str, Any]:
+    """Assign words in order, the rest to a last argument that accepts several. Raises ValueError for excess words."""
     given: dict[str, Any] = {}
     left = list(words)
     for argument in arguments:

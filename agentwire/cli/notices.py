@@ -1,4 +1,4 @@
-"""Whether notices reach the person, by each way that is configured."""
+"""A test of the configured ways of sending notices."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def try_ways(notifier: Notifier, program: str, *, as_json: bool) -> NoReturn:
-    """Send a notice by each, say how it went, and leave: with 0 where all of them work, else 1.
+    """Send a notice by each way, print the results, and end the verb: with 0 if all of them work, else 1.
 
-    Raises ConfigInvalid where there is none.
+    Raises ConfigInvalid if no way is configured.
     """
     from agentwire.notices.notifier import trial
 

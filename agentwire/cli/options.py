@@ -1,6 +1,6 @@
-"""Arguments and options of verbs that start often, said in the verb's own signature without the parser's library.
+"""Arguments and options of verbs, declared in the verb's signature without importing typer.
 
-``quick`` reads them as they are typed; ``cli`` hands them to typer, which shows the help and words the errors.
+``quick`` parses them; ``cli`` passes them to typer, which prints the help and the errors.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Annotated
 Verb = Callable[..., None]
 
 Complete = Callable[[str], Sequence[str | tuple[str, str]]]
-"""What a shell offers for the beginning of a word: words, or words and what they are."""
+"""Returns what a shell offers for the beginning of a word: words, or words with their descriptions."""
 
 
 class Argument:
-    """A word without a dash; all that are left where the parameter is a list."""
+    """A positional argument; all remaining words if the parameter is a list."""
 
     def __init__(
         self,
         *,
-        help: str,  # noqa: A002  # as it is spelled everywhere
+        help: str,  # noqa: A002  # typer's name for it
         metavar: str | None = None,
         complete: Complete | None = None,
         show_default: bool = True,
@@ -32,7 +32,7 @@ class Argument:
 
 
 class Option:
-    """``names`` begin with dashes. A bool is a flag; a list may be given several times."""
+    """An option. ``names`` begin with dashes. A bool is a flag; a list may be given several times."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ Json = Annotated[bool, Option("--json", help="Print one JSON document and nothin
 
 
 class Group:
-    """Verbs behind one word: what ``help`` says of them together, and each by its name."""
+    """Verbs behind one word, by name, and ``help`` for all of them."""
 
     def __init__(self, help: str, *, epilog: str | None = None) -> None:  # noqa: A002
         self.help = help
@@ -63,7 +63,7 @@ class Group:
         self.verbs: dict[str, Verb | Group] = {}
 
     def command(self, name: str = "") -> Callable[[Verb], Verb]:
-        """Adds the function below as a verb, of its own name where no other is given."""
+        """Add the decorated function as a verb, under its own name unless another one is given."""
 
         def add(verb: Verb) -> Verb:
             self.verbs[name or verb.__name__] = verb

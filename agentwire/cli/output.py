@@ -1,4 +1,4 @@
-"""How verbs speak: tables for people, tabs for pipes, one JSON document for programs; remarks for people only."""
+"""The output of verbs: tables for people, tabs for pipes, one JSON document for programs; remarks for people only."""
 
 # ruff: noqa: T201
 from __future__ import annotations
@@ -17,7 +17,7 @@ EXIT_INTERRUPTED = 130
 
 
 class Leave(Exception):
-    """Ends a verb that has said all it had to."""
+    """Ends a verb early, with an exit code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -25,17 +25,17 @@ class Leave(Exception):
 
 
 def to_person() -> bool:
-    """Whether standard output is a terminal."""
+    """Report whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 
 def show_json(value: Any) -> None:
-    """The one document of ``--json``."""
+    """Print the one document of ``--json``."""
     print(json.dumps(value, indent=2 if to_person() else None))
 
 
 def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    """A table on a terminal; lines of tab-separated values, no heading, in a pipe."""
+    """Print a table on a terminal; lines of tab-separated values without a heading in a pipe."""
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
     if not to_person():
         for line in cells:
@@ -50,7 +50,7 @@ def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None
 
 
 def when(at: float) -> str:
-    """A time for people: how long ago on a terminal, to the second in a pipe; empty for never."""
+    """Return a time for people: how long ago on a terminal, to the second in a pipe; empty for 0."""
     if not at:
         return ""
     if not to_person():
@@ -61,7 +61,7 @@ def when(at: float) -> str:
 
 
 def show_facts(facts: Mapping[str, Any]) -> None:
-    """Names and values, one a line: aligned on a terminal, with a tab between in a pipe."""
+    """Print names and values, one per line: aligned on a terminal, separated by a tab in a pipe."""
     flat = {name: _cell(value) for name, value in facts.items()}
     width = max(map(len, flat), default=0)
     for name, value in flat.items():
@@ -69,18 +69,18 @@ def show_facts(facts: Mapping[str, Any]) -> None:
 
 
 def say(message: str) -> None:
-    """A remark for a person; a pipe gets only data."""
+    """Print a remark on a terminal; a pipe gets only data."""
     if to_person():
         print(message, flush=True)
 
 
 def remark(message: str) -> None:
-    """A remark beside the output, on standard error, such as what to do where there is nothing to show."""
+    """Print a remark on standard error, such as what to do if there is nothing to show."""
     print(message, file=sys.stderr, flush=True)
 
 
 def confirm(question: str) -> bool:
-    """The person's yes, typed after the question. Without a terminal there is nobody to ask: the caller meant it."""
+    """Ask for a yes and report whether it was given. True without a terminal: there the call itself is the consent."""
     if not (sys.stdin.isatty() and to_person()):
         return True
     import typer
@@ -95,7 +95,7 @@ def confirm(question: str) -> bool:
 
 
 def write_bytes(data: bytes) -> None:
-    """Bytes as they are, after what was printed before."""
+    """Write bytes unchanged, after everything that was printed before."""
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()

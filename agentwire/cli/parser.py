@@ -1,4 +1,4 @@
-"""Verbs handed to typer, which shows their help and words what is wrong with a line."""
+"""Verbs registered with typer, which prints their help and what is wrong with a command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentwire.cli.options import Argument, Group, Option
 
 
 def add(app: typer.Typer, name: str, verb: Any) -> None:
-    """A function, a group of them, or a group of typer's own becomes a verb of ``app``."""
+    """Add a function, a group of functions, or a typer group to ``app`` as a verb."""
     if isinstance(verb, Group):
         group = typer.Typer(help=verb.help, epilog=verb.epilog, rich_markup_mode=None)
         for inner, function in verb.verbs.items():
@@ -26,7 +26,7 @@ def add(app: typer.Typer, name: str, verb: Any) -> None:
 
 
 def for_typer(verb: Callable[..., None]) -> Callable[..., None]:
-    """``verb`` with its arguments and options in typer's words."""
+    """Return ``verb`` with its arguments and options declared as typer expects."""
     signature = inspect.signature(verb, eval_str=True)
 
     def run(**given: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the system refused, as a verb says it: an OSError that nobody foresaw, in words, with what to do."""
+"""Messages and suggestions for an OSError that no verb expects."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _STEPS = {
 }
 
 
-def worded(error: OSError) -> str:
-    """The file, where there is one, and what is wrong with it."""
-    if _directory_gone(error):
+def describe(error: OSError) -> str:
+    """Return the file, if the error names one, and what is wrong."""
+    if _directory_removed(error):
         return "the directory you are in no longer exists"
     what = error.strerror or str(error)
     return f"{os.fsdecode(error.filename)}: {what}" if isinstance(error.filename, str | bytes) else what
 
 
 def next_step(error: OSError, otherwise: str) -> str:
-    """What helps against it; ``otherwise`` where nothing is known that does."""
-    return "cd" if _directory_gone(error) else _STEPS.get(error.errno or 0, otherwise)
+    """Return what helps against the error; ``otherwise`` if nothing is known that does."""
+    return "cd" if _directory_removed(error) else _STEPS.get(error.errno or 0, otherwise)
 
 
-def _directory_gone(error: OSError) -> bool:
-    """Whether relative names have no meaning, which the system says of each of them in turn."""
+def _directory_removed(error: OSError) -> bool:
+    """Report whether the current directory was removed; the system reports that for every relative name."""
     if error.errno != errno.ENOENT:
         return False
     try:

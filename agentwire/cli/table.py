@@ -1,6 +1,8 @@
-"""Rows as a table for a terminal: as wide as it needs to be, and cells that do not fit go on in the line below. Ids
-stay in one piece, to be copied, and so do short words: where there is no room for them side by side, each row is a list
-of its cells."""
+"""Rows as a table for a terminal, no wider than needed; cells that do not fit continue on the next line.
+
+Ids stay in one piece, so that they can be copied, and so do short words. If there is no room for them in columns, each
+row becomes a list of its cells.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ from collections.abc import Iterator, Sequence
 
 GAP = "   "
 LEAST = 6
-"""Columns are not made narrower, however narrow the terminal is."""
+"""The minimum width of a column, however narrow the terminal is."""
 WHOLE = 12
-"""Words of so many letters are not broken."""
+"""Words of up to this many letters are not broken."""
 
 WORD = re.compile(r"\s*[^\s/]*/*")
-"""A piece of a cell that a line does not break in, if it can; paths are broken at slashes."""
+"""A piece of a cell that is not broken if possible; paths are broken at slashes."""
 ID = re.compile(r"[\d_]")
-"""What makes a word one that people copy."""
+"""Matches in a word that people copy."""
 
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 COLOURS = {
@@ -29,13 +31,13 @@ COLOURS = {
     **dict.fromkeys(("cancelled", "changed"), "\x1b[31m"),
     "skipped": "\x1b[2m",
 }
-"""Words of both programs that say how something is."""
+"""The states that either program shows."""
 
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def ago(at: float, now: float) -> str:
-    """How long before or after ``now`` that is, in the largest unit of which it is at least one."""
+    """Return how long before or after ``now`` that is, in the largest unit of which it is at least one."""
     seconds = abs(now - at)
     if seconds < 1:
         return "now"
@@ -45,7 +47,7 @@ def ago(at: float, now: float) -> str:
 
 
 def draw(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, coloured: bool = True) -> Iterator[str]:
-    """Lines of a table of ``rows``, whose cells are visible text, on a terminal with ``width`` columns."""
+    """Yield the lines of a table of ``rows``, whose cells are visible text, for a terminal with ``width`` columns."""
     widths = _widths([headings, *rows], width - 2)
     bold = dict.fromkeys(headings, BOLD) if coloured else {}
     colours = COLOURS if coloured else {}
@@ -63,12 +65,12 @@ def draw(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, 
 
 
 def wants_colour() -> bool:
-    """Whether the terminal has colours, and the person has not said NO_COLOR."""
+    """Report whether the terminal has colours, and NO_COLOR is not set."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
 def terminal_width() -> int:
-    """Columns of the terminal that is standard output; 80 where it does not say."""
+    """Return the columns of the terminal that is standard output; 80 if unknown."""
     try:
         return os.get_terminal_size(1).columns or 80
     except OSError:
@@ -76,18 +78,18 @@ def terminal_width() -> int:
 
 
 def _widths(rows: Sequence[Sequence[str]], most: int) -> list[int]:
-    """What each column needs; the widest give way until all fit, as far as they can."""
+    """Return the width of each column; the widest shrink until all fit, as far as they can."""
     columns = list(zip(*rows, strict=True))
     widths = [max(map(_width, column)) for column in columns]
-    least = [max(map(_least, column)) for column in columns]
+    least = [max(map(_minimum, column)) for column in columns]
     while _total(widths) > most and any(width > end for width, end in zip(widths, least, strict=True)):
         widest = max(range(len(widths)), key=lambda index: (widths[index] > least[index], widths[index]))
         widths[widest] -= 1
     return widths
 
 
-def _least(cell: str) -> int:
-    """How narrow its column may become."""
+def _minimum(cell: str) -> int:
+    """Return the minimum width of the cell's column."""
     words = [word.strip() for word in WORD.findall(cell)]
     return max([LEAST, *(_width(word) for word in words if len(word) <= WHOLE or ID.search(word))])
 
@@ -97,11 +99,11 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _listed(headings: Sequence[str], row: Sequence[str], most: int, colours: dict[str, str]) -> Iterator[str]:
-    """One cell a line, behind its heading; an id that is wider than the terminal is left to it to wrap."""
+    """Yield one cell per line, after its heading; the terminal wraps an id that is wider than itself."""
     named = max(map(_width, headings))
     for heading, cell in zip(headings, row, strict=True):
         if cell:
-            rest = max(most - named - len(GAP), _least(cell))
+            rest = max(most - named - len(GAP), _minimum(cell))
             yield from _lines([heading, cell], [named, rest], colours)
 
 
@@ -117,7 +119,7 @@ def _lines(cells: Sequence[str], widths: Sequence[int], colours: dict[str, str])
 
 
 def _folded(cell: str, width: int) -> list[str]:
-    """Broken between words; within one that is wider than the column."""
+    """Break a cell between words, and within a word that is wider than the column."""
     pieces = [""]
     for word in WORD.findall(cell):
         if pieces[-1] and _width(pieces[-1]) + _width(word) > width:
@@ -131,7 +133,7 @@ def _folded(cell: str, width: int) -> list[str]:
 
 
 def _width(text: str) -> int:
-    """Columns that ``text`` takes: two for wide characters, none for marks on others."""
+    """Return the columns that ``text`` takes: two for wide characters, none for combining marks."""
     if text.isascii():
         return len(text)
     return sum(

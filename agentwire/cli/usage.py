@@ -1,4 +1,4 @@
-"""Options that stand before the verb they are for."""
+"""Options that were typed before the verb they belong to."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 
 def meant(error: Any, words: Sequence[str], program: str) -> str:
-    """The command line of ``program`` with its options behind the verb, where one was not known since it stands before
-    it. ``error`` is what typer says of ``words``."""
+    """Return the command line of ``program`` with the options after the verb; empty if misplaced options are not the
+    problem. ``error`` is typer's error about ``words``."""
     if type(error).__name__ != "NoSuchOption" or not error.ctx:
         return ""
     ordered = in_order(error.ctx.find_root().command, words)
@@ -17,12 +17,12 @@ def meant(error: Any, words: Sequence[str], program: str) -> str:
 
 
 def in_order(command: Any, words: Sequence[str]) -> list[str] | None:
-    """The words of a command line with the options behind the verb that takes them, where they stand before it; None
-    where that is not what is wrong. ``command`` is the program, as typer has it."""
-    return _in_order(command, words, (), ())
+    """Return the words with the options after the verb that accepts them; None if no such order exists or is needed.
+    ``command`` is the program's typer command."""
+    return _reorder(command, words, (), ())
 
 
-def _in_order(command: Any, words: Sequence[str], path: Sequence[str], before: Sequence[str]) -> list[str] | None:
+def _reorder(command: Any, words: Sequence[str], path: Sequence[str], before: Sequence[str]) -> list[str] | None:
     for at, word in enumerate(words):
         if word == "--":
             return None
@@ -30,17 +30,17 @@ def _in_order(command: Any, words: Sequence[str], path: Sequence[str], before: S
         if inner is not None:
             rest, verb = words[at + 1 :], (*path, word)
             if hasattr(inner, "get_command"):
-                found = _in_order(inner, rest, verb, before)
+                found = _reorder(inner, rest, verb, before)
             else:
-                found = [*verb, *before, *rest] if before and _takes(inner, before) else None
+                found = [*verb, *before, *rest] if before and _accepts(inner, before) else None
             if found:
                 return found
-        before = (*before, word)  # the value of an option may be called like a verb
+        before = (*before, word)  # the value of an option may have the name of a verb
     return None
 
 
-def _takes(verb: Any, words: Sequence[str]) -> bool:
-    """Whether these are options of the verb with their values, and nothing else."""
+def _accepts(verb: Any, words: Sequence[str]) -> bool:
+    """Report whether the words are only options of the verb, with their values."""
     options = {name: param for param in verb.params for name in (*param.opts, *param.secondary_opts)}
     left = list(words)
     while left:

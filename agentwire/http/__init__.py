@@ -1,1 +1,1 @@
-"""HTTP/1.1 read strictly, and who may speak it."""
+"""HTTP/1.1 read strictly, and who may use it."""

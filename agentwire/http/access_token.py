@@ -1,4 +1,4 @@
-"""The token of this user's listeners: what everybody shows whose program is not known to be this user's."""
+"""The access token of this user's listeners, required of programs that are not known to be this user's."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ MOST_BYTES = 200
 
 
 class AccessToken:
-    """Lies in ``directory``, which is private; mode 0600. It is read again each time, so one that is renewed holds at
-    once, also for servers that run. It begins with ``prefix``. ``is_new``: it was made by this object."""
+    """The token file in ``directory``, which is private; its mode is 0600. Each check reads the file, so that a renewed
+    token is valid at once, also for running servers. Tokens begin with ``prefix``. ``is_new``: this object created
+    it."""
 
     def __init__(self, directory: Path, prefix: str) -> None:
         self.file = directory / FILE
@@ -27,9 +28,9 @@ class AccessToken:
         self.is_new = False
 
     def make(self) -> None:
-        """Afterwards there is one. Raises OperatorError."""
+        """Create the file unless it exists. Raises OperatorError if the token cannot be used."""
         try:
-            whole_files.create(self.file, self._another())
+            whole_files.create(self.file, self._new_token())
         except FileExistsError:
             self.read()
         except OSError as error:
@@ -38,15 +39,15 @@ class AccessToken:
             self.is_new = True
 
     def renew(self) -> str:
-        """Another one; the one before opens nothing any more. Raises OperatorError."""
+        """Replace the token, which invalidates the previous one, and return the new one. Raises OperatorError."""
         try:
-            whole_files.replace(self.file, self._another())
+            whole_files.replace(self.file, self._new_token())
         except OSError as error:
             raise self._unusable(error.strerror or str(error)) from None
         return self.read()
 
     def read(self) -> str:
-        """The token. Raises OperatorError where there is none, or others could have written or read it."""
+        """Return the token. Raises OperatorError if there is none, or if other users could have read or written it."""
         try:
             file = os.open(self.file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
@@ -62,7 +63,7 @@ class AccessToken:
         return token
 
     def fits(self, shown: Iterable[str]) -> bool:
-        """Whether one of these is it; takes the same time wherever they differ."""
+        """Report whether one of ``shown`` is the token, in constant time. False if the token cannot be used."""
         given = [one.encode("utf-8", "surrogatepass") for one in shown]
         if not given:
             return False
@@ -72,7 +73,7 @@ class AccessToken:
             return False
         return any(hmac.compare_digest(one, token) for one in given)
 
-    def _another(self) -> bytes:
+    def _new_token(self) -> bytes:
         return f"{self._prefix}{secrets.token_urlsafe(32)}\n".encode()
 
     def _unusable(self, why: str) -> OperatorError:

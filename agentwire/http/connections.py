@@ -1,4 +1,4 @@
-"""Connections of an HTTP server: read strictly, and with the user at their other end."""
+"""HTTP connections that are read strictly and know the user at the other end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PEER = "peer_user"
 
 
 class StrictProtocol(H11Protocol):
-    """uvicorn's, whose requests carry in their scope's state who is at the other end: see ``peer_of``."""
+    """uvicorn's protocol, which adds the peer's user id to the state of each request's scope, for ``peer_of``."""
 
     peer: int | None = None
 
@@ -30,7 +30,7 @@ class StrictProtocol(H11Protocol):
         self.app_state = {**self.app_state, PEER: self.peer}
 
     def send_400_response(self, msg: str) -> None:
-        """As uvicorn's, also where an answer has begun, which is cut."""
+        """Send the response as uvicorn does; if a response has begun already, close the connection instead."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
         else:
@@ -38,5 +38,5 @@ class StrictProtocol(H11Protocol):
 
 
 def peer_of(scope: Any) -> int | None:
-    """Whose program sent a request; None where that cannot be known, also because a proxy sent it on."""
+    """Return the user id of the program that sent a request; None if it is unknown, or a proxy forwarded it."""
     return None if is_passed_on(scope["headers"]) else scope.get("state", {}).get(PEER)

@@ -1,4 +1,4 @@
-"""Where a server listens, and how it leaves."""
+"""Listening sockets, and a server that stops on signals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import uvicorn
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket that listens: until then others could still take the port. Raises OSError."""
+    """Return a non-blocking socket that listens: other programs can take a port that is only bound. Raises OSError."""
     family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     listener = socket.socket(family, kind, number)
     try:
@@ -27,11 +27,11 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 class SignalledServer(uvicorn.Server):
-    """Ends on SIGINT and SIGTERM in order; neither is raised again."""
+    """A server that stops in order on SIGINT and SIGTERM; neither is raised again afterwards."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
-        """As uvicorn's, without what it does on its own."""
+        """Handle the signals during the block. uvicorn's own version would raise them again at its end."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.stop)
@@ -42,5 +42,5 @@ class SignalledServer(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     def stop(self) -> None:
-        """Asks it to leave, which takes seconds at most."""
+        """Request the end of the server, which takes seconds at most. Returns immediately."""
         self.should_exit = True

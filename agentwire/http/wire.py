@@ -1,5 +1,4 @@
-"""Strict reading of HTTP/1.1 that no proxy can interpret differently, and detection of requests that a web page
-sent."""
+"""Strict reading of HTTP/1.1 that no proxy can interpret differently, and the detection of requests from web pages."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from h11._receivebuffer import ReceiveBuffer  # pyright: ignore[reportPrivateUsa
 BARE_END = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")
 VERSIONS = (b"1.0", b"1.1")
 ONCE = frozenset((b"host", b"origin", b"content-type", b"authorization", b"x-api-key", b"sec-fetch-site"))
-"""Headers by which it is decided who asks, and for what."""
+"""Headers that decide who sends a request, and to what."""
 
 HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]{1,5})?\Z")
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -33,11 +32,11 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class StrictBuffer(ReceiveBuffer):
-    """Lines end with CR LF, are not folded, and give one length: in all else programs differ."""
+    """A buffer whose lines end with CR LF, are not folded and give one length: programs disagree about all else."""
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
-        """The lines of a head, None until they are complete. Raises LocalProtocolError."""
-        begin = self._multiple_lines_search  # what lies before was looked at
+        """Return the lines of a head, None until they are complete. Raises LocalProtocolError."""
+        begin = self._multiple_lines_search  # the bytes before it have been checked
         end = self._data.find(b"\r\n\r\n", begin)
         if not self._data.startswith(b"\r\n") and BARE_END.search(
             self._data, begin, len(self._data) if end < 0 else end
@@ -56,8 +55,8 @@ class StrictBuffer(ReceiveBuffer):
 
 
 class StrictConnection(h11.Connection):
-    """A server's end. Raises RemoteProtocolError for a request whose length, host or version can be read in two ways,
-    and for a target that is not a path, unless it is that of a ``proxy``."""
+    """The server's end of a connection. Raises RemoteProtocolError for a request whose length, host or version is
+    ambiguous, and for a target that is not a path, except in a ``proxy``."""
 
     def __init__(self, max_incomplete_event_size: int, *, proxy: bool = False) -> None:
         super().__init__(h11.SERVER, max_incomplete_event_size)
@@ -73,7 +72,7 @@ class StrictConnection(h11.Connection):
 
 
 def request_in(head: bytes) -> tuple[str, str, Headers]:
-    """Method, target and headers of a whole head. Raises ValueError."""
+    """Return the method, the target and the headers of a complete head. Raises ValueError."""
     connection = StrictConnection(len(head))
     connection.receive_data(head)
     try:
@@ -101,7 +100,7 @@ def _problem_of(request: h11.Request, *, proxy: bool) -> str:
 
 
 class Refusal(NamedTuple):
-    """HTTP's status, and why."""
+    """An HTTP status, and the reason."""
 
     status: int
     why: str
@@ -109,11 +108,12 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What a server is called, and which pages may use it.
+    """The names of a server, and the pages that may use it.
 
-    ``names`` are what clients call it by, without ports; with ``any_address`` every IP address is one. ``origins`` are
-    pages that may use it beside its own, ``pages`` the paths that any site may send a person's browser to, ``forms``
-    those that take forms. Everything else takes JSON, which no page can send to another site without asking first.
+    ``names`` are the host names that clients use, without ports; with ``any_address`` every IP address is accepted,
+    too. ``origins`` are pages that may use the server in addition to its own, ``pages`` the paths to which any site may
+    lead a person's browser, ``forms`` the paths that accept forms. All others accept JSON only, which no page can send
+    to another site without a preflight request.
     """
 
     names: Collection[str]
@@ -123,7 +123,7 @@ class Site:
     forms: Collection[str] = ()
 
     def refusal(self, scope: Mapping[str, Any]) -> Refusal | None:
-        """Why a request, an ASGI scope, reaches no handler; None where it does."""
+        """Return why a request, given as an ASGI scope, must not be handled; None if it may be."""
         headers: Headers = scope["headers"]
         method = scope["method"]
         path = scope["path"]
@@ -157,12 +157,12 @@ class Site:
 
 
 def value_of(headers: Headers, name: bytes) -> str:
-    """The first header of that name; empty where there is none."""
+    """Return the value of the first header with that name; empty if there is none."""
     return next((value.decode("latin-1") for one, value in headers if one == name), "")
 
 
 def host_of(host: str) -> str:
-    """The name or address in a Host header, without its port; empty where there is none."""
+    """Return the name or address in a Host header, without the port; empty if the header is invalid."""
     found = HOST.match(host.lower())
     if not found:
         return ""
@@ -173,14 +173,14 @@ def host_of(host: str) -> str:
 
 
 def tokens_in(headers: Headers) -> list[str]:
-    """What a request shows, as Authorization: Bearer or as X-Api-Key."""
+    """Return the tokens of a request, from Authorization: Bearer and X-Api-Key."""
     kind, _, given = value_of(headers, b"authorization").partition(" ")
     shown = (given.strip() if kind.lower() == "bearer" else "", value_of(headers, b"x-api-key"))
     return [one for one in shown if one]
 
 
 def is_passed_on(headers: Headers) -> bool:
-    """Whether a proxy forwarded the request, so that its connection does not identify the sender."""
+    """Report whether a proxy forwarded the request, so that its connection does not identify the sender."""
     return any(name in PASSED_ON for name, _ in headers)
 
 

@@ -1,1 +1,1 @@
-"""The Model Context Protocol below any server or client: where clients keep their servers."""
+"""The parts of the Model Context Protocol that need no SDK: first answers, progress, configuration of clients."""

@@ -1,4 +1,4 @@
-"""Where MCP clients keep their servers, and how an entry gets in and out without touching anything else."""
+"""The files in which MCP clients configure their servers; an entry is edited without changing anything else."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ from typing import Any
 from agentwire.errors import ConfigInvalid
 
 MOST_BYTES = {".json": 32 << 20, ".toml": 1 << 20}
-"""Of a file that is read, by its kind: what a project holds may have been made to keep its reader busy."""
+"""The largest file that is read, by its suffix: a project may contain one that was made to keep its reader busy."""
 
 UNATTENDED = {"codex": 'default_tools_approval_mode = "approve"'}
-"""What a person may add to our entry where the client, with nobody to ask, refuses commands otherwise."""
+"""A line that a person may add to our entry if the client refuses commands when it has nobody to ask."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigLocation:
-    """One file of one client, and ``name``, what our entry in it is called. ``keys`` lead to the table that holds the
-    servers."""
+    """One file of one client. ``name`` is the name of our entry in it; ``keys`` lead to the table of servers."""
 
     name: str
     client: str
@@ -38,7 +37,7 @@ class ConfigLocation:
 
 
 def locations(name: str, home: Path, here: Path, variables: Mapping[str, str]) -> list[ConfigLocation]:
-    """Every file we know of, for the entry of the program ``name``; a client's first is its default."""
+    """Return every known file for the entry of the program ``name``; the first one of a client is its default."""
     mac = sys.platform == "darwin"
     support = (
         home / "Library/Application Support" if mac else Path(variables.get("XDG_CONFIG_HOME") or home / ".config")
@@ -63,10 +62,10 @@ def locations(name: str, home: Path, here: Path, variables: Mapping[str, str]) -
 
 
 def read(location: ConfigLocation) -> str:
-    """The file's text, empty when there is none. Raises ConfigInvalid when it cannot be read."""
+    """Return the file's text, empty if there is no file. Raises ConfigInvalid if it cannot be read."""
     most = MOST_BYTES[location.path.suffix]
     try:
-        with open(location.path, "rb", opener=_at_once) as file:
+        with open(location.path, "rb", opener=_open_nonblocking) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "not a regular file")
             data = file.read(most + 1)
@@ -81,30 +80,30 @@ def read(location: ConfigLocation) -> str:
         ) from None
 
 
-def _at_once(path: str, flags: int) -> int:
-    """Never waits, as for who holds a lease on a project's file, or for who writes to a FIFO."""
+def _open_nonblocking(path: str, flags: int) -> int:
+    """Open without waiting for another process, such as the writer of a FIFO or the holder of a lease on the file."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def entry(location: ConfigLocation, text: str) -> dict[str, Any] | None:
-    """What the file says of us now. Raises ConfigInvalid for a file that is not valid."""
-    return _inside(location, _parse(location, text))
+    """Return our entry in the file's text, None if there is none. Raises ConfigInvalid if the text is not valid."""
+    return _entry_in(location, _parse(location, text))
 
 
 def with_entry(location: ConfigLocation, text: str, command: str, args: list[str]) -> str:
-    """The text with our entry in it; keys of the person's own in the entry stay."""
+    """Return the text with our entry in it; additional keys that the person set in the entry remain."""
     wanted = {**location.extra, "command": command, "args": args}
     if location.path.suffix == ".toml":
         return _toml_edited(location, text, wanted)
     data = _parse(location, text)
     table = _table(location, data, create=True)
     assert table is not None
-    table[location.name] = {**(_inside(location, data) or {}), **wanted}
+    table[location.name] = {**(_entry_in(location, data) or {}), **wanted}
     return _json_text(data, text)
 
 
 def without_entry(location: ConfigLocation, text: str) -> str:
-    """The text without our entry."""
+    """Return the text without our entry."""
     if location.path.suffix == ".toml":
         return _toml_edited(location, text, None)
     data = _parse(location, text)
@@ -116,7 +115,7 @@ def without_entry(location: ConfigLocation, text: str) -> str:
 
 
 def snippet(location: ConfigLocation, command: str, args: list[str]) -> str:
-    """What to add by hand."""
+    """Return the entry as text to be added by hand."""
     wanted = {**location.extra, "command": command, "args": args}
     if location.path.suffix == ".toml":
         hint = UNATTENDED.get(location.client)
@@ -132,7 +131,7 @@ def _parse(location: ConfigLocation, text: str) -> dict[str, Any]:
         return {}
     try:
         data: Any = (
-            tomllib.loads(text) if location.path.suffix == ".toml" else json.loads(text, object_pairs_hook=_once)
+            tomllib.loads(text) if location.path.suffix == ".toml" else json.loads(text, object_pairs_hook=_unique_keys)
         )
     except (ValueError, RecursionError) as error:
         raise _not_valid(location, str(error)) from None
@@ -141,8 +140,8 @@ def _parse(location: ConfigLocation, text: str) -> dict[str, Any]:
     return data  # pyright: ignore[reportUnknownVariableType]
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuses what would be lost in writing it back."""
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse duplicate keys, which would be lost when the file is written."""
     table = dict(pairs)
     if len(table) != len(pairs):
         raise ValueError("a JSON object has a duplicate key")
@@ -169,7 +168,7 @@ def _table(location: ConfigLocation, data: dict[str, Any], *, create: bool) -> d
     return data
 
 
-def _inside(location: ConfigLocation, data: dict[str, Any]) -> dict[str, Any] | None:
+def _entry_in(location: ConfigLocation, data: dict[str, Any]) -> dict[str, Any] | None:
     found: Any = (_table(location, data, create=False) or {}).get(location.name)
     if found is not None and not isinstance(found, dict):
         raise _not_valid(location, f"its entry {location.name!r} is not an object")
@@ -177,21 +176,21 @@ def _inside(location: ConfigLocation, data: dict[str, Any]) -> dict[str, Any] | 
 
 
 def _json_text(data: dict[str, Any], before: str) -> str:
-    """JSON in the file's own indentation."""
+    """Return JSON with the indentation of the file."""
     found = re.search(r"\n([ \t]+)\S", before)
     return json.dumps(data, indent=found[1] if found else 2, ensure_ascii=False) + "\n"
 
 
 def _toml_lines(location: ConfigLocation, wanted: Mapping[str, Any]) -> str:
-    # JSON's strings and arrays of strings are TOML's too.
+    # Strings and arrays of strings in JSON are valid TOML.
     return f"[mcp_servers.{location.name}]\n" + "".join(
         f"{key} = {json.dumps(value)}\n" for key, value in wanted.items()
     )
 
 
 def _toml_edited(location: ConfigLocation, before: str, wanted: Mapping[str, Any] | None) -> str:
-    """The text with ``wanted`` in our entry, without the entry for None; nothing else in it changes."""
-    import tomlkit  # takes 30 ms, for which most verbs have no use
+    """Return the text with ``wanted`` in our entry, or without the entry if that is None; the rest stays as it is."""
+    import tomlkit  # takes 30 ms, and few verbs need it
     from tomlkit.exceptions import TOMLKitError
 
     expected = _parse(location, before)

@@ -1,6 +1,6 @@
-"""Answers to a client's first questions while the SDK is still being imported (0.5 s; one client waits 1 s in all).
+"""Answers to a client's first requests while the SDK is still being imported (0.5 s; one client waits 1 s in all).
 
-They are what the SDK answers, recorded in a file by a script; a test compares.
+A script records in a file what the SDK answers; a test compares.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ ENVELOPE_CLIENT = "io.modelcontextprotocol/clientInfo"
 
 
 class FirstAnswers:
-    """The recorded answers of one server's version."""
+    """The recorded answers of one version of a server."""
 
     def __init__(self, file: Path, version: str) -> None:
         self._recorded: dict[str, Any] = json.loads(file.read_text().replace(VERSION_MARK, version))
 
     def answer(self, request: Message) -> Message | None:
-        """The response to a request, None for one that only the SDK can answer."""
+        """Return the response to a request, None for one that only the SDK can answer."""
         result = self._result(request["method"], request.get("params", {}))
         return None if result is None else {"jsonrpc": "2.0", "id": request["id"], "result": result}
 
     def _result(self, method: str, params: Message) -> Message | None:
         if method == "initialize":
-            asked, info = params.get("protocolVersion"), params.get("clientInfo")
-            if not (isinstance(asked, str) and isinstance(params.get("capabilities"), dict) and isinstance(info, dict)):
+            wanted, info = params.get("protocolVersion"), params.get("clientInfo")
+            capabilities = params.get("capabilities")
+            if not (isinstance(wanted, str) and isinstance(capabilities, dict) and isinstance(info, dict)):
                 return None
-            version = asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
+            version = wanted if wanted in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
             return {"protocolVersion": version, **self._recorded["initialize"]}
-        if params.get("cursor") is not None:  # nobody was given one: there are no second pages of these
+        if params.get("cursor") is not None:  # no valid cursor exists: each of these lists has one page
             return None
         meta: Any = params.get("_meta")
         if not isinstance(meta, dict) or ENVELOPE_VERSION not in meta:

@@ -1,4 +1,4 @@
-"""Rising progress for a client that waits for an answer."""
+"""Progress notifications for a client that waits for a response."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ from agentwire.json_lines import Message
 
 
 class Exchange(Protocol):
-    """A request on its way to be answered; ``token`` is None where its client wants no progress."""
+    """A request that is being handled; ``token`` is None if its client wants no progress."""
 
     token: int | str | None
 
     def report(self, progress: float, message: str) -> None:
-        """One progress notification."""
+        """Send one progress notification."""
 
 
 def progress_notification(token: int | str, progress: float, message: str) -> Message:
-    """What ``report`` sends."""
+    """Return the notification that ``Exchange.report`` sends."""
     params = {"progressToken": token, "progress": progress, "message": message}
     return {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
 
 
 class Heartbeat:
-    """Rising progress, every so often as long as the block runs, for a client that gave a token. ``doing`` says what
-    is in progress."""
+    """A context that reports progress every ``seconds`` if the client gave a token. ``doing`` says what is going on."""
 
     def __init__(self, exchange: Exchange, seconds: float, doing: str) -> None:
         self._exchange = exchange
@@ -46,7 +45,7 @@ class Heartbeat:
             self._timer.cancel()
 
     def report(self, message: str) -> None:
-        """Progress with these words, in order with the beats."""
+        """Report progress with this message; values keep rising across messages and beats."""
         self._last = max(round(self._loop.time() - self._began, 3), round(self._last + 0.001, 3))
         self._exchange.report(self._last, message)
 

@@ -1,7 +1,7 @@
-"""Sends notices to a person in the configured ways: immediately, bounded, and without making callers wait.
+"""Sends notices to a person by the configured ways: immediately, within a time limit, and without making callers wait.
 
-Each notice is passed to a process of its own, which is ended if it takes too long. A failure is logged once per way,
-until it works again.
+A process of its own sends each notice, and is killed if it takes too long. A failure is logged once per way, until the
+way works again.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from agentwire.visible import visible
 
 POST = str(Path(__file__).with_name("post.py"))
 MINUTE = 60.0
-MOST_WORDS = 500
+MOST_ERROR_BYTES = 500
 TITLE_CHARS, TEXT_CHARS = 120, 1000
 PASSED_ON = (
     *("HOME", "USER", "LOGNAME", "LANG", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR"),
     *("DBUS_SESSION_BUS_ADDRESS", "https_proxy", "http_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"),
 )
-"""Variables that the processes are given, beside PATH."""
+"""Variables that the processes get in addition to PATH."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """``event`` says what kind it is, for programs; ``facts`` are what they may want to know beside the text."""
+    """``event`` is the kind of notice, for programs; ``facts`` are details for them that the text may omit."""
 
     event: str
     title: str
@@ -51,7 +51,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One way, and why it did not work; empty where it did."""
+    """One way, and why it failed; the problem is empty if it worked."""
 
     way: str
     problem: str = ""
@@ -60,13 +60,13 @@ class Sent:
 @dataclass(frozen=True, slots=True)
 class _Process:
     argv: Sequence[str]
-    given: str
+    stdin: str
 
 
 class Notifier:
-    """``program`` is the sender's name; ``environ`` provides the variables of the desktop, and a PATH that agents
-    cannot write to; ``masked`` removes secrets from every text; ``unusable`` returns why a command must not be run, or
-    an empty text."""
+    """The sender of notices. ``program`` is its name; ``environ`` provides the variables of the desktop, and a PATH
+    that agents cannot write to; ``masked`` removes secrets from every text; ``unusable`` returns why a command must not
+    be run, or an empty text."""
 
     def __init__(
         self,
@@ -83,17 +83,17 @@ class Notifier:
         self._path = environ.get("PATH", os.defpath)
         self._env = {"PATH": self._path, **{name: environ[name] for name in PASSED_ON if name in environ}}
         self._sent_at = deque[float]()
-        self._left_out = 0
+        self._dropped = 0
         self._broken: set[str] = set()
         self._sending: set[asyncio.Task[None]] = set()
 
     def __bool__(self) -> bool:
-        """Whether there is any way."""
+        """Whether any way is configured."""
         settings = self._settings
         return bool(settings.command or settings.ntfy or settings.webhook or settings.desktop)
 
     def tell(self, notice: Notice) -> None:
-        """Sends a notice from a running loop; returns immediately and raises nothing. Notices beyond the limit are
+        """Send a notice from a running loop; returns immediately and raises nothing. Notices beyond the limit are
         dropped, and counted in the next one."""
         if not self:
             return
@@ -101,29 +101,29 @@ class Notifier:
         while self._sent_at and now - self._sent_at[0] > MINUTE:
             self._sent_at.popleft()
         if len(self._sent_at) >= self._settings.per_minute:
-            self._left_out += 1
+            self._dropped += 1
             return
         self._sent_at.append(now)
-        if self._left_out:
-            more = f"{notice.text} ({self._left_out} more notices were left out.)"
+        if self._dropped:
+            more = f"{notice.text} ({self._dropped} more notices were left out.)"
             notice = Notice(notice.event, notice.title, more, notice.facts)
-            self._left_out = 0
+            self._dropped = 0
         task = asyncio.create_task(self._log(notice))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
     async def send(self, notice: Notice) -> list[Sent]:
-        """By every way there is, side by side; how it went."""
+        """Send by all configured ways at the same time, and return the result of each."""
         clean = Notice(
             notice.event,
             _line(self._masked(notice.title))[:TITLE_CHARS],
             _line(self._masked(notice.text))[:TEXT_CHARS],
             {name: self._masked(value) for name, value in notice.facts.items()},
         )
-        return await asyncio.gather(*(self._by(way, process) for way, process in self._processes(clean)))
+        return await asyncio.gather(*(self._send_by(way, process) for way, process in self._processes(clean)))
 
     async def close(self, seconds: float = 0.0) -> None:
-        """What is still under way after that time is ended."""
+        """Wait up to ``seconds`` for notices that are being sent, then cancel the rest."""
         if self._sending and seconds:
             await asyncio.wait(list(self._sending), timeout=seconds)
         for task in self._sending:
@@ -133,7 +133,7 @@ class Notifier:
     async def _log(self, notice: Notice) -> None:
         try:
             ways = await self.send(notice)
-        except Exception:  # nobody waits for it
+        except Exception:  # no caller awaits this task
             log.exception("a notice could not be sent")
             return
         for sent in ways:
@@ -159,10 +159,10 @@ class Notifier:
             yield "webhook", self._post(settings.webhook, body, {"Content-Type": "application/json"})
 
     def _post(self, url: str, body: str, headers: Mapping[str, str]) -> _Process:
-        asked = {"url": url, "body": body, "headers": headers, "token_file": self._settings.token_file}
-        return _Process((sys.executable, "-I", POST), json.dumps(asked))
+        request = {"url": url, "body": body, "headers": headers, "token_file": self._settings.token_file}
+        return _Process((sys.executable, "-I", POST), json.dumps(request))
 
-    async def _by(self, way: str, process: _Process) -> Sent:
+    async def _send_by(self, way: str, process: _Process) -> Sent:
         if why := await asyncio.to_thread(self._why_not, way, process.argv):
             return Sent(way, why)
         try:
@@ -176,17 +176,17 @@ class Notifier:
         return self._unusable(argv) if way == "command" else ""
 
     async def _run(self, wanted: _Process) -> str:
-        """What was wrong of it. It is ended with all that it started."""
-        said, theirs = os.pipe()
-        os.set_blocking(said, False)
+        """Run the process and return why it failed, empty if it succeeded. Kills everything that it started."""
+        errors, theirs = os.pipe()
+        os.set_blocking(errors, False)
         process: asyncio.subprocess.Process | None = None
-        words = b""
+        text = b""
         try:
             try:
-                with await asyncio.to_thread(_file, wanted.given) as given:
+                with await asyncio.to_thread(_temporary_file, wanted.stdin) as file:
                     process = await asyncio.create_subprocess_exec(
                         *wanted.argv,
-                        stdin=given,
+                        stdin=file,
                         stdout=asyncio.subprocess.DEVNULL,
                         stderr=theirs,
                         env=self._env,
@@ -205,16 +205,16 @@ class Notifier:
                     os.killpg(process.pid, signal.SIGKILL)
                 await asyncio.shield(process.wait())
             with suppress(BlockingIOError):
-                words = os.read(said, MOST_WORDS)
-            os.close(said)
+                text = os.read(errors, MOST_ERROR_BYTES)
+            os.close(errors)
         if not status:
             return ""
         how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
-        return _line(self._masked(words.decode(errors="replace"))) or f"it {how}"
+        return _line(self._masked(text.decode(errors="replace"))) or f"it {how}"
 
 
 def trial(program: str) -> Notice:
-    """A notice for testing."""
+    """Return a notice for testing."""
     return Notice("test", f"{program}: a test", f"Notices of {program} reach you here.")
 
 
@@ -222,7 +222,7 @@ def _line(text: str) -> str:
     return visible(" ".join(text.split()))
 
 
-def _file(text: str) -> IO[bytes]:
+def _temporary_file(text: str) -> IO[bytes]:
     file = tempfile.TemporaryFile()  # noqa: SIM115
     file.write(text.encode())
     file.seek(0)

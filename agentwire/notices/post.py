@@ -1,7 +1,7 @@
-"""Sends one notice to an address, as a process of its own that can be ended whatever it waits for.
+"""Sends one notice to a URL, as a process of its own that can be killed whatever it waits for.
 
-Reads ``{"url", "body", "headers", "token_file"}`` from standard input; exit code 0 where it was taken, else what was
-wrong goes to standard error. Redirects are not followed. Standard library only.
+Reads ``{"url", "body", "headers", "token_file"}`` from standard input. Exits with 0 if the notice was accepted; if not,
+the reason is on standard error. Redirects are not followed. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 SECONDS = 30.0
 
 
-class Refuse(HTTPRedirectHandler):
-    """Nothing is sent elsewhere than to where the person said."""
+class NoRedirects(HTTPRedirectHandler):
+    """Sends nothing to any URL but the configured one."""
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
     ) -> Request | None:
-        """None: the answer counts as it is."""
+        """Return None, so that the redirect counts as the response."""
         return None
 
 
 def main() -> int:
-    """Whether it was taken: 0 or 1."""
-    asked: dict[str, Any] = json.load(sys.stdin)
-    headers: dict[str, str] = asked["headers"]
+    """Return the exit code: 0 if the notice was accepted, else 1."""
+    notice: dict[str, Any] = json.load(sys.stdin)
+    headers: dict[str, str] = notice["headers"]
     try:
-        if asked["token_file"]:
-            headers["Authorization"] = f"Bearer {Path(asked['token_file']).read_text().strip()}"
-        request = Request(asked["url"], asked["body"].encode(), headers, method="POST")  # noqa: S310
-        with build_opener(Refuse).open(request, timeout=SECONDS):
+        if notice["token_file"]:
+            headers["Authorization"] = f"Bearer {Path(notice['token_file']).read_text().strip()}"
+        request = Request(notice["url"], notice["body"].encode(), headers, method="POST")  # noqa: S310
+        with build_opener(NoRedirects).open(request, timeout=SECONDS):
             return 0
     except HTTPError as error:
         print(f"it answered {error.code} {error.reason}", file=sys.stderr)  # noqa: T201

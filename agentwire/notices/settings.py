@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, field_validator
 
 
 def address_problem(url: str) -> str:
-    """Why nothing can be sent to ``url``; empty if it is valid."""
+    """Return why notices cannot be sent to ``url``; empty if it is valid."""
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -25,7 +25,7 @@ def address_problem(url: str) -> str:
 
 
 def command_problem(words: Sequence[str]) -> str:
-    """Why the command is not run; empty if it is valid."""
+    """Return why the command would not be run; empty if it is valid."""
     return "should begin with the absolute path of a program" if words and not words[0].startswith("/") else ""
 
 
@@ -61,11 +61,11 @@ class NotifySettings(BaseModel):
 
 
 def ways(settings: NotifySettings) -> list[str]:
-    """The configured ways of sending notices, by the names of their settings."""
+    """Return the configured ways of sending notices, by the names of their settings."""
     return [way for way in ("command", "desktop", "ntfy", "webhook") if getattr(settings, way)]
 
 
 def missing_programs(settings: NotifySettings, path: str) -> list[str]:
-    """The programs that notices need and that cannot be run; ``path`` is a value of PATH."""
+    """Return the programs that notices need and that cannot be run; ``path`` is a value of PATH."""
     needed = [*settings.command[:1], *(["notify-send"] if settings.desktop else [])]
     return [program for program in needed if not shutil.which(program, path=path)]

@@ -1,1 +1,1 @@
-"""Paths, programs and peers as the operating system and careless file systems see them."""
+"""Paths, programs and peers as the operating system and lenient file systems see them."""

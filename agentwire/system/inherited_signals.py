@@ -1,4 +1,5 @@
-"""Ignored and blocked signals, which exec passes on: a script's background job ignores Ctrl-C, and all it starts would.
+"""Ignored and blocked signals, which exec passes on: a script's background job ignores Ctrl-C, and so does all it
+starts.
 
 Standard library only.
 """
@@ -9,41 +10,41 @@ import signal
 
 SETTABLE = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
 SET_BY_PYTHON = frozenset((signal.SIGPIPE, signal.SIGXFSZ))
-"""The interpreter ignores them for itself; subprocess gives programs the default back."""
+"""Ignored by the interpreter for itself; subprocess restores the default for programs."""
 
-NEVER_OF_USE = frozenset((signal.SIGCHLD, signal.SIGTTIN, signal.SIGTTOU))
-"""Whoever ignores the first cannot wait for its children; reading a terminal under a handler for the others repeats
-for ever, where the default stops."""
+TO_DEFAULT = frozenset((signal.SIGCHLD, signal.SIGTTIN, signal.SIGTTOU))
+"""A process that ignores SIGCHLD cannot wait for its children; under a handler for the others, reading a terminal is
+retried for ever, while their default stops the process."""
 
 
 def reset() -> None:
-    """Every signal at its default and none blocked, for a process that is about to become another program."""
+    """Restore the default of every signal and block none, for a process that is about to become another program."""
     for number in SETTABLE:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def unblock() -> None:
-    """None blocked, and children can be waited for; what else is ignored is passed on."""
+    """Block no signal, and restore SIGCHLD so that children can be waited for; other ignored signals remain ignored."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def keep_from_programs() -> None:
-    """Programs that this process starts find every signal at its default and none blocked, whatever it was given
-    itself; what it ignores still does nothing to it. For the main thread, before any other is started.
+    """Make programs that this process starts find every signal at its default and none blocked, whatever this process
+    inherited; what it ignores still has no effect on it. Call it in the main thread before any other is started.
 
-    exec resets what has a handler, so what is ignored gets one that does nothing.
+    exec resets signals that have a handler, so an ignored one gets a handler that does nothing.
     """
     for number in SETTABLE - SET_BY_PYTHON:
         if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL if number in NEVER_OF_USE else _outlive)
+            signal.signal(number, signal.SIG_DFL if number in TO_DEFAULT else _ignore)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def outlived(number: signal.Signals) -> bool:
-    """Whether this process was started to ignore it, as by nohup: then it is not for it to act on."""
-    return signal.getsignal(number) in (signal.SIG_IGN, _outlive)
+def is_ignored(number: signal.Signals) -> bool:
+    """Report whether this process was started with the signal ignored, as by nohup: then it must not react to it."""
+    return signal.getsignal(number) in (signal.SIG_IGN, _ignore)
 
 
-def _outlive(*_: object) -> None: ...
+def _ignore(*_: object) -> None: ...

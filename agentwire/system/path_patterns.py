@@ -1,4 +1,4 @@
-"""Patterns of paths in the manner of .gitignore, compared as the most careless file system compares names."""
+"""Patterns of paths like those of .gitignore; names are compared as the most lenient file system compares them."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _IGNORED = frozenset(
         ),
     )
 )
-"""What HFS+ leaves out of names when it compares them, or what nobody sees."""
+"""Characters that HFS+ ignores when it compares names, or that are invisible."""
 _WILD = frozenset("*?[\\")
 
 
 def fold(name: str) -> str:
-    """``name`` without what some file system ignores: case, width, invisible characters, dots and spaces at the end."""
+    """Return ``name`` without what some file system ignores: case, width, invisible characters, final dots, spaces."""
     if not name.isascii():
         name = "".join(char for char in unicodedata.normalize("NFKC", name) if char not in _IGNORED)
     return name.casefold().rstrip(". ") or name
 
 
 def fold_path(path: str) -> str:
-    """``path`` with each of its names folded."""
+    """Return ``path`` with each of its names folded."""
     return "/".join(map(fold, path.split("/")))
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One line. ``names`` are globs of the names of a path, ``**`` any number of them."""
+    """One pattern. ``names`` are globs for the names of a path; ``**`` matches any number of names."""
 
     text: str
     excepts: bool
@@ -50,7 +50,7 @@ class Pattern:
 
     @property
     def regex(self) -> re.Pattern[str]:
-        """It fits a whole folded path."""
+        """Matches a whole folded path."""
         return _compiled(self.names)
 
     @property
@@ -60,9 +60,9 @@ class Pattern:
 
 
 def parse(line: str) -> Pattern:
-    """A line as .gitignore has it: a name without a slash fits at any depth, one with a slash from the top.
+    """Parse a line like those of .gitignore: without a slash it fits at any depth, with one from the top.
 
-    Raises ValueError with what is wrong.
+    Raises ValueError that says what is wrong.
     """
     excepts = line.startswith("!")
     text = line[1:] if excepts else line
@@ -82,7 +82,7 @@ def parse(line: str) -> Pattern:
 
 @lru_cache(maxsize=4096)
 def _compiled(names: tuple[str, ...]) -> re.Pattern[str]:
-    """Compiled when a path is first compared: few lines of a table ever are, and each takes 0.2 ms."""
+    """Compile on first use: few lines of a table are ever compared with a path, and each takes 0.2 ms."""
     return re.compile("".join(_translate(names)), re.DOTALL)
 
 
@@ -96,7 +96,7 @@ def _translate(names: Sequence[str]) -> Iterator[str]:
 
 
 def _glob(name: str) -> str:
-    """As a regular expression, in which nothing crosses a slash."""
+    """Return the glob as a regular expression in which nothing matches a slash."""
     parts: list[str] = []
     at = 0
     while at < len(name):
@@ -118,7 +118,7 @@ def _glob(name: str) -> str:
 
 
 class Patterns:
-    """Lines in their order; of those that fit a path the last one decides."""
+    """Patterns in order; the last one that fits a path decides."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         """Raises ValueError."""
@@ -134,29 +134,29 @@ class Patterns:
         return re.compile("|".join(".*" if last == "**" else _glob(last) for last in wild), re.DOTALL) if wild else None
 
     def may_fit(self, name: str) -> bool:
-        """False where no path with this last name fits; quick, for it is asked about every file of a tree."""
+        """Return False if no path with this last name can fit. Fast, because it is called for every file of a tree."""
         folded = fold(name)
         return folded in self._plain or bool(self._wild and self._wild.fullmatch(folded))
 
     def deciding(self, path: str, *, directory: bool) -> Pattern | None:
-        """The line that decides about the path itself, relative to the top; None where none fits."""
+        """Return the pattern that decides about the path itself, relative to the top; None if none fits."""
         folded = fold_path(path)
         name = folded.rpartition("/")[2]
         for pattern in reversed(self.all):
             if pattern.directories and not directory:
                 continue
-            # First what needs no regular expression, which would have to be compiled.
+            # The cheap comparison first: a regular expression would have to be compiled.
             if (pattern.last == name or pattern.last not in self._plain) and pattern.regex.fullmatch(folded):
                 return pattern
         return None
 
     def fits(self, path: str, *, directory: bool) -> bool:
-        """Whether the path itself is named, and not excepted."""
+        """Report whether the path itself matches and is not excepted."""
         return (found := self.deciding(path, directory=directory)) is not None and not found.excepts
 
     @cached_property
     def _leading(self) -> tuple[tuple[str, ...], ...]:
-        """Each way that a line names beginning with the top."""
+        """The globs of the directories above everything that a pattern names."""
         ways = {one.names[:count] for one in self.all if not one.excepts for count in range(1, len(one.names))}
         return tuple(sorted(way for way in ways if set(way) != {"**"}))
 
@@ -166,16 +166,16 @@ class Patterns:
         return re.compile("|".join(globs) or r"(?!)", re.DOTALL)
 
     def may_lead(self, name: str) -> bool:
-        """False where no path with this last name ``leads_to`` something; quick, as ``may_fit``."""
+        """Return False if ``leads_to`` is false for all paths with this last name. Fast, like ``may_fit``."""
         return self._leading_names.fullmatch(fold(name)) is not None
 
     def leads_to(self, path: str) -> bool:
-        """Whether a line names something below the path: where a link stands there, it decides what that is."""
+        """Report whether a pattern names something below the path: a link at this path decides what that is."""
         folded = fold_path(path)
         return any(_compiled(way).fullmatch(folded) for way in self._leading)
 
     def around(self, path: str, *, directory: bool = False) -> str:
-        """The outermost of the path and the directories above it that fits; empty where none does."""
+        """Return the outermost of the path and the directories above it that fits; empty if none does."""
         names = path.split("/")
         for count in range(1, len(names) + 1):
             if self.fits(outer := "/".join(names[:count]), directory=directory or count < len(names)):
@@ -185,5 +185,5 @@ class Patterns:
 
 @lru_cache(maxsize=64)
 def patterns(*lines: str) -> Patterns:
-    """As ``Patterns``, made once. Raises ValueError."""
+    """Return ``Patterns`` of these lines, cached. Raises ValueError."""
     return Patterns(lines)

@@ -1,4 +1,4 @@
-"""Whose program is at the other end of a connection, as the kernel knows it."""
+"""The user at the other end of a connection, as the kernel knows it."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ ANY_SOCKET = struct.pack("=III", 0, 0xFFFFFFFF, 0xFFFFFFFF)
 
 HEADER = struct.Struct("=IHHII BBBB")
 FACTS = struct.Struct("=IIIII")
-"""What ends inet_diag_msg: expires, two queues, the user, the inode."""
+"""The end of inet_diag_msg: expires, two queues, the user, the inode."""
 
 ESTABLISHED = 1
 FIN_WAIT1 = 4
 FIN_WAIT2 = 5
 CLOSE_WAIT = 8
 PEERS = (ESTABLISHED, FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT)
-"""States of a socket that belongs to a process still. In others the kernel names root, or finds who only listens."""
+"""States of a socket that still belongs to a process. In others the kernel reports root, or a mere listener."""
 
 Address = IPv4Address | IPv6Address
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there: a name or an address, also in brackets."""
+    """Report whether only this machine can reach a listener on ``host``: a name, or an address also in brackets."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -44,7 +44,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Connection(Protocol):
-    """A connected socket, or what asyncio shows of one."""
+    """A connected socket, or asyncio's view of one."""
 
     @property
     def family(self) -> int:
@@ -52,23 +52,23 @@ class Connection(Protocol):
         ...
 
     def getsockname(self) -> tuple[str, int]:
-        """The local address."""
+        """Return the local address."""
         ...
 
     def getpeername(self) -> tuple[str, int]:
-        """The remote address. Raises OSError when the connection is gone."""
+        """Return the remote address. Raises OSError if the connection is closed."""
         ...
 
     def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes:
-        """The option's bytes, at most ``buflen``. Raises OSError."""
+        """Return the option's value, at most ``buflen`` bytes. Raises OSError."""
         ...
 
 
 def user_of(connection: Connection) -> int | None:
-    """The user id of the process at the other end, over a Unix socket or the loopback of this machine.
+    """Return the user id of the process at the other end, over a Unix socket or the loopback of this machine.
 
-    None where it cannot be known: the other end is on another machine or in another network namespace, it has hung up
-    already, or this system has no such look-up (TCP on anything but Linux). Does not wait: 0.1 ms.
+    None if it is unknown: the other end is on another machine or in another network namespace, it has closed the
+    connection, or this system cannot look it up (TCP on anything but Linux). Does not block: 0.1 ms.
     """
     try:
         if connection.family == socket.AF_UNIX:
@@ -77,7 +77,7 @@ def user_of(connection: Connection) -> int | None:
         user = _user_of_tcp(_address(near[0]), near[1], _address(far[0]), far[1])
         if user is None:
             return None
-        # Only as long as this end holds both addresses nobody else can have taken the other end's.
+        # While this end holds both addresses, no other process can have taken the other end's.
         state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
     except (OSError, ValueError, AttributeError, struct.error):
         return None
@@ -85,12 +85,12 @@ def user_of(connection: Connection) -> int | None:
 
 
 def is_own(connection: Connection) -> bool:
-    """Whether it is known that the other end is a process of this user."""
+    """Report whether the other end is known to be a process of this user."""
     return user_of(connection) == os.getuid()
 
 
-def can_tell() -> bool:
-    """Whether this system reports which user's processes connect over TCP."""
+def can_identify() -> bool:
+    """Report whether this system knows the user of a process that connects over TCP."""
     return sys.platform == "linux"
 
 
@@ -107,12 +107,12 @@ def _user_of_unix(connection: Connection) -> int:
 
 
 def _user_of_tcp(near: Address, near_port: int, far: Address, far_port: int) -> int | None:
-    """Asks for the one socket that has these addresses the other way round: /proc/net/tcp would list all there are."""
+    """Query the one socket that has these addresses in reverse: /proc/net/tcp would list all sockets."""
     if not (near.is_loopback and far.is_loopback) or near.version != far.version:
         return None
     four = near.version == 4
     pairs = [tuple(one.packed.ljust(16, b"\0") for one in (far, near))]
-    if four:  # a socket of IPv6 that is connected by IPv4 is shown with both addresses mapped
+    if four:  # an IPv6 socket that is connected over IPv4 has both addresses mapped
         pairs.append(tuple(bytes(10) + b"\xff\xff" + one.packed for one in (far, near)))
     wanted = [ADDRESSES.pack(far_port, near_port, *pair) for pair in pairs]
     family = socket.AF_INET if four else socket.AF_INET6
@@ -132,7 +132,7 @@ def _user_of_tcp(near: Address, near_port: int, far: Address, far_port: int) -> 
 
 @cache
 def _nobody() -> int:
-    """What stands for every user that this namespace has no number for."""
+    """Return the user id that stands for every user without a number in this namespace."""
     try:
         return int(Path("/proc/sys/kernel/overflowuid").read_text())
     except (OSError, ValueError):

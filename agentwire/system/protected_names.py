@@ -1,7 +1,7 @@
-"""Which names in a workspace stand for settings that programs outside of a box take commands from.
+"""The names in a workspace of settings that make programs outside of a box run commands.
 
 One table, for boxes and for the tools that write files. A name belongs here if a program of everyday use runs what the
-file says, or is led by it to run something else, because somebody opens, enters or lists the directory, or calls a tool
+file says, or is led by it to run something else, because a person opens, enters or lists the directory, or calls a tool
 for another purpose. What people run on purpose (Makefile, package.json, tests, build scripts, settings of linters and
 formatters) does not, nor do instructions for agents (CLAUDE.md, AGENTS.md): agents are asked to write these.
 """
@@ -79,21 +79,21 @@ GROUPS = {
     "interpreters and debuggers": INTERPRETERS,
     "other tools": TOOLS,
 }
-"""What the table is about, with its lines."""
+"""The lines of the table by subject."""
 
 PROTECTED = tuple(line for lines in GROUPS.values() for line in lines)
-"""In force everywhere, before what ``sandbox.protected`` says."""
+"""Always in force, before the lines of ``sandbox.protected``."""
 
 OF_A_HOME = (
     *(name for line in PROTECTED if (name := line.removeprefix("**/")).startswith(".") and not set(name) & set("*?[")),
     *(".config/git/config", ".config/git/attributes"),
 )
-"""Settings that a person has in the home, too."""
+"""Settings that a person has in the home directory, too."""
 
 GIT = ".git"
-"""Protected apart, for a part of it must be writable: see repositories.py."""
+"""Protected separately, because a part of it must be writable: see repositories.py."""
 
 
 def protected(own: Sequence[str] = ()) -> Patterns:
-    """The table with a person's own lines after it. Raises ValueError."""
+    """Return the patterns of the table, followed by the user's ``own``. Raises ValueError."""
     return patterns(*PROTECTED, *own)

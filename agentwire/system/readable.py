@@ -1,5 +1,5 @@
-"""Waiting for input on descriptors of any number: ``select.select`` takes none from 1024 on, and who serves many
-sessions or clients has such."""
+"""Waiting for input on file descriptors of any number: ``select.select`` refuses those from 1024 on, which processes
+with many sessions or clients have."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 
 def readable(fds: Iterable[int], seconds: float | None = None) -> set[int]:
-    """Those of ``fds`` that a read would not wait for, the end included, as soon as there is one; none of them after
-    ``seconds``. Without ``seconds`` it waits for one."""
+    """Return those of ``fds`` that can be read without blocking, including at their end, as soon as there is one; an
+    empty set after ``seconds``. Without ``seconds`` it blocks until there is one."""
     poll = select.poll()
     for fd in fds:
         poll.register(fd, select.POLLIN)

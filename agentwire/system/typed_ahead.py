@@ -1,4 +1,4 @@
-"""Keys that were pressed before anybody asked."""
+"""Keys that were pressed before a question was shown."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from agentwire.system.readable import readable
 
 
 def discard(terminal: int) -> None:
-    """Forget all that was typed at ``terminal`` until now. Raises termios.error where it has gone.
+    """Discard everything typed at ``terminal`` until now. Raises termios.error if the terminal is closed.
 
-    A flush alone misses keys that the kernel has not yet handed to the line discipline; on Linux a poll that finds
-    nothing to read has it do so (n_tty_poll in drivers/tty/n_tty.c).
+    A flush alone misses keys that the kernel has not passed to the line discipline yet; on Linux a poll that finds
+    nothing to read makes it do so (n_tty_poll in drivers/tty/n_tty.c).
     """
     waits = True
     while waits:

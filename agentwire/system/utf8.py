@@ -10,9 +10,9 @@ import sys
 
 
 def restart_in_utf8() -> None:
-    """Start this program again in its own process, with texts as UTF-8, if the locale has another encoding.
+    """Restart this program in the same process with UTF-8 as its encoding if the locale has another one.
 
-    Before anything was read or opened; in a UTF-8 locale, and in that of C, nothing happens.
+    Call it before anything is read or opened. It does nothing in a UTF-8 locale, or in the C locale.
     """
     if sys.getfilesystemencoding() != "utf-8" and sys.executable:
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])

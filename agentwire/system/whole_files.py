@@ -1,6 +1,6 @@
-"""Files that are there whole or not at all, also where several processes write them at once, or are killed meanwhile.
+"""Files that exist completely or not at all, also if several processes write them at once or are killed while writing.
 
-A link at the path is not followed but replaced. Standard library only.
+A link at the path is replaced, not followed. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from pathlib import Path
 
 
 def create(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """A new file. Raises FileExistsError where there is something at ``path``, and OSError."""
+    """Create a file. Raises FileExistsError if there is anything at ``path``, and OSError."""
     if os.path.lexists(path):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-    with _written(path, data, mode) as written:
+    with _temporary(path, data, mode) as written:
         os.link(written, path)
 
 
 def replace(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """A new file in place of whatever is at ``path``. Raises OSError."""
-    with _written(path, data, mode) as written:
+    """Write a file in place of whatever is at ``path``. Raises OSError."""
+    with _temporary(path, data, mode) as written:
         written.replace(path)
 
 
 def exchange(path: Path, data: bytes, is_same: Callable[[], bool]) -> bool:
-    """As ``replace``, with the mode that the file has, where it ``is_same``; and whether it was. No other process that
-    calls this comes in between. Raises OSError, and what ``is_same`` raises."""
-    with _written(path, data, 0o600) as written:
+    """Replace a file like ``replace``, preserving its mode, if ``is_same`` returns true; report whether it did. Calls
+    of this function by other processes do not interleave. Raises OSError, and what ``is_same`` raises."""
+    with _temporary(path, data, 0o600) as written:
         turn = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(turn, fcntl.LOCK_EX)
@@ -44,8 +44,8 @@ def exchange(path: Path, data: bytes, is_same: Callable[[], bool]) -> bool:
 
 
 @contextmanager
-def _written(path: Path, data: bytes, mode: int) -> Generator[Path]:
-    """A file beside it with ``data``, which is removed if it is still there afterwards."""
+def _temporary(path: Path, data: bytes, mode: int) -> Generator[Path]:
+    """Yield a temporary file with ``data`` in the same directory, which is removed afterwards if it still exists."""
     written = path.with_name(f".{path.name[:100]}.{os.urandom(8).hex()}")
     fd = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:

@@ -1,1 +1,1 @@
-"""Spans and metrics on their way to a collector."""
+"""The export of spans and metrics to a collector."""

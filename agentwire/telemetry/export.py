@@ -1,6 +1,6 @@
-"""Spans and metrics on their way to a collector: made here, queued, and sent from threads of their own.
+"""The export of spans and metrics: they are queued, and sent to a collector by threads of their own.
 
-A collector that does not answer costs the queue's oldest spans and one warning, never a call.
+A collector that does not respond costs the oldest spans in the queue and one warning, never a call.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from agentwire.telemetry.settings import ExportSettings, of_signal
 
 FLUSH_SECONDS = 1.0
-"""How long leaving may be held up by what was not sent yet."""
+"""How long the end of the process may be delayed by data that is not sent yet."""
 
 SHOWN_CHARS = 300
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Providers:
-    """What makes spans and metrics. ``close`` once."""
+    """The sources of spans and metrics. Call ``close`` once."""
 
     traces: TracerProvider
     metrics: MeterProvider
@@ -49,11 +49,11 @@ class Providers:
         masked: Callable[[str], str],
         ids: IdGenerator | None = None,
     ) -> Providers:
-        """Those that send to the configured addresses, as OpenTelemetry's own variables further say. Raises whatever
-        is wrong with those. ``ids`` makes those of spans."""
+        """Return providers that send to the configured addresses. OpenTelemetry's own variables apply, too; any
+        exception that these cause is raised. ``ids`` generates the ids of spans."""
         traces_to, metrics_to = of_signal(settings, "traces"), of_signal(settings, "metrics")
         warn_once(traces_to or metrics_to, masked)
-        resource, headers = resource_of(service, version), dict(settings.headers) or None
+        resource, headers = _resource(service, version), dict(settings.headers) or None
         traces = TracerProvider(resource=resource, id_generator=ids, shutdown_on_exit=False)
         if traces_to:
             traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(traces_to, headers=headers)))
@@ -64,7 +64,7 @@ class Providers:
         return cls(traces, MeterProvider(readers, resource, shutdown_on_exit=False))
 
     async def close(self, seconds: float = FLUSH_SECONDS) -> None:
-        """Send what is left; what takes longer is given up. The loop continues meanwhile."""
+        """Send what is queued, and drop what takes longer than ``seconds``. The loop is not blocked."""
         loop, over = asyncio.get_running_loop(), asyncio.Event()
 
         def work(shut: Callable[[], None], last: bool) -> None:
@@ -74,15 +74,15 @@ class Providers:
                 if last and not loop.is_closed():
                     loop.call_soon_threadsafe(over.set)
 
-        # Side by side, for either may wait; and not in the executor's threads, which the interpreter would wait for.
+        # At the same time, for either may block; not in the executor, whose threads the interpreter waits for at exit.
         metrics = threading.Thread(target=work, args=(self.metrics.shutdown, False), daemon=True)
         metrics.start()
 
-        def both() -> None:
+        def shut_both() -> None:
             self.traces.shutdown()
             metrics.join()
 
-        threading.Thread(target=work, args=(both, True), daemon=True).start()
+        threading.Thread(target=work, args=(shut_both, True), daemon=True).start()
         try:
             async with asyncio.timeout(seconds):
                 await over.wait()
@@ -90,8 +90,8 @@ class Providers:
             log.info("telemetry that could not be sent within %g s is dropped", seconds)
 
 
-def resource_of(service: str, version: str) -> Resource:
-    """The resource of all exports; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES add to it or override it."""
+def _resource(service: str, version: str) -> Resource:
+    """Return the resource of all exports; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES add to it or override it."""
     own = {
         "service.name": service,
         "service.version": version,
@@ -102,7 +102,7 @@ def resource_of(service: str, version: str) -> Resource:
 
 
 def warn_once(address: str, masked: Callable[[str], str]) -> None:
-    """Of all that OpenTelemetry's packages complain about, this log gets the first."""
+    """Log only the first warning or error of OpenTelemetry's packages."""
     logger = logging.getLogger("opentelemetry")
     logger.propagate = False
     logger.handlers = [_FirstOnly(address, masked)]
@@ -111,13 +111,13 @@ def warn_once(address: str, masked: Callable[[str], str]) -> None:
 class _FirstOnly(logging.Handler):
     def __init__(self, address: str, masked: Callable[[str], str]) -> None:
         super().__init__(logging.WARNING)
-        where = urlsplit(address)  # whose user and query may be keys
+        where = urlsplit(address)  # its user name and query may contain keys
         self._address = f"{where.scheme}://{where.hostname}:{where.port}" if where.port else where.hostname
         self._masked = masked
-        self._said = False
+        self._logged = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not self._said:
-            self._said = True
+        if not self._logged:
+            self._logged = True
             why = self._masked(record.getMessage())[:SHOWN_CHARS]
             log.warning("telemetry to %s failed (logged once; calls are not affected): %s", self._address, why)

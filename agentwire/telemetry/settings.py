@@ -1,4 +1,4 @@
-"""What is configured of telemetry, and whether it can be had."""
+"""The settings of an export, and its start if the packages for it are installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class ExportSettings(Protocol):
-    """Where traces and metrics go."""
+    """The addresses of traces and metrics, and how they are sent."""
 
     @property
     def endpoint(self) -> str: ...
@@ -36,8 +36,8 @@ Telemetry = TypeVar("Telemetry")
 def opened(
     settings: ExportSettings, masked: Callable[[str], str], live: Callable[[], Telemetry], none: Telemetry
 ) -> Telemetry:
-    """What ``live`` makes, which imports the packages of the extra; ``none`` where nothing is configured. What keeps it
-    from starting is logged, without the secrets that ``masked`` takes out, and keeps nothing else from it."""
+    """Return the result of ``live``, which imports the packages of the extra; ``none`` if no endpoint is configured or
+    the start fails. A failure is logged, without the secrets that ``masked`` removes, and has no other effect."""
     if not any(of_signal(settings, one) for one in ("traces", "metrics")):
         return none
     try:
@@ -48,13 +48,13 @@ def opened(
         log.warning(
             "telemetry is configured, but %s is not installed; nothing is exported: %s", error.name, install("otel")
         )
-    except Exception as error:  # of settings and variables that the packages refuse
+    except Exception as error:  # the packages refuse some settings and variables
         log.warning("telemetry is configured, but cannot start: %s: %s", type(error).__name__, masked(str(error)))
     return none
 
 
 def of_signal(settings: ExportSettings, signal: str) -> str:
-    """The address that ``traces`` or ``metrics`` go to; empty: nowhere."""
+    """Return the address for ``traces`` or ``metrics``; empty if they are not exported."""
     own: str = getattr(settings, f"{signal}_endpoint")
     if own:
         return "" if own == "none" else own

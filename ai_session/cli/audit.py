@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from agentwire.cli.options import Argument, Group, Json, Option
 from agentwire.cli.output import EXIT_ERROR, Leave, leave, remark, say, show_facts, show_json, show_rows, write_bytes
-from agentwire.cli.refusals import worded
+from agentwire.cli.refusals import describe
 from agentwire.system import whole_files
 from ai_session.cli.output import EXIT_NOT_FOUND, report
 from ai_session.errors import AiSessionError, AuditBroken, InvalidArguments
@@ -99,7 +99,7 @@ def verify(
         try:
             _remember(judged)
         except OSError as error:
-            remark(f"not saved for the next check: {worded(error)}")
+            remark(f"not saved for the next check: {describe(error)}")
 
 
 @app.command()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument, Json, Option
 from agentwire.cli.output import EXIT_INTERRUPTED, leave, remark, show_json, to_person, write_bytes
-from agentwire.system.inherited_signals import outlived
+from agentwire.system.inherited_signals import is_ignored
 from ai_session.cli.follow import PAGE_CHARS, WAIT_SECONDS, Follower
 from ai_session.cli.output import EXIT_EXEC_FAILED, EXIT_RUNNING, report, write_error_text, write_text
 from ai_session.cli.sessions import SessionName, sessions
@@ -120,7 +120,7 @@ class Run:
     def run(self, text: str, stdin: str | None, apart: bool) -> dict[str, Any]:
         """Start it and show its output until it ends, the time is over or the person leaves; what is known then."""
         before = signal.getsignal(signal.SIGINT)
-        if not outlived(signal.SIGINT):  # a script's background job: Ctrl-C is meant for others
+        if not is_ignored(signal.SIGINT):  # a script's background job: Ctrl-C is meant for others
             signal.signal(signal.SIGINT, self._interrupt)
         facts: dict[str, Any] = {"status": "running", "exit_code": None}
         try:

@@ -15,8 +15,8 @@ from agentwire.cli.client_files import (
     add,
     complete_clients,
     find_location,
+    remove,
     show_states,
-    take_out,
 )
 from agentwire.cli.options import Group, Json, Option
 from ai_session.errors import InvalidArguments
@@ -55,7 +55,7 @@ def install(
 def uninstall(client: Client, scope: Scope = "user", dry_run: DryRun = False, as_json: Json = False) -> None:
     """Take this server out of a client's configuration."""
     location = find_location(all_locations(), client, scope, InvalidArguments)
-    take_out(location, dry_run=dry_run, as_json=as_json)
+    remove(location, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()

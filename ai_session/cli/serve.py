@@ -106,12 +106,12 @@ def facts(address: ListenAddress, root: str, token: AccessToken | None) -> dict[
 def asked_for(settings: Settings, token: AccessToken) -> str:
     """Who needs a token, and which. The token itself is shown once, when it was made, and only at a terminal: anything
     else may be a log."""
-    from agentwire.system.peers import can_tell
+    from agentwire.system.peers import can_identify
 
     shown = f"Authorization: Bearer {token.read()}" if token.is_new and to_person() else "ai-session token shows it"
     if settings.http.public_url or settings.http.trusted_proxies:
         return f"Every client behind the proxy needs a token: {shown}."
-    if not can_tell():
+    if not can_identify():
         return f"This system does not report which user connects, so every client needs a token: {shown}."
     return f"Your own programs need no token, all others do: {shown}."
 

@@ -15,8 +15,8 @@ from agentwire.cli.client_files import (
     add,
     complete_clients,
     find_location,
+    remove,
     show_states,
-    take_out,
 )
 from agentwire.cli.options import Group, Json, Option
 from ccswarm.cli.parameters import Config
@@ -64,7 +64,7 @@ def uninstall(client: ClientName, scope: Scope = "user", dry_run: DryRun = False
     Exit codes: 0 it is not there any more, 2 the client's file cannot be edited, or no such scope.
     """
     location = find_location(_locations(), client, scope, UsageInvalid)
-    take_out(location, dry_run=dry_run, as_json=as_json)
+    remove(location, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agentwire.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, remark, say, show_rows, to_person
-from agentwire.system.inherited_signals import outlived
+from agentwire.system.inherited_signals import is_ignored
 from ccswarm.cli.board import RunTable
 from ccswarm.cli.output import BY_STATUS, EXIT_BLOCKED, printable, show_json_line, show_line, show_lines
 from ccswarm.cli.parameters import person
@@ -53,7 +53,7 @@ class Interrupts:
         """While the command works."""
         loop = asyncio.get_running_loop()
         self._cancelled = asyncio.current_task()
-        heeded = [number for number in SIGNALS if not outlived(number)]
+        heeded = [number for number in SIGNALS if not is_ignored(number)]
         for number in heeded:
             loop.add_signal_handler(number, self._heard)
         try:

@@ -193,7 +193,7 @@ class ServeContext:
             who = "your own programs need no token, all others do"
             who = (
                 who
-                if peers.can_tell()
+                if peers.can_identify()
                 else "this system does not report which user connects: every client needs the token"
             )
             made = admission.own.is_new and self.is_terminal

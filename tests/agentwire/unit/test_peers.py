@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agentwire.system.peers import can_tell, is_own, user_of
+from agentwire.system.peers import can_identify, is_own, user_of
 from tests.bounds import BOUND_SECONDS
 from tests.strangers import IS_ROOT, USERS, as_user, without_sock_diag
 
@@ -62,7 +62,7 @@ def test_this_user_is_known_however_it_connects(host: str, called: str) -> None:
         assert (user_of(here), is_own(here)) == (os.getuid(), True)
         there.shutdown(socket.SHUT_WR)  # as `nc -N` does after its last line
         assert is_own(here)
-    assert can_tell()
+    assert can_identify()
 
 
 if IS_ROOT:  # nobody else can be somebody else

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentwire.cli.refusals import next_step, worded
+from agentwire.cli.refusals import describe, next_step
 
 
 def refused(number: int, *names: str) -> OSError:
@@ -16,9 +16,9 @@ def refused(number: int, *names: str) -> OSError:
 
 
 def test_the_file_is_named_and_the_number_is_not() -> None:
-    assert worded(refused(errno.ENOSPC)) == "No space left on device"
-    assert worded(refused(errno.EROFS, "/ro/x")) == "/ro/x: Read-only file system"
-    assert worded(OSError("closed")) == "closed"
+    assert describe(refused(errno.ENOSPC)) == "No space left on device"
+    assert describe(refused(errno.EROFS, "/ro/x")) == "/ro/x: Read-only file system"
+    assert describe(OSError("closed")) == "closed"
 
 
 def test_the_step_helps_against_what_is_wrong() -> None:
@@ -34,5 +34,5 @@ def test_a_directory_that_is_gone_is_left(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(gone)
     gone.rmdir()
     for error in (refused(errno.ENOENT), refused(errno.ENOENT, "ccswarm.toml")):
-        assert worded(error) == "the directory you are in no longer exists"
+        assert describe(error) == "the directory you are in no longer exists"
         assert next_step(error, "look") == "cd"
