@@ -988,7 +988,7 @@ class Session:
         if not self.shell.line_editor and (quoted := terminal_device.quoted(self.terminal.tty, line)) != line:
             self.terminal.write(quoted)
             return
-        undone = terminal_device.take_text(self.terminal.tty, line_ends=not self.shell.line_editor)
+        undone = terminal_device.accept_text(self.terminal.tty, line_ends=not self.shell.line_editor)
         if undone and self.running is not None:
             settings = " ".join(undone)
             self.running.note = self.running.note or f"`stty {settings}` is undone: no command could be typed with it"

@@ -1,1 +1,1 @@
-"""What the operating system says of processes, files, paths and terminals; turns and shares of what there is."""
+"""What the operating system reports about processes, files, paths and terminals; fair shares of limited resources."""

@@ -1,4 +1,4 @@
-"""What Linux reports of changes in directories, without anybody having to look. Standard library only."""
+"""Changes in directories as Linux reports them, without polling. Standard library only."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ _IS_DIRECTORY = 0x40000000
 _EXCEPT_UNLINKED, _IN_ADDITION = 0x04000000, 0x20000000
 
 APPEARED = CREATE | MOVED_TO | MOVE_SELF
-"""A name came into the directory, or it was moved itself."""
+"""A name appeared in the directory, or the directory itself was moved."""
 LISTED = APPEARED | DELETE | MOVED_FROM
-"""A name came or went. Files that come and go are most of what happens in a tree, so this is for few directories."""
+"""A name appeared or disappeared. In a tree most events are temporary files, so watch few directories for this."""
 WRITTEN = LISTED | ATTRIB | CLOSE_WRITE | MODIFY
-"""A name came or went, or what it stands for was changed."""
+"""A name appeared or disappeared, or the file behind it was changed."""
 CONTENT = ATTRIB | CLOSE_WRITE | MODIFY
 
 SHARE = 4
-"""Of all watches that this user may have, this process takes one part of so many; people's programs need them, too."""
+"""This process uses at most one part in so many of the user's watches; other programs need them, too."""
 LIMIT = "/proc/sys/fs/inotify/max_user_watches"
 MOST_BYTES = 1 << 20
-"""Read at once: the kernel queues 16,384 events before it drops some."""
+"""The most that is read at once: the kernel queues 16,384 events before it drops some."""
 
 _EVENT = struct.Struct("iIII")
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Of the directory with this watch. ``gone``: the watch is no more."""
+    """An event of the directory with this watch. ``gone``: the watch has ended."""
 
     watch: int
     name: str
@@ -55,22 +55,22 @@ class Event:
 
     @property
     def directory(self) -> bool:
-        """Whether the name is a directory's."""
+        """Whether the name is that of a directory."""
         return bool(self.mask & _IS_DIRECTORY)
 
 
 class TooManyWatches(OSError):
-    """The share of watches is used up, or the kernel has no more."""
+    """This process has used up its share of watches, or the kernel has no more."""
 
 
 class DirectoryEvents:
-    """One inotify instance. May be used by one thread at a time, but for ``pending``.
+    """One inotify instance, for one thread at a time except for ``pending`` and ``reader``.
 
-    Raises OSError where there is no such thing, or no more of them.
+    Raises OSError if the system has no inotify, or no more instances.
     """
 
     _taken = 0
-    """Watches of all instances of this process."""
+    """The number of watches of all instances in this process."""
     _counting = threading.Lock()
 
     def __init__(self) -> None:
@@ -85,9 +85,10 @@ class DirectoryEvents:
         self._most = _most()
 
     def add(self, fd: int, mask: int = APPEARED) -> int:
-        """Watches what is behind an open descriptor, in addition to how it was watched; its watch.
+        """Watch the file or directory behind an open descriptor for ``mask`` in addition to earlier masks; return the
+        watch.
 
-        Of a file every change is reported, under whichever name it is made. Raises TooManyWatches, OSError.
+        Changes of a file are reported whichever of its names is used. Raises TooManyWatches, OSError.
         """
         if DirectoryEvents._taken >= self._most:
             raise TooManyWatches(errno.ENOSPC, "this process has used up its share of watches")
@@ -103,17 +104,17 @@ class DirectoryEvents:
         return watch
 
     def remove(self, watch: int) -> None:
-        """Watches it no more; a watch that is gone is no error."""
+        """End a watch; one that has ended already is not an error."""
         self._libc.inotify_rm_watch(self.fd, watch)
 
     def reader(self) -> int:
-        """A descriptor of the caller's own that can be read from whenever there is something to read, for an event loop
-        to wait for; that it is closed by another thread, and its number used again, cannot happen. Raises OSError."""
+        """Return a duplicate descriptor for an event loop, readable while events are pending. Only the caller closes
+        it, so that no other thread can close it and reuse its number. Raises OSError."""
         with self._closing:
             return fcntl.fcntl(self.fd, fcntl.F_DUPFD_CLOEXEC, 0)
 
     def pending(self) -> bool:
-        """Whether there is something to read; not once it is closed."""
+        """Report whether there are events to read; False once closed."""
         with self._closing:
             if self.fd < 0:
                 return False
@@ -121,7 +122,7 @@ class DirectoryEvents:
         return count != b"\0\0\0\0"
 
     def read(self) -> tuple[list[Event], bool]:
-        """What happened since the last time, and whether that is all of it."""
+        """Return the events since the last call, and whether they are complete. Does not block."""
         found: list[Event] = []
         whole, size = True, 0
         with suppress(BlockingIOError):
@@ -138,7 +139,7 @@ class DirectoryEvents:
         return found, whole
 
     def close(self) -> None:
-        """Can be called twice. The watches end with the last descriptor, a reader's included."""
+        """Close the instance; may be called twice. The watches end with the last descriptor, including readers."""
         with self._closing:
             if self.fd >= 0:
                 os.close(self.fd)

@@ -1,4 +1,4 @@
-"""Events that the kernel reports, so that no polling is needed: a file grew, a process ended. Standard library only."""
+"""Events that the kernel reports instead of polling: a file was written, a process ended. Standard library only."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from pathlib import Path
 
 _IN_MODIFY = 2
 _OVERFLOW = -1
-"""The watch an event names when the kernel had to drop some."""
+"""The watch in an event that reports dropped events."""
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_GET_CHILD_SUBREAPER = 37
 _EVENT = struct.Struct("iIII")
 _USED_UP = (errno.ENOSPC, errno.ENOMEM)
-_LOOK_SECONDS = 0.05
-_Look = tuple[int, int, int, bytes]
+_POLL_SECONDS = 0.05
+_Snapshot = tuple[int, int, int, bytes]
 
 
 class FileGrowth:
     """Calls back on the running loop when a watched file was written to, truncated or had a hole punched.
 
-    inotify on Linux, kqueue elsewhere. All programs of a user share the watches that Linux has for them: a file for
-    which none is left is looked at again and again.
+    It uses inotify on Linux, kqueue elsewhere. All programs of a user share the watches of Linux: a file for which none
+    is left is polled.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._keys: dict[str, int] = {}
-        self._unwatched: dict[str, tuple[_Look, Callable[[], None]]] = {}
-        self._next_look: asyncio.TimerHandle | None = None
+        self._polled: dict[str, tuple[_Snapshot, Callable[[], None]]] = {}
+        self._next_poll: asyncio.TimerHandle | None = None
         if sys.platform == "linux":
             self._libc = ctypes.CDLL(None, use_errno=True)
             self._fd = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -48,12 +48,12 @@ class FileGrowth:
             self._loop.add_reader(self._fd, self._readable)
 
     def add(self, path: str, callback: Callable[[], None]) -> None:
-        """Watches an existing file until ``remove`` or ``close``. Raises OSError where there is none."""
+        """Watch an existing file until ``remove`` or ``close``. Raises OSError if it does not exist."""
         if sys.platform == "linux":
             key = self._libc.inotify_add_watch(self._fd, os.fsencode(path), _IN_MODIFY) if self._fd >= 0 else -1
             if key < 0 and (self._fd < 0 or ctypes.get_errno() in _USED_UP):
-                self._unwatched[path] = _look(path), callback
-                self._look_again()
+                self._polled[path] = _snapshot(path), callback
+                self._schedule_poll()
                 return
             if key < 0:
                 raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
@@ -66,8 +66,8 @@ class FileGrowth:
         self._callbacks[key] = callback
 
     def remove(self, path: str) -> None:
-        """Stops watching; a file that is not watched is no error."""
-        self._unwatched.pop(path, None)
+        """Stop watching; a file that is not watched is not an error."""
+        self._polled.pop(path, None)
         key = self._keys.pop(path, None)
         if key is None:
             return
@@ -80,9 +80,9 @@ class FileGrowth:
     def close(self) -> None:
         for path in list(self._keys):
             self.remove(path)
-        self._unwatched.clear()
-        if self._next_look is not None:
-            self._next_look.cancel()
+        self._polled.clear()
+        if self._next_poll is not None:
+            self._next_poll.cancel()
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
         if sys.platform != "linux":
@@ -90,23 +90,23 @@ class FileGrowth:
         elif self._fd >= 0:
             os.close(self._fd)
 
-    def _look_again(self) -> None:
-        if self._next_look is None and self._unwatched:
-            self._next_look = self._loop.call_later(_LOOK_SECONDS, self._look_at_unwatched)
+    def _schedule_poll(self) -> None:
+        if self._next_poll is None and self._polled:
+            self._next_poll = self._loop.call_later(_POLL_SECONDS, self._poll_unwatched)
 
-    def _look_at_unwatched(self) -> None:
-        self._next_look = None
+    def _poll_unwatched(self) -> None:
+        self._next_poll = None
         grown: list[Callable[[], None]] = []
-        for path, (before, callback) in list(self._unwatched.items()):
+        for path, (before, callback) in list(self._polled.items()):
             now = before
             try:
-                now = _look(path)
+                now = _snapshot(path)
             except OSError:
-                grown.append(callback)  # its name is gone: whoever has it open looks
+                grown.append(callback)  # its name was removed: a reader that has it open should check
             if now != before:
-                self._unwatched[path] = now, callback
+                self._polled[path] = now, callback
                 grown.append(callback)
-        self._look_again()
+        self._schedule_poll()
         for callback in grown:
             callback()
 
@@ -133,18 +133,18 @@ class FileGrowth:
         return grown
 
 
-def _look(path: str) -> _Look:
-    """What of a file is another once it was written to. Raises OSError."""
+def _snapshot(path: str) -> _Snapshot:
+    """Return facts about a file that change when it is written to. Raises OSError."""
     facts = os.stat(path)
-    # Files of the kernel's own have no size, and no date of their last change.
+    # The kernel's own files have neither a size nor a modification time.
     content = b"" if facts.st_size else Path(path).read_bytes()
     return facts.st_size, facts.st_mtime_ns, facts.st_blocks, content
 
 
 class Lifeline:
-    """Reads a FIFO that other processes hold open for writing, ``<>``, as long as they live.
+    """The reading end of a FIFO that other processes hold open for writing, ``<>``, as long as they live.
 
-    A reader that never saw a holder gets no end of file, so it must be opened before the holder it is to watch.
+    A reader without any writer so far gets no end of file: open it before the process it is to watch.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -153,13 +153,13 @@ class Lifeline:
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def held(self) -> bool:
-        """Whether anybody holds it now."""
+        """Report whether a process holds it now."""
         return self._read() != b""
 
     async def word(self) -> bool:
-        """Waits until a holder writes something, or has ended: then False."""
+        """Wait until a holder writes something, and return True; return False once all holders have ended."""
         readable = asyncio.Event()
-        # Other systems than Linux show a FIFO that never had a writer as ended.
+        # Systems other than Linux report the end of a FIFO that never had a writer.
         guard = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK) if sys.platform != "linux" else -1
         self._loop.add_reader(self._fd, readable.set)
         try:
@@ -171,7 +171,7 @@ class Lifeline:
                 os.close(guard)
 
     async def end(self) -> None:
-        """Waits until the last of those who hold it has ended."""
+        """Wait until the last holder has ended."""
         ended = asyncio.Event()
         self.watch(ended.set)
         try:
@@ -180,7 +180,7 @@ class Lifeline:
             self._loop.remove_reader(self._fd)
 
     def watch(self, on_end: Callable[[], None]) -> None:
-        """Calls back, once, when the last of those who hold it has ended."""
+        """Call back once when the last holder has ended."""
 
         def readable() -> None:
             if self._read() == b"":
@@ -201,7 +201,7 @@ class Lifeline:
 
 
 class Process:
-    """Another process, child or not. Raises ProcessLookupError when there is none with that id."""
+    """Another process, child or not. Raises ProcessLookupError if there is none with that id."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -221,11 +221,11 @@ class Process:
         self._ended.set()
 
     async def ended(self) -> None:
-        """Returns when it has ended, whether its parent asked for its status or not."""
+        """Wait until the process has ended, whether or not its parent has collected its status."""
         await self._ended.wait()
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Sends it to this process and to no other; one that has ended is no error."""
+        """Send a signal to exactly this process; one that has ended is not an error."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if sys.platform == "linux":
                 signal.pidfd_send_signal(self._fd, number)
@@ -233,7 +233,7 @@ class Process:
                 os.kill(self.pid, number)
 
     def reaped(self) -> bool:
-        """True once its parent has taken its status."""
+        """Report whether its parent has collected its status."""
         try:
             if sys.platform == "linux":
                 signal.pidfd_send_signal(self._fd, 0)
@@ -254,7 +254,7 @@ class Process:
 
 
 async def process_ended(pid: int) -> None:
-    """Returns when that process (any, not only a child) has ended; at once when there is none."""
+    """Wait until any process, child or not, has ended; return immediately if there is none."""
     try:
         process = Process(pid)
     except ProcessLookupError:
@@ -266,7 +266,7 @@ async def process_ended(pid: int) -> None:
 
 
 def traces_descendants_only() -> bool:
-    """Whether this process may look into its own descendants only: Yama's default on Ubuntu."""
+    """Report whether this process may trace only its own descendants: Yama's default on Ubuntu."""
     try:
         with open("/proc/sys/kernel/yama/ptrace_scope") as scope:
             return scope.read().strip() == "1" and os.geteuid() != 0
@@ -276,7 +276,7 @@ def traces_descendants_only() -> bool:
 
 @contextlib.contextmanager
 def parent_of_orphans() -> Generator[None]:
-    """Daemons started meanwhile become children of this process instead of init's."""
+    """Make daemons that start during the block children of this process instead of init's."""
     if sys.platform != "linux":
         yield
         return

@@ -1,7 +1,7 @@
-"""Who holds a terminal, and whether it waits for input.
+"""The processes that hold a terminal, and whether they wait for input.
 
-Evidence comes from ``/proc`` and termios only, never from output text. Where ``/proc`` is missing (macOS) every answer
-is "unknown" (None), and nothing raises.
+Evidence comes from ``/proc`` and termios only, never from output text. Without ``/proc`` (macOS) every result is
+"unknown" (None), and nothing raises.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _POLL_WCHANS = ("poll", "select", "io_cqring_wait")
 
 @dataclass(frozen=True, slots=True)
 class Foreground:
-    """Who holds the terminal.
+    """The foreground process group of a terminal.
 
-    ``group`` is the foreground process group, ``leads_itself`` is true when that is the shell's own group, ``name`` the
-    short name of the group's leader. ``stopped``: every process of the group is stopped. ``input_mode`` is None unless
-    the group is known to wait for the terminal: for a line, for a line that is not echoed, or for single keys.
+    ``leads_itself`` is true if ``group`` is the shell's own group; ``name`` is the short name of the group's leader.
+    ``stopped``: every process of the group is stopped. ``input_mode`` is None unless the group is known to wait for the
+    terminal: for a line, for a line that is not echoed, or for single keys.
     """
 
     group: int
@@ -48,7 +48,7 @@ class _Wait(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
-    """Numbers of the system calls a program waits in; ``reads`` maps one to the argument that is the descriptor."""
+    """Numbers of the system calls in which programs wait; ``reads`` maps each to the index of its descriptor."""
 
     reads: Mapping[int, int]
     polls: frozenset[int]
@@ -75,11 +75,11 @@ _CALLS = _MACHINES.get(os.uname().machine)
 
 
 def find(pid: int, tty: str) -> Foreground | None:
-    """Who holds the terminal ``tty`` (a device path) whose session the shell ``pid`` leads; None when not known.
+    """Return who holds the terminal ``tty`` (a device path) whose session the shell ``pid`` leads; None if unknown.
 
-    A shell in the foreground is judged like any program: at its prompt it waits for ``raw`` (line editor) or ``line``
-    input, while it runs a command that is a builtin ``read``. Which of the two, its marks say.
-    One answer is one moment: a program that works in short steps may be met between two of them.
+    A shell in the foreground is treated like any program: at its prompt it waits for ``raw`` (line editor) or ``line``
+    input, and so it does during a builtin ``read``. Its marks tell them apart. The result is a snapshot: a program that
+    works in short steps may be seen between two of them.
     """
     shell = read_stat(pid)
     if shell is None or shell.foreground <= 0:
@@ -94,14 +94,13 @@ def find(pid: int, tty: str) -> Foreground | None:
 
 
 def input_mode_of(pid: int, tty: str) -> InputMode | None:
-    """How this one process waits for its terminal, whatever others of its group do; None when it does not, or when
-    nobody can say."""
+    """Return how this process waits for its terminal, whatever its group does; None if it does not, or if unknown."""
     seen = read_stat(pid)
     return _input_mode(tty, {pid: seen}) if seen is not None and seen.state not in "ZXTt" else None
 
 
 def is_busy(pid: int, tty: str) -> bool:
-    """Whether this one process is known to do something else than to wait for its terminal."""
+    """Report whether this process is known to do something other than wait for its terminal."""
     seen = read_stat(pid)
     if seen is None or seen.state in "ZXTt" or _input_mode(tty, {pid: seen}) is not None:
         return False
@@ -109,8 +108,8 @@ def is_busy(pid: int, tty: str) -> bool:
 
 
 def rival(pid: int, tty: str) -> str:
-    """A program that waits in reading ``tty`` beside the foreground group of the shell ``pid``, and so may take what is
-    typed: its name and process; empty where none is known. The kernel holds only those of the same session off."""
+    """Return the name and id of a process that reads ``tty`` outside of the foreground group of the shell ``pid``, and
+    may therefore take what is typed; empty if none is known. The kernel prevents that only within the same session."""
     try:
         terminal = os.stat(tty)
     except OSError:
@@ -124,7 +123,7 @@ def rival(pid: int, tty: str) -> str:
 
 
 def _reads_file(pid: int, file: os.stat_result) -> bool:
-    """Whether the process is blocked in reading that very file, which its name or device alone do not tell."""
+    """Report whether the process is blocked reading exactly that file; a name or device number cannot show that."""
     call = read_text(f"/proc/{pid}/syscall").split()
     if _CALLS is None or not call or not call[0].isdecimal() or int(call[0]) not in _CALLS.reads:
         return False
@@ -135,7 +134,7 @@ def _reads_file(pid: int, file: os.stat_result) -> bool:
 
 
 def _is_hidden(group: int) -> bool:
-    """Whether it has processes that we may not see, and is not one that has just ended."""
+    """Report whether the group has processes that are not visible to us; False if it has just ended."""
     try:
         os.killpg(group, 0)
     except PermissionError:
@@ -146,8 +145,8 @@ def _is_hidden(group: int) -> bool:
 
 
 def _input_mode(tty: str, members: Mapping[int, Stat]) -> InputMode | None:
-    """A blocked read on the terminal is proof. Sleeping in poll, or out of our sight (sudo, su), counts only together
-    with a mode that a program sets to ask for something: a server with an ordinary terminal polls as well."""
+    """Return the input mode of the members. A blocked read on the terminal is proof. Sleeping in poll, or being
+    invisible (sudo, su), counts only in a mode that programs set to ask for something: servers poll terminals, too."""
     try:
         fd = os.open(tty, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -181,8 +180,7 @@ def _waits(pid: int, seen: Stat, device: int) -> Iterable[_Wait]:
 
 
 def _thread_wait(pid: int, thread: str, device: int) -> _Wait:
-    """``syscall`` shows everything, but Yama may hide it from a non-ancestor; ``wchan`` is readable by the same
-    user."""
+    """``syscall`` shows everything, but Yama may hide it from a non-ancestor; the same user can read ``wchan``."""
     call = read_text(f"/proc/{pid}/task/{thread}/syscall").split()
     if call == ["running"]:
         return _Wait.BUSY
@@ -201,7 +199,7 @@ def _call_wait(pid: int, call: list[str], device: int, calls: _Calls) -> _Wait:
     number = int(call[0])
     if number in calls.reads and _is_terminal(pid, int(call[1 + calls.reads[number]], 16), device):
         return _Wait.READING
-    # A select over one descriptor looks at descriptor 0 alone: `read -t` in the shells. busybox polls it.
+    # A select over one descriptor checks descriptor 0 alone: `read -t` in the shells. busybox polls it.
     if number in calls.selects and int(call[1], 16) == 1 and _is_terminal(pid, 0, device):
         return _Wait.READING
     if number in calls.lists and int(call[2], 16) == 1 and _is_terminal(pid, _polled(pid, int(call[1], 16)), device):
@@ -210,7 +208,7 @@ def _call_wait(pid: int, call: list[str], device: int, calls: _Calls) -> _Wait:
 
 
 def _polled(pid: int, address: int) -> int:
-    """The first descriptor of a list that the process polls, where that is for input; else -1."""
+    """Return the first descriptor of a list that the process polls for input; -1 if there is none."""
     try:
         memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -241,19 +239,19 @@ def _has_socket(pid: int) -> bool:
 
 
 def leads(pid: int) -> bool:
-    """Whether the group of ``pid`` has its terminal; cheaper to ask than ``foreground``."""
+    """Report whether the group of ``pid`` holds its terminal; cheaper than ``find``."""
     seen = read_stat(pid)
     return seen is not None and seen.foreground == seen.group
 
 
 def reads(pid: int, tty: str) -> bool:
-    """Whether the process itself waits for the terminal ``tty``, whatever others in its group do."""
+    """Report whether this process waits for the terminal ``tty``, whatever others in its group do."""
     seen = read_stat(pid)
     return seen is not None and seen.state not in "ZXT" and _input_mode(tty, {pid: seen}) is not None
 
 
 def line_edited(tty: str) -> bool:
-    """Whether the terminal is as a shell's own line editor sets it, which a ``read`` of single keys does not."""
+    """Report whether the terminal has the mode of a shell's line editor, which a ``read`` of single keys lacks."""
     try:
         fd = os.open(tty, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -264,15 +262,15 @@ def line_edited(tty: str) -> bool:
         return False
     finally:
         os.close(fd)
-    # bash, zsh and mksh take over the key that quotes the next one, fish all of the kind, busybox the interrupt, or all
-    # keys that signal; programs that disable these also turn off output processing.
+    # bash, zsh and mksh disable the key that quotes the next one, fish all such keys, busybox the interrupt key or all
+    # signal keys; other programs that disable these also turn off output processing.
     own_keys = not flags & termios.IEXTEN or any(keys[key] in (b"\0", 0) for key in (termios.VLNEXT, termios.VINTR))
     own_keys = own_keys or bool(output & termios.OPOST and not flags & termios.ISIG)
     return not flags & (termios.ICANON | termios.ECHO) and own_keys
 
 
 def read_size(pid: int) -> int | None:
-    """How many bytes at most the process asks for in the read it is blocked in; None: in none, or not known."""
+    """Return the size of the read in which the process is blocked, in bytes; None if it is in none, or unknown."""
     call = read_text(f"/proc/{pid}/syscall").split()
     if len(call) < 4 or _CALLS is None or _CALLS.reads.get(int(call[0])) != 0:
         return None

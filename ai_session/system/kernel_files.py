@@ -1,4 +1,4 @@
-"""What the kernel writes of processes, in ``/proc``; nothing where it is missing, or not ours to look into."""
+"""What the kernel reports about processes in ``/proc``; empty where that is missing, or not readable by us."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONTROLLING_TTY = os.makedev(5, 0)
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """Of one process: its short name, its state, who it belongs to, and when it was started."""
+    """The short name of one process, its state, what it belongs to, and its start time in clock ticks after boot."""
 
     name: str
     state: str
@@ -26,7 +26,7 @@ class Stat:
 
 
 def newest_pid() -> int:
-    """The number that was given last; 0 where nobody says."""
+    """Return the most recently assigned pid; 0 if unknown."""
     if (load := _load()) is None:
         return 0
     text = os.pread(load, 256, 0).rpartition(b" ")[2].strip()
@@ -35,7 +35,7 @@ def newest_pid() -> int:
 
 @cache
 def _load() -> int | None:
-    """Open for good, for it is read around each command."""
+    """Return a descriptor that stays open, because it is read for each command."""
     try:
         return os.open("/proc/loadavg", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -43,7 +43,7 @@ def _load() -> int | None:
 
 
 def all_pids() -> list[int]:
-    """Of every process of the machine."""
+    """Return the pids of all processes on the machine."""
     try:
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
@@ -51,9 +51,9 @@ def all_pids() -> list[int]:
 
 
 def besides_processes(folder: str = "/proc") -> Iterator[os.DirEntry[str]]:
-    """What of ``/proc`` is no process. Raises OSError."""
-    # To go through a thousand processes takes a millisecond, and a thread that does so while others compute hands the
-    # interpreter on at each of them.
+    """Yield the entries of ``/proc`` that are not processes. Raises OSError."""
+    # Listing a thousand processes takes a millisecond, and a thread that does so while others compute gives up the
+    # interpreter's lock at each of them.
     with os.scandir(folder) as entries:
         for entry in entries:
             if not entry.name.isdigit():
@@ -64,12 +64,12 @@ def besides_processes(folder: str = "/proc") -> Iterator[os.DirEntry[str]]:
 
 @cache
 def _processes_come_last(folder: str) -> bool:
-    """Whether this kernel lists processes after all else, as Linux does."""
+    """Report whether this kernel lists processes after everything else, as Linux does."""
     return all(name.isdigit() for name in dropwhile(lambda name: not name.isdigit(), os.listdir(folder)))
 
 
 def group_of(pid: int) -> int:
-    """Its process group, 0 where it has ended."""
+    """Return its process group, 0 if it has ended."""
     # 0.4 us; reading the same from /proc/PID/stat costs 10.
     try:
         return os.getpgid(pid)
@@ -78,7 +78,7 @@ def group_of(pid: int) -> int:
 
 
 def session_of(pid: int) -> int:
-    """Who leads its kernel session, -1 where it has ended."""
+    """Return the leader of its kernel session, -1 if it has ended."""
     try:
         return os.getsid(pid)
     except OSError:
@@ -86,7 +86,7 @@ def session_of(pid: int) -> int:
 
 
 def read_stat(pid: int) -> Stat | None:
-    """None where it has ended, or nobody says."""
+    """Return the facts about a process; None if it has ended, or if unknown."""
     text = read_text(f"/proc/{pid}/stat")
     head, close, tail = text.rpartition(")")
     if not close:
@@ -97,18 +97,18 @@ def read_stat(pid: int) -> Stat | None:
 
 
 def status_number(pid: int, name: str, base: int) -> int:
-    """The number behind ``name`` in its status; 0 where there is none."""
+    """Return the number after ``name`` in the process status; 0 if there is none."""
     _, found, rest = read_text(f"/proc/{pid}/status").partition("\n" + name)
     return int(rest.split(None, 1)[0], base) if found else 0
 
 
 def read_text(path: str) -> str:
-    """As ``read_bytes``, without the blanks around it."""
+    """Return the file's text without surrounding blanks; empty like ``read_bytes``."""
     return read_bytes(path).decode(errors="replace").strip()
 
 
 def read_bytes(path: str) -> bytes:
-    """The file's bytes; nothing when the process has gone or is not ours to look into."""
+    """Return the file's bytes; empty if the process has ended or the file is not readable by us."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""Appends to a session's log in its owner's stead, in the same format (see terminal/log). Standard library only."""
+"""Appends to a session's log in place of its owner, in the same format (see terminal/log). Standard library only."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import os
 WINDOW = 65536
 RESERVE_BYTES = 1 << 20
 RELEASE_BYTES = 1 << 20
-"""Space is given back in steps of this size: punching 1 MiB costs about 0.1 ms."""
+"""Space is released in steps of this size: punching 1 MiB costs about 0.1 ms."""
 
 RETAIN_BYTES = 64 << 20
 BACKLOG_BYTES = 64 << 20
-"""So much waits at most for an owner to read it: what it looks through in a few tenths of a second."""
+"""The most that waits for an owner to read it: it processes that much in a few tenths of a second."""
 
 KEEP_SIZE, PUNCH_HOLE = 1, 2
 
 
 class LogTail:
-    """Appends to a session's log as its owner would have: bytes first, then the committed end.
+    """Appends to a session's log as its owner would: bytes first, then the committed end.
 
-    As its owner, it keeps the newest ``retain_bytes`` of the log; but it lets go of nothing that its owner has not
-    read, so there is ``room`` for as much only, and for BACKLOG_BYTES at most.
+    Like the owner, it retains the newest ``retain_bytes`` of the log. It never releases what the owner has not read, so
+    that it has ``room`` for that much only, and for BACKLOG_BYTES at most.
     """
 
     def __init__(self, directory: str, retain_bytes: int = RETAIN_BYTES) -> None:
@@ -46,7 +46,7 @@ class LogTail:
         os.pwrite(self.mark, self.end.to_bytes(8, "little"), 0)
 
     def room(self) -> bool:
-        """True when one more chunk surely fits: it is asked before the chunk is read, so none is ever held back."""
+        """Report whether one more chunk certainly fits. Call it before reading one, so that no data is held back."""
         if self.end + WINDOW > self.limit:
             return False
         for size in (RESERVE_BYTES, WINDOW):
@@ -65,7 +65,7 @@ class LogTail:
             self.release()
 
     def release(self) -> None:
-        """Gives space back in steps, for as long as the file system can."""
+        """Release space in steps, as long as the file system supports it."""
         upto = min(self.end - self.retain_bytes, self.begin) // RELEASE_BYTES * RELEASE_BYTES
         if upto > self.released:
             if allocate(self.log, KEEP_SIZE | PUNCH_HOLE, self.released, upto - self.released):
@@ -78,7 +78,7 @@ class LogTail:
 
 
 def reserve(fd: int, start: int, size: int) -> None:
-    """Raises OSError where the disk has no room."""
+    """Allocate disk space. Raises OSError if the disk is full."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(fd, start, size)
     else:
@@ -93,8 +93,8 @@ def write_all(fd: int, data: bytes | bytearray, position: int) -> None:
 
 
 def allocate(fd: int, mode: int, start: int, size: int) -> int:
-    """Linux's fallocate; the number of the error, 0 when it was done."""
-    import ctypes  # a third of what a holder takes to start
+    """Call Linux's fallocate and return the error number, 0 on success."""
+    import ctypes  # a third of a holder's start time
 
     libc = ctypes.CDLL(None, use_errno=True)
     fallocate = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)

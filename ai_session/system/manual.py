@@ -1,4 +1,4 @@
-"""The pages that come with the package: README and docs, by the paths that messages and answers name them by."""
+"""The pages that are installed with the package: README and docs, by the paths that messages use for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MAX_PAGE_BYTES = 1 << 20
 
 
 def folder() -> Path | None:
-    """Where the pages lie: inside the package, or around it where it runs from its sources."""
+    """Return the directory of the pages, inside the package or around it in a source tree; None if there is none."""
     package = Path(__file__).parents[1]
     for root in (package / "manual", package.parent):
         if (root / "README.md").is_file() and (root / "docs").is_dir():
@@ -17,7 +17,7 @@ def folder() -> Path | None:
 
 
 def read_pages(root: Path) -> dict[str, str]:
-    """README and all of docs, by their path below ``root``."""
+    """Return README and all of docs, by their path below ``root``."""
     found: dict[str, str] = {}
     for path in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
         with path.open("rb") as file:
@@ -26,13 +26,13 @@ def read_pages(root: Path) -> dict[str, str]:
 
 
 def title(page: str) -> str:
-    """Its first heading."""
+    """Return the first heading of a page."""
     return next((line.removeprefix("# ").strip() for line in page.splitlines() if line.startswith("# ")), "")
 
 
 def named(pages: dict[str, str], name: str) -> list[str]:
-    """The paths of the pages that a person may mean by a name: a path, the end of one, with or without ``.md``, and
-    with or without a heading behind ``#``, as links and answers have it."""
+    """Return the paths of the pages that a name may mean: a path or the end of one, with or without ``.md`` and a
+    heading after ``#``, as in links and answers."""
     wanted = name.partition("#")[0].strip().lower().removesuffix(".md").lstrip("./").removeprefix("docs/")
     plain = {path: path.lower().removesuffix(".md").removeprefix("docs/") for path in pages}
     return [path for path, short in plain.items() if short == wanted] or [

@@ -1,6 +1,6 @@
-"""Which processes belong to a session, wherever they fled, and how all of them are ended.
+"""The processes that belong to a session, wherever they moved, and how all of them are ended.
 
-Evidence comes from ``/proc`` only; where it is missing (macOS) there are none, and nothing raises.
+Evidence comes from ``/proc`` only; without it (macOS) no process is found, and nothing raises.
 """
 
 from __future__ import annotations
@@ -17,65 +17,65 @@ from ai_session.system.processes import alive, start_time
 COOKIE_VARIABLE = "AI_SESSION_ID"
 _COOKIE = COOKIE_VARIABLE.encode()
 Identity = tuple[int, int]
-"""Of a process: its number, and the inode of its directory, which no later process of the same number has."""
+"""The pid of a process, and the inode of its directory, which no later process with the same pid has."""
 _SWEEP_ROUNDS = 200
-_EMPTY_LOOKS = 20
-_LOOKS_WHILE_BECOMING = 1000
+_EMPTY_ROUNDS = 20
+_EXEC_RETRIES = 1000
 
 
 def members(cookie: str) -> list[int]:
-    """Live processes of a session, as ``Membership`` finds them. Some ms; call it off the loop."""
+    """Return the live processes of a session, as ``Membership`` finds them. Blocks some ms; call it off the loop."""
     return sorted(Membership((cookie,)).look()[cookie])
 
 
 def sweep(cookie: str) -> int:
-    """``Membership.sweep`` of one session: how many processes were killed. Blocks some ms; call it off the loop."""
+    """Kill the processes of one session and return their number, see ``Membership.sweep``. Blocks some ms."""
     return Membership((cookie,)).sweep()[cookie]
 
 
 def ask_to_leave(cookie: str) -> list[int]:
-    """``Membership.ask_to_leave`` of one session: whom it was sent to. Blocks some ms."""
+    """Send SIGTERM to the processes of one session and return their pids. Blocks some ms."""
     return Membership((cookie,)).ask_to_leave()[cookie]
 
 
 class Membership:
-    """Which processes belong to which of some sessions, found by looking at those of the whole machine.
+    """The processes of some sessions, found among all processes of the machine.
 
-    To a session belong those born with ``AI_SESSION_ID=<cookie>`` in their environment, their descendants, and what
-    lives in a kernel session that one of these leads; never the caller. What was read of a process is not read again,
-    so a second look costs 1 ms where the first took 10. Those who are ``elsewhere``, because they were there before
-    anybody had one of the cookies, are not read at all. All methods block; call them off the event loop.
+    Members of a session are processes born with ``AI_SESSION_ID=<cookie>`` in their environment, their descendants, and
+    whatever lives in a kernel session that one of these leads; never the caller. Facts about a process are cached, so
+    that a second look costs 1 ms where the first took 10. Processes that are ``elsewhere``, because they existed before
+    the cookies did, are not read at all. All methods block; call them off the event loop.
     """
 
     def __init__(self, cookies: Iterable[str], elsewhere: Collection[Identity] = frozenset()) -> None:
         self._cookies = {f"{COOKIE_VARIABLE}={cookie}".encode(): cookie for cookie in cookies}
         self._elsewhere = elsewhere
         self._known: dict[Identity, str] = {}
-        """The session each process was born in, "" for none of these."""
+        """The session in which each process was born, "" for none of these."""
         self._missed = False
 
     def look(self, meet: Callable[[int, str], object] | None = None) -> dict[str, set[int]]:
-        """The live members of each session; ``meet`` is called with each as soon as it is found."""
+        """Return the live members of each session; ``meet`` is called with each as soon as it is found."""
         found: dict[str, set[int]] = {cookie: set() for cookie in self._cookies.values()}
         newest, pids = newest_pid(), all_there()
-        # Newest first: what forks fast is read before it has gone.
+        # Newest first: a process that forks fast is read before it ends.
         pids.sort(reverse=True)
-        asked = [identity for identity in pids if identity not in self._elsewhere]
-        sessions = {identity: session_of(identity[0]) for identity in asked if identity not in self._known}
-        gone: list[int] = []
-        for identity in asked:
+        candidates = [identity for identity in pids if identity not in self._elsewhere]
+        sessions = {identity: session_of(identity[0]) for identity in candidates if identity not in self._known}
+        ended: list[int] = []
+        for identity in candidates:
             cookie = self._born_in(identity)
             if cookie is None:
-                gone.append(sessions[identity])
+                ended.append(sessions[identity])
             elif cookie and alive(identity[0], None):
                 found[cookie].add(identity[0])
                 if meet is not None:
                     meet(identity[0], cookie)
         inodes = dict(pids)
-        # It may have been a member with a child by now, unless others began its kernel session. And numbers that began
-        # again meanwhile may have led a process past the listing.
-        others = {leader for leader in gone if self._of_another((leader, inodes.get(leader, 0)))}
-        self._missed = not others.issuperset(gone) or newest > newest_pid()
+        # A process that ended may have been a member and left a child, unless a stranger began its kernel session. And
+        # if pids have wrapped around since, a new process may have escaped the listing.
+        others = {leader for leader in ended if self._is_stranger((leader, inodes.get(leader, 0)))}
+        self._missed = not others.issuperset(ended) or newest > newest_pid()
         if any(found.values()):
             by_session = _by_session(pid for pid, _ in pids)
             for cookie, those in found.items():
@@ -85,11 +85,11 @@ class Membership:
                         meet(pid, cookie)
         return found
 
-    def _of_another(self, identity: Identity) -> bool:
+    def _is_stranger(self, identity: Identity) -> bool:
         return identity in self._elsewhere or self._known.get(identity) == ""
 
     def _born_in(self, identity: Identity) -> str | None:
-        """The session of a process, "" for none of these; None where it ended before it was known."""
+        """Return the session of a process, "" for none of these; None if it ended before that was known."""
         pid = identity[0]
         if identity in self._known or pid == os.getpid():
             return self._known.get(identity, "")
@@ -107,17 +107,17 @@ class Membership:
         return cookie
 
     def ask_to_leave(self) -> dict[str, list[int]]:
-        """Sends every member SIGTERM; returns whom it was sent to."""
-        asked = {cookie: sorted(those) for cookie, those in self.look().items()}
-        for pid in (pid for those in asked.values() for pid in those):
+        """Send SIGTERM to every member; return the pids."""
+        sent = {cookie: sorted(those) for cookie, those in self.look().items()}
+        for pid in (pid for those in sent.values() for pid in those):
             if _signal(pid, signal.SIGTERM):
                 _signal(pid, signal.SIGCONT)
-        return asked
+        return sent
 
     def sweep(self) -> dict[str, int]:
-        """Kills every member; returns how many processes of each session were killed.
+        """Kill every member; return the number of killed processes of each session.
 
-        All are stopped before the first is killed, so that none can fork away; this repeats until none is left, or a
+        All are stopped before the first is killed, so that none can fork away. This repeats until none is left, or a
         bounded number of rounds found some that cannot be killed.
         """
         killed: dict[str, set[tuple[int, int | None]]] = {cookie: set() for cookie in self._cookies.values()}
@@ -128,13 +128,13 @@ class Membership:
                 if _signal(pid, signal.SIGKILL):
                     killed[cookie].add((pid, started))
             empty = 0 if stopped else empty + 1
-            # A process may have handed over to its child and gone before it was read, unless none had gone.
-            if empty == _EMPTY_LOOKS or (empty and not self._missed):
+            # A process may have forked and ended before it was read, unless none had ended.
+            if empty == _EMPTY_ROUNDS or (empty and not self._missed):
                 break
         return {cookie: len(those) for cookie, those in killed.items()}
 
     def _stop(self) -> dict[tuple[int, int | None], str]:
-        """Stops members as they are found, until a look finds no other; whose they were, by number and start time."""
+        """Stop members as they are found, until a look finds no more; return their sessions by pid and start time."""
         stopped: dict[tuple[int, int | None], str] = {}
         seen: set[int] = set()
 
@@ -151,7 +151,7 @@ class Membership:
 
 
 def all_there() -> list[Identity]:
-    """Every process of the machine. About 1 ms."""
+    """Return every process of the machine. Blocks about 1 ms."""
     try:
         with os.scandir("/proc") as entries:
             return [(int(entry.name), entry.inode()) for entry in entries if entry.name.isdigit()]
@@ -160,14 +160,14 @@ def all_there() -> list[Identity]:
 
 
 def _environment(pid: int) -> bytes:
-    """What the process was born with. One that is just becoming another program has none yet: it is asked again.
+    """Return the environment in which the process was born. During exec it has none: this retries until it has.
 
-    Raises OSError where there is none: it has ended, or is one of the kernel's; PermissionError where it is not for us.
+    Raises OSError if there is none, because it has ended or belongs to the kernel; PermissionError if unreadable.
     """
-    for _ in range(_LOOKS_WHILE_BECOMING):
+    for _ in range(_EXEC_RETRIES):
         if found := _contents(f"/proc/{pid}/environ"):
             return found
-        # Fields 23 and 51: who has ended, and a process of the kernel, has no memory; the environment's end comes last.
+        # Fields 23 and 51: ended and kernel processes have no memory; the end of the environment is set last.
         tail = read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
         if len(tail) < 49 or tail[20] == "0":
             raise ProcessLookupError(pid)
@@ -178,7 +178,7 @@ def _environment(pid: int) -> bytes:
 
 
 def _contents(path: str) -> bytes:
-    """Of a file that gives less than is asked for at its end only; half the cost of a file object. Raises OSError."""
+    """Read a file whose reads are short only at its end, at half the cost of a file object. Raises OSError."""
     fd, found = os.open(path, os.O_RDONLY | os.O_CLOEXEC), b""
     try:
         while part := os.read(fd, READ_BYTES):
@@ -191,7 +191,7 @@ def _contents(path: str) -> bytes:
 
 
 def _by_session(pids: Iterable[int]) -> dict[int, list[int]]:
-    """The processes of each kernel session, by its leader."""
+    """Return the processes of each kernel session, by its leader."""
     found: dict[int, list[int]] = {}
     for pid in pids:
         found.setdefault(session_of(pid), []).append(pid)
@@ -199,7 +199,7 @@ def _by_session(pids: Iterable[int]) -> dict[int, list[int]]:
 
 
 def _linked(found: Collection[int], by_session: Mapping[int, list[int]]) -> Iterator[int]:
-    """Processes that are not in ``found`` but descend from it or live in a kernel session that one of it leads."""
+    """Yield processes outside of ``found`` that descend from it or live in a kernel session that one of it leads."""
     # A daemon started inside a session is no link: its other children belong to other sessions.
     outside = {*found, os.getpid()}
     leaders = set(found) - {os.getpid()}
@@ -211,7 +211,7 @@ def _linked(found: Collection[int], by_session: Mapping[int, list[int]]) -> Iter
 
 
 def _children(pid: int) -> list[int]:
-    """Of all its threads. Where the kernel keeps no list of them, all processes are asked for their parent."""
+    """Return the children of all threads. Without the kernel's lists, the parent of every process is read."""
     found: list[int] = []
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):

@@ -1,4 +1,4 @@
-"""Which processes hold which sockets and terminals, and which Unix sockets are connected, according to the kernel."""
+"""The kernel's record of which processes hold which sockets and terminals, and which Unix sockets are connected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ READ_BYTES = 1 << 18
 
 
 def unix_peers() -> dict[int, int]:
-    """Inode of each connected Unix socket of this network namespace → inode of its other end.
+    """Return the inode of each connected Unix socket of this network namespace with the inode of its other end.
 
     Empty if the kernel does not report it (``unix_diag`` is missing, or forbidden).
     """
@@ -67,19 +67,19 @@ def _attribute(data: bytes, wanted: int) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """What the processes that may be looked into hold open: who holds which socket, and the other side of which
-    terminal (by its number below ``/dev/pts``)."""
+    """The descriptors of the processes that are readable by us: the holders of each socket, and of the master side of
+    each terminal (by its number below ``/dev/pts``)."""
 
     sockets: Mapping[int, frozenset[int]]
     masters: Mapping[int, frozenset[int]]
 
     def of(self, pid: int) -> frozenset[int]:
-        """Inodes of the sockets ``pid`` holds."""
+        """Return the inodes of the sockets that ``pid`` holds."""
         return frozenset(inode for inode, holders in self.sockets.items() if pid in holders)
 
 
 def open_descriptors(folder: Path = Path("/proc")) -> Descriptors:
-    """Reads the whole process table; what belongs to other users is left out."""
+    """Read the whole process table; processes of other users are omitted."""
     sockets: dict[int, set[int]] = {}
     masters: dict[int, set[int]] = {}
     for pid in map(int, filter(str.isdigit, os.listdir(folder))):
@@ -93,7 +93,7 @@ def open_descriptors(folder: Path = Path("/proc")) -> Descriptors:
 
 
 def terminal_systems(pid: int, folder: Path = Path("/proc")) -> frozenset[str]:
-    """Device numbers of the devpts file systems that ``pid`` sees: ``/dev/pts/3`` of two of them are two terminals."""
+    """Return the device numbers of the devpts file systems that ``pid`` sees: each has its own ``/dev/pts/3``."""
     try:
         lines = (folder / str(pid) / "mountinfo").read_text(errors="replace").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What resolving a path goes through: every directory and every link, one after the other."""
+"""The steps of resolving a path: every directory and every link in order."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from collections.abc import Iterator
 MAX_LINKS = 40
 
 
-def led_to(path: str, root: str) -> tuple[list[str], str]:
-    """Which links below ``root`` a path goes through, and its end; empty where that lies elsewhere. Raises OSError."""
+def links_below(path: str, root: str) -> tuple[list[str], str]:
+    """Return the links below ``root`` that a path passes, and its target; that is empty if outside. Raises OSError."""
     way = list(steps(path))
     inside = [one for one in way if one.startswith(root.rstrip("/") + "/")]
     return [one for one in inside if one != way[-1] and os.path.islink(one)], way[-1] if way[-1] in inside else ""
 
 
 def steps(path: str) -> Iterator[str]:
-    """Every directory and link on the way of an absolute path, without links in its own part; the end is the last.
+    """Yield every directory and link that an absolute path passes, each without links in its own path; the target is
+    last.
 
     Raises OSError for more links than the system follows.
     """

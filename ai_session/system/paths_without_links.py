@@ -1,6 +1,6 @@
-"""Opens what lies in trees that others may write to: never through a link, and never waiting.
+"""Opens files in trees that others may write to: never through a link, and never blocking.
 
-A link, a FIFO or a device that somebody puts into such a tree leads nobody elsewhere and keeps nobody waiting.
+A link, a FIFO or a device in such a tree can neither lead outside of it nor keep its reader waiting.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
 FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _OPENAT2, _BENEATH_WITHOUT_LINKS = 437, 0x8 | 0x4 | 0x2
 _LONG = 4000
-"""The kernel takes paths of 4,095 bytes."""
+"""The kernel accepts paths of 4,095 bytes."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def open_directory(path: str) -> int:
-    """Of an absolute path without a link in it. Raises OSError."""
+    """Open the directory at an absolute path that contains no link. Raises OSError."""
     root = os.open("/", DIRECTORY)
     try:
         return open_beneath(root, os.fsencode(path.strip("/")))
@@ -30,8 +30,7 @@ def open_directory(path: str) -> int:
 
 
 def open_path(path: str) -> int:
-    """An O_PATH descriptor of whatever lies at an absolute path without a link in it. Raises OSError: ELOOP where
-    there is one."""
+    """Return an O_PATH descriptor for an absolute path. Raises OSError: ELOOP if the path contains a link."""
     root = os.open("/", PATH_ONLY)
     try:
         inner = os.fsencode(path.strip("/"))
@@ -45,7 +44,7 @@ def open_path(path: str) -> int:
 
 
 def open_beneath(top: int, path: bytes) -> int:
-    """The directory at a relative path below an open one, empty: that one itself. Raises OSError."""
+    """Open the directory at a relative path below an open one; the empty path is that one itself. Raises OSError."""
     fd, left = top, path
     while True:
         part, left = _first_part(left)
@@ -60,7 +59,7 @@ def open_beneath(top: int, path: bytes) -> int:
 
 
 def read_file(folder: int, name: str, most: int) -> bytes:
-    """The first ``most`` bytes of a regular file in an open directory. Raises OSError, also for what is none."""
+    """Return the first ``most`` bytes of a regular file in an open directory. Raises OSError, also for other files."""
     fd = os.open(name, os.O_RDONLY | FILE, dir_fd=folder)
     with open(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -69,7 +68,7 @@ def read_file(folder: int, name: str, most: int) -> bytes:
 
 
 def _first_part(path: bytes) -> tuple[bytes, bytes]:
-    """As much of a path as the kernel takes at once, and the rest."""
+    """Return as much of a path as the kernel accepts at once, and the rest."""
     if len(path) <= _LONG:
         return path, b""
     end = path.rindex(b"/", 0, _LONG)
@@ -96,7 +95,7 @@ def _open(fd: int, path: bytes, how: _How) -> int:
 
 
 def _open_step_by_step(fd: int, path: bytes, flags: int) -> int:
-    """Where the kernel is older than 5.6, a filter knows nothing newer, or something was moved meanwhile."""
+    """Open for a kernel older than 5.6, under a filter without openat2, or if something was moved during the call."""
     here = os.open(b".", flags, dir_fd=fd)
     for name in path.split(b"/"):
         try:
@@ -104,7 +103,7 @@ def _open_step_by_step(fd: int, path: bytes, flags: int) -> int:
         finally:
             os.close(here)
         here = inner
-        if stat.S_ISLNK(os.fstat(here).st_mode):  # which O_PATH opens
+        if stat.S_ISLNK(os.fstat(here).st_mode):  # O_PATH opens links, too
             os.close(here)
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     return here

@@ -1,7 +1,7 @@
-"""What the kernel says of a session's processes, one at a time: what each is, has open and prints on.
+"""Facts about single processes of a session: what each one is, has open and prints on.
 
-Evidence comes from ``/proc`` only. Where it is missing (macOS) every answer is "unknown" (None, or an empty list) and
-nothing raises. Knows nothing of shells, marks or backends.
+Evidence comes from ``/proc`` only. Without it (macOS) every result is "unknown" (None, or an empty list) and nothing
+raises. Knows nothing of shells, marks or backends.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ai_session.system.kernel_files import (
 )
 
 _GENERATIONS = {SandboxLevel.BWRAP: 2, SandboxLevel.BWRAP_NOPROC: 2, SandboxLevel.LANDLOCK: 1}
-"""How far the shell is below the process that makes its box."""
+"""How many generations the shell is below the process that creates its box."""
 _MOST_BORN = 2000
-"""Looked at one by one: 2 ms."""
+"""The most processes that are examined one by one: 2 ms."""
 
 
 def job(shell: int, group: int) -> int:
-    """The group of the shell's own job that ``group`` belongs to, which may be one of a shell that runs in it."""
+    """Return the group of the shell's own job that contains ``group``, possibly that of a shell within the job."""
     pid, found = group, group
     while (seen := read_stat(pid)) is not None and pid not in (0, shell):
         found, pid = seen.group, seen.parent
@@ -38,28 +38,28 @@ def job(shell: int, group: int) -> int:
 
 
 def switches(pid: int) -> int:
-    """How often the process has gone to sleep by itself."""
+    """Return how often the process has gone to sleep voluntarily."""
     return status_number(pid, "voluntary_ctxt_switches:", 10)
 
 
 def controls_jobs(pid: int) -> bool:
-    """Whether the process ignores the key that stops jobs, as shells do that a person types to."""
+    """Report whether the process ignores the key that stops jobs, as interactive shells do."""
     return bool(status_number(pid, "SigIgn:", 16) & 1 << signal.SIGTSTP - 1)
 
 
 def command_line(pid: int) -> bytes:
-    """The arguments of the process, each followed by a NUL; empty when it is gone."""
+    """Return the arguments of the process, each followed by a NUL; empty if it has ended."""
     return read_bytes(f"/proc/{pid}/cmdline")
 
 
 def image(pid: int) -> bytes:
-    """Stays the same until the process becomes another program, even one of the same name; empty where it is hidden."""
-    # Where the kernel put what is loaded, which it draws again each time.
+    """Return a value that changes only when the process executes another program, even a namesake; empty if hidden."""
+    # Its load addresses, which the kernel randomizes at each exec.
     return read_bytes(f"/proc/{pid}/auxv")
 
 
 def program(pid: int) -> str:
-    """Path of what the process runs, or its short name where that is hidden; empty when it is gone."""
+    """Return the path of the program that the process runs, or its short name if hidden; empty if it has ended."""
     try:
         return os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
     except OSError:
@@ -68,7 +68,7 @@ def program(pid: int) -> str:
 
 
 def has_open(pid: int, end: str) -> bool | None:
-    """Whether the process has a file open whose path ends so; None where nobody may know."""
+    """Report whether the process has a file open whose path ends with ``end``; None if unknown."""
     try:
         with os.scandir(f"/proc/{pid}/fd") as descriptors:
             paths = [os.readlink(entry.path) for entry in descriptors]
@@ -78,7 +78,7 @@ def has_open(pid: int, end: str) -> bool | None:
 
 
 def files_allowed(pid: int) -> int | None:
-    """How many files the process may have open; None: as many as it likes, or nobody may know."""
+    """Return how many files the process may have open; None if unlimited or unknown."""
     try:
         soft, _ = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     except (OSError, ValueError, AttributeError):
@@ -87,7 +87,7 @@ def files_allowed(pid: int) -> int | None:
 
 
 def files_open(pid: int) -> int:
-    """How many files the process has open among the numbers that it may use; 0 where nobody may know."""
+    """Return how many files the process has open, counting only descriptors below its limit; 0 if unknown."""
     allowed = files_allowed(pid)
     try:
         return sum(allowed is None or int(number) < allowed for number in os.listdir(f"/proc/{pid}/fd"))
@@ -96,8 +96,8 @@ def files_open(pid: int) -> int:
 
 
 def allow_files(pid: int, number: int, least: int = 0) -> bool:
-    """Lets the process have ``number`` files open if its own limit is lower, or as many as anybody may allow it where
-    these are ``least`` at least; whether that was changed."""
+    """Raise the process's limit of open files to ``number``, or to its hard limit if that is lower but at least
+    ``least``. Report whether the limit was changed; a higher limit is left as it is."""
     try:
         soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         enough = number if hard == resource.RLIM_INFINITY else min(number, hard)
@@ -110,9 +110,9 @@ def allow_files(pid: int, number: int, least: int = 0) -> bool:
 
 
 def boxed(pid: int, level: SandboxLevel) -> int | None:
-    """The shell in the box of that level whose terminal's own process is ``pid``; None before it is there.
+    """Return the shell in the box of that level whose terminal's own process is ``pid``; None before it exists.
 
-    It is the oldest child, or grandchild, of what made the box, whatever else ends up there later.
+    It is the oldest child, or grandchild, of the process that created the box, whatever else ends up there later.
     """
     for _ in range(_GENERATIONS.get(level, 0)):
         children = read_text(f"/proc/{pid}/task/{pid}/children").split()
@@ -124,7 +124,7 @@ def boxed(pid: int, level: SandboxLevel) -> int | None:
 
 
 def go_on(pid: int) -> None:
-    """Continues the stopped group of the process."""
+    """Continue the process's stopped group."""
     group = group_of(pid)
     try:
         if group > 0:
@@ -134,19 +134,19 @@ def go_on(pid: int) -> None:
 
 
 def stopped(pid: int) -> bool:
-    """Whether the process was stopped and has not been continued."""
+    """Report whether the process is stopped."""
     seen = read_stat(pid)
     return seen is not None and seen.state == "T"
 
 
 def start_time(pid: int) -> int | None:
-    """Clock ticks from boot to the start of the process: with the pid it names one process for good; None: unknown."""
+    """Return when the process started, in clock ticks after boot: with the pid a permanent id. None if unknown."""
     seen = read_stat(pid)
     return None if seen is None else seen.started
 
 
 def alive(pid: int, started: int | None) -> bool:
-    """Whether the process that had ``start_time`` ``started`` still runs (a zombie does not); None: any of that pid."""
+    """Report whether the process of that start time (None: any) still runs; a zombie does not."""
     seen = read_stat(pid)
     if seen is not None:
         return seen.state not in "ZX" and started in (None, seen.started)
@@ -162,13 +162,13 @@ def alive(pid: int, started: int | None) -> bool:
 
 
 def newest() -> int:
-    """The pid that was given out last; 0 where nobody says."""
+    """Return the most recently assigned pid; 0 if unknown."""
     return newest_pid()
 
 
 def left_on_terminal(leader: int, tty: str, born_after: int) -> list[tuple[int, int]]:
-    """Pid and start time of the processes that live in the kernel session of ``leader``, were born after that pid
-    was given out and could print on the terminal ``tty``. Costs as much as were born since, on the whole machine."""
+    """Return pid and start time of the processes in the kernel session of ``leader`` that were born after the pid
+    ``born_after`` and could print on the terminal ``tty``. The cost grows with all processes born since."""
     if (last := newest_pid()) == born_after > 0:
         return []
     try:
@@ -187,7 +187,7 @@ def left_on_terminal(leader: int, tty: str, born_after: int) -> list[tuple[int, 
 
 
 def printing(pid: int, started: int, tty: str) -> str:
-    """The name of that process while it lives and could print on the terminal ``tty``; else nothing."""
+    """Return the name of that process if it lives and could print on the terminal ``tty``; else an empty text."""
     seen = read_stat(pid)
     if seen is None or seen.state in "ZX" or seen.started != started:
         return ""
@@ -198,19 +198,19 @@ def printing(pid: int, started: int, tty: str) -> str:
 
 
 def is_copy(pid: int, shell: int) -> bool:
-    """Whether the process is one that ``shell`` made of itself in its own group, as it does to expand its prompt."""
+    """Report whether the process is a fork of ``shell`` in its own group, as shells create to expand their prompt."""
     one, other = read_stat(pid), read_stat(shell)
     return one is not None and other is not None and one.name == other.name and group_of(pid) == group_of(shell)
 
 
 def alongside(shell: int) -> list[int]:
-    """What a shell without job control runs: its children in its own group."""
+    """Return the children that a shell without job control runs in its own group."""
     born = map(int, read_text(f"/proc/{shell}/task/{shell}/children").split())
     return [pid for pid in born if group_of(pid) == group_of(shell)]
 
 
 def fed_by(pid: int, tty: str) -> bool:
-    """Whether the standard input of the process is the terminal ``tty``; also where we may not look."""
+    """Report whether the standard input of the process is the terminal ``tty``; True if it is not readable by us."""
     try:
         return os.stat(f"/proc/{pid}/fd/0").st_rdev in (os.stat(tty).st_rdev, CONTROLLING_TTY)
     except FileNotFoundError:
@@ -220,7 +220,7 @@ def fed_by(pid: int, tty: str) -> bool:
 
 
 def fed_elsewhere(pid: int, tty: str) -> bool:
-    """Whether the standard input of the process is not the terminal ``tty``, or closed; False where nobody can say."""
+    """Report whether the standard input of the process is closed or not the terminal ``tty``; False if unknown."""
     try:
         terminals = (os.stat(tty).st_rdev, CONTROLLING_TTY)
         return os.stat(f"/proc/{pid}/fd/0").st_rdev not in terminals
@@ -231,7 +231,7 @@ def fed_elsewhere(pid: int, tty: str) -> bool:
 
 
 def standard_input(pid: int) -> str:
-    """What it is, by its path or kind."""
+    """Return the path or kind of the process's standard input."""
     try:
         return os.readlink(f"/proc/{pid}/fd/0")
     except OSError:
@@ -239,12 +239,12 @@ def standard_input(pid: int) -> str:
 
 
 def _is_process(pid: int) -> bool:
-    """And not one of the threads of another, which have numbers of the same kind."""
+    """Report whether the id is that of a process: threads have numbers of the same kind."""
     return f"\nTgid:\t{pid}\n" in read_text(f"/proc/{pid}/status")
 
 
 def _prints_on(pid: int, device: int) -> bool:
-    """Whether its output or its errors go to the terminal; also where we may not look."""
+    """Report whether standard output or standard error is the terminal; True if they are not readable by us."""
     for number in (1, 2):
         try:
             if os.stat(f"/proc/{pid}/fd/{number}").st_rdev in (device, CONTROLLING_TTY):

@@ -1,8 +1,8 @@
-"""Short turns on a processor, for what answers quickly and then sleeps. Standard library only.
+"""Short turns on a processor for threads that respond quickly and then sleep. Standard library only.
 
-A program that wakes up on a busy machine waits until whoever runs has had a turn, 2 to 3 ms; a call wakes several of
-ours one after the other. Linux, from 6.12 on, lets a program say that its own turns are short, and then has it run
-first. Its share of the processor stays what it is.
+On a busy machine a program that wakes up waits until another one has had its turn, 2 to 3 ms; a call wakes several of
+our processes one after the other. From 6.12 on, Linux lets a program declare that its turns are short, and then runs it
+first. Its share of the processor stays the same.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _ATTRIBUTES = struct.Struct("IIQiIQQQ")
 
 
 def take_short_turns(thread: int = 0) -> bool:
-    """Of the calling thread, or of another one of this user's; what it starts is not concerned. False where the system
-    has no such thing."""
+    """Declare short turns for the calling thread, or another one of this user; children do not inherit it. Returns
+    False if the system does not support it."""
     number = _SET_ATTRIBUTES.get(os.uname().machine) if sys.platform == "linux" else None
     try:
-        # Where somebody has set another policy, he knows better.
+        # Another policy was set on purpose.
         if number is None or os.sched_getscheduler(thread) != os.SCHED_OTHER:
             return False
         nice = os.getpriority(os.PRIO_PROCESS, thread)
@@ -30,5 +30,5 @@ def take_short_turns(thread: int = 0) -> bool:
         return False
     import ctypes
 
-    words = _ATTRIBUTES.pack(_ATTRIBUTES.size, os.SCHED_OTHER, _NOT_OF_CHILDREN, nice, 0, TURN_NANOSECONDS, 0, 0)
-    return ctypes.CDLL(None).syscall(number, thread, words, 0) == 0
+    attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, os.SCHED_OTHER, _NOT_OF_CHILDREN, nice, 0, TURN_NANOSECONDS, 0, 0)
+    return ctypes.CDLL(None).syscall(number, thread, attributes, 0) == 0

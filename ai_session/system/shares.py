@@ -1,12 +1,12 @@
-"""What one owner may have of what there is for all: pure."""
+"""The share that one owner may have of a common resource. No I/O."""
 
 from __future__ import annotations
 
 SHARE = (3, 4)
-"""The part that nobody goes beyond, whatever is configured, so that there is always some left for others."""
+"""The fraction that no owner exceeds, whatever is configured, so that some is always left for others."""
 
 
 def share(whole: int, most: int) -> int:
-    """How many of ``whole`` one owner may have: ``most``, less where that would be nearly all, but one at least."""
+    """Return how many of ``whole`` one owner may have: ``most``, or the fraction if that is less; at least one."""
     part, of = SHARE
     return min(most, max(1, whole * part // of))

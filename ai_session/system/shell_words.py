@@ -1,9 +1,9 @@
-"""A command line → the words of its simple commands, or the admission that nobody can know them. No I/O.
+"""Parses a command line into the words of its simple commands, or reports that they cannot be known. No I/O.
 
-A *plain* line means the same in bash, zsh, fish and dash: literal words, joined by ``&& || | ;`` only. Whatever else
-it holds (an expansion, a redirection to a file, an assignment, a keyword) makes it obscure, with the reason.
-Of an obscure line the commands are still listed as far as the grammar shows them, with None for words that are not
-literal; where it does not show all of them, ``complete`` is False. Knows nothing of rules.
+A *plain* line means the same in bash, zsh, fish and dash: literal words, joined by ``&& || | ;`` only. Whatever else it
+contains (an expansion, a redirection to a file, an assignment, a keyword) makes it obscure, with the reason. The
+commands of an obscure line are still listed as far as the grammar shows them, with None for words that are not literal;
+``complete`` is False if it does not show all of them. Knows nothing of rules.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Words = tuple[str | None, ...]
 
 MAX_BYTES = 4096
 MAX_OPERATORS = 400
-"""What the parser is given. It takes 0.5 µs a byte, but quadratic time on rubbish: 2.5 s for 16 kB, 40 ms for this."""
+"""The limit for the parser. It takes 0.5 µs a byte, but quadratic time on rubbish: 2.5 s for 16 kB, 40 ms for this."""
 
 MAX_COMMANDS = 50
 OPERATOR = re.compile(r"[|&;<>(){}$`]")
@@ -31,7 +31,7 @@ DOCUMENT = re.compile(r"(?<!<)<<(?!<)(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?
 SUBSTITUTION = re.compile(r"[$<>]\(")
 HEAD = re.compile(r"[A-Za-z0-9_./+\-]+\Z")
 BARE = re.compile(r"(?!.*==)[A-Za-z0-9_./:@+,\-][A-Za-z0-9_./:@%+,=\-]*\Z")
-"""A word no shell expands: %1 is a job, =ls a path in zsh, and a==ls one with MAGIC_EQUAL_SUBST."""
+"""A word that no shell expands: %1 is a job, =ls a path in zsh, and a==ls one with MAGIC_EQUAL_SUBST."""
 
 QUOTED = re.compile(r"[^\\'\n\t]*\Z")
 DOUBLE_QUOTED = re.compile(r"[^\\\"$`!\n\t]*\Z")
@@ -46,13 +46,13 @@ KEYWORDS = _words(
     "if then elif else fi for while until do done case esac select in function time coproc repeat foreach"
     " end begin switch and or not nocorrect noglob builtin command exec eval source . - [ [[ (("
 )
-"""Heads that are grammar, or change the grammar of what follows, in one of the shells."""
+"""First words that are grammar, or change the grammar of what follows, in one of the shells."""
 
 PLAIN = re.compile(
     rf"(?!(?:{'|'.join(map(re.escape, sorted(KEYWORDS)))})(?: |\Z))[A-Za-z0-9_./:@+,%-]+"
     r"(?: +[A-Za-z0-9_./:@+,%=-]+)*(?<! in)(?<! do)(?<! then)(?<! else)(?<! elif)(?<! time)"
 )
-"""One command whose words hold nothing but themselves, as most are: no need to parse it."""
+"""One command of purely literal words, as most are: no need to parse it."""
 
 JOINTS = frozenset(("&&", "||", "|", ";"))
 KNOWN = _words(
@@ -69,7 +69,7 @@ KNOWN = _words(
 )
 INERT = frozenset(("raw_string", "comment", "ansi_c_string"))
 HIDDEN = re.compile(r"[$<>=]\(|`")
-"""In a leaf of the tree: a substitution that the parser took for text."""
+"""In a leaf of the tree: a substitution that the parser mistook for text."""
 
 NAMES = {
     "command_substitution": "a command substitution",
@@ -89,7 +89,7 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What is known of a line. ``obscure`` says why it is not plain; ``complete``: ``commands`` holds all of them.
+    """What is known of a line. ``obscure`` says why it is not plain; ``complete``: ``commands`` contains all of them.
 
     ``targets`` are the files of redirections, None for one that is not literal. ``assignments`` are variables with
     their values, one for each element of an array, None for a value that is not literal.
@@ -103,7 +103,7 @@ class Line:
 
 
 def parse(line: str) -> Line:
-    """Total: every string has an answer, in time bounded by MAX_BYTES. A plain line has at least one command."""
+    """Parse any string, in time bounded by MAX_BYTES. A plain line has at least one command. Never raises."""
     line = line.strip(" \n")
     unread = _unreadable(line)
     if unread:
@@ -122,7 +122,7 @@ def parse(line: str) -> Line:
 
 
 def is_whole(text: str) -> bool:
-    """Whether ``text`` surely ends where it should. Total, and bounded as ``parse`` is: of a long one nobody knows."""
+    """Report whether ``text`` is certainly complete. Never raises; bounded like ``parse``, and False beyond that."""
     if PLAIN.fullmatch(text):
         return True
     data = text.encode(errors="replace")
@@ -138,7 +138,7 @@ def is_whole(text: str) -> bool:
 
 
 def may_be_cut_off(text: str) -> bool:
-    """Whether a substitution in ``text`` may lack its end. False is certain; total, and bounded as ``parse`` is."""
+    """Report whether a substitution in ``text`` may be unterminated. False is certain; bounded like ``parse``."""
     if not SUBSTITUTION.search(text):
         return False
     data = text.encode(errors="replace")
@@ -167,7 +167,7 @@ def _unreadable(line: str) -> str:
 
 PIECE_BYTES = 256
 _buffers: dict[int, bytearray] = {}
-"""By length, of which there are PIECE_BYTES."""
+"""Buffers by their length, which is at most PIECE_BYTES."""
 
 
 @cache
@@ -179,8 +179,8 @@ def _parser() -> Parser:
 
 
 def _piece(data: bytes, offset: int) -> bytearray:
-    """What the parser reads next. It never releases a buffer it was given, so each serves all pieces of its length; of
-    a character that a piece cuts the parser reads the next piece from its first byte."""
+    """Return what the parser reads next. It never releases a buffer, so one per length serves all pieces. A character
+    that is cut between pieces is read again from its first byte."""
     piece = data[offset : offset + PIECE_BYTES]
     buffer = _buffers.get(len(piece))
     if buffer is None:
@@ -190,7 +190,7 @@ def _piece(data: bytes, offset: int) -> bytearray:
 
 
 def _tree(data: bytes) -> Tree | None:
-    """None where the parser met an error: mending the tree, which nobody needs, takes it quadratic time."""
+    """Return None after a syntax error: recovery, which is of no use here, takes the parser quadratic time."""
     try:
         return _parser().parse(lambda offset, _: _piece(data, offset), progress_callback=lambda _, wrong: wrong)
     except ValueError:
@@ -199,7 +199,7 @@ def _tree(data: bytes) -> Tree | None:
 
 
 class _Walk:
-    """One pass over a tree in the order of the text. Bytes no token covers must be blanks, or the line is obscure."""
+    """One pass over a tree in text order. Bytes outside of all tokens must be blanks, or the line is obscure."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -263,7 +263,7 @@ class _Walk:
     def _harmless(self, statement: Node) -> bool:
         redirects = [child for child in statement.named_children if child.type == "file_redirect"]
         others = [child.type for child in statement.named_children if child.type != "file_redirect"]
-        # Glued to a word, shells disagree about where it begins.
+        # Shells disagree about where a redirection begins that follows a word without a blank.
         apart = all(
             self.data[child.start_byte - 1 : child.start_byte] == b" "
             and self.data[child.end_byte : child.end_byte + 1] in (b"", b" ", b";", b"|", b"&")
@@ -274,7 +274,7 @@ class _Walk:
         )
 
     def _command(self, node: Node) -> list[Node]:
-        """Note one command; the parts of it that may hold further commands."""
+        """Record one command; return the parts of it that may contain further commands."""
         words: list[str | None] = []
         inner: list[Node] = []
         for child in node.children:
@@ -301,7 +301,7 @@ class _Walk:
         self.assignments += [(self._text(name).partition("[")[0], self._literal(part)) for part in parts]
 
     def _literal(self, node: Node) -> str | None:
-        """The word as the program gets it, or None. None of the characters that any shell expands may be bare."""
+        """Return the word as the program gets it, or None. Bare words must not contain what any shell expands."""
         text = self._text(node)
         kind = node.type
         if kind in ("word", "number") and not node.children:

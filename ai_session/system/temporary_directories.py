@@ -1,4 +1,4 @@
-"""Directories that end with their process. What a killed process left of them, a later one removes."""
+"""Directories that are removed with their process; those of a killed process are removed by a later one."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 
 PREFIX = "ai-session-"
 LONGEST_PARENT = 60
-"""Bytes; with more the path of a socket in such a directory would be too long."""
+"""The longest parent in bytes; the path of a socket in a directory below a longer one would be too long."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
 def trial_directory(kind: str) -> Generator[Path]:
-    """A new private one, in which something is tried for a moment. Raises OSError."""
+    """Yield a new private directory for a short experiment. Raises OSError."""
     for _ in abandoned(kind):
         pass
     path, lock = new_directory(kind)
@@ -30,26 +30,26 @@ def trial_directory(kind: str) -> Generator[Path]:
 
 
 def new_directory(kind: str, parent: str = "") -> tuple[Path, int]:
-    """A new private one, and the descriptor that holds it until it is closed, or this process ends. Raises OSError."""
+    """Return a new private directory, and a descriptor that reserves it while it is open. Raises OSError."""
     from tempfile import mkdtemp  # takes 5 ms, and most processes get the result from others
 
     while True:
         path = mkdtemp(prefix=f"{PREFIX}{kind}-", dir=parent or _parent())
-        lock = _locked(path, wait=True)
+        lock = _lock(path, wait=True)
         if lock >= 0:
             return Path(path), lock
-        # Another process took it for abandoned before it was locked.
+        # Another process considered it abandoned before it was locked.
 
 
 def abandoned(kind: str, parent: str = "") -> Iterator[Path]:
-    """Those that processes of this user's left when they were killed; each is removed once the next is asked for. None
-    where the files of others cannot be listed."""
+    """Yield the directories that killed processes of this user left; each is removed once the next is requested. Yields
+    none if ``parent`` cannot be listed."""
     where, names = parent or _parent(), list[str]()
     with suppress(PermissionError):
         names = os.listdir(where)
     for name in names:
         path = os.path.join(where, name)
-        if not name.startswith(f"{PREFIX}{kind}-") or (lock := _locked(path, wait=False)) < 0:
+        if not name.startswith(f"{PREFIX}{kind}-") or (lock := _lock(path, wait=False)) < 0:
             continue
         try:
             yield Path(path)
@@ -65,9 +65,9 @@ def _parent() -> str:
     return found if len(os.fsencode(found)) <= LONGEST_PARENT else "/tmp"
 
 
-def _locked(path: str, *, wait: bool) -> int:
-    """A descriptor that holds the lock which says that a directory is in use, until this process ends; -1 where
-    somebody else holds it, it is not this user's, or has gone."""
+def _lock(path: str, *, wait: bool) -> int:
+    """Return a descriptor with the lock that marks a directory as in use until this process ends; -1 if another process
+    has the lock, or the directory is not this user's or was removed."""
     try:
         lock = os.open(path, _DIRECTORY)
     except OSError:

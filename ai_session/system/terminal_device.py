@@ -1,6 +1,6 @@
-"""One terminal by the path of its device: what it has not read, which keys signal, a word printed on it.
+"""Operations on one terminal by the path of its device: unread input, signal keys, a message printed on it.
 
-Nothing here blocks. Every answer is "unknown" (None, False) where the device cannot be opened; nothing raises.
+Nothing here blocks. If the device cannot be opened, every result is "unknown" (None, False); nothing raises.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from agentwire.system.readable import readable
 
 @dataclass(frozen=True, slots=True)
 class SignalKeys:
-    """The bytes that the terminal turns into signals; empty where a key is switched off, or all are (ISIG)."""
+    """The bytes that the terminal turns into signals; empty if a key is disabled, or all of them are (ISIG)."""
 
     interrupt: bytes
     quit: bytes
 
 
 @contextlib.contextmanager
-def _opened(tty: str, flags: int) -> Generator[int]:
+def _open(tty: str, flags: int) -> Generator[int]:
     fd = os.open(tty, flags | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         yield fd
@@ -35,11 +35,11 @@ def _opened(tty: str, flags: int) -> Generator[int]:
 
 
 def unread_bytes(tty: str) -> int | None:
-    """How much input a read would get now. A line that is not ended does not count while lines are read."""
+    """Return how much input a read would get now. An unfinished line does not count in line mode."""
     count = array.array("i", [0])
     try:
-        with _opened(tty, os.O_RDONLY) as fd:
-            # What was written to the other side a moment ago may still be on its way; to be asked brings it here.
+        with _open(tty, os.O_RDONLY) as fd:
+            # What was just written to the other side may still be on its way; polling makes it arrive.
             readable((fd,), 0)
             fcntl.ioctl(fd, termios.FIONREAD, count)
     except OSError:
@@ -48,9 +48,9 @@ def unread_bytes(tty: str) -> int | None:
 
 
 def signal_keys(tty: str) -> SignalKeys | None:
-    """Which keys interrupt and quit on this terminal now."""
+    """Return the keys that interrupt and quit on this terminal now."""
     try:
-        with _opened(tty, os.O_RDONLY) as fd:
+        with _open(tty, os.O_RDONLY) as fd:
             _, _, _, local, _, _, keys = termios.tcgetattr(fd)
             off = b"\0" if sys.platform == "linux" else bytes([os.fpathconf(fd, "PC_VDISABLE") & 255])
     except (OSError, termios.error):
@@ -74,14 +74,14 @@ _KEYS = {
     "werase": (termios.VWERASE, b"\x17"),
     "lnext": (termios.VLNEXT, b"\x16"),
 }
-"""What `stty` calls them, and what they usually are."""
+"""Their names in `stty`, and their usual values."""
 
 
-def take_text(tty: str, *, line_ends: bool) -> list[str]:
-    """Undoes, and returns as words of `stty`, the settings with which the terminal takes no line of text: a character
-    that is a key, and with ``line_ends`` line ends that are none, which line editors want."""
+def accept_text(tty: str, *, line_ends: bool) -> list[str]:
+    """Undo the settings that keep the terminal from accepting a line of text, and return them as arguments of `stty`: a
+    printable character that is a key, and with ``line_ends`` translated line ends, which line editors want."""
     try:
-        with _opened(tty, os.O_RDWR) as fd:
+        with _open(tty, os.O_RDWR) as fd:
             modes = termios.tcgetattr(fd)
             keys: list[bytes] = modes[6]
             undone = [f"{name} {keys[at].decode()}" for name, (at, _) in _KEYS.items() if b" " <= keys[at] <= b"~"]
@@ -99,12 +99,12 @@ def take_text(tty: str, *, line_ends: bool) -> list[str]:
 
 
 def quoted(tty: str, line: bytes) -> bytes:
-    """``line``, in which characters that are keys are quoted where a line editor has taken over what quotes them.
+    """Return ``line`` with those characters quoted that are keys, if a line editor has taken over the key that quotes.
 
-    Such a one knew its keys when it began to read: to undo them on the terminal is too late.
+    A line editor reads the keys when it starts to read: undoing them on the terminal would be too late.
     """
     try:
-        with _opened(tty, os.O_RDONLY) as fd:
+        with _open(tty, os.O_RDONLY) as fd:
             modes = termios.tcgetattr(fd)
     except (OSError, termios.error):
         return line
@@ -117,9 +117,9 @@ def quoted(tty: str, line: bytes) -> bytes:
 
 
 def has_letters_as_keys(tty: str) -> bool:
-    """Whether a character of text is a key of the terminal now."""
+    """Report whether a printable character is a key of the terminal now."""
     try:
-        with _opened(tty, os.O_RDONLY) as fd:
+        with _open(tty, os.O_RDONLY) as fd:
             return bool(_letters(termios.tcgetattr(fd)[6]))
     except (OSError, termios.error):
         return False
@@ -130,18 +130,18 @@ def _letters(keys: list[bytes]) -> set[bytes]:
 
 
 def echoes(tty: str) -> bool | None:
-    """Whether the terminal shows what is typed."""
+    """Report whether the terminal echoes what is typed."""
     try:
-        with _opened(tty, os.O_RDONLY) as fd:
+        with _open(tty, os.O_RDONLY) as fd:
             return bool(termios.tcgetattr(fd)[3] & termios.ECHO)
     except (OSError, termios.error):
         return None
 
 
 def set_echo(tty: str, *, on: bool) -> bool:
-    """Have the terminal show what is typed, or not; False where that cannot be set."""
+    """Set whether the terminal echoes what is typed; return False if that is impossible."""
     try:
-        with _opened(tty, os.O_RDWR) as fd:
+        with _open(tty, os.O_RDWR) as fd:
             modes = termios.tcgetattr(fd)
             modes[3] = modes[3] | termios.ECHO if on else modes[3] & ~termios.ECHO
             termios.tcsetattr(fd, termios.TCSANOW, modes)
@@ -151,15 +151,15 @@ def set_echo(tty: str, *, on: bool) -> bool:
 
 
 def let_print(tty: str) -> None:
-    """Undoes a `tcflow(TCOOFF)` that a program left, for which whoever prints waits, and nothing else."""
-    with contextlib.suppress(OSError, termios.error), _opened(tty, os.O_RDWR) as fd:
+    """Undo a `tcflow(TCOOFF)` that a program left: it blocks all output, and has no other effect."""
+    with contextlib.suppress(OSError, termios.error), _open(tty, os.O_RDWR) as fd:
         termios.tcflow(fd, termios.TCOON)
 
 
 def show(tty: str, data: bytes) -> bool:
-    """Prints ``data``, which is short, on the terminal as a program in it would; False when it takes nothing now."""
+    """Print ``data``, which is short, on the terminal as a program in it would; False if it accepts nothing now."""
     try:
-        with _opened(tty, os.O_WRONLY) as fd:
+        with _open(tty, os.O_WRONLY) as fd:
             return os.write(fd, data) == len(data)
     except OSError:
         return False

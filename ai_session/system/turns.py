@@ -1,8 +1,7 @@
-"""Who works next on the event loop: one slice at a time, and whoever has had the least of it first.
+"""A queue of work for the event loop: one slice at a time, the party that has used the least time first.
 
-Nothing that a program prints, and nothing that is asked about what it printed, may hold the loop for longer than a
-slice. What takes longer is done in slices, each in a pass of the loop of its own, so that connections, timers and
-everybody whose work is short come in between.
+Neither the output of programs nor requests for it may hold the loop for longer than a slice. Longer work is done in
+slices, each in its own pass of the loop, so that connections, timers and short work run in between.
 """
 
 from __future__ import annotations
@@ -15,46 +14,46 @@ from collections.abc import Callable, Generator, Hashable
 from typing import Any, TypeVar
 
 SLICE_SECONDS = 0.001
-"""After so much work the loop goes to others."""
+"""After so much work the loop is released to others."""
 
 AT_ONCE = 0.5
-"""What is done out of line takes at most this part of the loop's time, but for a slice now and then."""
+"""The fraction of the loop's time that work outside of the queue takes at most, apart from an occasional slice."""
 
 CREDIT_SECONDS = 0.002
-"""So far ahead of those who work flat out is whoever was quiet."""
+"""The advantage of a party that was idle over those that work continuously."""
 
 ECHO_SECONDS = 0.001
-"""So long the line waits for the echo of what somebody typed, and then continues for at least as long."""
+"""The queue waits this long for the echo of typed input, and then continues for at least as long."""
 
 REMEMBERED = 1024
-"""So many parties, before those that did nothing for longest are forgotten."""
+"""The number of parties that are remembered, before those that were idle longest are forgotten."""
 
 THREADS = 2
-"""For jobs, of which each party has at most one under way: one of them is never all that works."""
+"""The threads for jobs. A party has at most one job running, so that it never occupies all of them."""
 
 Work = Callable[[], object]
 Job = Callable[[], Any]
 Result = TypeVar("Result")
 Steps = Generator[Job | None, Any, Result]
-"""Work that can be left off between any two of its steps, each of which is well below a slice.
+"""Work that can be interrupted between any two of its steps, each of which takes much less than a slice.
 
-A step that cannot be is yielded as a job, which runs in a thread and whose result comes back from the ``yield``: a call
-into a library that works without the interpreter's lock.
+A longer step is yielded as a job, which runs in a thread and whose result is returned by the ``yield``: a call into a
+library that releases the interpreter's lock.
 """
 
 
 class Turns:
-    """The line of those who have more to do. One for each event loop; all methods belong to it.
+    """The queue of one event loop; all methods must be called on it.
 
-    A party is whoever work is counted for: a session, a caller. Each of its turns is one call of what it put in line,
-    which has to come back within about a slice.
+    A party is the session or caller for which time is counted. Each of its turns is one call of the work it added,
+    which has to return within about a slice.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
-        self._line: dict[Hashable, deque[Work]] = {}
-        self._had: dict[Hashable, float] = {}
-        self._least = 0.0
+        self._queue: dict[Hashable, deque[Work]] = {}
+        self._used: dict[Hashable, float] = {}
+        self._floor = 0.0
         self._spare = SLICE_SECONDS
         self._spare_at = clock()
         self._begun = False
@@ -64,11 +63,11 @@ class Turns:
         self._jobs = _Jobs()
 
     def __len__(self) -> int:
-        """How many parties wait."""
-        return len(self._line)
+        """Return how many parties wait."""
+        return len(self._queue)
 
     def at_once(self, party: Hashable, work: Work) -> bool:
-        """Does ``work`` now where it would be next and little was done just before; else False, and nothing is done."""
+        """Do ``work`` now if it would be next and little was done just before; else do nothing and return False."""
         if not self._is_next(party) or not self._has_spare():
             return False
         begun = self._clock()
@@ -77,24 +76,24 @@ class Turns:
         return True
 
     def add(self, party: Hashable, work: Work) -> None:
-        """Puts ``work`` in line. Work of one party keeps its order."""
-        if party in self._line:
-            self._line[party].append(work)
+        """Queue ``work``. Work of one party keeps its order."""
+        if party in self._queue:
+            self._queue[party].append(work)
         else:
-            self._line[party] = deque((work,))
-            self._had[party] = max(self._had.get(party, 0.0), self._least - CREDIT_SECONDS)
+            self._queue[party] = deque((work,))
+            self._used[party] = max(self._used.get(party, 0.0), self._floor - CREDIT_SECONDS)
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._next)
 
     def await_echo(self) -> None:
-        """Somebody has typed and looks for what comes of it: let the line wait for that, a moment at most."""
+        """Delay the queue for a moment: a person has typed and waits for the echo."""
         if (now := self._clock()) >= self._waits_until + ECHO_SECONDS:
             self._waits_until = now + ECHO_SECONDS
 
     async def begin(self, party: Hashable, seconds: float) -> None:
-        """Waits until ``party`` may begin what takes about so long: one beginning in each pass of the loop."""
-        if self._line or self._begun:
+        """Wait until ``party`` may start work of about ``seconds``: one start in each pass of the loop."""
+        if self._queue or self._begun:
             await self.take(party)
         if not self._begun:
             self._begun = True
@@ -105,13 +104,13 @@ class Turns:
         self._begun = False
 
     async def take(self, party: Hashable) -> None:
-        """Waits for the next turn of ``party``, which lasts until its caller waits again."""
+        """Wait for the next turn of ``party``, which lasts until its caller waits again."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.add(party, lambda: turn.done() or turn.set_result(None))
         await turn
 
     async def run(self, party: Hashable, steps: Steps[Result]) -> Result:
-        """Runs ``steps`` to their end and gives their result; what takes longer than a slice waits for turns."""
+        """Run ``steps`` to their end and return their result; after each slice they wait for the next turn."""
         await self._in_turn(party)
         begun = self._clock()
         answer: Any = None
@@ -137,20 +136,20 @@ class Turns:
                     await self.take(party)
                     begun = self._clock()
         finally:
-            if begun < (ended := self._clock()):  # else it was given up while it waited
+            if begun < (ended := self._clock()):  # else it was cancelled while it waited
                 self._spend(party, ended - begun)
             steps.close()
 
     async def _in_turn(self, party: Hashable) -> None:
-        if self._line or not self._has_spare():
+        if self._queue or not self._has_spare():
             await self.take(party)
 
     def _is_next(self, party: Hashable) -> bool:
-        """Whether nobody waits who had less."""
-        if not self._line:
+        """Report whether no waiting party has used less."""
+        if not self._queue:
             return True
-        had = max(self._had.get(party, 0.0), self._least - CREDIT_SECONDS)
-        return party not in self._line and all(had < self._had[other] for other in self._line)
+        used = max(self._used.get(party, 0.0), self._floor - CREDIT_SECONDS)
+        return party not in self._queue and all(used < self._used[other] for other in self._queue)
 
     def _has_spare(self) -> bool:
         now = self._clock()
@@ -167,17 +166,17 @@ class Turns:
             asyncio.get_running_loop().call_later(left, self._next)
             return
         self._scheduled = False
-        if not self._line:
+        if not self._queue:
             return
-        party = min(self._line, key=self._had.__getitem__)
-        waiting = self._line[party]
+        party = min(self._queue, key=self._used.__getitem__)
+        waiting = self._queue[party]
         work = waiting.popleft()
         if not waiting:
-            del self._line[party]
-        if self._line:
+            del self._queue[party]
+        if self._queue:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._next)
-        self._least = max(self._least, self._had[party])
+        self._floor = max(self._floor, self._used[party])
         begun = self._clock()
         try:
             work()
@@ -185,26 +184,26 @@ class Turns:
             self._charge(party, self._clock() - begun)
 
     def _charge(self, party: Hashable, seconds: float) -> None:
-        had = max(self._had.pop(party, 0.0), self._least - CREDIT_SECONDS)
-        self._had[party] = had + seconds
-        if not self._line:
-            # What took nothing from anybody is not held against whoever did it.
-            self._least = max(self._least, had + seconds)
-        if len(self._had) > self._most:
-            newest = set(list(self._had)[-REMEMBERED // 2 :])
-            self._had = {name: had for name, had in self._had.items() if name in newest or name in self._line}
-            self._most = max(REMEMBERED, 2 * len(self._had))
+        used = max(self._used.pop(party, 0.0), self._floor - CREDIT_SECONDS)
+        self._used[party] = used + seconds
+        if not self._queue:
+            # Time that no other party was waiting for does not count against this one.
+            self._floor = max(self._floor, used + seconds)
+        if len(self._used) > self._most:
+            newest = set(list(self._used)[-REMEMBERED // 2 :])
+            self._used = {name: used for name, used in self._used.items() if name in newest or name in self._queue}
+            self._most = max(REMEMBERED, 2 * len(self._used))
 
 
 class _Jobs:
-    """Runs jobs in threads, one of each party at a time; parties come in turn."""
+    """Runs jobs in threads, one of each party at a time; parties take turns."""
 
     def __init__(self) -> None:
         self._waiting: dict[Hashable, deque[tuple[Job, asyncio.Future[Any]]]] = {}
         self._running: set[Hashable] = set()
 
     async def run(self, party: Hashable, job: Job) -> Any:
-        """The job's result. Whoever gives up waiting leaves it to its end."""
+        """Return the job's result. The job continues if the caller is cancelled."""
         result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(party, deque()).append((job, result))
         self._fill()
@@ -225,9 +224,9 @@ class _Jobs:
 
     def _start(self, party: Hashable, job: Job, result: asyncio.Future[Any]) -> None:
         try:
-            # The daemon's own threads, which run before a session can leave no room for one.
+            # The daemon's own threads, which are started before sessions can exhaust the limit of threads.
             done = asyncio.get_running_loop().run_in_executor(None, job)
-        except RuntimeError as problem:  # the system gives no thread
+        except RuntimeError as problem:  # the system allows no more threads
             result.set_exception(OSError(str(problem)))
             asyncio.get_running_loop().call_soon(self._fill)
             return
@@ -246,8 +245,8 @@ class _Jobs:
 
 
 async def within(waiter: asyncio.Future[bool], seconds: float | None) -> bool:
-    """What ``waiter``, which is its caller's alone, is set to; False after so many seconds. asyncio.wait would take a
-    turn of the loop more."""
+    """Return the value that ``waiter``, which belongs to the caller alone, is set to; False after ``seconds``. Unlike
+    asyncio.wait, this needs no additional pass of the loop."""
     if seconds is None:
         return await waiter
     timer = asyncio.get_running_loop().call_later(max(0.0, seconds), resolve, waiter, False)
@@ -258,13 +257,13 @@ async def within(waiter: asyncio.Future[bool], seconds: float | None) -> bool:
 
 
 def resolve(waiter: asyncio.Future[bool], value: bool) -> None:
-    """Sets a waiter that nobody has set or given up."""
+    """Set the result of a waiter that is neither set nor cancelled."""
     if not waiter.done():
         waiter.set_result(value)
 
 
 def pausing(steps: Steps[Result]) -> Generator[None, None, Result]:
-    """``steps`` with their jobs done on the way."""
+    """Yield after each step of ``steps``, whose jobs run in between, and return their result."""
     answer: Any = None
     failure: Exception | None = None
     while True:
@@ -281,7 +280,7 @@ def pausing(steps: Steps[Result]) -> Generator[None, None, Result]:
 
 
 def finished(steps: Steps[Result]) -> Result:
-    """The result of ``steps``, run in one go: off the loop, or where they are known to be few."""
+    """Run ``steps`` without pauses and return their result: for use off the loop, or for few steps."""
     going = pausing(steps)
     while True:
         try:

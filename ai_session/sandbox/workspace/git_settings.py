@@ -18,7 +18,7 @@ from itertools import islice
 from ai_session.config.config import environment, outside_path
 from ai_session.sandbox.workspace import repositories
 from ai_session.sandbox.workspace.repositories import Named
-from ai_session.system.path_steps import led_to
+from ai_session.system.path_steps import links_below
 
 SECONDS = 2.0
 """For all repositories of a workspace together, at one update; git takes some milliseconds for each."""
@@ -120,7 +120,7 @@ class GitSettings:
                 files += [entry.path for entry in islice(entries, MOST_NAMED) if entry.is_symlink()]
         for path in files:
             with suppress(OSError, ValueError):
-                links, end = led_to(path, self._root)
+                links, end = links_below(path, self._root)
                 yield from (Named(link, False, required=False, on_the_way=True) for link in links)
                 if end:
                     yield Named(end, named.directory and path == named.path, required=False)

@@ -17,7 +17,7 @@ from ai_session.sandbox.workspace import repositories
 from ai_session.sandbox.workspace.git_settings import GitSettings
 from ai_session.sandbox.workspace.paths import Names, absolute, below, between, join, some
 from ai_session.sandbox.workspace.tree import DEPTH, Led, Name, WorkspaceReader, WorkspaceTree, workspace_tree
-from ai_session.system.path_steps import led_to, steps
+from ai_session.system.path_steps import links_below, steps
 
 MOST_WORKSPACES = 16
 MOST_LOOKS = 4
@@ -120,7 +120,7 @@ class Workspace:
         found, on_the_way = set(self._named_elsewhere), set(self._on_the_way)
         for path in _settings_in(home):
             with suppress(OSError):
-                links, end = ([], "") if below(path, self.root) else led_to(path, self.root)
+                links, end = ([], "") if below(path, self.root) else links_below(path, self.root)
                 relative = os.path.relpath(end, self.root) if end else ""
                 if end and not self.reader.is_excepted(relative, directory=os.path.isdir(end)):
                     found.add(relative)

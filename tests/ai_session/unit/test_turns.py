@@ -283,5 +283,5 @@ async def test_what_each_had_is_forgotten_after_a_while() -> None:
     for number in range(7 * REMEMBERED):
         turns.add(("later", number), clock.worker(CREDIT_SECONDS, told, "y"))
         await emptied(turns)
-    assert len(turns._had) <= REMEMBERED
+    assert len(turns._used) <= REMEMBERED
     assert len(told) == 10 * REMEMBERED
