@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 PREFIX = "AI_SESSION_"
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 SOCKET_PATH_LIMIT = 100
+"""Bytes; sun_path has 107, and the longest name of another socket in the directory is 6 bytes longer than ``sock``."""
+
 BOX_WRITABLE = "box-writable.jsonl"
-"""In the runtime directory: where boxes may write, as gate/written.py keeps it."""
-"""Bytes; sun_path takes 107, and the longest name beside ``sock`` in the directory is 6 bytes longer."""
+"""The file in the runtime directory in which gate/written.py records where boxes may write."""
 
 STANDARD = {
     "telemetry.endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -36,15 +37,14 @@ STANDARD = {
     "telemetry.metrics_endpoint": "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
     "telemetry.protocol": "OTEL_EXPORTER_OTLP_PROTOCOL",
 }
-"""Variables of OpenTelemetry that set what the file does not. Its exporter itself reads the others."""
-
+"""Variables of OpenTelemetry that set what the file does not. Its exporter reads the others itself."""
 
 Stamp = list[int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Settings and where each that is not a default came from (``session.rows`` → a path, a variable or ``a flag``)."""
+    """Settings, and the origin of each that is not a default (``session.rows`` → a path, a variable or ``a flag``)."""
 
     settings: Settings
     origins: Mapping[str, str]
@@ -58,13 +58,13 @@ MESSAGES = {
     "model_type": "should be a table",
     "string_type": "should be a text in quotes",
 }
-"""Where pydantic's own words speak of Python."""
+"""Replacements for pydantic's messages that use Python's terms."""
 
 
 def load(
     path: Path | None = None, environ: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
 ) -> Settings:
-    """The settings in force. ``overrides`` maps ``section.field`` to a value; None means not given.
+    """Return the settings in force. ``overrides`` maps ``section.field`` to a value; None means not given.
 
     ``path`` (or AI_SESSION_CONFIG) must exist; the default file need not. Raises ConfigInvalid, naming every problem.
     """
@@ -74,11 +74,11 @@ def load(
 def resolve(
     path: Path | None = None, environ: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
 ) -> Loaded:
-    """The settings, and where each value comes from. Raises ConfigInvalid."""
+    """Return the settings and the origin of each value, see ``load``. Raises ConfigInvalid."""
     environ = os.environ if environ is None else environ
     file, values = _read_file(path, environ)
     origins = {name: str(file) for name in values}
-    for name, value, variable in _standard(environ):
+    for name, value, variable in _from_opentelemetry(environ):
         if name not in values:
             values[name], origins[name] = value, variable
     for name, variable in variables().items():
@@ -108,68 +108,68 @@ def resolve(
 
 @cache
 def defaults() -> Settings:
-    """The settings where nobody says anything. The library that checks them takes 60 ms to import."""
+    """Return the settings without any configuration. The library that validates them takes 60 ms to import."""
     from ai_session.config.settings import Settings
 
     return Settings()
 
 
 def fields() -> list[str]:
-    """Every setting as ``section.field``, in the order of the file."""
+    """Return every setting as ``section.field``, in the order of the file."""
     return [f"{section}.{key}" for section, model in sections().items() for key in model.model_fields]
 
 
 def sections() -> dict[str, type[Section]]:
-    """The tables of the file, in order."""
+    """Return the tables of the file, in order."""
     return {name: type(getattr(defaults(), name)) for name in type(defaults()).model_fields}
 
 
 def variables() -> dict[str, str]:
-    """Setting → the environment variable that sets it."""
+    """Return the environment variable for each setting."""
     return {name: PREFIX + name.replace(".", "_").upper() for name in fields()}
 
 
 def environment() -> Mapping[str, str]:
-    """This process's environment, for those who may not read it themselves."""
+    """Return this process's environment, for modules that may not read it themselves."""
     return os.environ
 
 
 def outside_path() -> str:
-    """PATH for programs that run outside of boxes: without the directories in which boxes write."""
+    """Return PATH for programs that run outside of boxes: without the directories in which boxes write."""
     written: list[str] = []
     for directory in runtime_directories(home_directory(), os.getuid()):
         with suppress(OSError, ValueError, KeyError, TypeError):
             for line in (directory / BOX_WRITABLE).read_bytes().splitlines():
-                said = json.loads(line)
-                written.append(said if isinstance(said, str) else str(said["path"]))
+                entry = json.loads(line)
+                written.append(entry if isinstance(entry, str) else str(entry["path"]))
     return program_path.environment(os.environ, written)["PATH"]
 
 
 def read_toml(text: str) -> dict[str, Any]:
-    """Any TOML text as plain values. Raises ValueError."""
-    import tomllib  # takes 6 ms, for which most verbs have no use
+    """Parse any TOML text. Raises ValueError."""
+    import tomllib  # takes 6 ms, and few verbs need it
 
     return tomllib.loads(text)
 
 
 def home_directory(environ: Mapping[str, str] | None = None) -> Path:
-    """HOME, or the password database's word where a client passes none."""
+    """Return HOME, or the directory in the password database if a client passes none."""
     environ = os.environ if environ is None else environ
     try:
         return Path(environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir)
-    except KeyError:  # a user of a container whom no file names
+    except KeyError:  # a user of a container without an entry
         return Path("/")
 
 
 def default_path(environ: Mapping[str, str] | None = None) -> Path:
-    """Where the file is: AI_SESSION_CONFIG, else under HOME. XDG variables are missing in half of the clients."""
+    """Return the path of the file: AI_SESSION_CONFIG, else below HOME. Half of the clients pass no XDG variables."""
     environ = os.environ if environ is None else environ
     named = environ.get(PREFIX + "CONFIG")
     return Path(named) if named else home_directory(environ) / ".config/ai-session/config.toml"
 
 
 def stamp(path: str | os.PathLike[str]) -> Stamp:
-    """What is another once the file has been changed or replaced; None where there is none."""
+    """Return a value that changes whenever the file is changed or replaced; None if there is no file."""
     try:
         info = os.stat(path)
     except OSError:
@@ -178,7 +178,7 @@ def stamp(path: str | os.PathLike[str]) -> Stamp:
 
 
 def render(settings: Settings, *, origins: Mapping[str, str] | None = None, commented: bool = False) -> str:
-    """The settings as TOML with each field's description; ``commented`` makes a file that changes nothing yet."""
+    """Return the settings as TOML with each field's description; a ``commented`` file changes nothing yet."""
     lines: list[str] = []
     for section, model in sections().items():
         lines += ["", f"# {(model.__doc__ or '').strip()}", f"[{section}]"]
@@ -204,7 +204,7 @@ def _toml(value: object) -> str:
                 rows.append("")
             rows[-1] += (", " if rows[-1] else "") + item
         return f"[{rows[0]}]" if len(rows) == 1 else "[\n    " + ",\n    ".join(rows) + ",\n]"
-    # DEL is the one character that JSON leaves as it is and TOML forbids.
+    # DEL is the only character that JSON does not escape and TOML forbids.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -212,7 +212,7 @@ def _read_file(path: Path | None, environ: Mapping[str, str]) -> tuple[Path, dic
     file = default_path(environ) if path is None else path
     required = path is not None or bool(environ.get(PREFIX + "CONFIG"))
     try:
-        data = read_toml(file.read_bytes().decode().removeprefix("\ufeff"))  # as some editors begin a file
+        data = read_toml(file.read_bytes().decode().removeprefix("\ufeff"))  # some editors write a BOM
     except FileNotFoundError:
         if required:
             raise ConfigInvalid(f"{file} does not exist", suggestion="ai-session config init writes one") from None
@@ -241,8 +241,8 @@ def _from_text(name: str, text: str) -> Any:
         return text
 
 
-def _standard(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Setting, value and origin of what OpenTelemetry's variables say; nothing where they say that it is off."""
+def _from_opentelemetry(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Yield setting, value and origin from OpenTelemetry's variables; nothing if they disable it."""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return
     for signal in ("traces", "metrics"):
@@ -254,7 +254,7 @@ def _standard(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
-    """A variable of a section, or one close to a setting's, is a mistake; sessions export others of this prefix."""
+    """Refuse variables of a section, and those close to a setting's; sessions export others with this prefix."""
     import difflib
 
     known = list(variables().values())
@@ -289,7 +289,7 @@ def _config_invalid(error: ValidationError, origins: Mapping[str, str]) -> Confi
 
 
 def runtime_directories(home: Path, uid: int) -> list[Path]:
-    """Where the daemon's socket may be, best first. Found from HOME and uid alone, so that every client agrees."""
+    """Return where the daemon's socket may be, best first. HOME and uid alone decide, so that every client agrees."""
     state = home / ".local/state/ai-session"
     digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:8]
     fallback = Path("/tmp") / f"ai-session-{uid}-{digest}"
@@ -297,9 +297,9 @@ def runtime_directories(home: Path, uid: int) -> list[Path]:
 
 
 def runtime_directory(home: Path, uid: int) -> Path:
-    """The first candidate that can be created and written, created with mode 0700.
+    """Return the first candidate that can be created and written; it is created with mode 0700.
 
-    Raises RuntimeDirectoryUnsafe when one is there but not a private directory of ``uid``, or when none can be made.
+    Raises RuntimeDirectoryUnsafe if one exists that is not a private directory of ``uid``, or if none can be created.
     """
     reasons: list[str] = []
     for directory in runtime_directories(home, uid):
@@ -317,12 +317,13 @@ def runtime_directory(home: Path, uid: int) -> Path:
             return directory
         reasons.append(f"{directory}: not writable")
     raise RuntimeDirectoryUnsafe(
-        f"no runtime directory can be made ({'; '.join(reasons)})", suggestion="give the daemon a HOME it can write to"
+        f"no runtime directory can be created ({'; '.join(reasons)})",
+        suggestion="give the daemon a HOME it can write to",
     )
 
 
 def check_private(directory: Path, uid: int) -> None:
-    """Raises RuntimeDirectoryUnsafe unless ``directory`` is a real directory of ``uid`` that nobody else may enter."""
+    """Raise RuntimeDirectoryUnsafe unless ``directory`` is a real directory of ``uid`` without access for others."""
     info = directory.lstat()
     if not stat.S_ISDIR(info.st_mode):
         raise _unsafe(directory, "is not a directory")

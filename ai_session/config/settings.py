@@ -1,4 +1,4 @@
-"""What can be configured: one model per table of the file, one described field per setting. Pure."""
+"""The settings: one model per table of the file, one described field per setting. No I/O."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REDIRECT_SCHEMES = (
     *("cursor", "vscode", "vscode-insiders", "vscodium", "code-oss", "windsurf", "kiro", "trae", "antigravity"),
     *("claude", "warp"),
 )
-"""Of editors and terminals that are MCP clients, or whose extensions are."""
+"""Schemes of editors and terminals that are MCP clients, or have extensions that are."""
 
 
 class Section(BaseModel):
@@ -38,7 +38,7 @@ class Section(BaseModel):
 
 
 class SessionSettings(Section):
-    """What a new session is when the caller does not say."""
+    """Defaults of a new session."""
 
     backend: str = Field(
         default="auto",
@@ -95,7 +95,7 @@ class OutputSettings(Section):
 
 
 class TimeoutSettings(Section):
-    """How long a call waits. Clients give up after about 60 s, so no call waits longer than 50."""
+    """How long a call waits. Clients stop waiting after about 60 s, so no call waits longer than 50."""
 
     execute_seconds: float = Field(
         default=30.0, gt=0, le=50, description="A command that takes longer is reported as running, and keeps running."
@@ -208,7 +208,7 @@ class NetworkSettings(Section):
 
 
 def checked_hook(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The command line of a hook: an absolute path with arguments, or empty. Raises ValueError."""
+    """Return the command line of a hook: an absolute path with arguments, or empty. Raises ValueError."""
     if words and not words[0].startswith("/"):
         raise ValueError(f"{words[0]!r} is not the absolute path of a program")
     if any("\0" in word for word in words):
@@ -244,7 +244,7 @@ class PolicySettings(Section):
 
 
 class ConsentSettings(Section):
-    """Whose answers count as a person's: `ai-session docs consent`."""
+    """Whose answers count as those of a person: `ai-session docs consent`."""
 
     from_remote: Literal["signed", "terminal"] = Field(
         default="signed",
@@ -258,7 +258,7 @@ class ConsentSettings(Section):
 
 
 class RateSettings(Section):
-    """How often each client may call; a refused call says when to come back."""
+    """How often each client may call; the error for a call too many says when to retry."""
 
     read_per_minute: int = Field(default=6000, ge=1, description="Calls that only read.")
     effect_per_minute: int = Field(default=1200, ge=1, description="Calls that run, write or end something.")
