@@ -1,1 +1,1 @@
-"""One process per user: wires settings to the gate and serves its socket."""
+"""The process that serves one user: it builds the gate from settings and listens on a socket."""

@@ -1,4 +1,4 @@
-"""The directories of servers that share their sessions with nobody (`--no-daemon`), and what killed ones left there."""
+"""The directories of servers with sessions of their own (`--no-daemon`), and the cleanup after killed ones."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ log = logging.getLogger(__name__)
 
 
 def new() -> Path:
-    """Held until this process ends."""
+    """Return a new directory, which is reserved until this process ends."""
     return new_directory(_kind(), PARENT)[0]
 
 
 async def end_abandoned() -> None:
-    """Ends the sessions of those that were killed: nobody else can reach them."""
+    """End the sessions of servers that were killed: no other process can reach them."""
     from ai_session.sandbox.boxes import Boxes
     from ai_session.sandbox.sandbox import Sandbox
     from ai_session.sessions.manager import SessionManager
@@ -40,7 +40,7 @@ async def end_abandoned() -> None:
 
 
 def _kind() -> str:
-    """Numbers of processes mean something only in the same namespace."""
+    """Return the kind of this namespace's directories: a pid has no meaning in another one."""
     namespace = 0
     with contextlib.suppress(OSError):
         namespace = os.stat("/proc/self/ns/pid").st_ino

@@ -1,4 +1,4 @@
-"""Wires the parts: settings → sessions, policy, audit, gate. Owns start and stop."""
+"""Builds sessions, policy, audit log and gate from settings, and starts and stops them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ EXPIRE_SECONDS = 3600.0
 
 
 class App:
-    """One running ai-session. ``start`` adopts what an earlier one left; ``stop`` leaves it to the next, or ends it."""
+    """One running ai-session. ``start`` adopts an earlier one's sessions; ``stop`` leaves or ends them."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class App:
         administrator: Administrator = NOBODY,
         read_from: Mapping[str, Stamp] | None = None,
     ) -> None:
-        """``read_from``: the files that the settings are from, as they were just before they were read."""
+        """``read_from`` maps the files of the settings to their stamps just before they were read."""
         self.read_from = dict(read_from or {})
         settings = administrator.bound(settings)
         self._masking = masking = make_masking(settings, runtime_directory)
@@ -73,7 +73,7 @@ class App:
         self.sessions = SessionManager(runtime_directory, session_defaults(settings), boxes, audit.event)
         self._feed = ChangeFeed(self.sessions, consent, policy, masking, audit)
         policy.changed = self._policy_changed
-        self._policy_changed()  # a daemon before this one may have asked under another policy
+        self._policy_changed()  # an earlier daemon may have asked under another policy
         workspaces = Workspaces(settings.sandbox.workspaces, str(home_directory()), [str(runtime_directory)])
         self._call_keys = CallKeys(runtime_directory / "calls", settings.calls.key_hours * 3600)
         self._written = WrittenDirectories(
@@ -81,9 +81,9 @@ class App:
         )
         notifier = make_notifier(settings.notify, self._written, masking.masked)
         self._notices = PersonNotices(settings.notify, notifier, self.sessions)
-        consent.asked = self._notices.asked
+        consent.asked = self._notices.notify_question
         tools = installed_tools()
-        self._telemetry = open_telemetry(settings.telemetry, [*tools], masking.masked, levels(self.sessions, consent))
+        self._telemetry = open_telemetry(settings.telemetry, [*tools], masking.masked, gauges(self.sessions, consent))
         self.gate = Gate(
             GateParts(
                 tools=tools,
@@ -105,7 +105,7 @@ class App:
         )
         self._expiry: asyncio.TimerHandle | None = None
         self._closing_idle: asyncio.Task[None] | None = None
-        self._readying: asyncio.Task[None] | None = None
+        self._preparing: asyncio.Task[None] | None = None
 
     def _policy_changed(self) -> None:
         self._consent.policy_changed(self._policy.digest)
@@ -114,7 +114,7 @@ class App:
         self._feed.record("policy")
 
     async def start(self) -> None:
-        """Adopt sessions left by an earlier daemon."""
+        """Adopt the sessions of an earlier daemon."""
         self._telemetry.start()
         await self.sessions.adopt()
         for session in [session for session in self.sessions.all() if session.spec.once]:
@@ -123,14 +123,14 @@ class App:
         for session in self.sessions.all():
             if session.spec.level is not SandboxLevel.NONE:
                 await self._written.add(session.spec.profile)
-            with suppress(LimitReached):  # as each call on it is told
-                needed = partial(self._open, session.spec.session_id)
+            with suppress(LimitReached):  # each call on the session reports it
+                needed = partial(self._is_open, session.spec.session_id)
                 self._masking.learn(session.spec.env, needed, widening(session.spec.owner)[-1])
         self._expire()
         self._notices.start()
-        self._readying = asyncio.create_task(self.sessions.make_ready())
+        self._preparing = asyncio.create_task(self.sessions.make_ready())
 
-    def _open(self, session_id: str) -> bool:
+    def _is_open(self, session_id: str) -> bool:
         return self.sessions.find(session_id) is not None
 
     def _expire(self) -> None:
@@ -140,18 +140,18 @@ class App:
 
     @property
     def busy(self) -> bool:
-        """Whether a live session exists, so that leaving would be noticed."""
+        """Whether a live session exists."""
         return self.sessions.live > 0
 
     async def stop(self, *, sessions: bool = False) -> None:
-        """Leave: sessions stay alive for the next daemon, or with ``sessions`` everything ends."""
+        """Stop: sessions keep running for the next daemon, unless ``sessions`` is true."""
         if self._expiry:
             self._expiry.cancel()
-        if self._readying:
-            self._readying.cancel()
-            await asyncio.wait((self._readying,))
+        if self._preparing:
+            self._preparing.cancel()
+            await asyncio.wait((self._preparing,))
         if self._closing_idle:
-            # Within the grace of its sessions; one that is half closed would be left to nobody.
+            # It takes no longer than the grace of its sessions; no other process would finish a half-closed one.
             await asyncio.wait((self._closing_idle,))
         if sessions:
             await self.sessions.stop()
@@ -163,7 +163,7 @@ class App:
 
 
 def installed_tools() -> dict[str, Tool]:
-    """Every tool, by name and sorted by it."""
+    """Return every tool by its name, in alphabetical order."""
     tools: list[Tool] = [
         tool for name in plugins.names("ai_session.tools") for tool in plugins.load("ai_session.tools", name)
     ]
@@ -171,7 +171,7 @@ def installed_tools() -> dict[str, Tool]:
 
 
 def call_limits(settings: Settings) -> Limits:
-    """Configured bounds of calls."""
+    """Return the configured limits of calls."""
     return Limits(
         max_output_chars=settings.output.max_chars,
         execute_seconds=settings.timeouts.execute_seconds,
@@ -181,13 +181,13 @@ def call_limits(settings: Settings) -> Limits:
 
 
 def make_masking(settings: Settings, runtime_directory: Path) -> Masking:
-    """What finds secrets."""
+    """Return what finds and masks secrets."""
     masks = settings.redaction
     return Masking(runtime_directory / "redaction.key", masks.environment, masks.patterns, enabled=masks.enabled)
 
 
 def make_audit(settings: Settings, runtime_directory: Path, redact: Callable[[str], str]) -> AuditLog:
-    """The log of calls, whose texts pass ``redact``."""
+    """Return the audit log, whose texts pass ``redact``."""
     return AuditLog(
         runtime_directory / "audit",
         segment_bytes=settings.audit.segment_bytes,
@@ -198,7 +198,7 @@ def make_audit(settings: Settings, runtime_directory: Path, redact: Callable[[st
 
 
 def make_policy(settings: Settings, runtime_directory: Path, administrator: Administrator) -> PolicyInForce:
-    """The user's policy below the administrator's, in the mode that was set last."""
+    """Return the user's policy below the administrator's, in the mode that was set last."""
     own = settings.policy
     hook = HookProgram.of(own.hook, own.hook_seconds, "the configuration")
     configured = Policy(os.getuid(), own.mode, own.rules, hook=hook)
@@ -206,7 +206,7 @@ def make_policy(settings: Settings, runtime_directory: Path, administrator: Admi
 
 
 def make_rates(settings: Settings) -> RateLimiter:
-    """How much a caller may do in a minute."""
+    """Return the limits per caller and minute."""
     return RateLimiter(
         {kind.removesuffix("_per_minute"): amount for kind, amount in settings.rates.model_dump().items()}
     )
@@ -215,7 +215,7 @@ def make_rates(settings: Settings) -> RateLimiter:
 def make_consent(
     settings: Settings, runtime_directory: Path, event: Callable[..., None], rates: RateLimiter
 ) -> Consent:
-    """How people are asked; ``rates`` bounds how often each client may have them asked."""
+    """Return what asks people; ``rates`` limits how often each client may cause a question."""
     process_ancestry = ProcessAncestry(home_directory())
 
     def admit(question: Question) -> None:
@@ -239,8 +239,8 @@ def make_consent(
     )
 
 
-def levels(sessions: SessionManager, consent: Consent) -> dict[str, Callable[[], int]]:
-    """What can be counted at any time, by the name of its metric."""
+def gauges(sessions: SessionManager, consent: Consent) -> dict[str, Callable[[], int]]:
+    """Return what is measured at any time, by the name of its metric."""
     return {
         "ai_session.sessions.open": lambda: sessions.live,
         "ai_session.commands.running": lambda: sum(one.running is not None for one in sessions.all()),
@@ -249,7 +249,7 @@ def levels(sessions: SessionManager, consent: Consent) -> dict[str, Callable[[],
 
 
 def session_defaults(settings: Settings) -> SessionDefaults:
-    """What a session is made with when the caller does not say."""
+    """Return the properties of a session that the caller does not set."""
     session = settings.session
     return SessionDefaults(
         backend=session.backend,
@@ -268,7 +268,7 @@ def session_defaults(settings: Settings) -> SessionDefaults:
 
 
 def box_template(settings: Settings) -> SandboxProfile:
-    """Every limit and list of a box, without a workspace and a home."""
+    """Return the limits and lists of every box, without a workspace and a home."""
     box, network = settings.sandbox, settings.network
     return SandboxProfile(
         name=box.profile,
@@ -288,7 +288,7 @@ def box_template(settings: Settings) -> SandboxProfile:
 
 
 def make_boxes(settings: Settings, runtime_directory: Path, event: Callable[..., None], ask_domain: AskDomain) -> Boxes:
-    """What contains the shells of new sessions."""
+    """Return what contains the shells of new sessions."""
     minimum = SandboxLevel(settings.sandbox.minimum_level)
     return Boxes(
         BoxSettings(

@@ -1,7 +1,7 @@
-"""The socket host: one process per user, found by its socket, that serves every client of that user.
+"""The host of the socket: one process per user, found by its socket, that serves every client of that user.
 
-It answers the first lines of a client before anything heavy is imported; sessions, tools and the gate come up in a
-thread meanwhile. It may die at any moment: sessions live elsewhere, and the next daemon adopts them.
+It answers a client's first lines before anything heavy is imported; sessions, tools and the gate start in a thread
+meanwhile. It may crash at any moment: sessions live elsewhere, and the next daemon adopts them.
 """
 
 from __future__ import annotations
@@ -42,26 +42,25 @@ if TYPE_CHECKING:
     from ai_session.gate.gate import Gate
 
 HELLO_BYTES = 4 << 20
-"""Linux gives a program up to 2 MB of environment, which the hello carries."""
+"""Linux allows a program up to 2 MB of environment, which the hello contains."""
 
 HELLO_SECONDS = 10.0
 LEAVE_SECONDS = 10.0
 FLUSH_SECONDS = 1.0
 BACKLOG = 128
 THREADS = 8
-"""Where a fork bomb leaves no room for one thread more, its session can still be ended."""
+"""Started in advance: a session whose fork bomb leaves no room for another thread can still be ended."""
 
 PROGRAM_SCOPES: dict[str, tuple[str, ...]] = {
     "look": ("sessions:read",),
     "type": ("sessions:write", "sessions:execute"),
     "approve": (),
 }
-"""What a connection may say that it is for, and what a program's then may, as with a token. One that says nothing may
-do what its user may."""
+"""The purposes that a connection may claim, with the scopes of a program that does so, as of a token. A connection that
+claims none may do what its user may."""
 
 ROLES = ("mcp", "fluxloop", "control", "front", "leave")
-"""Those that are greeted before their server is loaded; any other is the name of a file in ``servers/``, or of an entry
-point."""
+"""Roles that are answered before their server is loaded; any other is the name of a plug-in of ``servers/``."""
 
 MakeApp = Callable[[Path], "tuple[App, float]"]
 
@@ -80,10 +79,10 @@ class Daemon:
         self._servers: dict[str, Server] = {}
         self._starting: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
-        self._clearing: asyncio.Task[None] | None = None
-        self._hopeless: AiSessionError | None = None
+        self._cleanup: asyncio.Task[None] | None = None
+        self._start_error: AiSessionError | None = None
         self._leaving = asyncio.Event()
-        # Without a listener nobody else can reach the sessions, so they end with this process.
+        # Without a listener no other process can reach the sessions, so they end with this one.
         self._end_sessions = listener is None
         self._idle_exit_seconds = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -92,8 +91,8 @@ class Daemon:
     async def run(self, *, expected: bool = True) -> None:
         """Serve until ``stop``, SIGTERM or SIGINT, then leave within bounded time.
 
-        ``expected``: a client is on its way, whose first lines come before anything heavy. Else somebody watches this
-        process, and what keeps the app from starting is raised.
+        ``expected``: a client is about to connect, whose first lines are answered before anything heavy. If not, a
+        person watches this process, and what prevents the app from starting is raised.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -108,11 +107,11 @@ class Daemon:
             server.close()
             (self.directory / "sock").unlink(missing_ok=True)
         await self._leave()
-        if self._hopeless and not expected:
-            raise self._hopeless
+        if self._start_error and not expected:
+            raise self._start_error
 
     async def gate(self) -> Gate:
-        """The gate of the app, which is started where nobody did yet. Raises what kept it from starting."""
+        """Return the app's gate, starting the app if necessary. Raises what prevents it from starting."""
         if self.app is None:
             if self._starting is None or self._starting.done():
                 self._starting = asyncio.create_task(self._start())
@@ -122,11 +121,11 @@ class Daemon:
 
     @property
     def idle(self) -> bool:
-        """Whether leaving would be noticed by nobody."""
+        """Whether there is neither a connection nor a live session."""
         return not self._connections and not (self.app and self.app.busy)
 
     def status(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return facts about the daemon as plain JSON values."""
         return {
             "version": __version__,
             "pid": os.getpid(),
@@ -137,11 +136,11 @@ class Daemon:
         }
 
     def read_from(self) -> dict[str, Any]:
-        """The files that the settings in force are from, as they were then; nothing before they are read."""
+        """Return the files of the settings in force, as they were when they were read; empty before that."""
         return dict(self.app.read_from) if self.app else {}
 
     def stop(self, *, sessions: bool) -> None:
-        """Asks the process to leave; returns at once. With ``sessions`` it ends them, else they stay."""
+        """Request the end of the process and return immediately. With ``sessions`` it ends them, too."""
         self._end_sessions = self._end_sessions or sessions
         self._leaving.set()
 
@@ -160,9 +159,9 @@ class Daemon:
                 suggestion=f"see {self.directory}/daemon.log, or run: ai-session doctor",
             ) from problem
         self.app = app
-        self._clearing = asyncio.create_task(alone.end_abandoned())
+        self._cleanup = asyncio.create_task(alone.end_abandoned())
         for connection in self._connections.values():
-            _quicken(connection)
+            _shorten_turns(connection)
 
     async def _leave(self) -> None:
         for task, connection in self._connections.items():
@@ -179,28 +178,28 @@ class Daemon:
         if self.app:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self.app.stop(sessions=self._end_sessions)
-        if self._clearing:
-            # Else each of many that live for a moment would begin it, and none end it.
-            await asyncio.wait((self._clearing,), timeout=LEAVE_SECONDS)
+        if self._cleanup:
+            # Otherwise many short-lived daemons would begin the cleanup, and none would finish it.
+            await asyncio.wait((self._cleanup,), timeout=LEAVE_SECONDS)
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection from its hello to its end."""
+        """Serve one connection from its hello to its end."""
         uid, pid = peer_credentials(writer.get_extra_info("socket"))
         try:
             if uid == os.getuid():
-                await self._greet(reader, writer, pid)
+                await self._handshake(reader, writer, pid)
         except AiSessionError as error:
             facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion}
             writer.write(json.dumps({"error": facts}).encode() + b"\n")
         except (ConnectionError, TimeoutError, asyncio.IncompleteReadError):
-            pass  # it went away, or says nothing
+            pass  # it disconnected, or sent no hello
         except asyncio.CancelledError:
             pass  # only _leave cancels, and asyncio logs a connection that ends cancelled as an error
         finally:
             writer.close()
             self._watch_idleness()
 
-    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pid: int | None) -> None:
+    async def _handshake(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pid: int | None) -> None:
         async with asyncio.timeout(HELLO_SECONDS):
             try:
                 hello = parse_hello(await reader.readuntil(b"\n"))
@@ -241,7 +240,7 @@ class Daemon:
         assert task
         self._connections[task] = connection
         if self.app:
-            _quicken(connection)
+            _shorten_turns(connection)
         try:
             server = await self._server(connection.hello["role"])
             await server.serve(connection)
@@ -266,12 +265,12 @@ class Daemon:
             self._idle_timer = loop.call_later(self._idle_exit_seconds, self._leave_if_idle)
 
     async def _settle(self) -> None:
-        """Only the app's settings say how long to stay. Who has none and cannot get it is of no use to anybody."""
+        """Load the settings, which say how long to stay; a daemon that cannot start and has no client ends."""
         try:
             await self.gate()
         except AiSessionError as problem:
             if self.idle:
-                self._hopeless = problem
+                self._start_error = problem
                 self.stop(sessions=False)
         finally:
             self._settling = None
@@ -285,14 +284,14 @@ class Daemon:
             self._watch_idleness()
 
 
-def _quicken(connection: Connection) -> None:
-    """A relay, which has no time to do this itself before its client's first question."""
+def _shorten_turns(connection: Connection) -> None:
+    """Shorten the turns of a relay, which has no time to do this itself before its client's first request."""
     if connection.hello.get("resumes") and connection.principal.pid:
         take_short_turns(connection.principal.pid)
 
 
 def parse_hello(line: bytes) -> dict[str, Any]:
-    """The first line of a connection, checked. Raises InvalidArguments."""
+    """Return the first line of a connection, checked. Raises InvalidArguments, Incompatible."""
     try:
         hello: dict[str, Any] = json.loads(line.decode(errors="surrogateescape"))
         found: dict[str, Any] = {"cwd": "", "env": {}, "client": "", "protocol": [1, 1], "scopes": None, **hello}
@@ -320,7 +319,7 @@ def parse_hello(line: bytes) -> dict[str, Any]:
     if not fits:
         raise Incompatible(
             f"the client, {str(found.get('version'))[:40]}, speaks another protocol than the daemon, {__version__}",
-            suggestion="ai-session daemon restart, by the version that is to stay; sessions keep running",
+            suggestion="run `ai-session daemon restart` of the version to be used; sessions keep running",
         )
     if unknown := [scope for scope in scopes if scope not in PROGRAM_SCOPES]:
         raise InvalidArguments(f"no scope {unknown[0][:40]!r}", suggestion=f"scopes are {', '.join(PROGRAM_SCOPES)}")
@@ -328,14 +327,14 @@ def parse_hello(line: bytes) -> dict[str, Any]:
 
 
 def _scopes(claimed: list[str] | None, *, person: bool) -> frozenset[str] | None:
-    """What a connection may do that has said what it is for; of a program's calls each is one for the policy."""
+    """Return the scopes of a connection that claims a purpose; a program's are those that the policy knows."""
     if claimed is None or person:
         return None if claimed is None else frozenset(claimed)
     return frozenset(scope for one in claimed for scope in PROGRAM_SCOPES[one])
 
 
 def peer_credentials(peer: socket.socket) -> tuple[int, int | None]:
-    """Uid and pid of the process at the other end, as the kernel knows them."""
+    """Return uid and pid of the process at the other end, as the kernel knows them."""
     if hasattr(socket, "SO_PEERCRED"):
         pid, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
         return uid, pid
@@ -345,7 +344,7 @@ def peer_credentials(peer: socket.socket) -> tuple[int, int | None]:
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """`ai-session daemon run`: in the foreground, or with the socket and lock that a client handed over as 3 and 4."""
+    """Run `ai-session daemon run` in the foreground, or with a client's socket and lock as descriptors 3 and 4."""
     if arguments[:1] == ["--handed"]:
         directory, listener = Path(arguments[1]), socket.socket(fileno=3)
         for fd in (3, 4):
@@ -360,9 +359,9 @@ def main(arguments: list[str]) -> NoReturn:
 
 
 def serve_stdio(make: MakeApp | None = None, role: str = "mcp", more: str = "") -> NoReturn:
-    """`ai-session mcp-server --stdio --no-daemon`: one client, in this process; its sessions end with it.
+    """Run `ai-session mcp-server --stdio --no-daemon`: one client, in this process; its sessions end with it.
 
-    ``role`` and ``more`` are what its hello says, as for relay.connect.
+    ``role`` and ``more`` are the content of its hello, as for relay.connect.
     """
     # Children must neither read the client's bytes nor write between ours.
     source, target = os.dup(0), os.dup(1)
@@ -375,17 +374,17 @@ def serve_stdio(make: MakeApp | None = None, role: str = "mcp", more: str = "") 
 
 
 def started_threads() -> ThreadPoolExecutor:
-    """THREADS that all run already; more are never started."""
+    """Return an executor whose THREADS all run already; it never starts another."""
     from concurrent.futures import ThreadPoolExecutor
 
-    pool, met = ThreadPoolExecutor(THREADS, "work"), threading.Barrier(THREADS)
+    pool, barrier = ThreadPoolExecutor(THREADS, "work"), threading.Barrier(THREADS)
     for _ in range(THREADS):
-        pool.submit(met.wait)
+        pool.submit(barrier.wait)
     return pool
 
 
 def remove(directory: Path) -> None:
-    """Remove a folder in which an app that is still starting may be making files: under its new name nobody does."""
+    """Remove a directory in which an app that still starts may create files: it does not know the new name."""
     import shutil
 
     with contextlib.suppress(OSError):
@@ -403,13 +402,13 @@ async def _serve_one(daemon: Daemon, converse: Callable[[socket.socket], int]) -
 
 
 def listen() -> tuple[Path, socket.socket]:
-    """The directory and the socket of a daemon nobody handed one to; the lock stays open for life."""
+    """Return the directory and a new socket of a daemon that no client started; the lock stays held."""
     from ai_session.config import config
 
     directory = config.runtime_directory(config.home_directory(), os.getuid())
     turn = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(turn, fcntl.LOCK_EX)  # a client that wants to start one waits, then finds the socket
+        fcntl.flock(turn, fcntl.LOCK_EX)  # a client that wants to start a daemon waits, then finds the socket
         lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -426,7 +425,7 @@ def listen() -> tuple[Path, socket.socket]:
 
 
 def make_app(directory: Path) -> tuple[App, float]:
-    """The app and the seconds of idleness after which the daemon leaves. Raises ConfigInvalid."""
+    """Return the app, and the seconds of idleness after which the daemon ends. Raises ConfigInvalid."""
     gc.disable()
     try:
         from ai_session.config import config
@@ -437,18 +436,18 @@ def make_app(directory: Path) -> tuple[App, float]:
         settings = config.load()
         return App(settings, directory, administrator.read(), read_from), settings.daemon.idle_exit_seconds
     finally:
-        # All that was imported stays. To look for garbage in it takes 25 ms, which otherwise begins now.
+        # All that was imported stays. A collection would search it now, for 25 ms.
         gc.freeze()
         gc.enable()
 
 
 def run_and_leave(work: Coroutine[Any, Any, None], clean: Callable[[], None] | None = None) -> NoReturn:
-    """Run to the end and leave at once: tearing the interpreter down takes 150 ms that clients would wait."""
+    """Run ``work``, then exit immediately: tearing the interpreter down would keep clients waiting for 150 ms."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # The first answers share the interpreter with imports in a thread; 5 ms, the default, would delay each by that.
+    # The first answers share the interpreter with imports in a thread; the default, 5 ms, would delay each by as much.
     sys.setswitchinterval(0.001)
 
-    async def to_the_end() -> None:
+    async def run() -> None:
         status = 1
         try:
             await work
@@ -462,5 +461,5 @@ def run_and_leave(work: Coroutine[Any, Any, None], clean: Callable[[], None] | N
                 clean()
             os._exit(status)
 
-    asyncio.run(to_the_end())
+    asyncio.run(run())
     raise AssertionError

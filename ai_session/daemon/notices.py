@@ -1,4 +1,4 @@
-"""Notices for a person: questions that wait, and commands that run past their deadline."""
+"""Notices for a person: about questions that wait, and commands that exceed a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROGRAM = "ai-session"
 
 
 def make_notifier(settings: NotifySettings, written: WrittenDirectories, masked: Callable[[str], str]) -> Notifier:
-    """What it runs are programs that no box can have written."""
+    """Return a notifier that runs only programs that no box can have written."""
     environ = program_path.environment(config.environment())
     return Notifier(PROGRAM, settings, environ, masked, partial(unusable, written=written))
 
@@ -33,7 +33,7 @@ class _Running:
 
 
 class PersonNotices:
-    """Sends notices with a Notifier; if none is configured, it watches nothing."""
+    """Sends notices with a Notifier; does nothing if none is configured."""
 
     def __init__(self, settings: NotifySettings, notifier: Notifier, sessions: SessionManager) -> None:
         self._settings = settings
@@ -42,8 +42,8 @@ class PersonNotices:
         self._running: dict[str, _Running] = {}
         self._watching: asyncio.Task[None] | None = None
 
-    def asked(self, question: Question) -> None:
-        """A question waits for the person."""
+    def notify_question(self, question: Question) -> None:
+        """Notify the person that a question waits."""
         if not self._notifier:
             return
         session = self._sessions.find(question.session) if question.session else None
@@ -61,18 +61,18 @@ class PersonNotices:
 
         async def watch() -> None:
             try:
-                while heard := await changes.next():
-                    for change in heard:
-                        self._look(change.session_id)
+                while batch := await changes.next():
+                    for change in batch:
+                        self._update_timer(change.session_id)
             finally:
                 changes.close()
 
         for session in self._sessions.all():
-            self._look(session.spec.session_id)
+            self._update_timer(session.spec.session_id)
         self._watching = asyncio.create_task(watch())
 
     async def close(self) -> None:
-        """Stop sending notices."""
+        """Stop watching, and sending notices."""
         for running in self._running.values():
             running.timer.cancel()
         if self._watching:
@@ -80,7 +80,7 @@ class PersonNotices:
             await asyncio.wait((self._watching,))
         await self._notifier.close()
 
-    def _look(self, session_id: str) -> None:
+    def _update_timer(self, session_id: str) -> None:
         session, known = self._sessions.find(session_id), self._running.get(session_id)
         record = session.running.record if session and session.running else None
         if known and not (record and record.command_id == known.command_id):
