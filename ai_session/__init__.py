@@ -40,7 +40,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """The names of the API, loaded when one is first used."""
+    """Load the API's names when one is first used."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "aio":

@@ -1,22 +1,21 @@
-"""Entry of `ai-session`: what must start at once goes its own way before anything heavy is imported."""
+"""The entry point of `ai-session`: processes that must start fast branch off before anything heavy is imported."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from agentwire.system import interrupts  # and no more: until main has begun, Ctrl-C shows a traceback
+from agentwire.system import interrupts  # nothing more: until main runs, Ctrl-C shows a traceback
 
 DIALECTS = {
     "": ("mcp", ""),
     "--dialect fluxloop": ("fluxloop", ""),
     "--dialect mcp": ("mcp", ',"dialect":"mcp"'),
 }
-"""The relay's hello to the daemon, for the dialect given on the command line; without one, the client's first line
-decides."""
+"""The role and the rest of the relay's hello, by the dialect's arguments; without any, the first line decides."""
 
 COMPLETING = "_AI_SESSION_COMPLETE"
-"""What a shell that completes a line asks with."""
+"""Set by a shell that asks for completions."""
 
 
 def main() -> None:
@@ -27,7 +26,7 @@ def main() -> None:
     utf8.restart_in_utf8()
 
     arguments = sys.argv[1:]
-    if arguments[:1] == ["sandbox"]:  # one program in the place of another, as under env or nice
+    if arguments[:1] == ["sandbox"]:  # it executes another program, like env or nice
         inherited_signals.unblock()
     else:
         inherited_signals.keep_from_programs()

@@ -53,11 +53,11 @@ from agentwire.errors import ConfigInvalid as ConfigInvalid
 from agentwire.errors import OperatorError as OperatorError
 
 AiSessionError = CodedError
-"""What a caller of this package catches."""
+"""The base class for callers of this package to catch."""
 
 
 class InvalidArguments(CallerError, ValueError):
-    """One or more arguments do not fit the tool's schema. ``fields`` says of each what is wrong with it."""
+    """One or more arguments do not fit the tool's schema. ``fields`` maps each of them to what is wrong with it."""
 
     code = "invalid_arguments"
 
@@ -121,13 +121,13 @@ class QuestionNotFound(CallerError, LookupError):
 
 
 class OutputExpired(CallerError, LookupError):
-    """The bytes asked for are older than the retention limit."""
+    """The requested bytes are older than the retention limit."""
 
     code = "output_expired"
 
 
 class CursorExpired(CallerError, LookupError):
-    """What changed since the cursor is not known any more."""
+    """The changes since the cursor are no longer known."""
 
     code = "cursor_expired"
 
@@ -145,7 +145,7 @@ class FileUnusable(CallerError, OSError):
 
 
 class ShellUnavailable(CallerError, LookupError):
-    """The shell asked for is not installed or not supported."""
+    """The requested shell is not installed or not supported."""
 
     code = "shell_unavailable"
 
@@ -157,7 +157,7 @@ class CallKeyConflict(CallerError):
 
 
 class CallInterrupted(CallerError):
-    """A call with this key was begun, but its result was never recorded."""
+    """A call with this key was started, but its result was never recorded."""
 
     code = "call_interrupted"
 
@@ -169,13 +169,13 @@ class LimitReached(CallerError):
 
 
 class Denied(CallerError, PermissionError):
-    """The policy, or a person, said no."""
+    """The policy or a person refused the call."""
 
     code = "denied"
 
 
 class InsufficientScope(Denied):
-    """The token of the one who calls does not reach so far; ``required_scope`` would."""
+    """The caller's token does not have ``required_scope``."""
 
     code = "insufficient_scope"
 
@@ -185,13 +185,13 @@ class InsufficientScope(Denied):
 
 
 class SignatureNeeded(Denied):
-    """Nothing shows that a person wants it; one shows it with a signature."""
+    """Nothing proves that a person agrees; a signature would."""
 
     code = "signature_needed"
 
 
 class SignatureRefused(Denied):
-    """The signature is not that of the enrolled key over this very act, or was used before."""
+    """The signature is not that of the enrolled key over exactly this action, or was used before."""
 
     code = "signature_refused"
 
@@ -213,7 +213,7 @@ class RateLimited(CallerError):
 
 
 class BackendUnavailable(OperatorError):
-    """The terminal backend cannot be used on this machine, or has gone."""
+    """The terminal backend cannot be used on this machine, or has stopped."""
 
     code = "backend_unavailable"
 
@@ -237,19 +237,19 @@ class RuntimeDirectoryUnsafe(OperatorError):
 
 
 class SandboxUnavailable(OperatorError):
-    """This machine cannot contain a shell as strongly as is asked for."""
+    """This machine cannot contain a shell as strongly as required."""
 
     code = "sandbox_unavailable"
 
 
 class SandboxRefused(OperatorError):
-    """The workspace cannot be protected as it is, e.g. for a symbolic link in a protected place."""
+    """The workspace cannot be protected as it is, for example because a protected path is a symbolic link."""
 
     code = "sandbox_refused"
 
 
 class HookFailed(OperatorError):
-    """The program that is asked before calls run gave no answer, so nothing was run."""
+    """The program that is asked before calls run did not answer, so nothing was run."""
 
     code = "hook_failed"
 
@@ -273,6 +273,6 @@ class DaemonUnavailable(OperatorError, ConnectionError):
 
 
 class Incompatible(OperatorError):
-    """Client and daemon are of versions that know no common way to talk."""
+    """The versions of client and daemon have no protocol in common."""
 
     code = "incompatible"

@@ -1,7 +1,7 @@
 """Frozen values that cross a process or module boundary, and nothing else.
 
-Units are in the names: ``*_seconds`` are floats, ``*_bytes`` and ``*_offset`` count raw log bytes,
-``*_at`` are UTC seconds since the epoch.
+Units are in the names: ``*_seconds`` are floats, ``*_bytes`` and ``*_offset`` count raw log bytes, ``*_at`` are UTC
+seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ InputMode = Literal["line", "password", "raw"]
 ChangeKind = Literal["list", "state", "output", "tools"]
 
 MOST_CHANGED_COMMANDS = 64
-"""Most sessions named in one change; more are reported as any."""
+"""The most commands named in one change; a change of more names none, which means any."""
 
 
 class Effect(StrEnum):
-    """What a tool does to the world; a tool without one is never offered."""
+    """The effect of a tool; a tool without one is never offered."""
 
     READ = "read"
     WRITE = "write"
@@ -30,7 +30,7 @@ class Effect(StrEnum):
 
 
 class SandboxLevel(StrEnum):
-    """How a shell is contained, strongest first; ``none`` only where a person or the configuration says so."""
+    """How a shell is contained, strongest first; ``none`` only if a person or the configuration requests it."""
 
     BWRAP = "bwrap"
     BWRAP_NOPROC = "bwrap-noproc"
@@ -40,7 +40,7 @@ class SandboxLevel(StrEnum):
 
 
 class SessionState(StrEnum):
-    """Each state follows from marks, the kernel's foreground group or termios, never from output text."""
+    """The state of a session, derived from marks, the kernel's foreground group or termios, never from output text."""
 
     STARTING = "starting"
     READY = "ready"
@@ -53,11 +53,11 @@ class SessionState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is on the other end of a connection, established by the server, never by a message.
+    """The other end of a connection, identified by the server, never by a message.
 
-    ``subject`` is who a verified token speaks for, empty for the user of this machine. ``scopes`` are those of the
-    token; None: a program that reaches the socket of this user may do what the user may. ``process`` distinguishes
-    ``pid`` from a later process with the same number, if the system supports it.
+    ``subject`` is the user of a verified token, empty for the user of this machine. ``scopes`` are those of the token;
+    None: a program that can connect to this user's socket may do what the user may. ``process`` distinguishes ``pid``
+    from a later process with the same number, if the system supports it.
     """
 
     kind: Literal["mcp", "person"]
@@ -72,16 +72,13 @@ class Principal:
 
     @property
     def workspace(self) -> str:
-        """The directory that sessions opened from ``working_directory`` may write in, where its client names one."""
+        """The directory that sessions opened from ``working_directory`` may write in, if the client names one."""
         return self.env.get("AI_SESSION_WORKSPACE", "")
 
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """How a shell ended. ``lost`` means it is gone and nobody could learn its status.
-
-    ``reason``: why the session ended it.
-    """
+    """How a shell ended. ``lost``: it has ended with an unknown status. ``reason``: why the session ended it."""
 
     code: int | None = None
     signal: int | None = None
@@ -101,12 +98,12 @@ class ExitStatus:
 
 @dataclass(frozen=True, slots=True)
 class SandboxProfile:
-    """The box of one shell; made from configuration or by a person, never from a tool's arguments. Paths are absolute.
+    """The box of one shell, from the configuration or a person, never from a tool's arguments. Paths are absolute.
 
     ``workspace`` is writable in profile ``workspace``, visible in ``read-only``. ``masked`` and ``protected`` are
-    patterns as in .gitignore: of files found empty, and of settings beyond those that are always protected.
-    ``network``: ``off`` is a network of its own without a way out, ``proxy`` adds the daemon's proxy to ``domains``,
-    ``host`` is no box for the network.
+    patterns as in .gitignore: of files that appear empty, and of settings in addition to those that are always
+    protected. ``network``: ``off`` is a separate network without a way out, ``proxy`` adds the daemon's proxy to
+    ``domains``, ``host`` does not restrict the network.
     """
 
     name: Literal["read-only", "workspace", "trusted"] = "trusted"
@@ -128,12 +125,12 @@ class SandboxProfile:
 
 TRUSTED = SandboxProfile()
 PROFILES = ("read-only", "workspace", "trusted")
-"""Tightest first."""
+"""Strictest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionSpec:
-    """What a session is asked to be; kept on disk so that a later daemon can adopt it."""
+    """The specification of a session; stored on disk so that a later daemon can adopt it."""
 
     session_id: str
     name: str
@@ -149,21 +146,21 @@ class SessionSpec:
     profile: SandboxProfile = TRUSTED
     level: SandboxLevel = SandboxLevel.NONE
     call_key: str = ""
-    """Of the call that asked for its present shell."""
+    """The key of the call that requested its current shell."""
     owner: str = ""
-    """A path, ``user:NAME/run:RUN/agent:NAME`` or what is known of it; empty: the user of this machine."""
+    """A path, ``user:NAME/run:RUN/agent:NAME`` or its known beginning; empty: the user of this machine."""
     shared_with: tuple[str, ...] = ()
     once: bool = False
-    """It is for one call, which ends it, so no later daemon has a use for it."""
+    """The session serves one call, which closes it; a later daemon does not need it."""
     unprotected: tuple[str, ...] = ()
-    """What of its workspace its box does not protect, in words."""
+    """Descriptions of what its box does not protect in its workspace."""
 
 
 @dataclass(frozen=True, slots=True)
 class TerminalSpec:
     """What a backend needs to open a terminal. ``directory`` is private (0700) and outlives the daemon.
 
-    A backend that writes the log itself appends to ``directory / "log"``. Whoever does keeps the newest
+    A backend that writes the log itself appends to ``directory / "log"``. The writer of the log retains the newest
     ``retain_bytes`` of it, and little more.
     """
 
@@ -179,7 +176,7 @@ class TerminalSpec:
 
 @dataclass(frozen=True, slots=True)
 class BackendStatus:
-    """Whether a backend works here: ``version`` when it does, ``reason`` and ``suggestion`` when not."""
+    """Whether a backend works here, with its ``version``; if not, the ``reason`` and a ``suggestion``."""
 
     name: str
     usable: bool
@@ -190,7 +187,7 @@ class BackendStatus:
 
 @dataclass(frozen=True, slots=True)
 class CommandRecord:
-    """One command of a session: where its output lies in the log and how it ended."""
+    """One command of a session: the position of its output in the log, and how it ended."""
 
     command_id: str
     seq: int
@@ -205,7 +202,7 @@ class CommandRecord:
     call_key: str = ""
     stderr_path: str = ""
     note: str = ""
-    """What befell it that the exit code does not say."""
+    """What happened to it apart from its exit code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,16 +221,16 @@ class ScreenSnapshot:
 
 Scope = Literal["once", "session", "always", "prefix", "folder"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
-"""How far a yes reaches, narrowest first."""
+"""How far an approval extends, narrowest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a person is asked before something is done. ``message`` is complete and printable; secrets are masked.
+    """A question to a person before a call runs. ``message`` is complete and printable; secrets are masked.
 
-    ``detail`` is what an answer for longer holds for: one directory, one domain, one command; ``prefix``, where the
-    command only looks, the first words of all those that it may hold for instead, and ``folder`` the directory, without
-    links, below which it may hold for every new session.
+    ``detail`` is what a lasting answer applies to: one directory, one domain, one command. ``prefix``, if the command
+    only reads, is the first words of all the commands that the answer may apply to instead; ``folder`` is the
+    directory, without links, below which it may apply to every new session.
     """
 
     question_id: str
@@ -252,7 +249,7 @@ class Question:
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
-        """Those that a yes may have."""
+        """The scopes that an approval of this question may have."""
         session: tuple[Scope, ...] = ("session",) if self.session else ()
         prefix: tuple[Scope, ...] = ("prefix",) if self.prefix else ()
         folder: tuple[Scope, ...] = ("folder",) if self.folder else ()
@@ -261,8 +258,8 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A person's word. ``scope``: this call only, the same in this session, the same for good, or for good all that
-    begins like it or lies below it."""
+    """A person's answer. ``scope``: this call only, the same call in this session, the same call always, or always
+    everything with the same beginning or below the same directory."""
 
     allowed: bool
     scope: Scope = "once"
@@ -272,15 +269,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One request to the gate, whatever way it came in.
+    """One call of a tool, whichever way it arrived.
 
     ``profile`` is a person's choice for a new session, which only a person's connection may set. ``state`` and
-    ``answers`` come back with a call that was answered by a question. ``agent``, ``run`` and ``client_call_id`` are
-    claims of the client: kept for the audit, and what an agent opens in a run is kept from its other agents. ``trace``
-    is for telemetry alone: ``traceparent``, ``tracestate`` and ``baggage`` as the client sent them, and what is known
-    of its request by the names of OpenTelemetry's conventions (``mcp.method.name``, ``network.transport``).
-    ``patience_seconds``: who asks waits no longer than that for a command, whatever the arguments say. ``unlisted``:
-    the tool was named by the way in, not by its client, so it may be one that is not listed to clients.
+    ``answers`` come from the response to a question. ``agent``, ``run`` and ``client_call_id`` are claims of the
+    client: they are recorded in the audit log, and what an agent opens in a run is hidden from the run's other agents.
+    ``trace`` is for telemetry alone: ``traceparent``, ``tracestate`` and ``baggage`` as the client sent them, and
+    attributes of its request under the names of OpenTelemetry's conventions (``mcp.method.name``,
+    ``network.transport``). ``patience_seconds`` limits how long the caller waits for a command, whatever the arguments
+    say. ``unlisted``: the server chose the tool, not its client, so it may be one that is not listed to clients.
     """
 
     principal: Principal
@@ -300,9 +297,9 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a call returns. ``text`` and ``structured`` carry the same facts; ``meta`` goes beside them.
+    """The result of a call. ``text`` and ``structured`` carry the same facts; ``meta`` accompanies them.
 
-    With ``question`` nothing ran: the caller is to ask its person and to call again with ``state`` and the answer.
+    With ``question`` nothing ran: the caller should ask its person, and call again with ``state`` and the answer.
     """
 
     text: str
@@ -315,7 +312,7 @@ class ToolResult:
 
     @classmethod
     def failure(cls, code: str, message: str, suggestion: str, call_id: str = "", **more: Any) -> ToolResult:
-        """A refusal, with its code and the next step."""
+        """Return an error result with its code and the next step."""
         error = {"code": code, "message": message, "suggestion": suggestion} | more
         text = f"error {code}: {message}" + (f"\nnext: {suggestion}" if suggestion else "")
         return cls(text, {"error": error}, is_error=True, call_id=call_id)
@@ -323,11 +320,11 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """``list``: a session came, went, or is called or shared otherwise. ``state``: what is known of it changed.
-    ``output``: it printed. ``tools``: the caller may use other tools than before; of no session.
+    """``list``: a session appeared, disappeared, or its name or sharing changed. ``state``: what is known of it
+    changed. ``output``: it printed. ``tools``: the caller may use other tools than before; of no session.
 
-    ``name`` is the session's, empty where it had several meanwhile. ``commands``, where it is ``output``, are the ids
-    of those that may have printed or ended since, always with ``all``; empty: any.
+    ``name`` is the session's, empty if it had several in the meantime. ``commands``, for ``output``, are the ids of
+    those that may have printed or ended, always including ``all``; empty: any.
     """
 
     kind: ChangeKind
@@ -336,17 +333,17 @@ class Change:
     commands: frozenset[str] = frozenset()
 
     def merged(self, later: Change) -> Change:
-        """This change and a later one of the same kind and session."""
+        """Return this change combined with a later one of the same kind and session."""
         both = self.commands | later.commands
         known = self.commands and later.commands and len(both) <= MOST_CHANGED_COMMANDS
         name = later.name if later.name == self.name else ""
         return replace(later, name=name, commands=both if known else frozenset())
 
     def facts(self) -> dict[str, Any]:
-        """Plain JSON values, from which ``of_facts`` makes it again."""
+        """Return plain JSON values for ``from_facts``."""
         return {"kind": self.kind, "session_id": self.session_id, "name": self.name, "commands": sorted(self.commands)}
 
     @staticmethod
-    def of_facts(facts: Mapping[str, Any]) -> Change:
-        """The change described by ``facts``."""
+    def from_facts(facts: Mapping[str, Any]) -> Change:
+        """Return the change described by ``facts``."""
         return Change(facts["kind"], facts["session_id"], facts["name"], frozenset(facts["commands"]))

@@ -74,7 +74,7 @@ class RemoteChanges:
             self._lost = True
             self._new.set()
         else:
-            for change in map(Change.of_facts, message["changes"]):
+            for change in map(Change.from_facts, message["changes"]):
                 key = change.kind, change.session_id
                 earlier = self._pending.get(key)
                 self._pending[key] = earlier.merged(change) if earlier else change

@@ -70,7 +70,7 @@ def test_commands_are_merged_until_there_are_too_many_to_name() -> None:
 
 @pytest.mark.parametrize("change", [Change("tools"), Change("output", "s", "n", frozenset({"b", "a"}))])
 def test_a_change_comes_back_from_its_facts(change: Change) -> None:
-    assert Change.of_facts(change.facts()) == change
+    assert Change.from_facts(change.facts()) == change
 
 
 async def test_a_session_that_was_renamed_is_told_under_any_name() -> None:
