@@ -1,4 +1,4 @@
-"""The Python API: sessions and commands of the user's daemon for people's programs, blocking or awaited.
+"""The Python API: sessions and commands of the user's daemon for programs, blocking or awaited.
 
-Every call goes through the daemon's gate as an agent's does: policy, sandbox and audit hold for programs too.
+Every call passes the daemon's gate like an agent's: policy, sandbox and audit apply to programs, too.
 """

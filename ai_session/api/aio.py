@@ -1,4 +1,4 @@
-"""Sessions and commands for programs that await: the names and arguments of the blocking API."""
+"""Sessions and commands for asynchronous programs, with the names and arguments of the blocking API."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ai_session.api import steps
 from ai_session.api.steps import Call, Facts, Steps
 from ai_session.api.values import CommandResult, Screen, SessionInfo
 from ai_session.client import relay
-from ai_session.client.connection import dial_program, error_named
-from ai_session.client.dialing import dialled
+from ai_session.client.connection import dial_program, error_from
+from ai_session.client.dialing import open_streams
 from ai_session.errors import AiSessionError, DaemonUnavailable
 
 T = TypeVar("T")
@@ -37,12 +37,12 @@ async def open(  # noqa: A001
     rows: int = 0,
     cols: int = 0,
 ) -> Session:
-    """The session with that name, found or made, as ``ai_session.open``. Leaving its ``async with`` hangs up."""
-    made = name or f"python-{os.urandom(4).hex()}"
+    """Return the session with that name, see ``ai_session.open``. Leaving its ``async with`` disconnects."""
+    unique = name or f"python-{os.urandom(4).hex()}"
     wanted = {"working_directory": os.path.abspath(directory), "shell": shell, "backend": backend, "env": env}
     connection = Connection()
     try:
-        info = await connection.drive(steps.open_session(made, profile, **wanted, rows=rows, cols=cols))
+        info = await connection.drive(steps.open_session(unique, profile, **wanted, rows=rows, cols=cols))
     except BaseException:
         await connection.close()
         raise
@@ -50,16 +50,16 @@ async def open(  # noqa: A001
 
 
 async def list_sessions() -> list[SessionInfo]:
-    """All sessions there are. Raises DaemonUnavailable."""
+    """Return all sessions. Raises DaemonUnavailable."""
     connection = Connection()
     try:
-        return await connection.drive(steps.listed())
+        return await connection.drive(steps.list_sessions())
     finally:
         await connection.close()
 
 
 class Session:
-    """A terminal with a shell. Several tasks may use it; it belongs to the event loop that opened it."""
+    """A terminal with a shell. Several tasks may use it, on the event loop that opened it."""
 
     def __init__(self, info: SessionInfo, connection: Connection, *, lasting: bool) -> None:
         self.name = info.name
@@ -76,19 +76,19 @@ class Session:
         stdin: str | None = None,
         separate_stderr: bool = False,
     ) -> CommandResult:
-        """``timeout`` ends the wait, never the command, which then continues; so does cancelling the task.
+        """Run a command; return its result when it ends, needs input or the timeout passes, as the blocking API.
 
-        Returns once the command is over, wants input or ``timeout`` seconds have passed, as the blocking API's.
+        After the timeout, or if the task is cancelled, the command continues.
         """
         done = await self.drive(steps.run(self.id, command, timeout, stdin=stdin, apart=separate_stderr))
         return done.check() if check else done
 
     async def start(self, command: str, *, stdin: str | None = None, separate_stderr: bool = False) -> Command:
-        """Begin a command and return at once."""
+        """Start a command without waiting for it."""
         return Command(self, await self.drive(steps.start(self.id, command, stdin=stdin, apart=separate_stderr)))
 
     async def send(self, text: str) -> None:
-        """Type text as it is; no Enter is added."""
+        """Type text without adding Enter."""
         await self.drive(steps.send(self.id, text))
 
     async def keys(self, *names: str) -> None:
@@ -96,30 +96,30 @@ class Session:
         await self.drive(steps.send(self.id, "", names))
 
     async def screen(self) -> Screen:
-        """What is visible now."""
+        """Return what is visible now."""
         return await self.drive(steps.read_screen(self.id))
 
     async def read(self, offset: int = 0) -> str:
-        """All that the terminal printed from that byte on, as text. Raises OutputExpired where it is not kept."""
+        """Return the terminal's output from byte ``offset`` on. Raises OutputExpired if it is no longer stored."""
         return await self.drive(steps.text(self.id, "all", offset))
 
     async def info(self) -> SessionInfo:
-        """The session as it is now."""
+        """Return the session's current properties."""
         return await self.drive(steps.info(self.id))
 
     async def resize(self, rows: int, cols: int) -> None:
-        """Another size of the terminal."""
+        """Change the size of the terminal."""
         await self.drive(steps.resize(self.id, rows, cols))
 
     async def close(self) -> None:
-        """End the shell and all that runs in it, and hang up; may be called again."""
+        """End the shell and everything that runs in it, and close the connection; may be called twice."""
         try:
             await self.drive(steps.close(self.id))
         finally:
             await self._connection.close()
 
     async def drive(self, conversation: Steps[T]) -> T:
-        """Carry the calls of an operation out."""
+        """Make the calls of an operation and return its value."""
         return await self._connection.drive(conversation)
 
     async def __aenter__(self) -> Self:
@@ -135,7 +135,7 @@ class Session:
 
 
 class Command:
-    """A command that was begun. It continues whether or not anybody waits for it."""
+    """A command that was started. It continues whether or not a caller waits for it."""
 
     def __init__(self, session: Session, command_id: str) -> None:
         self.session = session
@@ -143,20 +143,20 @@ class Command:
         self._reader = steps.Reader(session.id, command_id)
 
     async def wait(self, timeout: float | None = None) -> CommandResult:
-        """``timeout`` ends the wait, never the command. Returns as ``Session.run`` does."""
+        """Wait as ``Session.run`` does and return the result; the command continues after the timeout."""
         return await self.session.drive(steps.finish(self.session.id, self.id, steps.Wait(timeout)))
 
     async def poll(self) -> CommandResult | None:
-        """What came of it, None while it runs."""
+        """Return the result, None while the command runs."""
         found = await self.wait(0)
         return None if found.status == "running" else found
 
     async def output(self) -> str:
-        """All that it printed until now. Raises OutputExpired where the beginning is not kept."""
+        """Return all output so far. Raises OutputExpired if the beginning is no longer stored."""
         return await self.session.drive(steps.text(self.session.id, self.id))
 
     async def read(self) -> str:
-        """What it printed since the last ``read`` or ``expect``."""
+        """Return the output since the last ``read`` or ``expect``."""
         return await self.session.drive(self._reader.read())
 
     async def expect(
@@ -164,15 +164,15 @@ class Command:
         pattern: str | re.Pattern[str],
         timeout: float | None = 30.0,
     ) -> re.Match[str]:
-        """Wait until it prints what matches, from the end of the last match on. Raises NotExpected."""
+        """Wait for a match after the end of the previous one. Raises NotExpected."""
         return await self.session.drive(self._reader.expect(pattern, timeout))
 
     async def send(self, text: str) -> None:
-        """Type text as it is; no Enter is added."""
+        """Type text without adding Enter."""
         await self.session.send(text)
 
     async def interrupt(self) -> CommandResult:
-        """Ctrl-C, then what is stronger until it ends. Raises NothingRunning when it is over."""
+        """Send Ctrl-C, then stronger signals until the command ends. Raises NothingRunning if it has ended already."""
         return await self.session.drive(steps.interrupt(self.session.id, self.id))
 
     def __repr__(self) -> str:
@@ -180,14 +180,14 @@ class Command:
 
 
 class Connection:
-    """One to the daemon, made when it is needed, with many calls at a time."""
+    """A connection to the daemon, opened on demand, for concurrent calls."""
 
     def __init__(self) -> None:
         self._link: Link | None = None
         self._dialing = asyncio.Lock()
 
     async def drive(self, conversation: Steps[T]) -> T:
-        """Carry the calls out until there is a value."""
+        """Make the calls of an operation and return its value."""
         try:
             call = next(conversation)
             while True:
@@ -215,11 +215,11 @@ class Connection:
     async def _connected(self) -> Link:
         async with self._dialing:
             if self._link is None or self._link.ended:
-                self._link = Link(*await dialled(_dial, MAX_LINE_BYTES))
+                self._link = Link(*await open_streams(_dial, MAX_LINE_BYTES))
             return self._link
 
     async def close(self) -> None:
-        """Hang up; commands continue. A later call connects again."""
+        """Close the connection; commands continue. A later call connects again."""
         link = self._link
         self._link = None
         if link:
@@ -230,11 +230,11 @@ def _dial() -> socket.socket:
     try:
         return dial_program("python")
     except relay.Unreachable as error:
-        raise error_named({"code": error.code, "message": error.message, "suggestion": error.suggestion}) from None
+        raise error_from({"code": error.code, "message": error.message, "suggestion": error.suggestion}) from None
 
 
 class Link:
-    """A connection from its hello to its end."""
+    """One connection from its hello to its end."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -245,50 +245,50 @@ class Link:
         self._reading = asyncio.create_task(self._read())
 
     async def call(self, call: Call) -> Facts:
-        """The structured result. Raises what the tool failed with, DaemonUnavailable when the daemon goes away."""
+        """Return the structured result. Raises the tool's error, or DaemonUnavailable if the daemon disconnects."""
         number = next(self._numbers)
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         params = {"name": call.tool, "arguments": call.arguments, **({"profile": call.profile} if call.profile else {})}
         try:
             if self.ended:
-                raise _gone()
+                raise _disconnected()
             self._writer.write(json.dumps({"id": number, "method": "call", "params": params}).encode() + b"\n")
             message = await answer
         finally:
             del self._waiting[number]
         if "error" in message:
-            raise error_named(message["error"])
+            raise error_from(message["error"])
         result = message["result"]
         if result["is_error"]:
-            raise error_named(result["structured"].get("error") or {"message": result["text"]})
+            raise error_from(result["structured"].get("error") or {"message": result["text"]})
         return result["structured"]
 
     async def _read(self) -> None:
         try:
-            await self._reader.readline()  # what it says of itself
+            await self._reader.readline()  # the daemon's hello
             while line := await self._reader.readline():
                 message = json.loads(line)
                 answer = self._waiting.get(message.get("id") or 0)
                 if answer and not answer.done():
                     answer.set_result(message)
         except (ConnectionError, ValueError):
-            pass  # the same as its end
+            pass  # like the end of the stream
         finally:
             self.ended = True
             self._writer.close()
             for answer in self._waiting.values():
                 if not answer.done():
-                    answer.set_exception(_gone())
+                    answer.set_exception(_disconnected())
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
         with suppress(ConnectionError):
             await self._writer.wait_closed()
 
 
-def _gone() -> DaemonUnavailable:
+def _disconnected() -> DaemonUnavailable:
     return DaemonUnavailable(
-        "the daemon went away", suggestion="try again; sessions stay alive and a new daemon finds them"
+        "the connection to the daemon ended", suggestion="try again; sessions keep running, a new daemon adopts them"
     )

@@ -1,4 +1,4 @@
-"""Sessions and commands for programs that wait. Several threads may use one session."""
+"""Sessions and commands for blocking programs. Several threads may use one session."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ai_session.errors import AiSessionError, DaemonUnavailable
 T = TypeVar("T")
 
 ATTEMPTS = 3
-"""How often a call is made while daemons die; with its key it is carried out once."""
+"""How often a call is repeated if daemons end; with its key it is carried out only once."""
 
 
 def open(  # noqa: A001
@@ -32,24 +32,25 @@ def open(  # noqa: A001
     rows: int = 0,
     cols: int = 0,
 ) -> Session:
-    """The session with that name: found, and then taken as it is, or made with the other arguments.
+    """Return the session with that name: an existing one as it is, or a new one with the other arguments.
 
-    It is there until it is closed, whatever becomes of this program; one without a name is closed with its ``with``
-    block. ``directory`` is this program's own unless given; ``profile`` asks for a sandbox profile other than the
-    configured one. Raises AiSessionError: ConsentNeeded where a person has to agree first, Denied, ConfigInvalid …
+    A session without a name is closed at the end of its ``with`` block; any other stays open until it is closed,
+    whatever happens to this program. ``directory`` defaults to this program's; ``profile`` requests a sandbox profile
+    other than the configured one. Raises AiSessionError: ConsentNeeded if a person has to agree first, Denied,
+    ConfigInvalid …
     """
-    made = name or f"python-{os.urandom(4).hex()}"
+    unique = name or f"python-{os.urandom(4).hex()}"
     wanted = {"working_directory": os.path.abspath(directory), "shell": shell, "backend": backend, "env": env}
-    return Session(drive(steps.open_session(made, profile, **wanted, rows=rows, cols=cols)), lasting=bool(name))
+    return Session(drive(steps.open_session(unique, profile, **wanted, rows=rows, cols=cols)), lasting=bool(name))
 
 
 def list_sessions() -> list[SessionInfo]:
-    """All sessions there are. Raises DaemonUnavailable."""
-    return drive(steps.listed())
+    """Return all sessions. Raises DaemonUnavailable."""
+    return drive(steps.list_sessions())
 
 
 class Session:
-    """A terminal with a shell: directory, variables, functions and jobs stay between commands."""
+    """A terminal with a shell: its directory, variables, functions and jobs persist between commands."""
 
     def __init__(self, info: SessionInfo, *, lasting: bool) -> None:
         self.name = info.name
@@ -65,21 +66,21 @@ class Session:
         stdin: str | None = None,
         separate_stderr: bool = False,
     ) -> CommandResult:
-        """``timeout`` ends the wait, never the command, which then continues (``status`` is ``running``).
+        """Run a command; return its result when it ends, needs input (``input_mode``) or ``timeout`` seconds pass.
 
-        Returns once the command is over, wants input (``input_mode`` says which) or ``timeout`` seconds have passed.
-        An exit code is data; with ``check``, CommandFailed is raised unless the command finished with exit code 0.
-        ``stdin`` is the command's standard input instead of the terminal. Raises SessionBusy while another runs.
+        After the timeout the command continues, and ``status`` is ``running``. An exit code is data; with ``check``,
+        raises CommandFailed unless the command finished with exit code 0. ``stdin`` is the command's standard input
+        instead of the terminal. Raises SessionBusy while another command runs.
         """
         done = drive(steps.run(self.id, command, timeout, stdin=stdin, apart=separate_stderr))
         return done.check() if check else done
 
     def start(self, command: str, *, stdin: str | None = None, separate_stderr: bool = False) -> Command:
-        """Begin a command and return at once."""
+        """Start a command without waiting for it."""
         return Command(self, drive(steps.start(self.id, command, stdin=stdin, apart=separate_stderr)))
 
     def send(self, text: str) -> None:
-        """Type text as it is, for the program that reads the terminal; no Enter is added."""
+        """Type text for the program that reads the terminal, without adding Enter."""
         drive(steps.send(self.id, text))
 
     def keys(self, *names: str) -> None:
@@ -87,23 +88,23 @@ class Session:
         drive(steps.send(self.id, "", names))
 
     def screen(self) -> Screen:
-        """What is visible now, as of a full-screen program."""
+        """Return what is visible now, also of a full-screen program."""
         return drive(steps.read_screen(self.id))
 
     def read(self, offset: int = 0) -> str:
-        """All that the terminal printed from that byte on, as text. Raises OutputExpired where it is not kept."""
+        """Return the terminal's output from byte ``offset`` on. Raises OutputExpired if it is no longer stored."""
         return drive(steps.text(self.id, "all", offset))
 
     def info(self) -> SessionInfo:
-        """The session as it is now."""
+        """Return the session's current properties."""
         return drive(steps.info(self.id))
 
     def resize(self, rows: int, cols: int) -> None:
-        """Another size of the terminal."""
+        """Change the size of the terminal."""
         drive(steps.resize(self.id, rows, cols))
 
     def close(self) -> None:
-        """End the shell and all that runs in it; may be called again."""
+        """End the shell and everything that runs in it; may be called twice."""
         drive(steps.close(self.id))
 
     def __enter__(self) -> Self:
@@ -120,7 +121,7 @@ class Session:
 
 
 class Command:
-    """A command that was begun. It continues whether or not anybody waits for it."""
+    """A command that was started. It continues whether or not a caller waits for it."""
 
     def __init__(self, session: Session, command_id: str) -> None:
         self.session = session
@@ -128,35 +129,35 @@ class Command:
         self._reader = steps.Reader(session.id, command_id)
 
     def wait(self, timeout: float | None = None) -> CommandResult:
-        """``timeout`` ends the wait, never the command. Returns as ``Session.run`` does."""
+        """Wait as ``Session.run`` does and return the result; the command continues after the timeout."""
         return drive(steps.finish(self.session.id, self.id, steps.Wait(timeout)))
 
     def poll(self) -> CommandResult | None:
-        """What came of it, None while it runs."""
+        """Return the result, None while the command runs."""
         found = self.wait(0)
         return None if found.status == "running" else found
 
     def output(self) -> str:
-        """All that it printed until now. Raises OutputExpired where the beginning is not kept."""
+        """Return all output so far. Raises OutputExpired if the beginning is no longer stored."""
         return drive(steps.text(self.session.id, self.id))
 
     def read(self) -> str:
-        """What it printed since the last ``read`` or ``expect``."""
+        """Return the output since the last ``read`` or ``expect``."""
         return drive(self._reader.read())
 
     def expect(self, pattern: str | re.Pattern[str], timeout: float | None = 30.0) -> re.Match[str]:
-        """Wait until it prints what matches, searched from the end of the last match on.
+        """Wait for a match after the end of the previous one, and return it.
 
-        Raises NotExpected when ``timeout`` seconds have passed or the command ends before.
+        Raises NotExpected if ``timeout`` seconds pass or the command ends before.
         """
         return drive(self._reader.expect(pattern, timeout))
 
     def send(self, text: str) -> None:
-        """Type text as it is; no Enter is added."""
+        """Type text without adding Enter."""
         self.session.send(text)
 
     def interrupt(self) -> CommandResult:
-        """Ctrl-C, then what is stronger until it ends. Raises NothingRunning when it is over."""
+        """Send Ctrl-C, then stronger signals until the command ends. Raises NothingRunning if it has ended already."""
         return drive(steps.interrupt(self.session.id, self.id))
 
     def __repr__(self) -> str:
@@ -164,7 +165,7 @@ class Command:
 
 
 class Connections:
-    """Those of this process that nobody uses now, to whichever daemon its environment leads."""
+    """The idle connections of this process, by the runtime directory to which the environment leads."""
 
     def __init__(self) -> None:
         self._idle: dict[str, list[ControlClient]] = {}
@@ -172,7 +173,7 @@ class Connections:
         atexit.register(self.close)
 
     def call(self, call: Call) -> Facts:
-        """The structured result of one call. Raises what the tool failed with, DaemonUnavailable."""
+        """Return the structured result of one call. Raises the tool's error, or DaemonUnavailable."""
         for last in range(ATTEMPTS - 1, -1, -1):
             try:
                 return self._call(call)
@@ -184,8 +185,8 @@ class Connections:
 
     def _call(self, call: Call) -> Facts:
         idle = self._idle.setdefault(next(relay.directories()), [])
-        # A new session gets the current environment, which a connection sends when it is made.
-        connection = _taken(idle) if call.tool != "create_session" else None
+        # A new session gets the current environment, which is sent when a connection is opened.
+        connection = _pop(idle) if call.tool != "create_session" else None
         connection = connection or connect_program("python")
         usable = False
         try:
@@ -200,18 +201,18 @@ class Connections:
             if usable:
                 idle.append(connection)
             else:
-                connection.close()  # also where a wait was interrupted: its answer would be taken for the next one's
+                connection.close()  # also after an interrupted wait, whose response would be taken for the next one's
         return facts
 
     def close(self) -> None:
-        """Hang up; the next call connects again."""
+        """Close all idle connections; the next call connects again."""
         for idle in list(self._idle.values()):
-            while connection := _taken(idle):
+            while connection := _pop(idle):
                 connection.close()
 
 
-def _taken(idle: list[ControlClient]) -> ControlClient | None:
-    """One that no other thread takes as well; None where there is none."""
+def _pop(idle: list[ControlClient]) -> ControlClient | None:
+    """Return an idle connection that no other thread gets; None if there is none."""
     try:
         return idle.pop()
     except IndexError:
@@ -222,7 +223,7 @@ _connections = Connections()
 
 
 def drive(conversation: Steps[T]) -> T:
-    """Carry the calls out until there is a value."""
+    """Make the calls of an operation and return its value."""
     try:
         call = next(conversation)
         while True:

@@ -1,4 +1,4 @@
-"""A fixture for the tests of people's programs: `terminal`, a session that nothing of the machine's own touches."""
+"""A fixture for the tests of other programs: `terminal`, a session independent of this machine's configuration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RUNTIME = ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "AI_SESSION_I
 
 @pytest.fixture
 def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
-    """An ``ai_session.Session`` in ``tmp_path``, with a HOME, a configuration and a daemon of its own."""
+    """Yield an ``ai_session.Session`` in ``tmp_path``, with its own HOME, configuration and daemon."""
     from ai_session.api.blocking import open as open_session
     from ai_session.client.connection import connect
 

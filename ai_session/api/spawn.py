@@ -1,7 +1,7 @@
 """pexpect over a session: the program runs in a sandboxed, audited terminal that lives in the daemon.
 
-pexpect does what it is made for, searching, ``before``, ``after`` and the logs; this class gives it bytes to search and
-passes on what is typed. What cannot be here is refused: there is no file descriptor, and no ``preexec_fn``.
+pexpect does the searching, ``before``, ``after`` and the logs; this class gives it bytes to search, and forwards what
+is typed. What cannot be supported is refused: there is no file descriptor, and no ``preexec_fn``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from agentwire.system.readable import readable
 from ai_session.api import steps
 from ai_session.api.blocking import Session, drive
 from ai_session.api.blocking import open as open_session
-from ai_session.client.connection import ControlClient, connect_program, error_named
+from ai_session.client.connection import ControlClient, connect_program, error_from
 from ai_session.errors import AiSessionError, DaemonUnavailable, NothingRunning
 
 if TYPE_CHECKING:
@@ -59,37 +59,37 @@ else:
 
 
 BEGIN_SECONDS = 20.0
-"""How long it may take until a program has been started; a shell's own function or builtin never is one."""
+"""How long the start of a program may take; a shell's function or builtin never starts one."""
 
-LOOK_SECONDS = 1.0
-"""How long a thread that reads for an event loop waits at once: so long it continues when nobody waits any more."""
+POLL_SECONDS = 1.0
+"""How long a thread that reads for an event loop waits at a time; after a cancellation it continues for as long."""
 
 ECHO_SECONDS = 0.1
-"""Interval at which a terminal is asked whether it echoes: there is no event for that."""
+"""The interval of checks whether a terminal echoes: there is no event for that."""
 
-FOR_IT = "SPAWN_"
-"""Before the names of the program's own variables in its session."""
+PREFIX = "SPAWN_"
+"""Precedes the names of the program's own variables in its session."""
 
 OWN = "AI_SESSION_ID"
-"""What a session knows its processes by."""
+"""The variable by which a session identifies its processes."""
 
 EOF_KEY, INTERRUPT_KEY = b"\x04", b"\x03"
 CONTROLS = {"@": 0, "`": 0, "[": 27, "{": 27, "\\": 28, "|": 28, "]": 29, "}": 29, "^": 30, "~": 30, "_": 31, "?": 127}
 
 
 class Logfile(Protocol):
-    """Where ``logfile``, ``logfile_read`` and ``logfile_send`` write."""
+    """The file that ``logfile``, ``logfile_read`` and ``logfile_send`` write to."""
 
     def write(self, s: Any, /) -> object: ...
     def flush(self) -> object: ...
 
 
 class spawn(_Base[AnyStr]):  # noqa: N801
-    """A program as ``pexpect.spawn`` runs it, in a session of its own that ends with it, or in ``session``.
+    """A program run as by ``pexpect.spawn``, in its own session, which ends with it, or in ``session``.
 
-    Arguments and members are pexpect's. Where the program runs in ``session``, its directory and variables are the
-    session's, and the session stays. ``pid`` is the program's as the daemon sees it. An exit code above 128 counts as a
-    signal's, as in shells. What may be the beginning of a secret is held back until more is printed.
+    Arguments and members are pexpect's. A program in ``session`` has that session's directory and variables, and the
+    session stays open. ``pid`` is the program's as the daemon sees it. An exit code above 128 counts as a signal, as in
+    shells. Output that may be the beginning of a secret is held back until more is printed.
     """
 
     STDIN_FILENO, STDOUT_FILENO = 0, 1
@@ -130,7 +130,7 @@ class spawn(_Base[AnyStr]):  # noqa: N801
         if session is not None and (cwd is not None or env is not None or profile or backend):
             raise TypeError("cwd, env, profile and backend cannot be set for an existing session")
         self._lock = threading.Lock()
-        self._held = bytearray()
+        self._unread = bytearray()
         self._offset = 0
         self._running = True
         self._ended = False
@@ -142,12 +142,12 @@ class spawn(_Base[AnyStr]):  # noqa: N801
         self.use_poll = use_poll
         self.cwd = cwd
         self.env = env
-        self.args = _found(command, [os.fsdecode(word) for word in args], env, inside=session is not None)
+        self.args = _resolve(command, [os.fsdecode(word) for word in args], env, inside=session is not None)
         self.command = self.args[0]
         self.name = f"<{' '.join(self.args)}>"
         self._own = session is None
         if session is None:
-            more = {FOR_IT + name: value for name, value in (env or {}).items()}
+            more = {PREFIX + name: value for name, value in (env or {}).items()}
             rows, cols = self._size
             shell = "bash" if shutil.which("bash") else "sh"
             session = open_session(
@@ -157,14 +157,15 @@ class spawn(_Base[AnyStr]):  # noqa: N801
         elif dimensions is not None:
             session.resize(*dimensions)
         self.session = session
-        """Where it runs."""
-        words = _prepared(self.args, env, echo=echo, ignore_sighup=ignore_sighup)
+        """The session that runs the program."""
+        words = _wrap(self.args, env, echo=echo, ignore_sighup=ignore_sighup)
         fish = session.info().shell == "fish"
         line = " ".join(_for_fish(word) if fish else shlex.quote(word) for word in words)
         try:
             self.command_id = drive(steps.start(session.id, line, stdin=None, apart=False))
-            """Of the session's command that it is."""
-            self._take(drive(steps.begun(session.id, self.command_id, BEGIN_SECONDS if os.sep in words[0] else 0)))
+            """The id of the program's command in the session."""
+            limit = BEGIN_SECONDS if os.sep in words[0] else 0
+            self._store(drive(steps.wait_started(session.id, self.command_id, limit)))
         except BaseException:
             if self._own:
                 self._end_session()
@@ -172,7 +173,7 @@ class spawn(_Base[AnyStr]):  # noqa: N801
         self.terminated = self.closed = False
 
     def __str__(self) -> str:
-        """What it runs, and what is known of it now: the text of EOF and TIMEOUT."""
+        """Return the command and the known facts: the text of EOF and TIMEOUT."""
         names = (
             "command",
             "args",
@@ -192,17 +193,17 @@ class spawn(_Base[AnyStr]):  # noqa: N801
         return f"<ai_session.spawn {getattr(self, 'name', '')}>"
 
     def read_nonblocking(self, size: int = 1, timeout: float | None = -1) -> AnyStr:
-        """At most ``size`` bytes as soon as there are some. Raises EOF, TIMEOUT."""
+        """Return at most ``size`` bytes as soon as there are some. Raises EOF, TIMEOUT."""
         if self.closed:
             raise ValueError("I/O operation on closed file.")
-        if not self._held and not self._ended:
-            self._look(self.timeout if timeout == -1 else timeout)
-        return self._taken(size)
+        if not self._unread and not self._ended:
+            self._fetch(self.timeout if timeout == -1 else timeout)
+        return self._pop(size)
 
-    def _taken(self, size: int) -> AnyStr:
+    def _pop(self, size: int) -> AnyStr:
         with self._lock:
-            data = bytes(self._held[:size])
-            del self._held[:size]
+            data = bytes(self._unread[:size])
+            del self._unread[:size]
         if not data and self._ended:
             self.flag_eof = True
             raise EOF("End Of File (EOF): the program has ended.")
@@ -212,27 +213,27 @@ class spawn(_Base[AnyStr]):  # noqa: N801
         self._log(text, "read")
         return text
 
-    def _look(self, seconds: float | None) -> None:
-        """Take what was printed, waiting so long for it."""
+    def _fetch(self, seconds: float | None) -> None:
+        """Store new output, waiting for it up to ``seconds``."""
         wait = steps.Wait(seconds)
         with self._lock:
             while True:
                 facts = drive(steps.read_bytes(self.session.id, self.command_id, self._offset, wait.next()))
-                self._take(facts)
+                self._store(facts)
                 if facts["data"] or not self._running or wait.over:
                     return
 
-    def _take_for(self, seconds: float) -> None:
-        """Take what is printed in so many seconds, or until the program has ended."""
+    def _fetch_for(self, seconds: float) -> None:
+        """Store all output of the next ``seconds``, or until the program ends."""
         wait = steps.Wait(seconds)
         while self._running and not wait.over:
-            self._look(wait.next())
+            self._fetch(wait.next())
 
-    def _take(self, facts: steps.Facts) -> None:
-        self._held += facts["data"].encode("utf-8", "surrogateescape")
-        self._note(facts)
+    def _store(self, facts: steps.Facts) -> None:
+        self._unread += facts["data"].encode("utf-8", "surrogateescape")
+        self._update(facts)
 
-    def _note(self, facts: steps.Facts) -> None:
+    def _update(self, facts: steps.Facts) -> None:
         self._offset = facts["next_offset"]
         self._ended = facts["ended"]
         self._size = (facts["rows"], facts["cols"])
@@ -253,32 +254,32 @@ class spawn(_Base[AnyStr]):  # noqa: N801
     def expect_list(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, pattern_list: Any, timeout: Any = -1, searchwindowsize: Any = -1, async_: bool = False
     ) -> Any:
-        """As pexpect's; with ``async_`` it is awaited, and giving that up loses nothing."""
+        """Wait as pexpect does; with ``async_`` return an awaitable, whose cancellation loses no output."""
         if async_:
-            return self._awaited(Expecter(self, searcher_re(pattern_list), searchwindowsize), timeout)
+            return self._expect_async(Expecter(self, searcher_re(pattern_list), searchwindowsize), timeout)
         return super().expect_list(pattern_list, timeout, searchwindowsize)
 
     def expect_exact(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, pattern_list: Any, timeout: Any = -1, searchwindowsize: Any = -1, async_: Any = False
     ) -> Any:
-        """Waits like ``expect``, but for literal text. Returns the index in ``pattern_list``."""
+        """Wait like ``expect``, but for literal text. Returns the index in ``pattern_list``."""
         if not async_:
             return super().expect_exact(pattern_list, timeout, searchwindowsize)
         one = isinstance(pattern_list, str | bytes | type)
         each: list[Any] = [pattern_list] if one else [*pattern_list]
         wanted = [known if isinstance(known, type) else self._coerce_expect_string(known) for known in each]
-        return self._awaited(Expecter(self, searcher_string(wanted), searchwindowsize), timeout)
+        return self._expect_async(Expecter(self, searcher_string(wanted), searchwindowsize), timeout)
 
-    def _awaited(self, expecter: Expecter[AnyStr], timeout: float | None) -> Coroutine[Any, Any, int]:
-        async def awaited() -> int:
+    def _expect_async(self, expecter: Expecter[AnyStr], timeout: float | None) -> Coroutine[Any, Any, int]:
+        async def expect() -> int:
             wait = steps.Wait(self.timeout if timeout == -1 else timeout)
             found: Any = expecter.existing_data()  # the stubs leave None out
             index: int | None = found
             try:
                 while index is None:
-                    while not self._held and not self._ended and not wait.over:
-                        await asyncio.to_thread(self._look, wait.next(LOOK_SECONDS))
-                    index = expecter.new_data(self._taken(self.maxread))
+                    while not self._unread and not self._ended and not wait.over:
+                        await asyncio.to_thread(self._fetch, wait.next(POLL_SECONDS))
+                    index = expecter.new_data(self._pop(self.maxread))
             except EOF as error:
                 return expecter.eof(error)
             except TIMEOUT as error:
@@ -288,41 +289,41 @@ class spawn(_Base[AnyStr]):  # noqa: N801
                 raise
             return index
 
-        return awaited()
+        return expect()
 
     def send(self, s: str | bytes) -> int:
-        """Type ``s`` after ``delaybeforesend``; how many bytes. Raises OSError when the program has ended."""
+        """Type ``s`` after ``delaybeforesend``; return the number of bytes. Raises OSError if the program has ended."""
         if self.delaybeforesend is not None:
-            self._take_for(self.delaybeforesend)
+            self._fetch_for(self.delaybeforesend)
         text = self._coerce_send_string(s)
         self._log(text, "send")
         return self._type(self._encoder.encode(text, final=False))
 
     def write(self, s: str | bytes) -> None:
-        """Sends ``s`` and returns nothing, as a file's ``write``."""
+        """Send ``s`` and return nothing, like a file's ``write``."""
         self.send(s)
 
     def writelines(self, sequence: Sequence[str | bytes]) -> None:
-        """``write`` each."""
+        """Send each text of a sequence."""
         for each in sequence:
             self.write(each)
 
     def sendline(self, s: str | bytes = "") -> int:
-        """``send`` with a line's end."""
+        """Send ``s`` and a line end."""
         return self.send(self._coerce_send_string(s) + self.linesep)
 
     def sendcontrol(self, char: str) -> int:
-        """Ctrl and that key; 0 for one that there is not."""
+        """Press Ctrl and that key; returns 0 if there is no such key."""
         key = char.lower()
         number = ord(key) - 96 if "a" <= key <= "z" else CONTROLS.get(key)
         return 0 if number is None else self._press(bytes([number]))
 
     def sendeof(self) -> None:
-        """The end of input, where the program reads lines and is at the beginning of one."""
+        """Press the end-of-input key, which has effect if the program reads lines and is at the beginning of one."""
         self._press(EOF_KEY)
 
     def sendintr(self) -> None:
-        """Ctrl-C."""
+        """Press Ctrl-C."""
         self._press(INTERRUPT_KEY)
 
     def _press(self, key: bytes) -> int:
@@ -337,34 +338,34 @@ class spawn(_Base[AnyStr]):  # noqa: N801
         return len(data)
 
     def isalive(self) -> bool:
-        """Whether the program runs."""
+        """Report whether the program runs."""
         if self._running:
-            self._look(0)
+            self._fetch(0)
         return self._running
 
     def wait(self) -> int | None:
-        """Wait for its end, reading what it prints; the exit code."""
+        """Wait until the program ends, storing its output, and return the exit code."""
         while self._running:
-            self._look(None)
+            self._fetch(None)
         return self.exitstatus
 
     def kill(self, sig: int) -> None:
-        """A signal for the program and those of its process group."""
+        """Send a signal to the program's process group."""
         if self.isalive():
             with suppress(NothingRunning):
                 drive(steps.send_signal(self.session.id, self.command_id, sig))
 
     def terminate(self, force: bool = False) -> bool:
-        """Whether it ends by SIGHUP, SIGCONT, SIGINT, each given ``delayafterterminate``; SIGKILL with ``force``."""
+        """Send SIGHUP, SIGCONT and SIGINT in turn, with ``force`` also SIGKILL; report whether the program ended."""
         for number in (signal.SIGHUP, signal.SIGCONT, signal.SIGINT, *((signal.SIGKILL,) if force else ())):
             self.kill(number)
-            self._take_for(self.delayafterterminate if number != signal.SIGKILL else LOOK_SECONDS)
+            self._fetch_for(self.delayafterterminate if number != signal.SIGKILL else POLL_SECONDS)
             if not self._running:
                 return True
         return not self.isalive()
 
     def close(self, force: bool = True) -> None:
-        """End the program, and the session where that is its own. Raises ExceptionPexpect where it does not end."""
+        """End the program, and its own session. Raises ExceptionPexpect if the program does not end."""
         if self.closed:
             return
         if not self.terminate(force):
@@ -373,47 +374,47 @@ class spawn(_Base[AnyStr]):  # noqa: N801
         if self._own:
             self._end_session()
         elif self._echo_changed:
-            self.session.run("stty echo", timeout=LOOK_SECONDS)
+            self.session.run("stty echo", timeout=POLL_SECONDS)
 
     def eof(self) -> bool:
-        """Whether EOF was met."""
+        """Report whether EOF was raised."""
         return self.flag_eof
 
     def fileno(self) -> int:
-        """There is none. Raises io.UnsupportedOperation, an OSError."""
+        """Raise io.UnsupportedOperation, an OSError: there is no descriptor."""
         raise io.UnsupportedOperation("the terminal is the daemon's: expect, read or interact instead of select")
 
     def isatty(self) -> bool:
-        """True: the program has a terminal."""
+        """Return True: the program has a terminal."""
         return True
 
     def getecho(self) -> bool:
-        """Whether the terminal shows what is typed."""
+        """Report whether the terminal echoes what is typed."""
         self.isalive()
         return self._echo
 
     def setecho(self, state: bool) -> None:
-        """Have the terminal show what is typed, or not."""
+        """Set whether the terminal echoes what is typed."""
         drive(steps.set_echo(self.session.id, self.command_id, on=state))
         self.echo = self._echo = state
         self._echo_changed = self._echo_changed or not state
 
     def waitnoecho(self, timeout: float | None = -1) -> bool:
-        """Whether the terminal stops showing what is typed before the time has passed, as for a password."""
+        """Wait until the terminal stops echoing, as for a password; return False after the timeout."""
         wait = steps.Wait(self.timeout if timeout == -1 else timeout)
         while self.getecho():
             if wait.over or not self._running:
                 return False
-            self._take_for(wait.next(ECHO_SECONDS))
+            self._fetch_for(wait.next(ECHO_SECONDS))
         return True
 
     def getwinsize(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Return rows and columns."""
         self.isalive()
         return self._size
 
     def setwinsize(self, rows: int, cols: int) -> None:
-        """Resizes the terminal; the program gets SIGWINCH."""
+        """Resize the terminal; the program gets SIGWINCH."""
         self.session.resize(rows, cols)
         self._size = rows, cols
 
@@ -423,7 +424,7 @@ class spawn(_Base[AnyStr]):  # noqa: N801
         input_filter: Callable[[bytes], bytes] | None = None,
         output_filter: Callable[[bytes], bytes] | None = None,
     ) -> None:
-        """Join the person's own terminal with the program until either ends, or ``escape_character`` is typed."""
+        """Connect the person's terminal to the program until either ends, or ``escape_character`` is typed."""
         self.write_to_stdout(self.buffer)
         self.stdout.flush()
         self.buffer = self.string_type()
@@ -431,23 +432,23 @@ class spawn(_Base[AnyStr]):  # noqa: N801
         tty.setraw(self.STDIN_FILENO)
         try:
             escape = b"" if escape_character is None else escape_character.encode("latin-1")
-            self._joined(escape, input_filter or bytes, output_filter or bytes)
+            self._forward(escape, input_filter or bytes, output_filter or bytes)
         finally:
             termios.tcsetattr(self.STDIN_FILENO, termios.TCSAFLUSH, modes)
 
-    def _joined(self, escape: bytes, typed: Callable[[bytes], bytes], shown: Callable[[bytes], bytes]) -> None:
+    def _forward(self, escape: bytes, typed: Callable[[bytes], bytes], shown: Callable[[bytes], bytes]) -> None:
         def show(data: bytes) -> None:
             data = shown(data)
             self._log(data if self.encoding is None else data.decode(self.encoding, "replace"), "read")
             while data:
                 data = data[os.write(self.STDOUT_FILENO, data) :]
 
-        show(self._held_bytes())
+        show(self._pop_all())
         while not self._ended:
             with connect_program("python") as link, suppress(DaemonUnavailable):
-                # Asked apart from what is typed meanwhile; hanging up takes the question back.
+                # A connection of its own: input is not delayed, and closing it cancels the request.
                 while not self._ended:
-                    self._ask(link)
+                    self._request(link)
                     while link.fileno() not in readable((link.fileno(), self.STDIN_FILENO)):
                         data = typed(os.read(self.STDIN_FILENO, 1000))
                         before, found, _ = data.rpartition(escape) if escape else (data, b"", b"")
@@ -460,23 +461,23 @@ class spawn(_Base[AnyStr]):  # noqa: N801
                             return
                     result = link.answer()
                     if result["is_error"]:
-                        raise error_named(result["structured"]["error"])
-                    self._note(result["structured"])
+                        raise error_from(result["structured"]["error"])
+                    self._update(result["structured"])
                     show(result["structured"]["data"].encode("utf-8", "surrogateescape"))
 
-    def _ask(self, link: ControlClient) -> None:
+    def _request(self, link: ControlClient) -> None:
         call = steps.bytes_from(self.session.id, self.command_id, self._offset, steps.MAX_WAIT_SECONDS)
-        link.tell("call", name=call.tool, arguments=call.arguments)
+        link.send_request("call", name=call.tool, arguments=call.arguments)
 
-    def _held_bytes(self) -> bytes:
+    def _pop_all(self) -> bytes:
         with self._lock:
-            data = bytes(self._held)
-            self._held.clear()
+            data = bytes(self._unread)
+            self._unread.clear()
         return data
 
 
-def _found(command: str, args: list[str], env: Mapping[str, str] | None, *, inside: bool) -> list[str]:
-    """The program and its arguments. Raises ExceptionPexpect where there is none; a session knows more ``inside``."""
+def _resolve(command: str, args: list[str], env: Mapping[str, str] | None, *, inside: bool) -> list[str]:
+    """Return the program's path and arguments. Raises ExceptionPexpect if not found, except ``inside`` a session."""
     words: list[str] = [command, *args] if args else split_command_line(command)  # pyright: ignore[reportUnknownVariableType]
     found = cast("str | None", which(words[0], env=env))
     if found is None and not inside:
@@ -484,15 +485,15 @@ def _found(command: str, args: list[str], env: Mapping[str, str] | None, *, insi
     return [found or words[0], *words[1:]]
 
 
-def _prepared(words: list[str], env: Mapping[str, str] | None, *, echo: bool, ignore_sighup: bool) -> list[str]:
-    """The program's words behind what sets its terminal and its variables, where that is asked for."""
+def _wrap(words: list[str], env: Mapping[str, str] | None, *, echo: bool, ignore_sighup: bool) -> list[str]:
+    """Return the words, preceded if necessary by a script that sets the program's terminal and variables."""
     if echo and env is None and not ignore_sighup:
         return words
     script = ("trap '' HUP; " if ignore_sighup else "") + ("" if echo else "stty -echo; ") + "exec "
     if env is not None:
-        # Their values come with the session, whose own they do not change, and are no part of the command on record.
+        # The values are passed as variables of the session: its own stay unchanged, and the record does not show them.
         script += "".join(
-            ("/usr/bin/env -i ", f'{OWN}="${OWN}" ', *(f'{name}="${FOR_IT}{name}" ' for name in env if name != OWN))
+            ("/usr/bin/env -i ", f'{OWN}="${OWN}" ', *(f'{name}="${PREFIX}{name}" ' for name in env if name != OWN))
         )
     return ["/bin/sh", "-c", script + '"$@"', "sh", *words]
 
@@ -502,7 +503,7 @@ def _for_fish(word: str) -> str:
 
 
 def _end(session: Session, pid: int) -> None:
-    """Close the session of a program that nobody holds any more; not in a forked child, whose it is not."""
+    """Close the session of a discarded program, except in a forked child, which does not own it."""
     if os.getpid() == pid:
         with suppress(AiSessionError):
             session.close()

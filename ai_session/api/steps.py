@@ -1,6 +1,6 @@
-"""What each operation asks the daemon for, written once: the blocking and the awaited API carry the calls out.
+"""The calls of each operation, written once and made by both the blocking and the asynchronous API.
 
-A step is a generator that yields calls, is sent each call's structured result, or has its error thrown in, and returns
+A step is a generator that yields calls, is sent each call's structured result or has its error thrown in, and returns
 the operation's value.
 """
 
@@ -18,17 +18,17 @@ from ai_session.api.values import CommandResult, NotExpected, Screen, SessionInf
 from ai_session.errors import AiSessionError, OutputExpired, SessionExists, SessionNotFound
 
 MAX_WAIT_SECONDS = 50.0
-"""The longest that one call may wait; longer waits are several calls."""
+"""The longest wait of one call; longer waits are several calls."""
 
 MAX_OUTPUT_CHARS = 200_000
-LOOK_AGAIN_SECONDS = 1.0
-"""Between looks at output that ends in half a character: its bytes are there, but no text comes of them yet."""
+POLL_SECONDS = 1.0
+"""The interval of polling for output that ends with half a character: there are new bytes, but no new text."""
 
 Facts = Mapping[str, Any]
 
 
 class Call(NamedTuple):
-    """One call of a tool. ``profile`` is the sandbox profile that is asked for with a new session."""
+    """One call of a tool. ``profile`` is the sandbox profile that is requested for a new session."""
 
     tool: str
     arguments: dict[str, Any]
@@ -40,7 +40,7 @@ Steps: TypeAlias = Generator[Call, Facts, T]
 
 
 class Wait:
-    """How long an operation still waits; ``timeout`` of None is for ever."""
+    """The remaining time of an operation; a ``timeout`` of None never expires."""
 
     def __init__(self, timeout: float | None) -> None:
         self._deadline = math.inf if timeout is None else time.monotonic() + timeout
@@ -51,24 +51,24 @@ class Wait:
         return time.monotonic() >= self._deadline
 
     def next(self, longest: float = MAX_WAIT_SECONDS) -> float:
-        """Seconds that the next call may wait."""
+        """Return the seconds that the next call may wait."""
         return max(0.0, min(longest, self._deadline - time.monotonic()))
 
 
 def explain(error: AiSessionError) -> None:
-    """Have the error's traceback say what to do next."""
+    """Add the suggestion to the error's traceback."""
     if error.suggestion and error.suggestion not in getattr(error, "__notes__", ()):
         error.add_note(error.suggestion)
 
 
 def effect(tool: str, /, profile: str = "", **arguments: Any) -> Call:
-    """A call that does something, with a key: repeated after the daemon's death, it is done once all the same."""
+    """Return a call with a key: repeated after a daemon has ended, it still takes effect only once."""
     given = {name: value for name, value in arguments.items() if value}
     return Call(tool, {**given, "call_key": f"api_{os.urandom(12).hex()}"}, profile)
 
 
 def open_session(name: str, profile: str, **wanted: Any) -> Steps[SessionInfo]:
-    """The session of that name, made where there is none."""
+    """Return the session with that name, which is created if necessary."""
     try:
         return session_info((yield effect("create_session", profile, name=name, **wanted)))
     except SessionExists:
@@ -76,24 +76,24 @@ def open_session(name: str, profile: str, **wanted: Any) -> Steps[SessionInfo]:
 
 
 def info(session: str) -> Steps[SessionInfo]:
-    """The session as it is now."""
+    """Return the session's current properties."""
     return session_info((yield Call("get_session_info", {"session_id": session})))
 
 
-def listed() -> Steps[list[SessionInfo]]:
-    """All sessions that this program may see."""
+def list_sessions() -> Steps[list[SessionInfo]]:
+    """Return all sessions that this program may see."""
     return [session_info(facts) for facts in (yield Call("list_sessions", {}))["sessions"]]
 
 
 def run(session: str, command: str, timeout: float | None, *, stdin: str | None, apart: bool) -> Steps[CommandResult]:
-    """Begin a command and wait for it."""
+    """Start a command and wait for it."""
     wait = Wait(timeout)
     facts = yield _begin(session, command, wait.next(), stdin, apart)
     return (yield from finish(session, facts["command_id"], wait, facts))
 
 
 def start(session: str, command: str, *, stdin: str | None, apart: bool) -> Steps[str]:
-    """Begin a command; its id."""
+    """Start a command and return its id."""
     return (yield _begin(session, command, 0.0, stdin, apart))["command_id"]
 
 
@@ -108,7 +108,7 @@ def _begin(session: str, command: str, seconds: float, stdin: str | None, apart:
 
 
 def finish(session: str, command: str, wait: Wait, facts: Facts | None = None) -> Steps[CommandResult]:
-    """Wait until it is over, wants input or the time has passed. ``facts``: how it was found just now."""
+    """Wait until the command has ended, needs input, or time is up. ``facts`` are its latest known state."""
     wanted = {"session_id": session, "command_id": command, "max_output_chars": MAX_OUTPUT_CHARS}
     while facts is None or (facts["status"] == "running" and not facts.get("input_mode") and not wait.over):
         facts = yield Call("read_output", {**wanted, "wait_for": "finish", "timeout_seconds": wait.next()})
@@ -116,7 +116,7 @@ def finish(session: str, command: str, wait: Wait, facts: Facts | None = None) -
 
 
 def interrupt(session: str, command: str) -> Steps[CommandResult]:
-    """End a command by the means of `ai-session interrupt`."""
+    """End a command in the same way as `ai-session interrupt`."""
     return (yield from _result(session, (yield effect("interrupt_command", session_id=session, command_id=command))))
 
 
@@ -142,7 +142,7 @@ def _result(session: str, facts: Facts) -> Steps[CommandResult]:
 
 
 def text(session: str, command: str, offset: int = 0) -> Steps[str]:
-    """All that it printed from a byte on, until now. Raises OutputExpired where that is no longer kept."""
+    """Return all output from a byte on, as text. Raises OutputExpired if that is no longer stored."""
     pages, end = list[str](), -1
     while True:
         page = yield _page(session, command, offset)
@@ -164,8 +164,8 @@ def send(session: str, typed: str, keys: tuple[str, ...] = ()) -> Steps[None]:
 
 
 def type_into(session: str, command: str, data: bytes) -> Steps[None]:
-    """Type bytes as they are, only while the command runs. Raises NothingRunning."""
-    # What is sent as text has its CRLF made LF; a key is sent as it is.
+    """Type bytes unchanged, only while the command runs. Raises NothingRunning."""
+    # CRLF in text becomes LF; a key is sent unchanged.
     for count, line in enumerate(data.split(b"\r\n")):
         if count:
             yield effect("send_input", session_id=session, command_id=command, keys=["Enter"])
@@ -175,95 +175,95 @@ def type_into(session: str, command: str, data: bytes) -> Steps[None]:
 
 
 def bytes_from(session: str, command: str, offset: int, seconds: float) -> Call:
-    """What the command printed from that byte on, waited for so long."""
+    """Return the call for a command's output from byte ``offset`` on, which waits up to ``seconds``."""
     wanted = {"session_id": session, "command_id": command, "offset": offset, "timeout_seconds": seconds}
     return Call("read_bytes", wanted)
 
 
 def read_bytes(session: str, command: str, offset: int, seconds: float) -> Steps[Facts]:
-    """One page of a command's output, from the byte ``offset``; waits up to ``seconds`` for more."""
+    """Return one page of a command's output from byte ``offset`` on; waits up to ``seconds`` for more."""
     return (yield bytes_from(session, command, offset, seconds))
 
 
-def begun(session: str, command: str, seconds: float) -> Steps[Facts]:
-    """As ``read_bytes``; waits until its program has been started, or has printed something, or has ended."""
+def wait_started(session: str, command: str, seconds: float) -> Steps[Facts]:
+    """Wait until the program has been started, has printed something, or has ended; returns facts as ``read_bytes``."""
     call = bytes_from(session, command, 0, seconds)
     call.arguments["wait_for"] = "program"
     return (yield call)
 
 
 def send_signal(session: str, command: str, number: int) -> Steps[None]:
-    """A signal for the command's program. Raises NothingRunning."""
+    """Send a signal to the command's program. Raises NothingRunning."""
     yield effect("signal_command", session_id=session, command_id=command, signal=number)
 
 
 def set_echo(session: str, command: str, *, on: bool) -> Steps[None]:
-    """Whether the terminal shows what is typed. Raises NothingRunning."""
+    """Set whether the terminal echoes what is typed. Raises NothingRunning."""
     call = effect("set_echo", session_id=session, command_id=command)
     call.arguments["echo"] = on
     yield call
 
 
 def read_screen(session: str) -> Steps[Screen]:
-    """What is visible."""
+    """Return the visible screen."""
     return screen((yield Call("read_screen", {"session_id": session})))
 
 
 def resize(session: str, rows: int, cols: int) -> Steps[None]:
-    """Another size."""
+    """Change the terminal's size."""
     yield effect("resize_session", session_id=session, rows=rows, cols=cols)
 
 
 def close(session: str) -> Steps[None]:
-    """End the session with all that runs in it; nothing where it is gone already."""
+    """End the session and everything that runs in it; has no effect if it does not exist."""
     with suppress(SessionNotFound):
         yield effect("close_session", session_id=session)
 
 
 class Reader:
-    """Reads one command's output forward. What was matched or read is not given again."""
+    """Reads one command's output forward. What was matched or read is not returned again."""
 
     def __init__(self, session: str, command: str) -> None:
         self._session = session
         self._command = command
         self._anchor = 0
-        """The byte from which the last line, which may still change, is read again."""
+        """The byte where the last line begins, which is read again because it may still change."""
         self._end = 0
-        self._kept = ""
-        """Text before the anchor that was not given yet."""
+        self._pending = ""
+        """Text before the anchor that was not returned yet."""
         self._line = ""
-        self._given = 0
-        """Characters of ``_kept + _line`` that were."""
+        self._returned = 0
+        """How many characters of ``_pending + _line`` were returned."""
         self._over = False
 
     @property
     def _new(self) -> str:
-        return (self._kept + self._line)[self._given :]
+        return (self._pending + self._line)[self._returned :]
 
     def read(self) -> Steps[str]:
-        """What was printed since the last time."""
-        yield from self._look()
-        return self._give(len(self._new))
+        """Return the output since the last call."""
+        yield from self._fetch()
+        return self._pop(len(self._new))
 
     def expect(self, pattern: str | re.Pattern[str], timeout: float | None) -> Steps[re.Match[str]]:
         """Wait for a match. Raises NotExpected."""
         wait, stuck = Wait(timeout), False
         while True:
             end = self._end
-            yield from self._look()
+            yield from self._fetch()
             if match := re.search(pattern, self._new):
-                self._give(match.end())
+                self._pop(match.end())
                 return match
             if self._over or wait.over:
                 raise self._missing(pattern)
             stuck = stuck and self._end == end
-            how = {"timeout_seconds": wait.next(LOOK_AGAIN_SECONDS)} if stuck else {"offset": self._end}
-            asked = {"timeout_seconds": wait.next(), "wait_for": "output", "max_output_chars": 200} | how
-            call = Call("read_output", {"session_id": self._session, "command_id": self._command, **asked})
+            how = {"timeout_seconds": wait.next(POLL_SECONDS)} if stuck else {"offset": self._end}
+            wanted = {"timeout_seconds": wait.next(), "wait_for": "output", "max_output_chars": 200} | how
+            call = Call("read_output", {"session_id": self._session, "command_id": self._command, **wanted})
             stuck = (yield call).get("waited") == "output"
 
-    def _look(self) -> Steps[None]:
-        """Read what there is, up to its end."""
+    def _fetch(self) -> Steps[None]:
+        """Read to the current end of the output."""
         while True:
             page = yield _page(self._session, self._command, self._anchor)
             self._line = page["output"]
@@ -271,7 +271,7 @@ class Reader:
             whole = self._end < page["end_offset"]
             if whole or self._line.endswith("\n"):
                 moved = self._end != self._anchor
-                self._kept = self._kept + self._line
+                self._pending = self._pending + self._line
                 self._line = ""
                 self._anchor = self._end
                 if whole and moved:
@@ -279,13 +279,13 @@ class Reader:
             self._over = page["status"] != "running"
             return
 
-    def _give(self, size: int) -> str:
-        given = self._new[:size]
-        self._given = self._given + size
-        done = min(self._given, len(self._kept))
-        self._kept = self._kept[done:]
-        self._given = self._given - done
-        return given
+    def _pop(self, size: int) -> str:
+        popped = self._new[:size]
+        self._returned = self._returned + size
+        done = min(self._returned, len(self._pending))
+        self._pending = self._pending[done:]
+        self._returned = self._returned - done
+        return popped
 
     def _missing(self, pattern: str | re.Pattern[str]) -> NotExpected:
         wanted = pattern if isinstance(pattern, str) else pattern.pattern

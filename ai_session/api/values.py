@@ -1,4 +1,4 @@
-"""What calls return. Units are in the names; a value never changes after it was returned."""
+"""Results of calls. Units are in the names; a value never changes after it was returned."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ai_session.errors import CallerError
 
 
 class CommandFailed(CallerError):
-    """A command that was to succeed did not. ``result`` is what came of it."""
+    """A command that should have succeeded did not. ``result`` is its result."""
 
     code = "command_failed"
 
@@ -21,7 +21,7 @@ class CommandFailed(CallerError):
 
 
 class NotExpected(CallerError, TimeoutError):
-    """What was expected was not printed: ``before`` is what was, ``ended`` whether the command is over."""
+    """The expected output was not printed. ``before`` is the actual output; ``ended``: the command has ended."""
 
     code = "not_expected"
 
@@ -33,12 +33,12 @@ class NotExpected(CallerError, TimeoutError):
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How a command stands. ``exit_code`` is the shell's own, None while it is not known.
+    """The state of a command. ``exit_code`` is the shell's, None while it is unknown.
 
-    ``status`` is ``finished``, ``running`` (``timeout`` passed, or it waits for input: then ``input_mode`` is ``line``,
-    ``password`` or ``raw``), ``interrupted`` or ``lost`` (it ended, and nobody could learn how). ``output`` is the text
-    of what it printed, without control sequences; with ``truncated`` its oldest part is no longer kept. ``stderr`` is
-    empty unless it was asked for apart. ``note`` says what else befell the command.
+    ``status`` is ``finished``, ``running`` (the timeout passed, or it waits for input: then ``input_mode`` is ``line``,
+    ``password`` or ``raw``), ``interrupted`` or ``lost`` (it ended, and its exit code is unknown). ``output`` is its
+    text without control sequences; with ``truncated`` the oldest part is no longer stored. ``stderr`` is empty unless
+    it was requested separately. ``note`` says what else happened to the command.
     """
 
     command_id: str
@@ -58,7 +58,7 @@ class CommandResult:
         return self.status == "finished" and self.exit_code == 0
 
     def check(self) -> CommandResult:
-        """Itself when ``ok``. Raises CommandFailed, which has this result."""
+        """Return this result if ``ok``. Raises CommandFailed with this result."""
         if not self.ok:
             raise CommandFailed(self)
         return self
@@ -66,7 +66,7 @@ class CommandResult:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """The visible lines, trailing blanks cut. The cursor is zero-based."""
+    """The visible lines without trailing blanks. The cursor is zero-based."""
 
     text: str
     rows: int
@@ -77,18 +77,14 @@ class Screen:
 
     @property
     def lines(self) -> list[str]:
-        """``rows`` lines from the top."""
+        """The ``rows`` lines from the top."""
         found = self.text.split("\n")
         return found + [""] * (self.rows - len(found))
 
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A session as it was when it was asked for. ``facts`` is all that is known, as `ai-session info --json`.
-
-    ``state`` is ``starting``, ``ready``, ``running``, ``waiting_input``, ``stopped``, ``exited`` or ``lost``;
-    ``sandbox`` is ``none`` or the profile with its level, such as ``workspace (bwrap, network off)``.
-    """
+    """A session as it was when it was requested. ``facts`` is all that is known, as in `ai-session info --json`."""
 
     session_id: str
     name: str
@@ -101,12 +97,12 @@ class SessionInfo:
 
 
 def session_info(facts: Mapping[str, Any]) -> SessionInfo:
-    """What a tool says of a session."""
+    """Return a tool's facts about a session as a value."""
     texts = {name: str(facts.get(name, "")) for name in SessionInfo.__slots__ if name != "facts"}
     return SessionInfo(**texts, facts=facts)
 
 
 def screen(facts: Mapping[str, Any]) -> Screen:
-    """What ``read_screen`` says."""
+    """Return the facts of ``read_screen`` as a value."""
     numbers = {name: int(facts[name]) for name in ("rows", "cols", "cursor_row", "cursor_col")}
     return Screen(str(facts["screen"]), **numbers, title=str(facts.get("title", "")))

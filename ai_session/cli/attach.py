@@ -163,7 +163,7 @@ class Window:
             except DaemonUnavailable:
                 self._question = None
                 try:
-                    self._client.outlive()
+                    self._client.reconnect()
                     self.attach(self._session)
                 except AiSessionError as error:
                     return error

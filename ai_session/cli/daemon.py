@@ -11,7 +11,7 @@ from agentwire.cli.options import Group, Json, Option
 from agentwire.cli.output import EXIT_ERROR, confirm, leave, remark, say, show_facts, show_json
 from ai_session import __version__
 from ai_session.cli.sessions import sessions
-from ai_session.client.connection import GONE_SECONDS, ControlClient, connect
+from ai_session.client.connection import END_SECONDS, ControlClient, connect
 from ai_session.errors import AiSessionError, DaemonUnavailable
 
 app = Group("The process that serves every client of this user.")
@@ -105,7 +105,7 @@ def end(client: ControlClient, *, sessions_too: bool) -> None:
     if process is not None:
         ready = select.poll()
         ready.register(process, select.POLLIN)
-        gone = ready.poll(GONE_SECONDS * 1000)
+        gone = ready.poll(END_SECONDS * 1000)
         os.close(process)
         if not gone:
             raise DaemonUnavailable(

@@ -92,7 +92,7 @@ class Keyboard:
                     client.attach(self._session, rows=0, cols=0, read_only=False)
                     self._take_keys()
                     while not self._pass_on(client):
-                        client.outlive()
+                        client.reconnect()
                         client.attach(self._session, rows=0, cols=0, read_only=False)
             except DaemonUnavailable:
                 raise

@@ -7,7 +7,7 @@ import json
 from agentwire.cli.output import EXIT_ERROR
 from ai_session.cli.output import write_text
 from ai_session.client import relay
-from ai_session.client.connection import error_named
+from ai_session.client.connection import error_from
 from ai_session.errors import DaemonUnavailable
 
 
@@ -16,7 +16,7 @@ def ask(query: str) -> int:
     try:
         link = relay.connect("fluxloop")
     except relay.Unreachable as error:
-        raise error_named({"code": error.code, "message": error.message, "suggestion": error.suggestion}) from None
+        raise error_from({"code": error.code, "message": error.message, "suggestion": error.suggestion}) from None
     request = {"type": "request", "id": 1, "tool": "faq", "params": {"query": query}}
     with link, link.makefile("rwb") as lines:
         lines.readline()  # the daemon's hello

@@ -297,7 +297,9 @@ async def _watch_workspace(
 def _recorder(client: ControlClient) -> Callable[..., None]:
     def record(event: str, **facts: Any) -> None:
         with suppress(DaemonUnavailable):  # which is noticed when the command has ended
-            client.tell("reached", event=event, **{name: fact for name, fact in facts.items() if fact is not None})
+            client.send_request(
+                "reached", event=event, **{name: fact for name, fact in facts.items() if fact is not None}
+            )
 
     return record
 

@@ -1,1 +1,1 @@
-"""The way to the daemon's socket: the relay for MCP clients, connections for verbs. Standard library only."""
+"""Access to the daemon's socket: the relay for MCP clients, connections for verbs. Standard library only."""

@@ -1,4 +1,4 @@
-"""A blocking client of the daemon's control protocol; standard library only, because every CLI verb starts with it."""
+"""A blocking client of the daemon's control protocol. Standard library only, because every verb starts with it."""
 
 from __future__ import annotations
 
@@ -23,67 +23,65 @@ HEADER = struct.Struct(">cI")
 READ_BYTES = 1 << 16
 START_SECONDS = 30.0
 
-GONE_SECONDS = 10.0
+END_SECONDS = 10.0
 """How long a daemon that closed its connections may take to end."""
 
 
 class Reply(NamedTuple):
-    """What a tool call returned."""
+    """The result of a tool call."""
 
     text: str
     structured: dict[str, Any]
 
 
 class ControlClient:
-    """One connection. Not for several threads.
-
-    ``redial`` connects to the daemon that follows one that was killed or replaced.
-    """
+    """One connection, for one thread. ``redial`` connects to the daemon that replaces one that ended."""
 
     def __init__(self, connection: socket.socket, redial: Callable[[], socket.socket] | None = None) -> None:
         self._redial = redial
-        self._begin(connection)
+        self._open(connection)
 
-    def _begin(self, connection: socket.socket) -> None:
+    def _open(self, connection: socket.socket) -> None:
         connection.settimeout(None)
         self._socket = connection
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._id = 0
         self.hello = self._checked(self._message())
         """The daemon's first line: version, pid."""
 
-    def outlive(self) -> None:
-        """Go on with the next daemon, which is started if nobody has. What was asked of the last one is not repeated.
+    def reconnect(self) -> None:
+        """Continue with the next daemon, which is started if necessary. Requests to the previous one are not repeated.
 
-        Raises DaemonUnavailable where that was stopped and its sessions ended, or there is no way to another.
+        Raises DaemonUnavailable if that was stopped and its sessions ended, or if no other daemon can be reached.
         """
         self._socket.close()
         if self._redial is None:
-            raise _gone("it closed the connection")
-        follow(self.hello.get("pid", 0))
-        self._begin(_dialled(self._redial))
+            raise _disconnected("the daemon closed it")
+        wait_until_ended(self.hello.get("pid", 0))
+        self._open(_dial(self._redial))
 
     def request(self, method: str, /, **params: Any) -> Any:
-        """One method's result. Raises the AiSessionError the daemon names, DaemonUnavailable when it goes away."""
-        self.tell(method, **params)
+        """Return one method's result. Raises the daemon's AiSessionError, or DaemonUnavailable if it disconnects."""
+        self.send_request(method, **params)
         return self.answer()
 
     def answer(self) -> Any:
-        """The result of the request sent last. Raises as ``request``."""
+        """Return the result of the last request. Raises as ``request``."""
         message = self._message()
         while message.get("id") not in (self._id, None):
             message = self._message()
         return self._checked(message)["result"]
 
-    def tell(self, method: str, /, **params: Any) -> None:
-        """As ``request``, for what nobody waits for the result of. Raises DaemonUnavailable."""
+    def send_request(self, method: str, /, **params: Any) -> None:
+        """Send a request without waiting for its result. Raises DaemonUnavailable."""
         self._id += 1
         self._send(json.dumps({"id": self._id, "method": method, "params": params}).encode() + b"\n")
 
     def call(self, tool: str, /, *, box: str = "", **arguments: Any) -> Reply:
-        """One tool call through the gate; None leaves an argument out. Raises what the tool failed with.
+        """Call a tool through the gate and return its result; arguments that are None are omitted. Raises the tool's
+        error.
 
-        What only looks is asked again where the daemon dies meanwhile. ``box`` is the sandbox profile a person chooses
+        A call that only reads is repeated if the daemon ends meanwhile. ``box`` is a person's choice of sandbox profile
         for a new session.
         """
         given = {key: value for key, value in arguments.items() if value is not None}
@@ -98,53 +96,53 @@ class ControlClient:
                     f"whether {tool} took effect is unknown; sessions stay open: ai-session ls shows what runs"
                 )
                 raise
-            self.outlive()
+            self.reconnect()
             result = ask()
         if result["is_error"]:
-            raise error_named(result["structured"].get("error") or {"message": result["text"]})
+            raise error_from(result["structured"].get("error") or {"message": result["text"]})
         return Reply(result["text"], result["structured"])
 
     def attach(self, session: str, *, rows: int, cols: int, read_only: bool) -> None:
-        """Turn the connection into frames. Rows and columns of 0 leave the session's size alone."""
+        """Switch the connection to frames. Rows and columns of 0 leave the session's size unchanged."""
         self.request("attach", session=session, rows=rows, cols=cols, read_only=read_only)
 
     def fileno(self) -> int:
-        """Of its socket."""
+        """Return the socket's descriptor."""
         return self._socket.fileno()
 
     def send_frame(self, kind: bytes, payload: bytes = b"") -> None:
-        """``i`` input, ``r`` resize, ``d`` detach."""
+        """Send a frame: ``i`` input, ``r`` resize, ``d`` detach. Raises DaemonUnavailable."""
         self._send(HEADER.pack(kind, len(payload)) + payload)
 
     def frames(self) -> Iterator[tuple[bytes, bytes]]:
-        """Type and payload of each frame as it comes; raises DaemonUnavailable at the end of the stream."""
+        """Yield type and payload of each frame, waiting for more. Raises DaemonUnavailable at the end of the stream."""
         while True:
             yield from self.arrived()
             self.receive()
 
     def receive(self) -> None:
-        """Read once, waiting for the daemon when nothing is there; ``arrived`` then has what is complete."""
+        """Read once, waiting if necessary; ``arrived`` then yields the complete frames. Raises DaemonUnavailable."""
         try:
             chunk = self._socket.recv(READ_BYTES)
         except OSError as error:
-            raise _gone(str(error)) from error
+            raise _disconnected(str(error)) from error
         if not chunk:
-            raise _gone("it closed the connection")
-        self._held += chunk
+            raise _disconnected("the daemon closed it")
+        self._buffer += chunk
 
     def arrived(self) -> Iterator[tuple[bytes, bytes]]:
-        """The frames that have been read whole."""
-        while len(self._held) >= HEADER.size:
-            kind, size = HEADER.unpack_from(self._held)
+        """Yield the frames that were read completely, without waiting."""
+        while len(self._buffer) >= HEADER.size:
+            kind, size = HEADER.unpack_from(self._buffer)
             end = HEADER.size + size
-            if len(self._held) < end:
+            if len(self._buffer) < end:
                 return
-            payload = bytes(self._held[HEADER.size : end])
-            del self._held[:end]
+            payload = bytes(self._buffer[HEADER.size : end])
+            del self._buffer[:end]
             yield kind, payload
 
     def wait_closed(self) -> None:
-        """Returns when the daemon has closed the connection."""
+        """Wait until the daemon has closed the connection."""
         try:
             while self._socket.recv(READ_BYTES):
                 pass
@@ -152,7 +150,7 @@ class ControlClient:
             return
 
     def close(self) -> None:
-        """Hang up; whatever the daemon still does for this connection is given up, commands continue."""
+        """Close the connection; the daemon cancels this connection's requests, commands continue."""
         self._socket.close()
 
     def __enter__(self) -> Self:
@@ -164,41 +162,41 @@ class ControlClient:
         self.close()
 
     def _message(self) -> dict[str, Any]:
-        while (end := self._held.find(b"\n")) < 0:
+        while (end := self._buffer.find(b"\n")) < 0:
             self.receive()
-        message: dict[str, Any] = json.loads(self._held[:end])
-        del self._held[: end + 1]
+        message: dict[str, Any] = json.loads(self._buffer[:end])
+        del self._buffer[: end + 1]
         return message
 
     def _checked(self, message: dict[str, Any]) -> dict[str, Any]:
         if "error" in message:
-            raise error_named(message["error"])
+            raise error_from(message["error"])
         return message
 
     def _send(self, data: bytes) -> None:
         try:
             self._socket.sendall(data)
         except OSError as error:
-            raise _gone(str(error)) from error
+            raise _disconnected(str(error)) from error
 
 
 def connect(*, start: bool = True) -> ControlClient:
-    """A connection to this user's daemon, started when there is none and ``start``. Raises DaemonUnavailable."""
-    return _greeted(partial(relay.connect, "control", start=start), partial(relay.connect, "control"))
+    """Connect to this user's daemon; with ``start`` it is started if necessary. Raises DaemonUnavailable."""
+    return _connect(partial(relay.connect, "control", start=start), partial(relay.connect, "control"))
 
 
 def connect_program(name: str) -> ControlClient:
-    """As ``connect``, for a program of that name, whose calls are judged as agents' are. May be used in any thread."""
-    return _greeted(partial(dial_program, name), partial(dial_program, name))
+    """Connect as a program of that name, to whose calls the policy applies as to an agent's; in any thread."""
+    return _connect(partial(dial_program, name), partial(dial_program, name))
 
 
 def dial_program(name: str) -> socket.socket:
-    """The connection before the daemon's first line is read. Raises relay.Unreachable."""
+    """Return a connection from which the daemon's first line is still to be read. Raises relay.Unreachable."""
     return dial_started("control", f',"client":{json.dumps(name)}')
 
 
 def dial_started(role: str, more: str) -> socket.socket:
-    """As relay.connect, from any thread: a daemon that has to be started is started by another process."""
+    """Connect like relay.connect, but in any thread: another process starts the daemon if necessary."""
     dial = partial(relay.connect, role, start=False, more=more)
     try:
         return dial()
@@ -206,14 +204,14 @@ def dial_started(role: str, more: str) -> socket.socket:
         problem = start_daemon()
     try:
         return dial()
-    except relay.Unreachable as nobody:
-        raise problem or nobody from None
+    except relay.Unreachable as unreachable:
+        raise problem or unreachable from None
 
 
 def start_daemon() -> relay.Unreachable | None:
-    """Let another process start one; what kept it from that, where it says so.
+    """Make another process start a daemon, and return the error that it reports.
 
-    To start one from inside takes the process's alarm, which only its main thread may, and a library may not.
+    Starting one in this process requires the alarm signal, which only the main thread, and no library, may use.
     """
     import subprocess
 
@@ -227,8 +225,8 @@ def start_daemon() -> relay.Unreachable | None:
         return None
 
 
-def _greeted(dial: Callable[[], socket.socket], redial: Callable[[], socket.socket]) -> ControlClient:
-    connection = _dialled(dial)
+def _connect(dial: Callable[[], socket.socket], redial: Callable[[], socket.socket]) -> ControlClient:
+    connection = _dial(dial)
     try:
         return ControlClient(connection, redial)
     except BaseException:
@@ -236,17 +234,17 @@ def _greeted(dial: Callable[[], socket.socket], redial: Callable[[], socket.sock
         raise
 
 
-def _dialled(dial: Callable[[], socket.socket]) -> socket.socket:
+def _dial(dial: Callable[[], socket.socket]) -> socket.socket:
     try:
         return dial()
     except relay.Unreachable as error:
-        raise error_named({"code": error.code, "message": error.message, "suggestion": error.suggestion}) from None
+        raise error_from({"code": error.code, "message": error.message, "suggestion": error.suggestion}) from None
 
 
-def follow(pid: int) -> None:
-    """Returns when the daemon ``pid`` has ended and another may be dialled.
+def wait_until_ended(pid: int) -> None:
+    """Wait until the daemon ``pid`` has ended and another may be dialed.
 
-    Raises DaemonUnavailable where it was stopped and its sessions ended.
+    Raises DaemonUnavailable if it was stopped and its sessions ended.
     """
     _wait_for_end(pid)
     if not _sessions_left():
@@ -254,11 +252,11 @@ def follow(pid: int) -> None:
 
 
 def _wait_for_end(pid: int) -> None:
-    """Returns when the process has ended, or takes long to end, in which case its state is unknown."""
+    """Wait until the process has ended, for a limited time: its state may still be unknown afterwards."""
     with suppress(AttributeError, OSError):
         process = os.pidfd_open(pid)
         try:
-            readable([process], GONE_SECONDS)
+            readable([process], END_SECONDS)
         finally:
             os.close(process)
 
@@ -267,14 +265,15 @@ def _sessions_left() -> bool:
     return any(next(Path(directory).glob("sessions/*/spec.json"), None) for directory in relay.directories())
 
 
-def _gone(why: str) -> DaemonUnavailable:
+def _disconnected(why: str) -> DaemonUnavailable:
     return DaemonUnavailable(
-        f"the daemon went away: {why}", suggestion="try again; sessions stay alive and a new daemon finds them"
+        f"the connection to the daemon ended: {why}",
+        suggestion="try again; sessions keep running, a new daemon adopts them",
     )
 
 
-def error_named(facts: dict[str, Any]) -> AiSessionError:
-    """The error of this package with this code, or the base with the code kept."""
+def error_from(facts: dict[str, Any]) -> AiSessionError:
+    """Return this package's error with this code, or the base class with the code set."""
     code = str(facts.get("code") or "internal_error")
     known = (kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, AiSessionError))
     found = next((kind for kind in known if kind.code == code), AiSessionError)

@@ -1,4 +1,4 @@
-"""A connection to the daemon for an event loop, which must not wait for it."""
+"""A connection to the daemon from an event loop, which it does not block."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import socket
 from collections.abc import Callable
 
 
-async def dialled(
+async def open_streams(
     dial: Callable[[], socket.socket], max_line_bytes: int
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """What ``dial`` connects to, called in a thread. Where nobody waits any more, the connection is closed."""
-    dialling = asyncio.ensure_future(asyncio.to_thread(dial))
+    """Return the streams of the connection that ``dial`` returns, called in a thread; cancelling this closes it."""
+    dialing = asyncio.ensure_future(asyncio.to_thread(dial))
     try:
-        connection = await asyncio.shield(dialling)
+        connection = await asyncio.shield(dialing)
     except asyncio.CancelledError:
-        dialling.add_done_callback(_hang_up)
+        dialing.add_done_callback(_hang_up)
         raise
     return await asyncio.open_unix_connection(sock=connection, limit=max_line_bytes)
 
 
-def _hang_up(dialling: asyncio.Future[socket.socket]) -> None:
-    if not dialling.cancelled() and dialling.exception() is None:
-        dialling.result().close()
+def _hang_up(dialing: asyncio.Future[socket.socket]) -> None:
+    if not dialing.cancelled() and dialing.exception() is None:
+        dialing.result().close()

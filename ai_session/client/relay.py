@@ -1,7 +1,7 @@
-"""stdio ↔ the daemon's socket: all that `ai-session mcp-server --stdio` is, and how any client finds the daemon.
+"""The relay between stdio and the daemon's socket: `ai-session mcp-server --stdio`, and how clients find the daemon.
 
-Standard library only: every MCP client starts one of these and waits for it. Neither ends with the other: a daemon that
-goes away in the middle of a conversation is replaced, and the new one gets the state of the previous one (``resume``).
+Standard library only: every MCP client starts one and waits for it. Neither ends with the other: a daemon that ends
+during a conversation is replaced, and the new one gets the state of the conversation (``resume``).
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from agentwire.system import inherited_signals
 from ai_session import __version__
 
 PROTOCOL = (1, 2)
-"""The oldest and the newest way to talk over the socket that this version knows; what is merely added changes none."""
+"""The oldest and the newest protocol of the socket that this version supports; mere additions do not change it."""
 
 SOCKET_PATH_LIMIT = 100
 """Bytes; the same limit as config.runtime_directories, so that every process finds the same socket."""
 
 HELLO_SECONDS = 20.0
-"""A daemon answers in a millisecond, a starting one in a tenth of a second; this bounds a machine under load."""
+"""A daemon answers in a millisecond, a starting one in a tenth of a second; this allows for a machine under load."""
 
 LOG_BYTES = 1 << 20
 READ_BYTES = 1 << 16
 PIPE_BYTES = select.PIPE_BUF
-"""A write of this much does not block after POLLOUT; standard output may be a blocking pipe that is read slowly."""
+"""A write of this size does not block after POLLOUT; standard output may be a blocking pipe that is read slowly."""
 
 ESCAPES = {code: f"\\u{code:04x}" for code in range(32)} | {0x22: '\\"', 0x5C: "\\\\"}
 
-KEPT_NAMES = {"HOME", "PATH", "SHELL", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH"}
-KEPT_PREFIXES = ("LC_", "PYTHON", "AI_SESSION_", "OTEL_", "DYLD_")
-"""What the daemon takes from the client that happens to start it; sessions get each client's own from its hello."""
+PASSED_NAMES = {"HOME", "PATH", "SHELL", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH"}
+PASSED_PREFIXES = ("LC_", "PYTHON", "AI_SESSION_", "OTEL_", "DYLD_")
+"""Variables that the daemon gets from the client that starts it; sessions get those in their client's hello."""
 
-LEFT_BEHIND = ("AI_SESSION_ID", "AI_SESSION_NAME")
-"""With the cookie of a session it was started in, the daemon would be ended with that session."""
+REMOVED = ("AI_SESSION_ID", "AI_SESSION_NAME")
+"""With the cookie of the session in which it was started, the daemon would be ended together with that session."""
 
 ADDED = {"PYDANTIC_DISABLE_PLUGINS": "__all__"}
-"""No other package's plugin is imported into the daemon, nor looked for, which would read every installed package."""
+"""The daemon imports no other package's plug-in, nor searches for any, which would read every installed package."""
 
 
 class Unreachable(Exception):
-    """No daemon answers and none could be started. ``code`` is that of the AiSessionError it stands for."""
+    """No daemon responds and none could be started. ``code`` is that of the corresponding AiSessionError."""
 
     def __init__(self, message: str, suggestion: str, code: str = "daemon_unavailable") -> None:
         super().__init__(f"{message}; {suggestion}")
@@ -69,24 +69,24 @@ def main(role: str = "mcp", more: str = "") -> NoReturn:
             os.open(os.devnull, os.O_RDWR)
     try:
         if role != "mcp":
-            os._exit(pump(_greeted(role, more), 0, 1))
+            os._exit(pump(_connect(role, more), 0, 1))
         from ai_session.client.resume import RESUMES, Conversation
 
-        dial = partial(_greeted, role, more + RESUMES)
+        dial = partial(_connect, role, more + RESUMES)
         os._exit(Conversation(dial(), 0, 1, dial, Unreachable, warn).run())
     except Unreachable as error:
         warn(str(error))
         os._exit(1)
 
 
-def _greeted(role: str, more: str) -> socket.socket:
+def _connect(role: str, more: str) -> socket.socket:
     link = connect(role, more=more)
-    link.recv(READ_BYTES)  # the daemon's answer; it says nothing more before the client does
+    link.recv(READ_BYTES)  # the daemon's answer; it sends nothing else before the client does
     return link
 
 
 def converse(link: socket.socket, source: int, target: int, role: str = "mcp", more: str = "") -> int:
-    """Greet the daemon at the other end of ``link``, then relay for a client that is not on descriptors 0 and 1."""
+    """Send the hello to the daemon at the other end of ``link``, then relay for a client on these descriptors."""
     _greet(link, role, more)
     link.recv(READ_BYTES)
     return pump(link, source, target)
@@ -97,17 +97,18 @@ def _leave(*_: object) -> NoReturn:
 
 
 def warn(text: str) -> None:
-    """One line on standard error, dropped where nobody reads it: two clients never do, and must not stop us."""
+    """Print a line on standard error, or drop it if nobody reads there: two clients never do, and must not block us."""
     with contextlib.suppress(OSError):
         if _writable(2):
             os.write(2, f"ai-session: {text}\n".encode(errors="replace")[:PIPE_BYTES])
 
 
 def connect(role: str, *, start: bool = True, more: str = "") -> socket.socket:
-    """A connection whose hello is sent and whose first line, the daemon's answer, is still to be read.
+    """Return a connection whose hello is sent, and whose first line, the daemon's answer, is still to be read.
 
-    Starts a daemon when there is none and ``start``. An idle daemon of an older version is replaced by one of ours; any
-    other is used as long as both know a way to talk. ``more`` is put into the hello as it is. Raises Unreachable.
+    Starts a daemon if there is none and ``start``. An idle daemon of an older version is replaced by one of this
+    version; any other is used if both support a common protocol. ``more`` is added to the hello as it is. Raises
+    Unreachable.
     """
     replaced = retried = False
     while True:
@@ -118,8 +119,8 @@ def connect(role: str, *, start: bool = True, more: str = "") -> socket.socket:
         if not answer.endswith(b"\n"):
             link.close()
             if retried:
-                raise Unreachable("the daemon ended before it answered", _last_words())
-            retried = True  # it was leaving when we came
+                raise Unreachable("the daemon ended before it answered", _last_log_line())
+            retried = True  # it was ending when we connected
             continue
         if answer.startswith(b'{"ai_session":1,"version":"%b",' % __version__.encode()):
             return link
@@ -134,7 +135,7 @@ def connect(role: str, *, start: bool = True, more: str = "") -> socket.socket:
             raise
         replaced = True
         link.close()
-        _ask_to_leave()
+        _end_idle_daemon()
 
 
 def _older(version: str, than: str) -> bool:
@@ -158,15 +159,15 @@ def _check_protocol(facts: Mapping[str, Any]) -> None:
 
 
 def pump(link: socket.socket, source: int, target: int) -> int:
-    """Copy bytes both ways, neither direction waiting for the other, until one side has ended. The exit status."""
+    """Copy bytes both ways, with no direction blocking the other, until one side ends; return the exit status."""
     link.setblocking(False)
     inward = _Flow(source, link.fileno(), READ_BYTES)
     outward = _Flow(link.fileno(), target, PIPE_BYTES)
     flows = (inward, outward)
-    while outward.open or outward.held:
+    while outward.open or outward.pending:
         wanted = {target: 0}
         for flow in flows:
-            if flow.held:
+            if flow.pending:
                 wanted[flow.target] = wanted.get(flow.target, 0) | select.POLLOUT
             elif flow.open:
                 wanted[flow.source] = wanted.get(flow.source, 0) | select.POLLIN
@@ -177,9 +178,9 @@ def pump(link: socket.socket, source: int, target: int) -> int:
             if fd == target and events & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
                 return 0
             for flow in flows:
-                if fd == (flow.target if flow.held else flow.source):
+                if fd == (flow.target if flow.pending else flow.source):
                     flow.move()
-        if not inward.open and not inward.held:
+        if not inward.open and not inward.pending:
             with contextlib.suppress(OSError):
                 link.shutdown(socket.SHUT_WR)
     if inward.open:
@@ -188,41 +189,41 @@ def pump(link: socket.socket, source: int, target: int) -> int:
 
 
 class _Flow:
-    """Bytes from one descriptor to another; what could not be written yet is ``held``, and stops the reading."""
+    """Bytes from one descriptor to another; ``pending`` ones could not be written yet, and stop the reading."""
 
     def __init__(self, source: int, target: int, piece: int) -> None:
         self.source = source
         self.target = target
         self.piece = piece
         self.open = True
-        self.held = b""
+        self.pending = b""
 
     def move(self) -> None:
-        """Read, unless something is held, and write what can be written without waiting."""
-        if not self.held:
+        """Read unless bytes are pending, and write what does not block."""
+        if not self.pending:
             try:
-                self.held = os.read(self.source, READ_BYTES)
+                self.pending = os.read(self.source, READ_BYTES)
             except BlockingIOError:
                 return
             except OSError:
-                pass  # a reset, a terminal that hung up, a directory: there will be no more
-            self.open = bool(self.held)
+                pass  # a reset, a terminal that hung up, a directory: nothing will follow
+            self.open = bool(self.pending)
         try:
-            while self.held and _writable(self.target):
-                self.held = self.held[os.write(self.target, self.held[: self.piece]) :]
+            while self.pending and _writable(self.target):
+                self.pending = self.pending[os.write(self.target, self.pending[: self.piece]) :]
         except BlockingIOError:
             return
         except OSError:
-            self.held = b""  # its reader has gone, which that descriptor's next event says
+            self.pending = b""  # its reader has closed it, as the descriptor's next event reports
 
 
 def directories() -> Iterator[str]:
-    """Where the socket may be, best first; found from HOME and uid alone (as config.runtime_directories finds it)."""
+    """Yield where the socket may be, best first, derived from HOME and uid alone (like config.runtime_directories)."""
     home = os.environ.get("HOME") or _home_of_user()
     state = os.path.join(home, ".local/state/ai-session")
     if len(os.fsencode(os.path.join(state, "sock"))) <= SOCKET_PATH_LIMIT:
         yield state
-    from hashlib import sha256  # 2 ms that a usable state directory saves
+    from hashlib import sha256  # 2 ms, saved by a usable state directory
 
     yield f"/tmp/ai-session-{os.getuid()}-{sha256(os.fsencode(home)).hexdigest()[:8]}"
 
@@ -259,7 +260,7 @@ def _dial(directory: str) -> socket.socket | None:
 
 
 def _check_private(directory: str) -> None:
-    """Another user's directory, or one open to others, might hold a socket that only pretends to be the daemon's."""
+    """Refuse a directory of another user, or open to others: its socket might only pretend to be the daemon's."""
     found = os.lstat(directory)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
         raise Unreachable(
@@ -278,17 +279,17 @@ def _usable_directory() -> str:
             _check_private(directory)
             if os.access(directory, os.W_OK | os.X_OK):
                 return directory
-    raise Unreachable("no runtime directory can be made", "set HOME to a directory you can write to")
+    raise Unreachable("no runtime directory can be created", "set HOME to a directory you can write to")
 
 
 def _greet(link: socket.socket, role: str, more: str = "") -> bytes:
-    """Send the hello and look at the answer, which stays unread; empty when the daemon went away."""
+    """Send the hello and return the answer, which is not consumed; empty if the daemon disconnected."""
     link.settimeout(HELLO_SECONDS)
     try:
         link.sendall(_hello(role, more))
         answer = link.recv(READ_BYTES, socket.MSG_PEEK)
     except TimeoutError:
-        raise Unreachable(f"the daemon does not answer within {HELLO_SECONDS:g} s", _last_words()) from None
+        raise Unreachable(f"the daemon does not answer within {HELLO_SECONDS:g} s", _last_log_line()) from None
     except OSError:
         return b""
     link.settimeout(None)
@@ -296,11 +297,11 @@ def _greet(link: socket.socket, role: str, more: str = "") -> bytes:
 
 
 def _hello(role: str, more: str) -> bytes:
-    """Bytes of the environment that are no text reach the daemon as they are: it decodes with surrogateescape."""
+    """Return the hello. Bytes of the environment that are not text stay as they are, for surrogateescape."""
     try:
         cwd = os.getcwd()
     except OSError:
-        cwd = ""  # deleted, or not ours to see
+        cwd = ""  # deleted, or not accessible
     env = ",".join(f"{_quoted(name)}:{_quoted(value)}" for name, value in os.environ.items())
     line = f'{{"ai_session":1,"protocol":[{PROTOCOL[0]},{PROTOCOL[1]}],"role":"{role}","version":"{__version__}"'
     line = f'{line},"cwd":{_quoted(cwd)}'
@@ -325,7 +326,7 @@ def _parse(answer: bytes) -> Mapping[str, Any]:
     return facts
 
 
-def _last_words() -> str:
+def _last_log_line() -> str:
     for directory in directories():
         path = os.path.join(directory, "daemon.log")
         with contextlib.suppress(OSError), open(path, "rb") as log:
@@ -335,8 +336,8 @@ def _last_words() -> str:
     return "its log is empty"
 
 
-def _ask_to_leave() -> None:
-    """Returns when the idle daemon has gone, or stays because somebody else uses it now."""
+def _end_idle_daemon() -> None:
+    """Wait until the idle daemon has ended; it stays if another client uses it now."""
     if link := _dial_any():
         with contextlib.suppress(OSError, Unreachable):
             _greet(link, "leave")
@@ -347,10 +348,11 @@ def _ask_to_leave() -> None:
 
 
 def _start() -> socket.socket:
-    """Connected to the daemon that this call starts, or that another process started meanwhile.
+    """Return a connection to the daemon that this call, or another process meanwhile, started.
 
-    The socket is bound here and handed over with the lock that the daemon keeps for life, so clients can connect
-    before it runs, and there is never a second one. A leaving daemon is waited for: its lock ends with it.
+    The socket is bound here and passed on with the lock that the daemon holds while it runs, so that clients can
+    connect before it runs, and there is never a second one. This waits for a daemon that is ending: its lock ends with
+    it.
     """
     directory = _usable_directory()
     turn = os.open(directory, os.O_RDONLY)
@@ -358,7 +360,7 @@ def _start() -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     path = os.path.join(directory, "sock")
     try:
-        with _bounded(HELLO_SECONDS):
+        with _time_limit(HELLO_SECONDS):
             fcntl.flock(turn, fcntl.LOCK_EX)
             if link := _dial(directory):
                 return link
@@ -371,22 +373,22 @@ def _start() -> socket.socket:
         _spawn(directory, listener.fileno(), lock)
         link = _dial(directory)
     except OSError as error:
-        raise Unreachable(f"the daemon cannot be started: {error}", f"look into {directory}/daemon.log") from None
+        raise Unreachable(f"the daemon cannot be started: {error}", f"see {directory}/daemon.log") from None
     finally:
         listener.close()
         os.close(lock)
         os.close(turn)
     if link is None:
-        raise Unreachable("the daemon ended while starting", _last_words())
+        raise Unreachable("the daemon ended while starting", _last_log_line())
     return link
 
 
 @contextlib.contextmanager
-def _bounded(seconds: float) -> Generator[None]:
-    def give_up(*_: object) -> NoReturn:
+def _time_limit(seconds: float) -> Generator[None]:
+    def expire(*_: object) -> NoReturn:
         raise TimeoutError("another daemon holds the lock and does not answer")
 
-    before = signal.signal(signal.SIGALRM, give_up)
+    before = signal.signal(signal.SIGALRM, expire)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
@@ -396,7 +398,7 @@ def _bounded(seconds: float) -> Generator[None]:
 
 
 def _spawn(directory: str, listener: int, lock: int) -> None:
-    """Start the daemon in a process session of its own, no child of ours and with none of our descriptors.
+    """Start the daemon in its own process session, not as our child and with none of our descriptors.
 
     Several clients kill the process group or the whole tree of their server.
     """
@@ -419,18 +421,18 @@ def _become_daemon(directory: str, listener: int, lock: int) -> None:
             os.replace(log_path, log_path + ".old")
     null = os.open(os.devnull, os.O_RDWR)
     log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    held = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (null, log, log, listener, lock)]
-    for fd, source in enumerate(held):
+    inherited = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (null, log, log, listener, lock)]
+    for fd, source in enumerate(inherited):
         os.dup2(source, fd)
     for name in os.listdir("/dev/fd"):
-        if int(name) >= len(held):
+        if int(name) >= len(inherited):
             with contextlib.suppress(OSError):
                 os.close(int(name))
     inherited_signals.reset()
-    kept = {n for n in os.environ if n in KEPT_NAMES or n.startswith(KEPT_PREFIXES)}
-    env = {n: os.environ[n] for n in kept.difference(LEFT_BEHIND)} | ADDED
+    passed = {n for n in os.environ if n in PASSED_NAMES or n.startswith(PASSED_PREFIXES)}
+    env = {n: os.environ[n] for n in passed.difference(REMOVED)} | ADDED
     if "PYTHONPATH" in env:
         env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in env["PYTHONPATH"].split(os.pathsep))
     os.chdir("/")
-    # -P: the client's folder must not decide what `import json` means.
+    # -P: the client's directory must not decide what `import json` means.
     os.execve(sys.executable, [sys.executable, "-P", "-m", "ai_session", "daemon", "run", "--handed", directory], env)

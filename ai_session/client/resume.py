@@ -1,8 +1,8 @@
-"""Carries an MCP client's conversation from a daemon that ended to the next one: the client notices nothing but errors
-of calls that cannot be repeated.
+"""Moves an MCP client's conversation from a daemon that ended to the next one: the client notices only errors of calls
+that cannot be repeated.
 
-Standard library only. Lines go through whole, in both directions, and are looked at only after they went: `json` takes
-6 ms to import, a third of a warm start. Kept are the handshake, subscriptions, and what was asked and is not answered.
+Standard library only. Lines are forwarded whole in both directions and parsed only afterwards: `json` takes 6 ms to
+import, a third of a warm start. Stored are the handshake, subscriptions, and unanswered requests.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
 
 READ_BYTES = 1 << 16
 WRITE_BYTES = select.PIPE_BUF
-"""A write of this much does not block after POLLOUT; standard output may be a blocking pipe that is read slowly."""
+"""A write of this size does not block after POLLOUT; standard output may be a blocking pipe that is read slowly."""
 
 MOST_LINE_BYTES = 64 << 20
-"""Of a line that is held until its end; the daemon takes no longer ones."""
+"""The longest line that is buffered until its end; the daemon accepts no longer ones."""
 
-MOST_KEPT_BYTES = 1 << 20
-"""Of a request, for the daemon that may have to answer it; longer ones are not repeated."""
+MOST_STORED_BYTES = 1 << 20
+"""The longest request that is stored for the next daemon; longer ones are not repeated."""
 
 MOST_PENDING = 10_000
 MOST_TRIES = 3
 HANDSHAKE_SECONDS = 20.0
 
 RESUMES = ',"resumes":true'
-"""Part of the hello: the daemon may say `STOPPED` before it ends."""
+"""Part of the hello: the daemon may send `STOPPED` before it ends."""
 STOPPED = b'{"ai_session":"stopped"}'
-"""Ended by a person, with every session: the next one starts when the client asks for something."""
+"""A person ended the daemon with every session: the next one starts with the client's next request."""
 
 READ_ONLY = frozenset({"get_session_info", "list_sessions", "read_output", "read_screen"})
-"""Tools that change nothing: twice is the same as once."""
+"""Tools that change nothing, so that calling them twice has the same effect as once."""
 
 WAS_STOPPED = "was stopped"
 STILL_THERE, ENDED = "Sessions and their commands keep running.", "Its sessions were ended."
 
 HEAD = b'{"jsonrpc":"2.0","id":'
-"""How responses and questions of the daemon begin."""
+"""The beginning of the daemon's responses and requests."""
 
 MODERN = "io.modelcontextprotocol/protocolVersion"
 INTERRUPTED = "call_interrupted"
@@ -52,50 +52,50 @@ Outcome = Literal["client", "daemon"]
 
 
 class Pending(NamedTuple):
-    """A request that is not answered; ``line`` is None for one that is too long to be kept."""
+    """An unanswered request; ``line`` is None if it is too long to be stored."""
 
     message: Mapping[str, Any]
     line: bytes | None
 
 
 class Lines:
-    """Bytes of one direction, cut into whole lines."""
+    """A buffer that splits the bytes of one direction into whole lines."""
 
     def __init__(self) -> None:
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._searched = 0
         self.skipping = False
-        """The rest of a line that began elsewhere belongs to nobody."""
+        """The rest of a line is dropped because its beginning was sent to another daemon."""
         self.passing = False
-        """The line is so long that its parts go through as they come."""
+        """The line is so long that its parts are forwarded as they arrive."""
 
     def feed(self, chunk: bytes) -> Iterator[tuple[bytes, bool]]:
-        """What may continue, and whether it is a whole line."""
-        self._held += chunk
-        while (end := self._held.find(b"\n", self._searched)) >= 0:
-            line = bytes(self._held[: end + 1])
-            del self._held[: end + 1]
+        """Yield what may be forwarded, and whether it is a whole line."""
+        self._buffer += chunk
+        while (end := self._buffer.find(b"\n", self._searched)) >= 0:
+            line = bytes(self._buffer[: end + 1])
+            del self._buffer[: end + 1]
             self._searched = 0
             if not self.skipping:
                 yield line, not self.passing
             self.skipping = self.passing = False
-        self._searched = len(self._held)
-        if len(self._held) > MOST_LINE_BYTES or ((self.passing or self.skipping) and self._held):
+        self._searched = len(self._buffer)
+        if len(self._buffer) > MOST_LINE_BYTES or ((self.passing or self.skipping) and self._buffer):
             if not self.skipping:
                 self.passing = True
-                yield bytes(self._held), False
-            self._held.clear()
+                yield bytes(self._buffer), False
+            self._buffer.clear()
             self._searched = 0
 
     def rest(self) -> bytes:
-        """What came without an end."""
-        left = b"" if self.skipping else bytes(self._held)
-        self._held.clear()
+        """Return the bytes after the last line."""
+        left = b"" if self.skipping else bytes(self._buffer)
+        self._buffer.clear()
         self._searched = 0
         return left
 
     def cut(self) -> None:
-        """The other side is another one now: of a line whose beginning it has not got it gets nothing."""
+        """Drop the rest of a line whose beginning was forwarded: the other side is another daemon now."""
         self.skipping = self.skipping or self.passing
         self.passing = False
 
@@ -110,26 +110,26 @@ class Memory:
         self.subscriptions: dict[str, bytes] = {}
         self.pending: dict[int | str, Pending] = {}
         self.questions: set[int | str] = set()
-        """Of the daemon to the client, not answered."""
+        """The daemon's unanswered requests to the client."""
         self.withdrawn: set[int | str] = set()
-        """Of a daemon that is gone: the answers belong to nobody."""
+        """Requests of a daemon that has ended: responses to them are dropped."""
 
     def note(self, line: bytes, *, of_client: bool) -> None:
-        """Remember that a line went through."""
+        """Record that a line was forwarded."""
         self._unread.append((line, of_client))
 
     def understand(self) -> None:
-        """Look at all lines that went through since the last time."""
+        """Parse all lines that were recorded since the last call."""
         unread = self._unread
         self._unread = []
         for line, of_client in unread:
             if of_client:
-                self._of_client(line)
+                self._parse_client(line)
             else:
-                self._of_daemon(line)
+                self._parse_daemon(line)
 
     def is_withdrawn(self, line: bytes) -> bool:
-        """Whether a line of the client answers a question that a daemon took with it."""
+        """Report whether a line of the client responds to a request of a daemon that has ended."""
         if not self.withdrawn or b'"method"' in line:
             return False
         number = self._parse(line).get("id")
@@ -138,7 +138,7 @@ class Memory:
             self.withdrawn.discard(number)
         return found
 
-    def _of_client(self, line: bytes) -> None:
+    def _parse_client(self, line: bytes) -> None:
         message = self._parse(line)
         method, number = message.get("method"), message.get("id")
         if not isinstance(method, str):
@@ -146,14 +146,14 @@ class Memory:
                 self.questions.discard(number)
         elif isinstance(number, (int, str)) and not isinstance(number, bool):
             if len(self.pending) < MOST_PENDING:
-                self.pending[number] = Pending(message, line if len(line) <= MOST_KEPT_BYTES else None)
-            self._keep_state(method, message, line)
+                self.pending[number] = Pending(message, line if len(line) <= MOST_STORED_BYTES else None)
+            self._store_state(method, message, line)
         elif method == "notifications/initialized":
             self.initialized = line
         elif method == "notifications/cancelled":
             self.pending.pop(_params(message).get("requestId", ""), None)
 
-    def _keep_state(self, method: str, message: Mapping[str, Any], line: bytes) -> None:
+    def _store_state(self, method: str, message: Mapping[str, Any], line: bytes) -> None:
         uri = str(_params(message).get("uri"))
         if method == "initialize":
             self.initialize = line
@@ -165,7 +165,7 @@ class Memory:
         elif method == "resources/unsubscribe":
             self.subscriptions.pop(uri, None)
 
-    def _of_daemon(self, line: bytes) -> None:
+    def _parse_daemon(self, line: bytes) -> None:
         number, is_response = self.head(line)
         if number is None:
             return
@@ -175,7 +175,7 @@ class Memory:
             self.questions.add(number)
 
     def head(self, line: bytes) -> tuple[int | str | None, bool]:
-        """The id of a message of the daemon, and whether it is a response. Long results are not read whole."""
+        """Return the id of the daemon's message, and whether it is a response, without parsing all of a result."""
         if not line.startswith(HEAD):
             if line.startswith(b'{"jsonrpc":"2.0","method":') and b'"id":' not in line:
                 return None, False
@@ -190,12 +190,12 @@ class Memory:
         return (number if isinstance(number, (int, str)) else None), not after.startswith(',"method"')
 
     def id_of(self, line: bytes) -> int | str | None:
-        """Of a line of the client."""
+        """Return the id in a line of the client."""
         number = self._parse(line).get("id")
         return number if isinstance(number, (int, str)) else None
 
     def encode(self, message: Mapping[str, Any]) -> bytes:
-        """One line."""
+        """Return the message as a line."""
         import json
 
         return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors="replace") + b"\n"
@@ -215,8 +215,8 @@ class Memory:
 
 
 class Conversation:
-    """One client's, over as many daemons as it takes. ``dial`` gives a connection whose greeting was read; it raises
-    ``unreachable`` where there is none. ``warn`` says a word to the person."""
+    """One client's conversation with any number of daemons. ``dial`` returns a connection whose first line was read, or
+    raises ``unreachable``. ``warn`` shows a message to the person."""
 
     def __init__(
         self,
@@ -239,41 +239,41 @@ class Conversation:
         self._to_daemon = bytearray()
         self._to_client = bytearray()
         self._ready = select.poll()
-        self._waited_for = dict[int, int]()
+        self._registered = dict[int, int]()
         self._source_open = True
         self._stopped = False
 
     def run(self) -> int:
-        """Until the client is gone; the exit status."""
+        """Relay until the client ends, and return the exit status."""
         try:
             while self._pump() == "daemon":
                 self._memory.understand()
-                self._lose()
+                self._drop_daemon()
                 if self._stopped:
-                    self._give_up(WAS_STOPPED)
+                    self._refuse_all(WAS_STOPPED)
                 elif self._memory.pending or self._memory.subscriptions:
                     self._resume()
         except self._unreachable as error:
             self._memory.understand()
-            self._give_up("ended, and no new one can be reached")
+            self._refuse_all("ended, and no new one can be reached")
             self._flush()
             self._warn(f"{error}; sessions stay alive")
             return 1
         return 0
 
     def _pump(self) -> Outcome:
-        """Copy lines both ways, neither direction waiting for the other, until one side has ended."""
+        """Copy lines both ways, with no direction blocking the other, until one side ends."""
         while True:
             if not self._source_open and self._link is None and not self._to_client:
                 return "client"
             wanted = self._wanted()
-            if wanted != self._waited_for:
+            if wanted != self._registered:
                 self._ready = select.poll()
-                self._waited_for = wanted
+                self._registered = wanted
                 for fd, events in wanted.items():
                     self._ready.register(fd, events)
             link = self._link.fileno() if self._link else -1
-            # The daemon first: what the client says after its end is for the next one.
+            # The daemon first: what the client sends after its end is for the next one.
             for fd, events in sorted(self._ready.poll(), key=lambda found: found[0] != link):
                 if fd == self._target and events & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
                     return "client"
@@ -284,7 +284,7 @@ class Conversation:
                 if fd == link and not self._exchange(events):
                     return "daemon" if self._source_open else "client"
             if not self._to_client:
-                # After all that was read has gone where it belongs: nobody waits for us now.
+                # Everything that was read has been forwarded, so that this delays no message.
                 self._memory.understand()
 
     def _wanted(self) -> dict[int, int]:
@@ -302,19 +302,19 @@ class Conversation:
         except BlockingIOError:
             return
         except OSError:
-            chunk = b""  # a reset, a terminal that hung up, a directory: there will be no more
+            chunk = b""  # a reset, a terminal that hung up, a directory: nothing will follow
         for part, whole in self._inward.feed(chunk):
-            self._take(part, whole=whole)
+            self._accept(part, whole=whole)
         if not chunk:
             self._source_open = False
-            self._take(self._inward.rest(), whole=False)
+            self._accept(self._inward.rest(), whole=False)
             if not self._to_daemon:
                 self._end_link()
         elif self._to_daemon:
             self._write_daemon()
 
-    def _take(self, part: bytes, *, whole: bool) -> None:
-        """A line of the client, for the daemon there is or the next one. Raises what ``dial`` raises."""
+    def _accept(self, part: bytes, *, whole: bool) -> None:
+        """Queue a line of the client for the current or the next daemon. Raises what ``dial`` raises."""
         if not part or (whole and self._memory.is_withdrawn(part)):
             return
         try:
@@ -327,7 +327,7 @@ class Conversation:
                 self._memory.note(part, of_client=True)
 
     def _exchange(self, events: int) -> bool:
-        """With the daemon; False when it has ended."""
+        """Write to and read from the daemon; return False if it has ended."""
         if self._to_daemon and events & select.POLLOUT and not self._write_daemon():
             return False
         if not self._to_client and events & (select.POLLIN | select.POLLHUP | select.POLLERR):
@@ -372,10 +372,10 @@ class Conversation:
         except BlockingIOError:
             return
         except OSError:
-            self._to_client.clear()  # its reader has gone, which that descriptor's next event says
+            self._to_client.clear()  # its reader has closed it, as the descriptor's next event reports
 
     def _flush(self) -> None:
-        """Sends the client its remaining messages before everything ends; it may read slowly."""
+        """Send the client its remaining messages before the end, however slowly it reads."""
         while self._to_client:
             ready = select.poll()
             ready.register(self._target, select.POLLOUT)
@@ -389,8 +389,8 @@ class Conversation:
             with contextlib.suppress(OSError):
                 self._link.shutdown(socket.SHUT_WR)
 
-    def _lose(self) -> None:
-        """Let go of a daemon that ended: its questions are withdrawn, half lines forgotten."""
+    def _drop_daemon(self) -> None:
+        """Forget a daemon that ended: cancel its requests to the client, and drop incomplete lines."""
         assert self._link
         self._link.close()
         self._link = None
@@ -401,39 +401,39 @@ class Conversation:
         self._outward = Lines()
         for number in self._memory.questions:
             params = {"requestId": number, "reason": "not asked any more"}
-            self._tell({"method": "notifications/cancelled", "params": params})
+            self._send_client({"method": "notifications/cancelled", "params": params})
         self._memory.withdrawn |= self._memory.questions
         self._memory.questions.clear()
 
     def _resume(self) -> None:
-        """Give a new daemon the state of the previous one. Unanswered requests are repeated or answered with an error.
+        """Give a new daemon the state of the previous one; repeat unanswered requests, or answer them with an error.
         Raises what ``dial`` raises."""
         for _ in range(MOST_TRIES):
             self._link = self._dial()
             try:
-                self._repeat(self._link)
+                self._replay_state(self._link)
             except OSError:
                 self._link.close()
                 self._link = None
-                self._outward = Lines()  # half a line of it may be there
+                self._outward = Lines()  # it may contain an incomplete line
                 continue
             self._link.setblocking(False)
             self._warn("the daemon ended; a new one took over, sessions kept running")
             return
-        raise self._unreachable("daemons end as soon as they have started", "ai-session daemon run shows why")
+        raise self._unreachable("new daemons end as soon as they have started", "ai-session daemon run shows why")
 
-    def _repeat(self, link: socket.socket) -> None:
-        """Raises OSError when this daemon ends, too."""
+    def _replay_state(self, link: socket.socket) -> None:
+        """Send the state to a new daemon. Raises OSError if that ends, too."""
         memory = self._memory
         link.settimeout(HANDSHAKE_SECONDS)
         waiting = list(memory.pending)
         if memory.initialize:
-            self._ask(link, memory.initialize, waiting)
+            self._replay(link, memory.initialize, waiting)
         if memory.initialized:
             link.sendall(memory.initialized)
         for line in (memory.level, *memory.subscriptions.values()):
             if line:
-                self._ask(link, line, waiting)
+                self._replay(link, line, waiting)
         for number in waiting:
             one = memory.pending.get(number)
             if one is None or one.message["method"] == "initialize":
@@ -443,13 +443,13 @@ class Conversation:
             else:
                 self._refuse(number, "ended")
         for uri in memory.subscriptions:
-            self._tell({"method": "notifications/resources/updated", "params": {"uri": uri}})
+            self._send_client({"method": "notifications/resources/updated", "params": {"uri": uri}})
 
-    def _ask(self, link: socket.socket, line: bytes, waiting: Sequence[int | str]) -> None:
-        """Have the daemon do what it did for the one before. The client gets the answer if it still waits for it."""
+    def _replay(self, link: socket.socket, line: bytes, waiting: Sequence[int | str]) -> None:
+        """Repeat a request of the client to a new daemon; the response is dropped unless the client waits for it."""
         number = self._memory.id_of(line)
         if number in waiting and line is not self._memory.initialize:
-            return  # asked again with all the others
+            return  # repeated together with all the others
         link.sendall(line)
         while True:
             if not (chunk := link.recv(READ_BYTES)):
@@ -464,19 +464,19 @@ class Conversation:
             if answered:
                 return
 
-    def _give_up(self, why: str) -> None:
+    def _refuse_all(self, why: str) -> None:
         for number in list(self._memory.pending):
             self._refuse(number, why)
 
     def _refuse(self, number: int | str, why: str) -> None:
-        self._tell(interrupted(number, self._memory.pending.pop(number).message, why))
+        self._send_client(interrupted(number, self._memory.pending.pop(number).message, why))
 
-    def _tell(self, message: Mapping[str, Any]) -> None:
+    def _send_client(self, message: Mapping[str, Any]) -> None:
         self._to_client += self._memory.encode({"jsonrpc": "2.0", **message})
 
 
 def repeatable(message: Mapping[str, Any]) -> bool:
-    """Whether a request may be made twice: it changes nothing, or carries a key with which it runs once."""
+    """Report whether a request may be sent twice: it changes nothing, or has a key with which it runs once."""
     if message["method"] != "tools/call":
         return True
     params = _params(message)
@@ -484,7 +484,7 @@ def repeatable(message: Mapping[str, Any]) -> bool:
 
 
 def interrupted(number: int | str, message: Mapping[str, Any], why: str) -> Mapping[str, Any]:
-    """The error for a request that will not be answered any more."""
+    """Return the error response to a request that will not be answered any more."""
     params = _params(message)
     session = _object(params.get("arguments")).get("session_id")
     if message["method"] != "tools/call":

@@ -21,7 +21,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from agentwire.visible import visible
 from ai_session.client import relay
 from ai_session.client.connection import dial_started
-from ai_session.client.dialing import dialled
+from ai_session.client.dialing import open_streams
 from ai_session.console import replays
 from ai_session.console.audit_check import AuditCheck
 from ai_session.console.logins import Tab
@@ -124,7 +124,7 @@ class Bridge:
 
     async def _dialled(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:
-            return await dialled(partial(dial_started, "control", self._hello), MAX_LINE_BYTES)
+            return await open_streams(partial(dial_started, "control", self._hello), MAX_LINE_BYTES)
         except relay.Unreachable as error:
             raise Unreachable({"code": error.code, "message": error.message, "suggestion": error.suggestion}) from None
 

@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from ai_session.client import relay
-from ai_session.client.connection import dial_started, error_named
-from ai_session.client.dialing import dialled
+from ai_session.client.connection import dial_started, error_from
+from ai_session.client.dialing import open_streams
 from ai_session.errors import AiSessionError, DaemonUnavailable, InsufficientScope, UnknownTool
 from ai_session.gate.api import Asker
 from ai_session.http.gate_changes import RemoteChanges
@@ -202,10 +202,10 @@ class RemoteGate:
 
     async def _connect(self) -> Link:
         try:
-            streams = await dialled(partial(dial_started, "front", self._more), MAX_LINE_BYTES)
+            streams = await open_streams(partial(dial_started, "front", self._more), MAX_LINE_BYTES)
         except relay.Unreachable as error:
             facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion}
-            raise error_named(facts) from None
+            raise error_from(facts) from None
         # Stored here, because the callers that wait for it may have been cancelled meanwhile.
         self._link = Link(*streams)
         return self._link
@@ -230,5 +230,5 @@ def checked_reply(message: Message | None) -> Message:
         facts = message["error"]
         if facts["code"] == InsufficientScope.code:
             raise InsufficientScope(facts["message"], facts["required_scope"])
-        raise error_named(facts)
+        raise error_from(facts)
     return message

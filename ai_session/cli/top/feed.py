@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ai_session.client import relay
-from ai_session.client.connection import dial_started, error_named, follow
-from ai_session.client.dialing import dialled
+from ai_session.client.connection import dial_started, error_from, wait_until_ended
+from ai_session.client.dialing import open_streams
 from ai_session.errors import AiSessionError, DaemonUnavailable
 
 MAX_LINE_BYTES = 64 << 20
@@ -39,7 +39,7 @@ class Feed:
             reader, self._writer = await self._dialled()
             hello = json.loads(await reader.readline() or b"{}")
             if "error" in hello:
-                raise error_named(hello["error"])
+                raise error_from(hello["error"])
             yield Event({"event": "connected"})
             try:
                 with suppress(OSError, EOFError):
@@ -53,7 +53,7 @@ class Feed:
                             await asyncio.sleep(0)  # who asked learns a stream's number before its first event
             finally:
                 self._hang_up()
-            await asyncio.to_thread(follow, hello.get("pid", 0))
+            await asyncio.to_thread(wait_until_ended, hello.get("pid", 0))
 
     async def ask(self, method: str, **params: Any) -> Any:
         """The result. Raises the error that the daemon names, DaemonUnavailable where it goes away meanwhile."""
@@ -67,7 +67,7 @@ class Feed:
         """A tool's structured result. Raises as ``ask``, and what the tool failed with."""
         result = await self.ask("call", name=tool, arguments=arguments)
         if result["is_error"]:
-            raise error_named(result["structured"].get("error") or {"message": result["text"]})
+            raise error_from(result["structured"].get("error") or {"message": result["text"]})
         return result["structured"]
 
     def tell(self, method: str, **params: Any) -> None:
@@ -86,7 +86,7 @@ class Feed:
         if answer is None or answer.done():
             return
         if "error" in facts:
-            answer.set_exception(error_named(facts["error"]))
+            answer.set_exception(error_from(facts["error"]))
         else:
             answer.set_result(facts["result"])
 
@@ -98,10 +98,10 @@ class Feed:
         self._waiting = {}
         for answer in waiting.values():
             if not answer.done():
-                answer.set_exception(DaemonUnavailable("the daemon went away", suggestion="try again"))
+                answer.set_exception(DaemonUnavailable("the connection to the daemon ended", suggestion="try again"))
 
     async def _dialled(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:
-            return await dialled(partial(dial_started, "control", ""), MAX_LINE_BYTES)
+            return await open_streams(partial(dial_started, "control", ""), MAX_LINE_BYTES)
         except relay.Unreachable as error:
-            raise error_named({"code": error.code, "message": error.message, "suggestion": error.suggestion}) from None
+            raise error_from({"code": error.code, "message": error.message, "suggestion": error.suggestion}) from None

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ai_session.client import relay
-from ai_session.client.dialing import dialled
+from ai_session.client.dialing import open_streams
 from ai_session.errors import DaemonUnavailable, Denied, InsufficientScope, UnknownTool
 from ai_session.http.gate_client import RemoteGate
 from ai_session.models import Answer, Change, Principal, Question, ToolCall
@@ -135,7 +135,7 @@ async def test_what_is_dialled_for_nobody_is_closed() -> None:
         assert may_end.wait(BOUND_SECONDS)
         return ours
 
-    caller = asyncio.create_task(dialled(dial, 1024))
+    caller = asyncio.create_task(open_streams(dial, 1024))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     caller.cancel()

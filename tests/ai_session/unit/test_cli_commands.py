@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ai_session.cli.commands import Run
-from ai_session.client.connection import ControlClient, error_named
+from ai_session.client.connection import ControlClient, error_from
 from ai_session.errors import AiSessionError, UnknownTool
 
 
@@ -46,8 +46,8 @@ def test_an_error_that_was_sent_is_one_of_this_package_whatever_errors_the_proce
     class UnknownToolOfOthers(AiSessionError):
         code = UnknownTool.code
 
-    error = error_named({"code": UnknownTool.code, "message": "no such tool", "suggestion": "list them"})
+    error = error_from({"code": UnknownTool.code, "message": "no such tool", "suggestion": "list them"})
     assert (type(error), error.message, error.suggestion) == (UnknownTool, "no such tool", "list them")
     assert UnknownToolOfOthers.code == error.code
-    newer = error_named({"code": "of_a_newer_daemon"})
+    newer = error_from({"code": "of_a_newer_daemon"})
     assert (type(newer), newer.code) == (AiSessionError, "of_a_newer_daemon")

@@ -91,7 +91,7 @@ def by_typer(verb: Verb, words: list[str]) -> dict[str, Any] | None:
 def lines(draw: st.DrawFn) -> tuple[tuple[str, ...], list[str]]:
     """A verb, and words that it may or may not take."""
     name = draw(st.sampled_from(sorted(READ_HERE)))
-    options = [each.said for each in cli_lines.parameters(READ_HERE[name])]  # type: ignore[arg-type]
+    options = [each.declared for each in cli_lines.parameters(READ_HERE[name])]  # type: ignore[arg-type]
     names = [word for said in options if isinstance(said, Option) for word in said.names]
     joined = [f"{word}={value}" for word in names for value in ("", "a", "3", "-3", "a=b")]
     word = st.one_of(
@@ -159,4 +159,4 @@ def test_a_number_that_is_none_is_not_read_quickly(number: str) -> None:
 @pytest.mark.parametrize("verb", FREQUENT)
 def test_frequent_verbs_declare_what_they_take(verb: str) -> None:
     known = cli_lines.parameters(READ_HERE[(verb,)])  # type: ignore[arg-type]
-    assert all(isinstance(each.said, Argument | Option) for each in known)
+    assert all(isinstance(each.declared, Argument | Option) for each in known)

@@ -337,7 +337,9 @@ def test_daemons_that_end_as_soon_as_they_have_started_are_reported() -> None:
     os.close(source)
     os.close(target)
     assert ended == [1]
-    assert words == ["daemons end as soon as they have started; ai-session daemon run shows why; sessions stay alive"]
+    assert words == [
+        "new daemons end as soon as they have started; ai-session daemon run shows why; sessions stay alive"
+    ]
 
 
 def test_tools_that_are_asked_again_change_nothing() -> None:
