@@ -1,1 +1,1 @@
-"""A begin and an end record for each call, chained and signed: written, verified, exported."""
+"""The audit log: a begin and an end record for each call, chained and signed; its verification and export."""

@@ -1,4 +1,4 @@
-"""Records of the audit log and how they hang together: one JSON object a line, each naming the hash of the last. Pure.
+"""The records of the audit log and their chain: one JSON object per line with the hash of the previous one. No I/O.
 
 A line is the canonical JSON of its record (sorted names, no spaces, UTF-8, whole numbers only), sealed as
 ``agentwire.chain`` does.
@@ -14,13 +14,13 @@ from typing import Any, cast
 from agentwire import chain
 
 GENESIS = "0" * 64
-"""What the first record names as the one before it."""
+"""The hash of the previous record in the first one."""
 
 CHECKPOINT_RECORDS = 64
-"""No more records than these follow each other without a signed checkpoint."""
+"""The most records between two signed checkpoints."""
 
 TEXT_CHARS = 4096
-"""Longest text a record carries."""
+"""The longest text in a record."""
 
 MOST_PROBLEMS = 20
 _MAX_DEPTH = 6
@@ -32,11 +32,11 @@ _encode = json.JSONEncoder(
 
 
 def canonical(record: Mapping[str, Any]) -> bytes:
-    """The one way to write ``record``, whatever values are in it; never raises."""
+    """Return the canonical JSON of ``record``, whatever values it contains; never raises."""
     shown: dict[str, Any] = {}
     for name, value in record.items():
         kind = value.__class__
-        # Most are such; a call for each takes as long as writing them.
+        # Most values are like this; a function call for each would take as long as encoding them.
         if (kind is str and len(value) <= TEXT_CHARS) or (kind is int and -_EXACT_INTEGER < value < _EXACT_INTEGER):
             shown[str(name)] = value
         elif value is not None:
@@ -45,7 +45,7 @@ def canonical(record: Mapping[str, Any]) -> bytes:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """``value`` as JSON that every reader writes back alike: fractions and huge numbers as text, long text cut."""
+    """Return ``value`` as JSON that every reader encodes alike: fractions and huge numbers as text, long text cut."""
     kind = value.__class__
     if (kind is str and len(value) <= TEXT_CHARS) or kind is bool or value is None:
         return value
@@ -72,24 +72,24 @@ def _plain_rest(value: Any, depth: int) -> Any:
 
 
 def seal(record: Mapping[str, Any]) -> tuple[bytes, str]:
-    """The line of ``record``, which has ``seq`` and ``prev``, and its hash."""
+    """Return the line of ``record``, which has ``seq`` and ``prev``, and its hash."""
     return chain.seal(canonical(record))
 
 
-def opened(line: bytes) -> dict[str, Any] | None:
-    """The record of a line whose hash is its own, or None."""
+def unseal(line: bytes) -> dict[str, Any] | None:
+    """Return the record in a line whose hash is correct, else None."""
     record = chain.unseal(line)
     return record if isinstance(record, dict) and isinstance(record.get("seq"), int) and "prev" in record else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 
 
 def statement(event: str, size: int, root: str) -> bytes:
-    """What a signature is over: that ``root`` is the hash of record ``size``, for a checkpoint or a tombstone."""
+    """Return the text to be signed: that ``root`` is the hash of record ``size``, in a checkpoint or a tombstone."""
     return f"ai-session {event}\n{size}\n{root}".encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """What somebody outside remembers: the hash of a record, and perhaps the public key (hex) of the log."""
+    """A fact about the log that is stored elsewhere: the hash of a record, and possibly the log's public key (hex)."""
 
     seq: int
     head: str
@@ -98,7 +98,7 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """``place`` is file and line, or the file alone."""
+    """``place`` is the file and the line, or the file alone."""
 
     place: str
     what: str
@@ -106,7 +106,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Report:
-    """What verifying found. Sound when ``problems`` is empty; at most 20 are kept, ``broken`` counts all."""
+    """The result of a verification. Sound if ``problems`` is empty; it lists at most 20, ``broken`` counts all."""
 
     problems: list[Problem] = field(default_factory=list[Problem])
     broken: int = 0
@@ -126,7 +126,7 @@ class Report:
 
 
 class Verifier:
-    """Takes the lines of all segments in order. ``check`` judges a signature: public key, message, signature (hex)."""
+    """Checks the lines of all segments in order. ``check`` verifies a signature: public key, message, signature."""
 
     def __init__(self, check: Callable[[str, bytes, str], bool], *, key: str = "", anchors: Sequence[Anchor] = ()):
         self.report = Report(key=key)
@@ -137,13 +137,13 @@ class Verifier:
             self._heads.setdefault(anchor.seq, set()).add(anchor.head)
         self._expected: tuple[int, str] | None = None
         self._unsigned = 0
-        self._begun: set[int] = set()
-        self._before: tuple[int, str] = (0, GENESIS)
+        self._open_calls: set[int] = set()
+        self._predecessor: tuple[int, str] = (0, GENESIS)
         self._tombstones: set[tuple[int, str]] = set()
 
     def line(self, location: str, line: bytes) -> None:
-        """One line with its newline."""
-        record = opened(line)
+        """Check one line with its newline."""
+        record = unseal(line)
         if record is None:
             self._problem(location, "the record does not match its hash: it was changed")
             self._expected = (self._expected[0] + 1, "") if self._expected else None
@@ -153,13 +153,13 @@ class Verifier:
         prev = record["prev"]
         digest = record["hash"]
         if self._expected is None and not report.records:
-            self._before = (seq - 1, prev)
+            self._predecessor = (seq - 1, prev)
             report.first_seq = seq
         elif self._expected and (seq != self._expected[0] or (self._expected[1] and prev != self._expected[1])):
             self._problem(
                 location, f"record {seq} does not follow record {self._expected[0] - 1}: {_why(record, report)}"
             )
-        self._judge(location, record, seq, prev)
+        self._check_record(location, record, seq, prev)
         self._expected = (seq + 1, digest)
         report.records += 1
         report.last_seq = seq
@@ -170,39 +170,39 @@ class Verifier:
                 self._problem(location, f"record {seq} is not the one that was anchored: the log was rebuilt")
 
     def torn(self, location: str, size: int, *, last: bool) -> None:
-        """What follows the last newline of a file: what a crash leaves, in the last one."""
+        """Check the bytes after a file's last newline: a crash leaves some in the last file only."""
         self.report.torn_bytes += size
         if not last:
             self._problem(location, f"{size} bytes at its end are not a record")
 
     def finish(self) -> Report:
-        """The report, including problems that only the whole log shows."""
+        """Return the report, including problems that only the whole log shows."""
         report = self.report
-        if self._before not in ((0, GENESIS), *self._tombstones):
-            self._problem("", f"records 1 to {self._before[0]} are gone, and no signed tombstone says so")
+        if self._predecessor not in ((0, GENESIS), *self._tombstones):
+            self._problem("", f"records 1 to {self._predecessor[0]} are gone, and no signed tombstone says so")
         for anchor in self._anchors:
             if anchor.seq > report.last_seq:
                 what = f"record {anchor.seq} was anchored, the log ends with {report.last_seq}: its tail was cut"
                 self._problem("", what)
-            elif anchor.seq == self._before[0] and anchor.head != self._before[1]:
+            elif anchor.seq == self._predecessor[0] and anchor.head != self._predecessor[1]:
                 self._problem("", f"record {anchor.seq} is not the one that was anchored: the log was rebuilt")
             if anchor.key and report.key and anchor.key != report.key:
                 self._problem("", "the log is signed with another key than the one remembered")
-        report.open_calls = len(self._begun)
+        report.open_calls = len(self._open_calls)
         return report
 
-    def _judge(self, location: str, record: dict[str, Any], seq: int, prev: str) -> None:
+    def _check_record(self, location: str, record: dict[str, Any], seq: int, prev: str) -> None:
         report, event = self.report, record.get("event")
         self._unsigned += 1
         if event == "tool.start":
-            self._begun.add(seq)
+            self._open_calls.add(seq)
             report.calls += 1
         elif event == "tool.end":
             start = _whole(record.get("start"))
-            # The begin of an older one has expired with the segment it was in.
-            if start > self._before[0] and start not in self._begun:
+            # The begin record of an older call was removed with its segment.
+            if start > self._predecessor[0] and start not in self._open_calls:
                 self._problem(location, f"record {seq} ends a call that did not begin, or ended before")
-            self._begun.discard(start)
+            self._open_calls.discard(start)
         elif event == "audit.checkpoint":
             if self._signed(location, record, seq) and (record["size"], record["root"]) == (seq - 1, prev):
                 report.checkpoints += 1

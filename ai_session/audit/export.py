@@ -1,6 +1,6 @@
-"""The audit log in other formats: OCSF 1.6 events and OpenTelemetry (OTLP as JSON lines). Pure.
+"""The audit log in other formats: OCSF 1.6 events and OpenTelemetry (OTLP as JSON lines). No I/O.
 
-A call is one event or one span, made of its two records; whatever else happened is one event each. Calls without an end
+A call becomes one event or one span, from its two records; any other record becomes one event. Calls without an end
 record come last, with an unknown outcome.
 """
 
@@ -28,7 +28,7 @@ _CHAIN = frozenset({"v", "seq", "prev", "hash", "ts", "mono", "event"})
 
 
 def calls_and_events(records: Iterable[Record]) -> Iterator[tuple[Record, Record | None, str]]:
-    """(begin, end, host) for each call, in the order of their ends; (record, None, host) for each other event."""
+    """Yield (begin, end, host) for each call, in the order of their ends; (record, None, host) for each other event."""
     begun: dict[int, tuple[Record, str]] = {}
     host = ""
     for record in records:
@@ -38,7 +38,7 @@ def calls_and_events(records: Iterable[Record]) -> Iterator[tuple[Record, Record
         if event == "tool.start":
             begun[record["seq"]] = (record, host)
         elif event == "tool.end":
-            # Its begin record may have expired.
+            # Its begin record may have been removed.
             begin, _ = begun.pop(record.get("start", 0), ({**record, "ts": record["ts"] - record.get("us", 0)}, host))
             yield begin, record, host
         else:
@@ -48,7 +48,7 @@ def calls_and_events(records: Iterable[Record]) -> Iterator[tuple[Record, Record
 
 
 def ocsf(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
-    """OCSF events: Process Activity for commands, API Activity for other calls, Network Activity, else Base Event."""
+    """Yield OCSF events: Process Activity for commands, API Activity for other calls, Network Activity, Base Event."""
     for first, end, host in calls_and_events(records):
         yield _ocsf_event(first, host) if end is None else _ocsf_call(first, end, host)
 
@@ -105,7 +105,7 @@ def _classed(event: dict[str, Any], class_uid: int, activity_id: int) -> dict[st
 
 
 def otel(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
-    """OTLP requests: a server span for each call (MCP conventions), a log record for each other event."""
+    """Yield OTLP requests: a server span for each call (MCP conventions), a log record for each other event."""
     for first, end, host in calls_and_events(records):
         about = {"service.name": "ai-session", "host.name": host}
         resource = {"attributes": _attributes(about)}

@@ -1,4 +1,4 @@
-"""The files of the audit log: segments ``audit-000001.jsonl`` … of whole lines, room kept for hard times."""
+"""The files of the audit log: segments ``audit-000001.jsonl`` … of whole lines, and disk space reserved for them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ai_session.audit.chain import CHECKPOINT_RECORDS, GENESIS, Anchor, Report, Verifier, opened
+from ai_session.audit.chain import CHECKPOINT_RECORDS, GENESIS, Anchor, Report, Verifier, unseal
 from ai_session.errors import AuditBroken
 
 RESERVE_BYTES = 1 << 20
-"""Kept beyond the end of the newest segment, so that on a full disk reading and closing are still recorded."""
+"""Reserved after the end of the newest segment, so that reading and closing are recorded even on a full disk."""
 
 _WINDOW_BYTES = 64 << 10
 _KEEP_SIZE = 1
@@ -28,24 +28,24 @@ _sync = getattr(os, "fdatasync", os.fsync)
 
 
 def segments(directory: Path) -> list[Path]:
-    """The segments, oldest first."""
+    """Return the segments, oldest first."""
     return sorted(path for path in directory.glob("audit-*.jsonl") if path.stem[6:].isdigit())
 
 
 def number(segment: Path) -> int:
-    """The segment's number."""
+    """Return the segment's number."""
     return int(segment.stem[6:])
 
 
 def lines(directory: Path) -> Iterator[bytes]:
-    """Every whole line, in order, sound or not."""
+    """Yield every whole line in order, valid or not."""
     for path in segments(directory):
         with path.open("rb") as file:
             yield from (line for line in file if line.endswith(b"\n"))
 
 
 def last_lines(directory: Path, count: int) -> list[bytes]:
-    """The newest lines, the newest last."""
+    """Return the newest ``count`` lines, oldest first."""
     found: deque[bytes] = deque(maxlen=count)
     for path in reversed(segments(directory)):
         with path.open("rb") as file:
@@ -57,14 +57,14 @@ def last_lines(directory: Path, count: int) -> list[bytes]:
 
 
 def records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """The records of those lines that are what their hash says."""
-    return (record for line in lines if (record := opened(line)))
+    """Yield the records in those lines whose hash is correct."""
+    return (record for line in lines if (record := unseal(line)))
 
 
 def verify(
     directory: Path, check: Callable[[str, bytes, str], bool], *, key: str = "", anchors: Sequence[Anchor] = ()
 ) -> Report:
-    """Read and judge the whole log; also while a daemon writes it. Raises OSError."""
+    """Read and verify the whole log, also while a daemon writes it. Raises OSError."""
     verifier = Verifier(check, key=key, anchors=anchors)
     paths = segments(directory)
     for path in paths:
@@ -79,15 +79,15 @@ def verify(
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a segment ends: its newest records (back to a checkpoint, newest last), and what follows the last newline."""
+    """The end of a segment: its newest records, from a checkpoint on, and the bytes after the last newline."""
 
     records: list[dict[str, Any]]
     size: int
     torn: bytes
 
 
-def end_of(segment: Path) -> End:
-    """Read from the end no further than the newest checkpoint."""
+def read_end(segment: Path) -> End:
+    """Read a segment backwards, no further than its newest checkpoint."""
     with segment.open("rb") as file:
         total = file.seek(0, os.SEEK_END)
         window = _WINDOW_BYTES
@@ -96,22 +96,22 @@ def end_of(segment: Path) -> End:
             data = file.read(total - start)
             whole, _, torn = data.rpartition(b"\n")
             lines = whole.split(b"\n")[1 if start else 0 :] if whole else []
-            found = [record for line in lines if (record := opened(line + b"\n"))]
+            found = [record for line in lines if (record := unseal(line + b"\n"))]
             enough = any(record.get("event") == "audit.checkpoint" for record in found)
             if start == 0 or enough or len(found) > CHECKPOINT_RECORDS:
                 return End(found, total - len(torn), torn)
             window *= 4
 
 
-def begun(records: Sequence[dict[str, Any]]) -> dict[int, tuple[str, str]]:
-    """Calls that have not ended: number of the begin record → call, tool. ``records`` go back to a checkpoint, which
-    names those that had begun by then."""
+def unfinished(records: Sequence[dict[str, Any]]) -> dict[int, tuple[str, str]]:
+    """Return the calls that have not ended: number of the begin record → call, tool. ``records`` begin with a
+    checkpoint, which lists those unfinished by then."""
     found: dict[int, tuple[str, str]] = {}
     for record in records:
         event = record.get("event")
         if event == "audit.checkpoint":
             found = {}
-            with suppress(TypeError, ValueError, OverflowError):  # sound, but by somebody else's hand
+            with suppress(TypeError, ValueError, OverflowError):  # validly sealed, but not by this program
                 found = {int(seq): (str(call), str(tool)) for seq, call, tool in record.get("begun", ())}
         elif event == "tool.start":
             found[record["seq"]] = (str(record.get("call", "")), str(record.get("tool", "")))
@@ -121,10 +121,10 @@ def begun(records: Sequence[dict[str, Any]]) -> dict[int, tuple[str, str]]:
 
 
 class Writer:
-    """The end of the log. ``seq`` and ``head`` are those of the last record on disk when it was opened, ``begun`` the
-    calls that had begun and not ended.
+    """The end of the log. ``seq`` and ``head`` are those of the last record on disk when it was opened; ``unfinished``
+    are the calls without an end record.
 
-    Raises AuditBroken where another process writes it, OSError where the directory cannot be used.
+    Raises AuditBroken if another process writes the log, OSError if the directory cannot be used.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -139,12 +139,12 @@ class Writer:
                     f"another process writes the audit log in {directory}", suggestion="ai-session daemon status"
                 ) from None
             self.waiting = bytearray()
-            """Lines that found no room yet."""
+            """Lines that are not written yet because the disk is full."""
             self._unsynced = bytearray()
             self._roll_back = False
             self._reserved = 0
             self.problem = ""
-            """Why records cannot be kept safe, or ``""``."""
+            """Why records cannot be stored safely, or ``""``."""
             self._recover(segments(directory))
         except BaseException:
             os.close(self._lock)
@@ -152,16 +152,16 @@ class Writer:
 
     def _recover(self, paths: list[Path]) -> None:
         self.torn: dict[str, Any] | None = None
-        """What was set aside: file, bytes, sha256."""
+        """The incomplete record that was moved elsewhere: file, bytes, sha256."""
         self.seq = 0
         self.head = GENESIS
         self.unsigned = 0
         self.number = number(paths[-1]) if paths else 1
-        ends = [end_of(paths[-1])] if paths else []
+        ends = [read_end(paths[-1])] if paths else []
         for path in reversed(paths[:-1]):
             if ends[-1].records:
                 break
-            ends.append(end_of(path))
+            ends.append(read_end(path))
         newest = ends[-1].records if ends else []
         if newest:
             self.seq = newest[-1]["seq"]
@@ -169,8 +169,8 @@ class Writer:
             signed = [i for i, record in enumerate(newest) if record.get("event") == "audit.checkpoint"]
             self.unsigned = len(newest) - 1 - signed[-1] if signed else len(newest)
             if not signed and len(ends) < len(paths):
-                newest = end_of(paths[-1 - len(ends)]).records + newest  # where a new segment had just begun
-        self.begun = begun(newest)
+                newest = read_end(paths[-1 - len(ends)]).records + newest  # the newest segment had only just begun
+        self.unfinished = unfinished(newest)
         self.fd = self._open(self.path, os.O_CREAT)
         self.size = ends[0].size if ends else 0
         if ends and ends[0].torn:
@@ -204,12 +204,12 @@ class Writer:
         self.torn = facts
 
     def write(self, line: bytes) -> None:
-        """Append a line; it waits in memory where there is no room. Never raises."""
+        """Append a line, which stays in memory while the disk is full. Never raises."""
         self.waiting += line
         self.flush()
 
     def flush(self) -> None:
-        """Try again to write waiting records; ``problem`` then holds the result."""
+        """Try to write waiting lines again; ``problem`` is set if that fails."""
         if not self.waiting:
             return
         try:
@@ -226,11 +226,11 @@ class Writer:
 
     @property
     def unsynced(self) -> int:
-        """Bytes written that may not be on the disk yet."""
+        """The number of written bytes that may not be on the disk yet."""
         return len(self._unsynced)
 
     def sync(self) -> str:
-        """Make what was written so far safe; the reason where that fails. May take long: meant for a thread."""
+        """Sync what was written so far; return why that failed, or an empty text. May block for long: use a thread."""
         if (fd := self.fd) < 0:
             return "closed"
         try:
@@ -240,12 +240,12 @@ class Writer:
         return ""
 
     def synced(self, count: int, problem: str) -> None:
-        """Note how a ``sync`` ended that began when ``count`` bytes were unsynced."""
+        """Record the result of a ``sync`` that began when ``count`` bytes were unsynced."""
         self.problem = problem
         if not problem:
             del self._unsynced[:count]
             return
-        # After a failed sync the kernel calls the lost pages clean: what was not safe before is written again.
+        # After a failed sync the kernel marks the lost pages clean: all unsynced bytes are written again.
         self.size -= len(self._unsynced)
         self._roll_back = True
         self.waiting[:0] = self._unsynced
@@ -253,11 +253,11 @@ class Writer:
 
     @property
     def short(self) -> bool:
-        """Whether less room than half the reserve is kept."""
+        """Whether less than half of the reserve is left."""
         return 0 <= self._reserved < self.size + RESERVE_BYTES // 2
 
     def reserve(self) -> str:
-        """Keep room beyond the end; the reason where there is none. Systems and disks that cannot do it do without."""
+        """Reserve space after the end; return why that failed. Where that is not supported there is no reserve."""
         if not self.short:
             return ""
         try:
@@ -270,7 +270,7 @@ class Writer:
         return ""
 
     def rotate(self) -> None:
-        """Go on in a new segment; everything in the old one is safe then. Raises OSError, and nothing has changed."""
+        """Start a new segment; the old one is then safe. Raises OSError without having changed anything."""
         if self.waiting:
             raise OSError(errno.EAGAIN, "records wait for room")
         _sync(self.fd)
@@ -282,7 +282,7 @@ class Writer:
             self.number -= 1
             raise
         with suppress(OSError):
-            os.ftruncate(self.fd, self.size)  # gives the reserve back
+            os.ftruncate(self.fd, self.size)  # releases the reserve
         os.close(self.fd)
         self.fd = fd
         self.size = 0
@@ -291,13 +291,13 @@ class Writer:
             os.fsync(self._lock)
 
     def remove(self, paths: Sequence[Path]) -> None:
-        """Remove segments whose end is stated in a record that is safely written."""
+        """Remove segments whose end is stated in a record that is safely on the disk."""
         for path in paths:
             path.unlink(missing_ok=True)
         os.fsync(self._lock)
 
     def close(self) -> None:
-        """Make all safe that can be, give the reserve back and let the next writer in."""
+        """Write and sync what is possible, release the reserve and allow another writer."""
         self.flush()
         with suppress(OSError):
             if not self._roll_back:
@@ -311,7 +311,7 @@ class Writer:
 def _allocate(fd: int, offset: int, size: int) -> None:
     if sys.platform != "linux":
         raise OSError(errno.ENOSYS, "no reserve here")
-    import ctypes  # 2 ms that only the daemon has to spend
+    import ctypes  # 2 ms, needed by the daemon only
 
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.fallocate(fd, _KEEP_SIZE, ctypes.c_int64(offset), ctypes.c_int64(size)):

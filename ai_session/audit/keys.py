@@ -11,10 +11,10 @@ KEY_BYTES = 32
 
 
 class Signer:
-    """Signs with the key at ``path``, which is made where there is none. The library is loaded at the first use."""
+    """Signs with the key at ``path``, which is created if necessary. The library is loaded on first use."""
 
     def __init__(self, path: Path) -> None:
-        self._seed = _read_or_make(path)
+        self._seed = _read_or_create(path)
 
     @cached_property
     def _key(self) -> Any:
@@ -28,12 +28,12 @@ class Signer:
         return self._key.public_key().public_bytes_raw().hex()
 
     def sign(self, message: bytes) -> str:
-        """The signature, hex."""
+        """Return the signature, hex."""
         return self._key.sign(message).hex()
 
 
 def public_key(path: Path) -> str:
-    """The public key (hex) that belongs to the key file, or ``""`` where it cannot be read."""
+    """Return the public key (hex) for the key file, or ``""`` if that cannot be read."""
     try:
         seed = path.read_bytes()
     except OSError:
@@ -44,7 +44,7 @@ def public_key(path: Path) -> str:
 
 
 def check(key: str, message: bytes, signature: str) -> bool:
-    """Whether ``signature`` over ``message`` is by ``key``; both hex, whatever they hold."""
+    """Report whether ``signature`` over ``message`` is by ``key``; both should be hex, and any text is accepted."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -59,7 +59,7 @@ def _is_key(seed: bytes) -> bool:
     return len(seed) == KEY_BYTES
 
 
-def _read_or_make(path: Path) -> bytes:
+def _read_or_create(path: Path) -> bytes:
     try:
         if _is_key(seed := path.read_bytes()):
             return seed

@@ -1,8 +1,7 @@
-"""The audit log: a begin record, safe on the disk, before each call, an end record after it, and what else happened.
+"""The audit log: a begin record, safe on the disk, before each call, an end record after it, and other events.
 
-A call that its daemon did not survive gets its end record from the next one.
-
-Names, shapes and digests are recorded, and command text with its secrets masked; never other contents.
+If a daemon ends during a call, the next one writes the call's end record. Names, shapes and digests are recorded, and
+command text with its secrets masked; never other contents.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from ai_session.audit.chain import CHECKPOINT_RECORDS, TEXT_CHARS, seal, statement
-from ai_session.audit.files import Writer, end_of, segments
+from ai_session.audit.files import Writer, read_end, segments
 from ai_session.audit.keys import Signer
 from ai_session.errors import StorageFull
 from ai_session.models import Effect, Principal
@@ -33,27 +32,26 @@ PLAIN = frozenset(
 """Arguments that name things; of all other strings the length is recorded, and a digest of the long ones."""
 
 FREE_TEXT = frozenset({"command", "cwd", "host", "message", "name", "reason", "what", "why"})
-"""Facts that may hold a secret, which is masked."""
+"""Facts that may contain a secret, which is masked."""
 
-WITHOUT_ROOM = frozenset({Effect.READ, Effect.DESTRUCTIVE})
-"""What may continue while records find no room: looking and ending, which is how a person frees some."""
+ALLOWED_WHEN_FULL = frozenset({Effect.READ, Effect.DESTRUCTIVE})
+"""Calls that are allowed while records cannot be written: reading and ending, by which a person frees space."""
 
 WAITING_BYTES = 1 << 20
-"""Records kept in memory until there is room; with more, nothing is in progress, and with twice as much they are
-counted."""
+"""The limit of records in memory while the disk is full: beyond it no call runs, beyond twice they are counted."""
 
 CHECKPOINT_SECONDS = 60.0
 SYNC_SECONDS = 1.0
 """End records and events are safe after this time, or with the next call's begin record."""
 
 QUICK_SECONDS = 0.003
-"""A disk that took less is synced on the loop, which it so holds up once when it turns slow; a thread does the rest."""
+"""A disk that took less is synced on the loop, which a disk that becomes slow blocks once; else a thread does it."""
 
 GUESSABLE_CHARS = 32
-"""Strings up to this length get no digest, which would let a password be found by brute force."""
+"""Strings up to this length get no digest, from which a password could be found by brute force."""
 
-LOOKED_AT_CHARS = 16 * TEXT_CHARS
-"""So much of a text is masked to keep TEXT_CHARS of it: masks are shorter than keys."""
+MASKED_CHARS = 16 * TEXT_CHARS
+"""How much of a text is masked to get TEXT_CHARS of it: masks are shorter than keys."""
 
 SYSLOG = Path("/dev/log")
 _AUTHPRIV_INFO = 10 * 8 + 6
@@ -61,12 +59,12 @@ _DAY = 86_400
 
 
 _Sync = tuple[asyncio.AbstractEventLoop, int, "list[asyncio.Future[None]]"]
-"""The loop to answer on, the bytes it covers, who waits for them."""
+"""The loop to notify, the bytes that the sync covers, and the futures that wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A call whose begin record is written; ``seq`` 0 where there was no room even in memory."""
+    """A call whose begin record is written; ``seq`` is 0 if not even memory had room for it."""
 
     seq: int
     call_id: str
@@ -75,9 +73,9 @@ class Entry:
 
 
 class AuditLog:
-    """Appends to the log in ``directory`` (mode 0700; the key lies beside it). One event loop, one writer.
+    """Appends to the log in ``directory`` (mode 0700; the key is in its parent). For one event loop; the only writer.
 
-    Raises AuditBroken where another process writes this log, OSError where the directory cannot be used.
+    Raises AuditBroken if another process writes this log, OSError if the directory cannot be used.
     """
 
     def __init__(
@@ -98,10 +96,10 @@ class AuditLog:
         self._seq = self._writer.seq
         self._head = self._writer.head
         self._unsigned = self._writer.unsigned
-        self._begun = dict(self._writer.begun)
+        self._unfinished = dict(self._writer.unfinished)
         self._lost = 0
         self._syncs: SimpleQueue[_Sync | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="audit", daemon=True)
+        self._thread = threading.Thread(target=self._sync_in_thread, name="audit", daemon=True)
         self._syncing = self._quick = False
         self._waiters: list[asyncio.Future[None]] = []
         self._sync_timer: asyncio.TimerHandle | None = None
@@ -115,25 +113,25 @@ class AuditLog:
         self._append("audit.open", {"pid": os.getpid(), **_machine()})
         if self._writer.torn:
             self._append("audit.recover", self._writer.torn)
-        for seq, (call, tool) in self._writer.begun.items():
+        for seq, (call, tool) in self._writer.unfinished.items():
             self._append("tool.end", {"call": call, "start": seq, "tool": tool, "outcome": "lost"})
-            del self._begun[seq]
+            del self._unfinished[seq]
 
     @property
     def head(self) -> tuple[int, str]:
-        """Number and hash of the newest record: what somebody outside may keep as an anchor."""
+        """Number and hash of the newest record, which can be stored elsewhere as an anchor."""
         return self._seq, self._head
 
     @property
     def waiting(self) -> int:
-        """Bytes of records that found no room yet."""
+        """The number of bytes that are not written because the disk is full."""
         return len(self._writer.waiting)
 
     def require_room(self, effect: Effect | None) -> None:
-        """Raises StorageFull while records cannot be kept safe, unless the call only looks or ends something."""
+        """Raise StorageFull while records cannot be stored safely, unless the call only reads or ends something."""
         self._writer.flush()
         problem = self._writer.problem or self._writer.reserve()
-        if problem and (effect not in WITHOUT_ROOM or self.waiting > WAITING_BYTES):
+        if problem and (effect not in ALLOWED_WHEN_FULL or self.waiting > WAITING_BYTES):
             raise StorageFull(
                 f"the audit log cannot be written: {problem}",
                 suggestion="free disk space; until then sessions can be read and closed, but nothing runs unrecorded",
@@ -149,10 +147,10 @@ class AuditLog:
         agent: str = "",
         client_call_id: str = "",
     ) -> Entry:
-        """Record a call that is about to be judged; the record is safe on the disk when this returns.
+        """Record a call before it is checked and run; the record is safe on the disk when this returns.
 
-        If it cannot be written it waits in memory, and ``require_room`` raises. Raises only the caller's own
-        cancellation, in which case the call is recorded as ended.
+        If it cannot be written it waits in memory, and ``require_room`` raises. Raises only CancelledError, if the
+        caller is cancelled; the call is then recorded as ended.
         """
         began = time.monotonic_ns()
         tool = self._mask(tool)[:64]
@@ -165,9 +163,9 @@ class AuditLog:
         }
         entry = Entry(self._append("tool.start", facts), call_id, tool, began)
         if entry.seq:
-            self._begun[entry.seq] = (call_id, entry.tool)
+            self._unfinished[entry.seq] = (call_id, entry.tool)
         try:
-            await self._safe()
+            await self._wait_synced()
         except asyncio.CancelledError:
             self.end(entry, "cancelled")
             raise
@@ -176,26 +174,27 @@ class AuditLog:
     def end(
         self, entry: Entry, outcome: str, *, rule: str = "", code: str = "", facts: Mapping[str, Any] | None = None
     ) -> tuple[int, str]:
-        """Record how a call ended; number and hash of the record, which outlives this process and is soon safe.
+        """Record how a call ended; return number and hash of the record, which is soon safe, even if this process
+        crashes.
 
-        ``outcome``: ok, tool_error, invalid, denied, limited, timeout, cancelled, crash or lost (nobody knows). Never
+        ``outcome``: ok, tool_error, invalid, denied, limited, timeout, cancelled, crash or lost (unknown). Never
         raises.
         """
         record: dict[str, Any] = self._masked(facts or {})
         record |= {"call": entry.call_id, "start": entry.seq, "tool": entry.tool, "outcome": outcome}
         record |= {"us": (time.monotonic_ns() - entry.began) // 1000, "rule": rule or None, "code": code or None}
         self._append("tool.end", record)
-        self._begun.pop(entry.seq, None)
+        self._unfinished.pop(entry.seq, None)
         self._sync_soon()
         return self.head
 
     def event(self, event: str, principal: Principal | None = None, **facts: Any) -> None:
-        """Record what is no call: ``session.create``, ``net.deny``, ``policy.change`` … Never raises."""
+        """Record an event that is not a call: ``session.create``, ``net.deny``, ``policy.change`` … Never raises."""
         self._append(event, self._masked(facts) | ({"actor": self._actor(principal, "")} if principal else {}))
         self._sync_soon()
 
     def close(self) -> None:
-        """Sign, make all safe and let the next writer in. A second time does nothing."""
+        """Sign and sync the log, and allow another writer. A second call has no effect."""
         if self._closed:
             return
         self._closed = True
@@ -229,10 +228,10 @@ class AuditLog:
         return self._seq
 
     def _checkpoint(self) -> None:
-        """Sign the newest record's hash, and send it to the system's log, which is kept by others."""
+        """Sign the newest record's hash, and send it to the system's log, which others store."""
         seq, head = self.head
         signature = self._signature("audit.checkpoint", seq, head)
-        begun = [[number, *call] for number, call in self._begun.items()] or None
+        begun = [[number, *call] for number, call in self._unfinished.items()] or None
         if not self._append("audit.checkpoint", {"size": seq, "root": head, "begun": begun, **signature}):
             return
         self._unsigned = 0
@@ -244,10 +243,10 @@ class AuditLog:
     def _signature(self, event: str, size: int, root: str) -> dict[str, str]:
         return {"key": self._signer.public, "sig": self._signer.sign(statement(event, size, root))}
 
-    async def _safe(self) -> None:
-        """Returns when what is written now is on the disk, or could not be brought there; all who wait share a sync."""
-        if self._quick and len(self._begun) == 1 and not self._syncing and not self._closed:
-            self._sync_here()  # nobody else begins who could share it
+    async def _wait_synced(self) -> None:
+        """Wait until what is written now is on the disk, or could not be; concurrent callers share a sync."""
+        if self._quick and len(self._unfinished) == 1 and not self._syncing and not self._closed:
+            self._sync_here()  # no other call begins that could share it
             return
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
@@ -261,7 +260,7 @@ class AuditLog:
             await waiter
 
     def _start_sync(self) -> None:
-        """In a thread of its own: a slow disk may take seconds, and an executor would cost 30 µs more each time."""
+        """Sync in a dedicated thread: a slow disk may take seconds, and an executor would add 30 µs each time."""
         covered = self._waiters
         self._waiters = []
         self._syncing = True
@@ -270,7 +269,7 @@ class AuditLog:
         self._syncs.put((asyncio.get_running_loop(), self._writer.unsynced, covered))
 
     def _sync_here(self) -> None:
-        """Where the disk was quick the last time, for the way to a thread and back takes as long as the disk itself."""
+        """Sync on the loop if the disk was quick the last time: a thread switch takes as long as the disk itself."""
         covered = self._waiters
         self._waiters = []
         count = self._writer.unsynced
@@ -282,12 +281,12 @@ class AuditLog:
         self._quick = time.perf_counter() - began < QUICK_SECONDS
         return problem
 
-    def _work(self) -> None:
+    def _sync_in_thread(self) -> None:
         take_short_turns()
         while sync := self._syncs.get():
             loop, count, covered = sync
             problem = self._timed_sync()
-            with suppress(RuntimeError):  # the loop has ended, and nobody waits any more
+            with suppress(RuntimeError):  # the loop has ended, and with it those who waited
                 loop.call_soon_threadsafe(self._synced, count, problem, covered)
 
     def _synced(self, count: int, problem: str, covered: list[asyncio.Future[None]]) -> None:
@@ -296,7 +295,7 @@ class AuditLog:
             if not waiter.done():
                 waiter.set_result(None)
         if self._closed:
-            return  # which made all safe itself
+            return  # close() has synced everything
         self._writer.synced(count, problem)
         if not problem and self._writer.size >= self._segment_bytes:
             self._rotate()
@@ -306,9 +305,9 @@ class AuditLog:
     def _rotate(self) -> None:
         self._checkpoint()
         try:
-            self._writer.rotate()  # waits for the disk, once in a hundred thousand calls
+            self._writer.rotate()  # blocks for the disk, once in a hundred thousand calls
         except OSError:
-            return  # continues in the old one, and tries again with the next call
+            return  # the old segment remains in use until the next call
         self._retention_due = True
         self._append("audit.segment", {"segment": self._writer.number, **_machine()})
 
@@ -332,13 +331,13 @@ class AuditLog:
             self._start_sync()
 
     def _expire(self) -> None:
-        """Remove what is older than has to be kept; a signed record of it stays."""
+        """Remove segments beyond the retention time; a signed record of them remains."""
         self._retention_due = False
         oldest = time.time() - self._retain_days * _DAY
         expired: list[Path] = []
         last: dict[str, Any] = {}
         for path in segments(self._writer.directory)[:-1]:
-            newest = end_of(path).records if path.stat().st_mtime < oldest else []
+            newest = read_end(path).records if path.stat().st_mtime < oldest else []
             if not newest or newest[-1]["ts"] > oldest * 1e6:
                 break
             expired.append(path)
@@ -386,11 +385,11 @@ class AuditLog:
         if not text:
             return ""
         try:
-            masked = self._redact(text[:LOOKED_AT_CHARS])
+            masked = self._redact(text[:MASKED_CHARS])
         except Exception:
-            return "(could not be masked)"  # then no text is the safe text
-        # The end of what was looked at may be half a secret, which nobody knows.
-        known = len(masked) - (TEXT_CHARS if len(text) > LOOKED_AT_CHARS else 0)
+            return "(could not be masked)"  # only omitting the text is safe
+        # The end of what was masked may be half a secret, which no pattern recognizes.
+        known = len(masked) - (TEXT_CHARS if len(text) > MASKED_CHARS else 0)
         return masked[: max(0, min(TEXT_CHARS, known))]
 
 

@@ -116,7 +116,7 @@ def export(
     from ai_session.audit import files
 
     lines = files.lines(_log(directory, as_json=False))
-    chosen = (pair for line in lines if (pair := (line, files.opened(line)))[1] and pair[1]["seq"] >= since)
+    chosen = (pair for line in lines if (pair := (line, files.unseal(line)))[1] and pair[1]["seq"] >= since)
     if to == "jsonl":
         for line, _ in chosen:
             write_bytes(line)

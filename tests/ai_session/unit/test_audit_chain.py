@@ -21,9 +21,9 @@ from ai_session.audit.chain import (
     Report,
     Verifier,
     canonical,
-    opened,
     seal,
     statement,
+    unseal,
 )
 from ai_session.audit.keys import check
 
@@ -229,7 +229,7 @@ def test_only_so_many_problems_are_kept_and_all_counted() -> None:
 @given(st.dictionaries(st.text(), ANYTHING, max_size=6))
 def test_any_record_is_written_and_read_alike(facts: dict[str, Any]) -> None:
     line, digest = seal({**facts, "seq": 1, "prev": GENESIS})
-    record = opened(line)
+    record = unseal(line)
     assert record is not None
     assert line.count(b"\n") == 1
     assert record.pop("hash") == digest
@@ -255,7 +255,7 @@ def test_any_record_with_a_hash_of_its_own_is_judged_and_never_raises(event: str
 
 
 def test_numbers_that_readers_disagree_on_are_text() -> None:
-    record = opened(seal({"seq": 1, "prev": "", "a": 0.1, "b": math.inf, "c": 10**5000, "d": [1.5], "e": True})[0])
+    record = unseal(seal({"seq": 1, "prev": "", "a": 0.1, "b": math.inf, "c": 10**5000, "d": [1.5], "e": True})[0])
     assert record is not None
     assert (record["a"], record["b"], record["d"], record["e"]) == ("0.1", "inf", ["1.5"], True)
     assert len(record["c"]) == 64

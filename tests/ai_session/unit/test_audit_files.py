@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ai_session.audit.chain import GENESIS, Anchor, Report, seal
-from ai_session.audit.files import RESERVE_BYTES, Writer, end_of, last_lines, lines, records, segments, verify
+from ai_session.audit.files import RESERVE_BYTES, Writer, last_lines, lines, read_end, records, segments, verify
 from ai_session.audit.keys import check, public_key
 from ai_session.audit.log import AuditLog
 from tests.conftest import BY_CHANCE
@@ -228,14 +228,14 @@ def test_on_a_full_disk_reading_and_closing_are_still_recorded(home: Path) -> No
 
 def test_the_end_of_a_segment_is_read_no_further_than_the_newest_signature(crashed: Path) -> None:
     (path,) = segments(crashed)
-    end = end_of(path)
+    end = read_end(path)
     assert (end.size, end.torn) == (path.stat().st_size, b"")
     assert end.records[-1]["number"] == 99
     assert any(record["event"] == "audit.checkpoint" for record in end.records)
     with path.open("ab") as file:
         file.write(b"\xff" * 300_000)
-    assert end_of(path).records[-1]["number"] == 99
-    assert len(end_of(path).torn) == 300_000
+    assert read_end(path).records[-1]["number"] == 99
+    assert len(read_end(path).torn) == 300_000
 
 
 def test_the_newest_lines_come_from_several_segments(home: Path) -> None:
