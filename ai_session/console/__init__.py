@@ -1,2 +1,1 @@
-"""The console: a page in the person's browser, served by a process of its own that speaks the protocol for people's
-programs."""
+"""The console: a page in the person's browser, from its own process, which is a client of the daemon."""

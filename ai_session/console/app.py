@@ -1,11 +1,8 @@
-"""What the console answers where.
+"""The console's routes.
 
-GET  /            the page
-GET  /vendor/…    and its other files
-POST /login       a code                     → a token
-GET  /tabs        who is signed in           with the token, as all that follows
-POST /sign-out    {tab}: one of them is not any more
-WS   /ws          ``who`` and a nonce, where the tab wants a proof first; then the token, and then see ``bridge``
+GET / the page GET /vendor/… and its other files POST /login a code → a token GET /tabs the signed-in tabs with the
+token, like all that follows POST /sign-out {tab}: sign one of them out WS /ws ``who`` and a nonce if the tab requires a
+proof first; then the token, and then see ``bridge``
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from agentwire.http.wire import tokens_in
 from ai_session.console.assets import Assets, secured
 from ai_session.console.audit_check import AuditCheck
-from ai_session.console.bridge import NOT_SPOKEN, SIGNED_OUT, Bridge
+from ai_session.console.bridge import PROTOCOL_VIOLATION, SIGNED_OUT, Bridge
 from ai_session.console.guard import Asgi, Guard
 from ai_session.console.logins import Logins, Tab
 from ai_session.console.runs import Runs
@@ -37,8 +34,7 @@ MAX_BODY_BYTES = 4096
 
 
 class Console:
-    """``signed_in`` is called for each tab that signs in; ``scopes`` are what tabs may do; ``runs`` answers requests
-    about runs."""
+    """``signed_in`` is called for each tab that signs in; ``scopes`` are those of tabs; ``runs`` reports runs."""
 
     def __init__(self, logins: Logins, scopes: tuple[str, ...], signed_in: Callable[[Tab], None], runs: Runs) -> None:
         self._logins = logins
@@ -48,7 +44,7 @@ class Console:
         self._audit_check = AuditCheck()
 
     async def login(self, request: Request) -> Response:
-        """A token for a code, once."""
+        """Exchange a code for a token, once."""
         code = (await _body(request)).get("code")
         agent = request.headers.get("user-agent", "")
         token = self._logins.sign_in(code, agent) if isinstance(code, str) else ""
@@ -67,8 +63,8 @@ class Console:
         )
 
     async def tabs(self, request: Request) -> Response:
-        """Those who are signed in."""
-        own = self._own(request)
+        """List the signed-in tabs."""
+        own = self._own_tab(request)
         if own is None:
             return _answer({"error": "signed out"}, 401)
         rows = [
@@ -78,17 +74,17 @@ class Console:
         return _answer({"tabs": rows})
 
     async def sign_out(self, request: Request) -> Response:
-        """One of them is signed out, and its connection ends at once."""
-        if self._own(request) is None:
+        """Sign a tab out, which closes its connection immediately."""
+        if self._own_tab(request) is None:
             return _answer({"error": "signed out"}, 401)
         number = (await _body(request)).get("tab")
         found = isinstance(number, int) and self._logins.sign_out(number)
         return _answer({}) if found else _answer({"error": "this tab is not signed in"}, 404)
 
     async def socket(self, socket: WebSocket) -> None:
-        """A tab that shows its token within seconds."""
+        """Serve a tab, which must send its token within HELLO_SECONDS."""
         await socket.accept()
-        status = NOT_SPOKEN
+        status = PROTOCOL_VIOLATION
         with contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError, ValueError, KeyError):
             async with asyncio.timeout(HELLO_SECONDS):
                 token = await socket.receive_text()
@@ -101,13 +97,13 @@ class Console:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             await socket.close(status)
 
-    def _own(self, request: Request) -> Tab | None:
+    def _own_tab(self, request: Request) -> Tab | None:
         shown = tokens_in(request.scope["headers"])
         return self._logins.tab(shown[0]) if len(shown) == 1 else None
 
 
 def application(console: Console, host: str) -> Asgi:
-    """The console behind its guard; ``host`` as a browser writes it."""
+    """Return the console behind its guard; ``host`` is the address and port that the browser uses."""
     assets = Assets()
     routes = [
         Route("/", assets.page),
@@ -121,7 +117,7 @@ def application(console: Console, host: str) -> Asgi:
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    """A small JSON object; empty for anything else."""
+    """Return the small JSON object in a request; empty for anything else."""
     body = b""
     try:
         async with asyncio.timeout(BODY_SECONDS):

@@ -1,4 +1,4 @@
-"""What a browser loads: the page, its modules, fonts and styles, each with what it may do there."""
+"""The files that a browser loads: the page, its modules, fonts and styles, with headers that restrict them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """One file."""
+    """One file; ``tag`` is its ETag."""
 
     body: bytes
     type: str
@@ -53,13 +53,13 @@ class Assets:
         }
 
     async def page(self, request: Request) -> Response:
-        """The one page, with a nonce of its own for the style elements of the terminal."""
+        """Return the page, with a new nonce for the style elements of the terminal."""
         nonce = secrets.token_urlsafe(16)
         text = self._page.replace("$NONCE", nonce).replace("$IMPORT_MAP", IMPORT_MAP)
         return secured(Response(text, media_type="text/html"), nonce)
 
     async def file(self, request: Request) -> Response:
-        """A file of the page; the browser asks each time whether it is another by now."""
+        """Return a file of the page; the browser revalidates it each time."""
         found = self._files.get(request.url.path)
         if found is None:
             return secured(Response(status_code=404))
@@ -70,7 +70,7 @@ class Assets:
 
 
 def secured(response: Response, nonce: str = "") -> Response:
-    """The response with headers that restrict what the browser accepts."""
+    """Add headers to the response that restrict what the browser allows it, and return it."""
     style = f" 'nonce-{nonce}'" if nonce else ""
     policy = (
         f"default-src 'none'; script-src 'self' 'sha256-{MAP_HASH}'; style-src 'self'{style}; connect-src 'self'; "

@@ -1,5 +1,4 @@
-"""The whole audit log, read and judged by a process of its own: the verb ``audit verify``, which needs no daemon and
-believes none."""
+"""Verification of the whole audit log by another process: ``audit verify``, which needs and trusts no daemon."""
 
 from __future__ import annotations
 
@@ -13,13 +12,13 @@ VERIFY = (sys.executable, "-P", "-m", "ai_session", "audit", "verify", "--json")
 
 
 class AuditCheck:
-    """One at a time, for all tabs."""
+    """Runs one verification at a time for all tabs."""
 
     def __init__(self) -> None:
         self._turns = asyncio.Lock()
 
     async def ask(self) -> Facts:
-        """``result``, as the verb says it, or ``error``."""
+        """Return ``result``, the verb's JSON, or ``error``."""
         async with self._turns:
             process = await asyncio.create_subprocess_exec(
                 *VERIFY,
@@ -29,16 +28,16 @@ class AuditCheck:
                 start_new_session=True,
             )
             try:
-                said, _ = await process.communicate()
+                output, _ = await process.communicate()
             except asyncio.CancelledError:
                 process.kill()
                 await process.wait()
                 raise
         try:
-            found: Facts = json.loads(said)
+            found: Facts = json.loads(output)
         except ValueError:
             found = {}
         if "sound" in found:
             return {"result": found}
-        unread = {"code": "audit_unread", "message": "the log cannot be read", "suggestion": "ai-session audit verify"}
-        return {"error": found.get("error", unread)}
+        problem = {"code": "audit_unread", "message": "the log cannot be read", "suggestion": "ai-session audit verify"}
+        return {"error": found.get("error", problem)}

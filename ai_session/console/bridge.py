@@ -1,8 +1,8 @@
-"""A tab's WebSocket and a connection to the daemon, message by line, in both directions.
+"""The bridge between a tab's WebSocket and a connection to the daemon: each message is a line, in both directions.
 
-A text is a line of the protocol for people's programs; binary is such a line, a line end and the bytes that belong to
-it. A tab may request only what the page needs. All texts from the daemon pass through ``visible``, so the page cannot
-show text that hides something; bytes of a terminal go to the page's emulator unchanged.
+A text message is a line of the control protocol; a binary message is such a line, a line end and the bytes that belong
+to it. A tab may request only what the page needs. All texts from the daemon pass through ``visible``, so that the page
+cannot show text that hides something; a terminal's bytes are sent to the page's emulator unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ai_session.console import replays
 from ai_session.console.audit_check import AuditCheck
 from ai_session.console.logins import Tab
 from ai_session.console.replays import Replays
-from ai_session.console.runs import DECISIONS, LOOKS, Runs
+from ai_session.console.runs import DECISIONS, QUERIES, Runs
 
 METHODS = frozenset(
     (
@@ -47,26 +47,26 @@ PARAMS: Mapping[str, frozenset[str]] = {
     "approve": frozenset(("question_id", "scope", "reason")),
     "reject": frozenset(("question_id", "reason")),
 }
-"""Where a tab may say less than others."""
+"""The parameters that a tab may send, for methods that the protocol gives more."""
 
-OF_RUNS = "runs."
-"""How the methods begin that the program of the runs answers; what decides something needs the scope to approve."""
+RUNS_PREFIX = "runs."
+"""The beginning of methods that the runs program answers; those that decide something require the approve scope."""
 
-OF_REPLAYS = "replay."
-"""How those begin that the console answers from a recording."""
+REPLAY_PREFIX = "replay."
+"""The beginning of methods that the console answers from a recording."""
 
 VERIFY = "audit.verify"
-"""What has the whole audit log judged."""
+"""The method that verifies the whole audit log."""
 
-MOST_ASKED, MOST_ASKED_BYTES = 32, 256 << 10
-"""What a tab may wait for at once of what the console answers itself, and how long one such request may be."""
+MOST_REQUESTS, MOST_REQUEST_BYTES = 32, 256 << 10
+"""How many requests that the console answers itself a tab may have pending, and how long one of them may be."""
 
 MAX_LINE_BYTES = 64 << 20
-SIGNED_OUT, DAEMON_LEFT, NOT_SPOKEN = 4401, 1012, 1008
+SIGNED_OUT, DAEMON_ENDED, PROTOCOL_VIOLATION = 4401, 1012, 1008
 
 
 class Unreachable(Exception):
-    """No daemon answers; ``facts`` as an error of the protocol has them."""
+    """No daemon responds; ``facts`` are those of a protocol error."""
 
     def __init__(self, facts: Mapping[str, str]) -> None:
         super().__init__(facts.get("message", ""))
@@ -74,7 +74,7 @@ class Unreachable(Exception):
 
 
 class Bridge:
-    """One, from a tab that has shown its token to the end of either side."""
+    """One bridge, from a tab's sign-in to the end of either side."""
 
     def __init__(
         self, socket: WebSocket, tab: Tab, scopes: tuple[str, ...], runs: Runs, audit_check: AuditCheck
@@ -84,54 +84,54 @@ class Bridge:
         self._runs = runs
         self._audit_check = audit_check
         self._may_decide = "approve" in scopes
-        self._asking: set[asyncio.Task[None]] = set()
+        self._requests: set[asyncio.Task[None]] = set()
         self._hello = f',"scopes":{json.dumps(scopes)}'
         self._replays = Replays(self._record)
         self._news: dict[str, dict[str, Any]] = {}
-        self._heard = asyncio.Event()
+        self._has_news = asyncio.Event()
 
     async def run(self) -> int:
-        """The status with which to close the WebSocket; if no daemon answers, the tab gets an error first."""
+        """Return the status with which to close the WebSocket; if no daemon responds, the tab gets an error first."""
         ended = asyncio.Event()
         self._tab.ends.add(ended.set)
         try:
-            reader, writer = await self._dialled()
+            reader, writer = await self._dial()
         except Unreachable as error:
             self._tab.ends.discard(ended.set)
-            await self._socket.send_text(json.dumps({"error": _shown(error.facts)}))
-            return DAEMON_LEFT
-        deaf = self._runs.hear(self._hear)
-        ways: dict[asyncio.Task[Any], int] = {
-            asyncio.create_task(self._down(reader)): DAEMON_LEFT,
-            asyncio.create_task(self._up(writer)): NOT_SPOKEN,
-            asyncio.create_task(self._tell()): NOT_SPOKEN,
+            await self._socket.send_text(json.dumps({"error": _visible(error.facts)}))
+            return DAEMON_ENDED
+        unsubscribe = self._runs.subscribe(self._store_event)
+        tasks: dict[asyncio.Task[Any], int] = {
+            asyncio.create_task(self._relay_to_tab(reader)): DAEMON_ENDED,
+            asyncio.create_task(self._relay_to_daemon(writer)): PROTOCOL_VIOLATION,
+            asyncio.create_task(self._send_news()): PROTOCOL_VIOLATION,
             asyncio.create_task(ended.wait()): SIGNED_OUT,
         }
         try:
-            done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._tab.ends.discard(ended.set)
-            deaf()
+            unsubscribe()
             self._replays.close()
-            for way in (*ways, *self._asking):
-                way.cancel()
-            outcomes: list[Any] = await asyncio.gather(*ways, *self._asking, return_exceptions=True)
+            for task in (*tasks, *self._requests):
+                task.cancel()
+            outcomes: list[Any] = await asyncio.gather(*tasks, *self._requests, return_exceptions=True)
             writer.close()
         for outcome in outcomes:
             if isinstance(outcome, Exception) and not isinstance(outcome, OSError | EOFError | WebSocketDisconnect):
                 raise outcome
-        return SIGNED_OUT if ended.is_set() else max(ways[way] for way in done)
+        return SIGNED_OUT if ended.is_set() else max(tasks[task] for task in done)
 
-    async def _dialled(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:
             return await open_streams(partial(dial_started, "control", self._hello), MAX_LINE_BYTES)
         except relay.Unreachable as error:
             raise Unreachable({"code": error.code, "message": error.message, "suggestion": error.suggestion}) from None
 
     async def _record(self, session: str) -> tuple[Path, float, list[str]]:
-        """A recording that the daemon makes, asked for over a connection of its own."""
+        """Return a recording that the daemon makes, requested over a separate connection."""
         try:
-            reader, writer = await self._dialled()
+            reader, writer = await self._dial()
         except Unreachable as error:
             raise replays.Refused(**error.facts) from None
         try:
@@ -145,56 +145,56 @@ class Bridge:
             writer.close()
         if error := reply.get("error"):
             raise replays.Refused(error["code"], error["message"], error.get("suggestion", ""))
-        made = reply["result"]
-        return Path(made["path"]), made["began"], made["commands"]
+        result = reply["result"]
+        return Path(result["path"]), result["began"], result["commands"]
 
-    async def _down(self, reader: asyncio.StreamReader) -> None:
+    async def _relay_to_tab(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
             facts: dict[str, Any] = json.loads(line)
             if "ai_session" in facts:
-                facts["now"] = time.time()  # the browser may be elsewhere, with a clock of its own
-            text = json.dumps(_shown(facts), ensure_ascii=False)
+                facts["now"] = time.time()  # the browser's machine may have another clock
+            text = json.dumps(_visible(facts), ensure_ascii=False)
             if size := facts.get("bytes", 0):
                 await self._socket.send_bytes(text.encode() + b"\n" + await reader.readexactly(size))
             else:
                 await self._socket.send_text(text)
 
-    async def _up(self, writer: asyncio.StreamWriter) -> None:
+    async def _relay_to_daemon(self, writer: asyncio.StreamWriter) -> None:
         while True:
             message = await self._socket.receive()
             if message["type"] == "websocket.disconnect":
                 return
             raw: bytes = message.get("bytes") or (message.get("text") or "").encode()
             head, _, data = raw.partition(b"\n")
-            if about := asked_here(head):
-                if problem := self._too_much(len(head)):
-                    await self._send({"id": about[0], "error": problem})
+            if local := local_request(head):
+                if problem := self._limit_error(len(head)):
+                    await self._send({"id": local[0], "error": problem})
                 else:
-                    self._ask(*about)
+                    self._start_request(*local)
                 continue
-            request = request_of(head, len(data))
+            request = daemon_request(head, len(data))
             if request is None:
                 return
             writer.write(json.dumps(request).encode() + b"\n" + data)
             await writer.drain()
 
-    def _too_much(self, size: int) -> dict[str, str] | None:
-        if size > MOST_ASKED_BYTES:
-            message = f"a request of {size} bytes is too long: the limit is {MOST_ASKED_BYTES}"
+    def _limit_error(self, size: int) -> dict[str, str] | None:
+        if size > MOST_REQUEST_BYTES:
+            message = f"a request of {size} bytes is too long: the limit is {MOST_REQUEST_BYTES}"
             return {"code": "invalid_arguments", "message": message, "suggestion": "ask for less at once"}
-        if len(self._asking) >= MOST_ASKED:
-            message = f"{MOST_ASKED} requests of this tab wait for answers, which is the limit"
+        if len(self._requests) >= MOST_REQUESTS:
+            message = f"{MOST_REQUESTS} requests of this tab are pending, which is the limit"
             return {"code": "limit_reached", "message": message, "suggestion": "wait for an answer, then ask again"}
         return None
 
-    def _ask(self, number: int, method: str, params: dict[str, Any]) -> None:
-        asking = asyncio.create_task(self._answer(number, method, params))
-        self._asking.add(asking)
-        asking.add_done_callback(self._asking.discard)
+    def _start_request(self, number: int, method: str, params: dict[str, Any]) -> None:
+        task = asyncio.create_task(self._answer(number, method, params))
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
 
     async def _answer(self, number: int, method: str, params: dict[str, Any]) -> None:
         data, name = b"", method.partition(".")[2]
-        if method.startswith(OF_REPLAYS):
+        if method.startswith(REPLAY_PREFIX):
             try:
                 facts, data = await self._replays.ask(name, params)
                 reply: dict[str, Any] = {"result": facts}
@@ -206,63 +206,62 @@ class Bridge:
             reply = {"error": {"code": "not_granted", "message": "this console is read-only"}}
         else:
             reply = await self._runs.ask(name, params)
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # the tab has gone
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # the tab was closed
             await self._send({"id": number, **reply}, data)
 
-    def _hear(self, event: dict[str, Any]) -> None:
-        """Of each kind one is kept for a tab that reads slowly: it says that something is another than before."""
+    def _store_event(self, event: dict[str, Any]) -> None:
+        """Store the newest event of each kind, for a tab that reads slowly: it only says that something has changed."""
         self._news[event["what"]] = event
-        self._heard.set()
+        self._has_news.set()
 
-    async def _tell(self) -> None:
-        while await self._heard.wait():
-            self._heard.clear()
+    async def _send_news(self) -> None:
+        while await self._has_news.wait():
+            self._has_news.clear()
             news = self._news
             self._news = {}
             for event in news.values():
                 await self._send(event)
 
     async def _send(self, facts: dict[str, Any], data: bytes = b"") -> None:
-        text = json.dumps(_shown(facts), ensure_ascii=False)
+        text = json.dumps(_visible(facts), ensure_ascii=False)
         if data:
             await self._socket.send_bytes(text.encode() + b"\n" + data)
         else:
             await self._socket.send_text(text)
 
 
-def asked_here(head: bytes) -> tuple[int, str, dict[str, Any]] | None:
-    """Number, method and parameters of what the console answers itself, or a program beside it; None for anything
-    else."""
+def local_request(head: bytes) -> tuple[int, str, dict[str, Any]] | None:
+    """Return number, method and parameters of a request that the console or a child of it answers; None for others."""
     try:
-        asked: Any = json.loads(head)
-        number, method, params = asked["id"], str(asked["method"]), asked.get("params", {})
+        request: Any = json.loads(head)
+        number, method, params = request["id"], str(request["method"]), request.get("params", {})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     kind, _, name = method.partition(".")
-    known = method == VERIFY or name in {OF_RUNS: LOOKS | DECISIONS, OF_REPLAYS: replays.METHODS.keys()}.get(
+    known = method == VERIFY or name in {RUNS_PREFIX: QUERIES | DECISIONS, REPLAY_PREFIX: replays.METHODS.keys()}.get(
         f"{kind}.", ()
     )
     return (number, method, params) if known and isinstance(number, int) and isinstance(params, dict) else None  # pyright: ignore[reportUnknownVariableType]
 
 
-def request_of(head: bytes, size: int) -> dict[str, Any] | None:
-    """What of a tab's message goes to the daemon, with ``size`` bytes after it; None for what no page of ours asks."""
+def daemon_request(head: bytes, size: int) -> dict[str, Any] | None:
+    """Return the part of a tab's message to send to the daemon with ``size`` bytes; None for an unknown request."""
     try:
-        asked: Any = json.loads(head)
-        method, params = asked["method"], asked.get("params", {})
+        message: Any = json.loads(head)
+        method, params = message["method"], message.get("params", {})
         known = method in METHODS and (method != "call" or params["name"] in TOOLS)
         if not known or not set(params) <= PARAMS.get(method, frozenset(params)):
             return None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    request = {"method": method, "params": params} | ({"id": asked["id"]} if "id" in asked else {})
+    request = {"method": method, "params": params} | ({"id": message["id"]} if "id" in message else {})
     return request | ({"bytes": size} if size else {})
 
 
-def _shown(value: Any) -> Any:
-    """``value`` with all its texts as a person may be shown them."""
+def _visible(value: Any) -> Any:
+    """Return ``value`` with all its texts made safe to show."""
     if isinstance(value, str):
         return visible(value.expandtabs(), lines=True)
     if isinstance(value, dict):
-        return {name: _shown(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
-    return [_shown(one) for one in value] if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType]
+        return {name: _visible(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    return [_visible(one) for one in value] if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType]

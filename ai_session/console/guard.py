@@ -1,4 +1,4 @@
-"""Which requests reach the console at all: those of its own pages, called by its one address, on this machine."""
+"""The requests that reach the console: those of its own pages, by its one address, from this machine."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ EMPTY = [(b"content-length", b"0"), (b"connection", b"close")]
 
 
 class Guard:
-    """An application behind it. ``host`` is address and port; any other name for them, ``localhost`` too, is refused,
-    for a name can be made to mean another address while a page is open."""
+    """An application behind a filter. ``host`` is address and port; any other name, even ``localhost``, is refused,
+    because a name can be made to mean another address while a page is open."""
 
     def __init__(self, app: Asgi, host: str) -> None:
         self._app = app

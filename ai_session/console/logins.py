@@ -1,4 +1,4 @@
-"""Who may use the console: a code opens one tab once, and what the tab shows from then on is a token of its own."""
+"""Sign-in to the console: a code opens one tab once, which then has a token."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from agentwire.visible import visible
 
 MOST_CODES, MOST_TABS = 16, 64
-"""The oldest goes for the newest."""
+"""The oldest is removed for the newest."""
 
 BROWSERS = (("Edge", "Edg/"), ("Opera", "OPR/"), ("Firefox", "Firefox/"), ("Chrome", "Chrome/"), ("Safari", "Safari/"))
 SYSTEMS = re.compile(r"Android|iPhone|iPad|Windows|Macintosh|Linux|CrOS")
@@ -32,12 +32,11 @@ class Tab:
 
 
 class Logins:
-    """Codes and tokens are kept as digests: who reads this process's memory later finds none to use. A code may be used
-    for ``code_seconds``."""
+    """The codes, valid for ``code_seconds``, and tokens; both are stored as digests, so that memory reveals none."""
 
     def __init__(self, code_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.key = secrets.token_urlsafe(32)
-        """By which a tab knows this process again: see ``proof``."""
+        """The key by which a tab recognizes this process: see ``proof``."""
         self._code_seconds = code_seconds
         self._clock = clock
         self._codes: dict[bytes, float] = {}
@@ -45,7 +44,7 @@ class Logins:
         self._number = 0
 
     def code(self) -> str:
-        """A new one, which signs one tab in."""
+        """Return a new code, which signs one tab in."""
         code = secrets.token_urlsafe(32)
         while len(self._codes) >= MOST_CODES:
             del self._codes[next(iter(self._codes))]
@@ -53,8 +52,7 @@ class Logins:
         return code
 
     def sign_in(self, code: str, agent: str) -> str:
-        """The token for a new tab in the browser that calls itself ``agent``; empty where the code is unknown, was used
-        or is too old."""
+        """Return the token for a new tab of the User-Agent ``agent``; empty if the code is unknown, used or expired."""
         expires_at = self._codes.pop(_digest(code), None)
         if expires_at is None or self._clock() >= expires_at:
             return ""
@@ -66,19 +64,19 @@ class Logins:
         return token
 
     def tab(self, token: str) -> Tab | None:
-        """The tab that shows this token."""
+        """Return the tab with this token, None if there is none."""
         return self._tabs.get(_digest(token))
 
     def proof(self, nonce: str) -> str:
-        """What only this process and its tabs can say to ``nonce``: another program may get hold of the port later."""
+        """Return the response to ``nonce`` that only this process can make: another one may get the port later."""
         return hmac.new(self.key.encode(), nonce.encode(errors="replace"), hashlib.sha256).hexdigest()
 
     def tabs(self) -> list[Tab]:
-        """All that are signed in, in the order in which they came."""
+        """Return all signed-in tabs, the oldest first."""
         return list(self._tabs.values())
 
     def sign_out(self, number: int) -> bool:
-        """End a tab; whether there was one of that number."""
+        """End a tab; report whether there was one of that number."""
         for digest, tab in self._tabs.items():
             if tab.number == number:
                 del self._tabs[digest]
@@ -89,13 +87,13 @@ class Logins:
 
 
 def browser_of(agent: str) -> str:
-    """A browser as a person calls it, by what it calls itself."""
+    """Return a readable name for a User-Agent."""
     agent = agent[:AGENT_CHARS]
     name = next((name for name, mark in BROWSERS if mark in agent), "")
     system = SYSTEMS.search(agent)
-    called = {"Macintosh": "macOS", "CrOS": "ChromeOS"}
-    words = [name, called.get(system[0], system[0]) if system else ""]
-    return " on ".join(word for word in words if word) or visible(agent[:40]) or "a program"
+    renamed = {"Macintosh": "macOS", "CrOS": "ChromeOS"}
+    parts = [name, renamed.get(system[0], system[0]) if system else ""]
+    return " on ".join(part for part in parts if part) or visible(agent[:40]) or "a program"
 
 
 def _digest(text: str) -> bytes:

@@ -1,7 +1,7 @@
-"""A recording as a tab plays it: what it holds piece by piece, and the screen at any time of it.
+"""A recording for playback in a tab: its content in pieces, and the screen at any time.
 
-Times of a recording are seconds of what is played, in which a pause counts for ``IDLE_SECONDS`` at most; ``clock`` is
-the time of day (UTC seconds) at which it happened.
+Times in a recording are seconds of playback, in which a pause lasts for ``IDLE_SECONDS`` at most; ``clock`` is the time
+(UTC seconds) at which something happened.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ai_session.terminal.screen import Screen
 
 IDLE_SECONDS = 2.0
 PIECE_BYTES = 1 << 18
-"""Of the file; a piece continues to the end of a line."""
+"""The size of a piece in the file; it extends to the end of a line."""
 
 MOST_FRAMES = 256
-"""Screens that are kept; with more pieces, that of every second one, and so on."""
+"""The most screens that are stored; with more pieces, only every second, fourth … piece has one."""
 
 Facts = dict[str, Any]
 
@@ -36,7 +36,7 @@ class Event(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Where one begins in the file, and how far the recording is there. ``shown`` counts bytes of output."""
+    """The beginning of a piece: its position in the file, and the times there. ``shown`` counts bytes of output."""
 
     start: int
     at: float
@@ -46,7 +46,7 @@ class Piece(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """What draws the screen where a piece begins."""
+    """The output that draws the screen at the beginning of a piece."""
 
     piece: int
     rows: int
@@ -55,10 +55,10 @@ class Frame(NamedTuple):
 
 
 class Recording:
-    """An asciicast v3 that began at ``began`` by the clock and has a marker of each of ``commands``, by their ids.
+    """An asciicast v3 that began at ``began`` by the clock and has a marker for each of ``commands``, which are ids.
 
-    The file is removed at once and read as it is needed. All that is called blocks, one thread at a time. The
-    constructor raises OSError, and ValueError for another format.
+    The file is removed immediately and read on demand. All methods block, for one thread at a time. The constructor
+    raises OSError, and ValueError for another format.
     """
 
     def __init__(
@@ -74,18 +74,18 @@ class Recording:
         try:
             path.unlink()
             self._began = began
-            self._commands: dict[str, tuple[float, int, int]] = {}  # when, in which piece, which of its events
+            self._commands: dict[str, tuple[float, int, int]] = {}  # time, piece, index of the event in it
             self._pauses = array("d")
             self._ends = array("d")
             self._cut = array("d")
             self._pieces: list[Piece] = []
             self._frames: list[Frame] = []
-            self._look_through(piece_bytes, most_frames, iter(commands))
+            self._index(piece_bytes, most_frames, iter(commands))
         except BaseException:
             os.close(self._fd)
             raise
 
-    def _look_through(self, piece_bytes: int, most_frames: int, commands: Iterator[str]) -> None:
+    def _index(self, piece_bytes: int, most_frames: int, commands: Iterator[str]) -> None:
         with open(os.dup(self._fd), "rb") as file:
             line = file.readline()
             term = json.loads(line)["term"]
@@ -124,11 +124,11 @@ class Recording:
             self._frames.append(Frame(0, self._screen.rows, self._screen.cols, self._screen.ansi()))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._fd)
 
     def facts(self) -> Facts:
-        """How long it is, in seconds, bytes of output and pieces; when it began, and each command in it."""
+        """Return its length in seconds, bytes of output and pieces, when it began, and the time of each command."""
         return {
             "seconds": self._seconds,
             "began": self._began,
@@ -138,15 +138,15 @@ class Recording:
         }
 
     def piece(self, number: int) -> tuple[Facts, bytes]:
-        """Its events, each with time, clock, code and length, and their bytes. Raises IndexError."""
+        """Return a piece's events, each with time, clock, code and length, and their bytes. Raises IndexError."""
         events = list(self._events(number))
         return {"events": [[one.at, one.clock, one.code, len(one.text)] for one in events]}, b"".join(
             one.text for one in events
         )
 
     def screen(self, at: float, command: str = "") -> tuple[Facts, bytes]:
-        """What draws the screen of that time, or before a command, and where what follows lies: a piece, and how many
-        events to skip. Raises KeyError for a command that is not in it."""
+        """Return what draws the screen at that time, or before a command, and the position of what follows: a piece,
+        and how many events to skip. Raises KeyError for an unknown command."""
         at = min(max(at, 0.0), self._seconds)
         number = max(0, bisect_right(self._pieces, at, key=lambda one: one.at) - 1)
         most = None
@@ -178,7 +178,7 @@ class Recording:
         return facts, screen.ansi()
 
     def positions(self, clocks: Sequence[float]) -> list[float]:
-        """When in the recording it was that late."""
+        """Return the playback times of these clock times."""
         return [min(max(self._position(clock), 0.0), self._seconds) for clock in clocks]
 
     def _position(self, clock: float) -> float:
@@ -207,7 +207,7 @@ def _event(line: bytes, played: float, clock: float) -> Event:
 
 
 def _draw(screen: Screen, event: Event) -> int:
-    """How many bytes were shown."""
+    """Draw an event, and return how many bytes of output it has."""
     if event.code == "r":
         cols, _, rows = event.text.partition(b"x")
         screen.resize(int(rows), int(cols))

@@ -1,4 +1,4 @@
-"""The recording that a tab plays, and what it asks of it. A tab has one at a time."""
+"""The recording that a tab plays, and requests about it. A tab has one at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_CLOCKS = 2000
 
 
 class Refused(Exception):
-    """``facts`` as an error of the protocol has them."""
+    """A failed request; ``facts`` are those of a protocol error."""
 
     def __init__(self, code: str, message: str, suggestion: str = "") -> None:
         super().__init__(message)
@@ -22,21 +22,21 @@ class Refused(Exception):
 
 
 class Replays:
-    """``record`` has the daemon make a recording of a session: where it lies, when it began, and
-    the ids of its commands. It raises Refused."""
+    """The recording of one tab. ``record`` requests one of a session from the daemon, and returns its path, when it
+    began, and the ids of its commands, or raises Refused."""
 
     def __init__(self, record: Callable[[str], Awaitable[tuple[Path, float, list[str]]]]) -> None:
         self._record = record
         self._turns = asyncio.Lock()
-        self._opened: Recording | None = None
+        self._current: Recording | None = None
         self._closed = False
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> tuple[Facts, bytes]:
-        """The answer of one of ``METHODS``. Raises Refused."""
-        carried = asyncio.ensure_future(self._carried_out(method, params))
-        return await asyncio.shield(carried)  # a file that was made for a tab that has gone is removed all the same
+        """Answer one of ``METHODS``. Raises Refused."""
+        running = asyncio.ensure_future(self._run(method, params))
+        return await asyncio.shield(running)  # the file is removed even if the tab is closed meanwhile
 
-    async def _carried_out(self, method: str, params: Mapping[str, Any]) -> tuple[Facts, bytes]:
+    async def _run(self, method: str, params: Mapping[str, Any]) -> tuple[Facts, bytes]:
         async with self._turns:
             try:
                 return await METHODS[method](self, params)
@@ -44,32 +44,32 @@ class Replays:
                 raise Refused("invalid_arguments", f"{method} was called with wrong parameters") from None
             finally:
                 if self._closed:
-                    self._let_go()
+                    self._release()
 
     def close(self) -> None:
-        """The tab has gone."""
+        """Release the recording, because the tab is closed."""
         self._closed = True
         if not self._turns.locked():
-            self._let_go()
+            self._release()
 
-    def _let_go(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
-        self._opened = None
+    def _release(self) -> None:
+        if self._current is not None:
+            self._current.close()
+        self._current = None
 
     def _recording(self) -> Recording:
-        if self._opened is None:
+        if self._current is None:
             raise Refused("no_recording", "no recording is open", "open it again")
-        return self._opened
+        return self._current
 
     async def _open(self, params: Mapping[str, Any]) -> tuple[Facts, bytes]:
-        self._let_go()
-        made = await self._record(_checked(params["session"], str))
+        self._release()
+        recorded = await self._record(_checked(params["session"], str))
         try:
-            self._opened = await asyncio.to_thread(Recording, *made)
+            self._current = await asyncio.to_thread(Recording, *recorded)
         except (OSError, ValueError, KeyError, TypeError):
             raise Refused("no_recording", "the recording cannot be read", "ai-session replay plays it") from None
-        return self._opened.facts(), b""
+        return self._current.facts(), b""
 
     async def _screen(self, params: Mapping[str, Any]) -> tuple[Facts, bytes]:
         at = float(_checked(params.get("at", 0), int, float))

@@ -1,5 +1,5 @@
 """The program that reports runs to the console: a child of the console's process, one for all tabs, which answers
-requests and announces changes (docs/reference/runs-provider.md). Only it knows what a run is."""
+requests and announces changes (docs/reference/runs-provider.md). Only this program knows what a run is."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ from agentwire.visible import visible
 Facts = dict[str, Any]
 
 PROTOCOL = 1
-LOOKS = frozenset(("list", "questions", "run", "transcript", "diff", "compare", "beginnings", "check"))
+QUERIES = frozenset(("list", "questions", "run", "transcript", "diff", "compare", "beginnings", "check"))
 DECISIONS = frozenset(("answer", "accept", "return", "pause", "cancel", "start", "resume"))
-"""Its methods."""
+"""Methods that change something; ``QUERIES`` do not."""
 
 MAX_LINE_BYTES = 32 << 20
-GREETING_SECONDS, LEAVING_SECONDS = 30.0, 2.0
-LAST_WORDS = 300
+HELLO_SECONDS, LEAVING_SECONDS = 30.0, 2.0
+ERROR_CHARS = 300
 
 
 class Runs:
-    """``words`` are the program, by its path, and what it is given; it is started with the first question, and again
-    with the next one when it has ended. Without it every question is answered with an error that says ``why``."""
+    """The program, given as ``command``; it is started with the first request, and again with the next one after it has
+    ended. Without it every request is answered with an error that says ``why``."""
 
-    def __init__(self, words: Sequence[str], why: str = "no program that reports runs is configured") -> None:
-        self._words = tuple(words)
+    def __init__(self, command: Sequence[str], why: str = "no program that reports runs is configured") -> None:
+        self._command = tuple(command)
         self._missing = why
-        self._hearers: set[Callable[[Facts], None]] = set()
+        self._listeners: set[Callable[[Facts], None]] = set()
         self._starting = asyncio.Lock()
         self._child: _Child | None = None
 
-    def hear(self, listener: Callable[[Facts], None]) -> Callable[[], None]:
-        """Calls ``listener`` with each event of the program, until the function it returns is called."""
-        self._hearers.add(listener)
-        return lambda: self._hearers.discard(listener)
+    def subscribe(self, listener: Callable[[Facts], None]) -> Callable[[], None]:
+        """Call ``listener`` with each event of the program, until the returned function is called."""
+        self._listeners.add(listener)
+        return lambda: self._listeners.discard(listener)
 
     async def ask(self, method: str, params: Facts) -> Facts:
-        """The answer, with ``result`` or ``error``."""
+        """Return the response, with ``result`` or ``error``."""
         try:
             async with self._starting:
                 if self._child is None or self._child.over:
-                    self._child = await self._started()
+                    self._child = await self._start()
             return await self._child.ask(method, params)
         except Unavailable as error:
             return {"error": error.facts}
 
     async def close(self) -> None:
-        """End it."""
+        """End the program."""
         if self._child:
             await self._child.close()
 
-    async def _started(self) -> _Child:
-        if not self._words:
+    async def _start(self) -> _Child:
+        if not self._command:
             raise Unavailable(self._missing, "set console.runs in the configuration")
         try:
             process = await asyncio.create_subprocess_exec(
-                *self._words,
+                *self._command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
@@ -67,11 +67,11 @@ class Runs:
                 start_new_session=True,
             )
         except OSError as error:
-            raise Unavailable(f"{self._words[0]} cannot be started: {error.strerror}", "set console.runs") from None
-        return await _Child(process, self._tell).greeted()
+            raise Unavailable(f"{self._command[0]} cannot be started: {error.strerror}", "set console.runs") from None
+        return await _Child(process, self._notify).handshake()
 
-    def _tell(self, event: Facts) -> None:
-        for listener in [*self._hearers]:
+    def _notify(self, event: Facts) -> None:
+        for listener in [*self._listeners]:
             listener(event)
 
 
@@ -84,42 +84,42 @@ class Unavailable(Exception):
 
 
 class _Child:
-    """One process of it."""
+    """One process of the program."""
 
-    def __init__(self, process: asyncio.subprocess.Process, tell: Callable[[Facts], None]) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, notify: Callable[[Facts], None]) -> None:
         assert process.stdin
         assert process.stdout
         assert process.stderr
         self.over = False
         self._process = process
-        self._tell = tell
+        self._notify = notify
         self._in = process.stdin
         self._out = process.stdout
         self._err = process.stderr
         self._number = 0
         self._waiting: dict[int, asyncio.Future[Facts]] = {}
-        self._last = ""
+        self._errors = ""
         self._listening: asyncio.Task[None] | None = None
-        self._blaming = asyncio.create_task(self._blame())
+        self._error_reader = asyncio.create_task(self._read_errors())
 
-    async def greeted(self) -> _Child:
-        """Once it has said which version of the protocol it speaks. Raises Unavailable."""
+    async def handshake(self) -> _Child:
+        """Wait for the program's hello and return this child. Raises Unavailable for another protocol version."""
         try:
-            async with asyncio.timeout(GREETING_SECONDS):
+            async with asyncio.timeout(HELLO_SECONDS):
                 hello = await self._next()
         except TimeoutError:
             hello = None
         if hello is None or hello.get("runs") != PROTOCOL:
             await self.close()
-            spoken = f"speaks version {hello.get('runs')} of the protocol, not {PROTOCOL}" if hello else "ended"
+            problem = f"speaks version {hello.get('runs')} of the protocol, not {PROTOCOL}" if hello else "ended"
             raise Unavailable(
-                f"the program that reports runs {spoken}{self._why()}", "install the same version of both"
+                f"the program that reports runs {problem}{self._last_error()}", "install the same version of both"
             )
         self._listening = asyncio.create_task(self._listen())
         return self
 
     async def ask(self, method: str, params: Facts) -> Facts:
-        """The answer to a request. Raises Unavailable when it ends before."""
+        """Return the response to a request. Raises Unavailable if the program ends before."""
         self._number += 1
         number = self._number
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
@@ -134,7 +134,7 @@ class _Child:
             self._waiting.pop(number, None)
 
     async def close(self) -> None:
-        """Its input ends, and so does it; one that does not is killed."""
+        """Close the program's input, which should end it; kill it if that takes too long."""
         self._in.close()
         try:
             async with asyncio.timeout(LEAVING_SECONDS):
@@ -142,23 +142,23 @@ class _Child:
         except TimeoutError:
             self._process.kill()
             await self._process.wait()
-        await asyncio.gather(self._blaming, *([self._listening] if self._listening else []))
+        await asyncio.gather(self._error_reader, *([self._listening] if self._listening else []))
 
     async def _listen(self) -> None:
         while message := await self._next():
             answer = self._waiting.get(message.get("id", 0))
             if "event" in message:
-                self._tell({"event": "runs", "what": str(message["event"])})
+                self._notify({"event": "runs", "what": str(message["event"])})
             elif answer and not answer.done():
                 answer.set_result({name: message[name] for name in ("result", "error") if name in message})
         self.over = True
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(self._ended())
-        self._tell({"event": "runs", "what": "ended"})
+        self._notify({"event": "runs", "what": "ended"})
 
     async def _next(self) -> Facts | None:
-        """Its next line; None where there is none, or one that makes no sense."""
+        """Return the program's next message; None at its end, and for an invalid one."""
         try:
             line = await self._out.readline()
             message: Any = json.loads(line) if line else None
@@ -166,13 +166,15 @@ class _Child:
             message = None
         return message if isinstance(message, dict) else None  # pyright: ignore[reportUnknownVariableType]
 
-    async def _blame(self) -> None:
+    async def _read_errors(self) -> None:
         while data := await self._err.read(1 << 12):
-            self._last = (self._last + data.decode(errors="replace"))[-LAST_WORDS:]
+            self._errors = (self._errors + data.decode(errors="replace"))[-ERROR_CHARS:]
 
-    def _why(self) -> str:
-        lines = [line for line in self._last.splitlines() if line.strip()]
+    def _last_error(self) -> str:
+        lines = [line for line in self._errors.splitlines() if line.strip()]
         return f": {visible(lines[-1])}" if lines else ""
 
     def _ended(self) -> Unavailable:
-        return Unavailable(f"the program that reports runs has ended{self._why()}", "the next request starts it again")
+        return Unavailable(
+            f"the program that reports runs has ended{self._last_error()}", "the next request starts it again"
+        )

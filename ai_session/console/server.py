@@ -23,7 +23,7 @@ MAX_MESSAGE_BYTES = 1 << 20
 
 
 class OwnProtocol(StrictProtocol):
-    """A connection. If the system reports its user, another user's connection is closed before it is read; and each
+    """A connection. If the system reports its user, another user's connection is closed before it is read. Each one
     except a WebSocket is closed after ``seconds``, so that slow clients do not hold resources."""
 
     seconds = 60.0
@@ -32,30 +32,30 @@ class OwnProtocol(StrictProtocol):
         super().connection_made(transport)
         if self.peer is not None and self.peer != os.getuid():
             transport.abort()
-        self._limit = self.loop.call_later(self.seconds, self._too_late)
+        self._limit = self.loop.call_later(self.seconds, self._expire)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._limit.cancel()
         super().connection_lost(exc)
 
-    def _too_late(self) -> None:
+    def _expire(self) -> None:
         if self.transport.get_protocol() is self:
             self.transport.abort()
 
 
 class Server(SignalledServer):
-    """Calls ``ready`` when it listens."""
+    """A server that calls ``ready`` when it listens."""
 
     ready: Callable[[], None] = staticmethod(lambda: None)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Starts to listen, then calls ``ready``."""
+        """Start to listen, then call ``ready``."""
         await super().startup(sockets)
         self.ready()
 
 
 def listen(port: int | None) -> socket.socket:
-    """A bound socket; without a ``port`` at the usual one, or any other where that is taken. Raises ConfigInvalid."""
+    """Listen on ``port``; without it on the usual one, or any other if that is taken. Raises ConfigInvalid."""
     try:
         return bound(HOST, USUAL_PORT if port is None else port)
     except OSError as error:
@@ -76,8 +76,8 @@ async def serve(
     ready: Callable[[Callable[[], str]], None],
     on_sign_in: Callable[[Tab], None],
 ) -> None:
-    """Serve until SIGINT or SIGTERM; then ``runs`` ends, too. ``ready`` gets what makes links, each for one tab;
-    ``on_sign_in`` is called with each tab that has signed in."""
+    """Serve until SIGINT or SIGTERM, then end ``runs``, too. ``ready`` gets a function that returns links, each for one
+    tab; ``on_sign_in`` is called with each tab that signs in."""
     logins = Logins(link_seconds)
     host = f"{HOST}:{listener.getsockname()[1]}"
     scopes = ("look",) if read_only else ("look", "type", "approve")

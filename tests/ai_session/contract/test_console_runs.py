@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.console.bridge import MOST_ASKED, MOST_ASKED_BYTES
+from ai_session.console.bridge import MOST_REQUEST_BYTES, MOST_REQUESTS
 from tests import forked
 from tests.ai_session.contract.console_world import Console, Tab, console
 from tests.ai_session.contract.wire import living_in, stop_daemons
@@ -102,21 +102,21 @@ def test_what_a_tab_asks_of_the_console_at_once_is_bounded(house: Path) -> None:
     file.write_text(SILENT)
     told_by(house, [sys.executable, str(file)])
     with console(house) as here, tab(here) as greedy, tab(here) as other:
-        for number in range(1000, 1000 + MOST_ASKED):
+        for number in range(1000, 1000 + MOST_REQUESTS):
             greedy.say(json.dumps({"id": number, "method": "runs.run", "params": {"run": "run_1"}}))
         for method in ("runs.run", "replay.screen", "audit.verify"):
             refused = greedy.ask(method)["error"]
             assert refused["code"] == "limit_reached", method
             assert "wait" in refused["suggestion"]
         assert "result" in greedy.ask("call", name="list_sessions", arguments={}), "the daemon bounds what it is asked"
-        assert other.ask("runs.list", words="x" * MOST_ASKED_BYTES)["error"]["code"] == "invalid_arguments"
+        assert other.ask("runs.list", words="x" * MOST_REQUEST_BYTES)["error"]["code"] == "invalid_arguments"
         answered: set[int] = set()
         assert other.ask("runs.list")["result"] == {}
-        while len(answered) < MOST_ASKED:
+        while len(answered) < MOST_REQUESTS:
             heard = greedy.hear()
             assert heard
             answered |= {heard["id"]} if "id" in heard else set()
-        assert answered == set(range(1000, 1000 + MOST_ASKED))
+        assert answered == set(range(1000, 1000 + MOST_REQUESTS))
         assert greedy.ask("runs.list")["result"] == {}
 
 
