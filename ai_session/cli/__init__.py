@@ -1,1 +1,1 @@
-"""Commands for people. Each verb is a module that is imported when the verb is used."""
+"""Commands for people. Each verb's module is imported when the verb is used."""

@@ -1,4 +1,4 @@
-"""Verbs about questions that wait for a person: approvals, approve, reject."""
+"""Verbs about questions for a person: approvals, approve, reject."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOW = {"unsigned": "", "signed": ", yours to sign", "no": ", not to be answered 
 
 
 def complete_questions(incomplete: str) -> list[tuple[str, str]]:
-    """Ids of the open questions and what they are about, for the shell's completion."""
+    """Return ids and tools of the open questions, for the shell's completion."""
     try:
         with connect(start=False) as client:
             found = client.request("approvals")["questions"]
@@ -34,7 +34,7 @@ def approvals(
     as_json: Json = False,
     wait: Annotated[bool, Option("--wait", help="Wait until there is a question.")] = False,
 ) -> None:
-    """Show what waits for your answer, whole, and what you allowed for longer."""
+    """Show the questions that wait for your answer, in full, and your lasting approvals."""
     with connect() as client:
         found = client.request("approvals", wait=wait)
     if as_json:
@@ -42,7 +42,7 @@ def approvals(
         return
     for question in found["questions"]:
         write_text(format_question(question))
-    if any(way(question) != "unsigned" for question in found["questions"]):
+    if any(answer_kind(question) != "unsigned" for question in found["questions"]):
         say("ai-session person show says why a yes from here does not count as it is, and what to do.")
     if found["grants"]:
         show_rows([{**g, "id": g["grant_id"]} for g in found["grants"]], ("id", "scope", "what"))
@@ -60,7 +60,7 @@ def approve(
     reason: Annotated[str, Option("--reason", help="Recorded.", show_default=False)] = "",
     as_json: Json = False,
 ) -> None:
-    """Allow what a client asked for: this call only, if not said otherwise."""
+    """Allow what a client asked for: this call only, unless an option says otherwise."""
     given = (("session", session), ("always", always), ("prefix", prefix), ("folder", folder))
     wider = [scope for scope, wanted in given if wanted]
     if len(wider) > 1:
@@ -75,17 +75,17 @@ def reject(
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Deny what a client asked for, or end what was allowed for longer."""
+    """Deny what a client asked for, or end a lasting approval."""
     answer("reject", question_id, "once", reason, as_json)
 
 
 def answer(method: Literal["approve", "reject"], question_id: str, scope: str, reason: str, as_json: bool) -> None:
-    """Pass it on, and say what it was about."""
+    """Send the answer, and show what it was about."""
     reason = reason[:MAX_REASON_CHARS]
     with connect() as client:
 
         def act() -> Act:
-            return signed(client, question_id, allowed=method == "approve", scope=scope, reason=reason)
+            return signed_answer(client, question_id, allowed=method == "approve", scope=scope, reason=reason)
 
         done = request(client, method, act, question_id=question_id, scope=scope, reason=reason)
     if as_json:
@@ -95,8 +95,8 @@ def answer(method: Literal["approve", "reject"], question_id: str, scope: str, r
         remark(plain(done["about"]))
 
 
-def signed(client: ControlClient, question_id: str, *, allowed: bool, scope: str, reason: str) -> Act:
-    """What a signature under this answer is about, and what the person is shown of it."""
+def signed_answer(client: ControlClient, question_id: str, *, allowed: bool, scope: str, reason: str) -> Act:
+    """Return what a signature of this answer is about, and what the person is shown of it."""
     from ai_session.gate.consent.person_signature import about_answer
 
     for question in client.request("approvals")["questions"]:
@@ -104,24 +104,23 @@ def signed(client: ControlClient, question_id: str, *, allowed: bool, scope: str
             about = about_answer(
                 question_id, question["binding"], question["message"], allowed=allowed, scope=scope, reason=reason
             )
-            return Act(
-                "answer", about, f"{format_question(question)}Your answer: {'yes' if allowed else 'no'} ({scope})."
-            )
+            shown = f"{format_question(question)}Your answer: {'yes' if allowed else 'no'} ({scope})."
+            return Act("answer", about, shown)
     raise QuestionNotFound(f"no question {question_id!r} waits for an answer", suggestion="ai-session approvals")
 
 
 def format_question(question: dict[str, Any]) -> str:
-    """A question as a block of text."""
+    """Return a question as a block of text."""
     left = max(0, round(question["expires_at"] - time.time()))
-    head = f"{question['question_id']}  (rule {question['rule']}, {left} s left{HOW[way(question)]})"
+    head = f"{question['question_id']}  (rule {question['rule']}, {left} s left{HOW[answer_kind(question)]})"
     return plain("\n".join([head, *(f"  {line}" for line in question["message"].split("\n"))])) + "\n\n"
 
 
-def way(question: dict[str, Any]) -> str:
-    """How a yes from here is taken; a daemon of an earlier version does not say, and takes it as it is."""
+def answer_kind(question: dict[str, Any]) -> str:
+    """Return how a yes from here counts; earlier versions of the daemon omit this, and accept it as it is."""
     return question.get("answer", "unsigned")
 
 
 def plain(text: str) -> str:
-    """Without what could steer a terminal or hide from a reader."""
+    """Return the text without characters that could control a terminal or hide text."""
     return visible(text, lines=True)

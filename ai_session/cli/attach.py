@@ -1,9 +1,9 @@
-"""The verb attach: this terminal becomes a session's, until the detach key or the shell's end.
+"""The verb attach: connects this terminal to a session until the detach key or the shell's end.
 
-Output is drawn on the main screen, so that the terminal's own scrollback works, and only drawn: what reads or writes
-anything else (clipboard, printer, files, notifications, questions to the terminal) is dropped. What programs in the
-session switched on is switched off again when leaving. A question for the person is drawn over the last lines while
-output stands still, and the screen anew after it.
+Output is drawn on the main screen, so that the terminal's own scrollback works, and only drawn: sequences that read or
+write anything else (clipboard, printer, files, notifications, queries) are dropped. Modes that programs in the session
+switched on are switched off at the end. A question for the person is drawn over the last lines while output pauses, and
+the screen is redrawn after it.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ def attach(
         window.attach(name)
         with window.raw():
             outcome = window.run()
-    leave(tell(outcome, session))
+    leave(show_outcome(outcome, session))
 
 
-def tell(outcome: dict[str, Any] | AiSessionError | None, session: str) -> int:
-    """Say on the next line why the window closed; the exit code."""
+def show_outcome(outcome: dict[str, Any] | AiSessionError | None, session: str) -> int:
+    """Print on the next line why the window closed; return the exit code."""
     if outcome is None:
         remark(f"[detached from {session}; it keeps running: ai-session attach {session}]")
         return 0
@@ -88,7 +88,7 @@ def tell(outcome: dict[str, Any] | AiSessionError | None, session: str) -> int:
 
 
 def parse_key(text: str) -> re.Pattern[bytes]:
-    """What a terminal sends for ``ctrl-x``, ``C-x`` or ``^x``, in any encoding a program may have asked it for."""
+    """Return a pattern for what terminals send for ``ctrl-x``, ``C-x`` or ``^x``, in any encoding they may use."""
     match = re.fullmatch(r"(?:ctrl-|c-|\^)(.)", text, re.IGNORECASE)
     char = match[1].lower() if match else ""
     code = ord(char.upper()) if char else 0
@@ -101,7 +101,7 @@ def parse_key(text: str) -> re.Pattern[bytes]:
 
 
 class Window:
-    """This process's terminal, showing a session."""
+    """This process's terminal, which shows a session."""
 
     def __init__(self, client: ControlClient, keys: list[re.Pattern[bytes]], *, read_only: bool, resizes: bool) -> None:
         self._client = client
@@ -112,19 +112,19 @@ class Window:
         self._alternate = False
         self._filter = TerminalFilter(live=True)
         self._question: QuestionPanel | None = None
-        self._wake, self._woken = os.pipe()
-        for fd in (self._wake, self._woken):
+        self._wake_reader, self._wake_writer = os.pipe()
+        for fd in (self._wake_reader, self._wake_writer):
             os.set_blocking(fd, False)
 
     def attach(self, session: str) -> None:
-        """Have the daemon show the session here."""
+        """Make the daemon show the session here."""
         self._session = session
         rows, cols = self.size()
         shown = {"rows": rows, "cols": cols, "read_only": self._read_only}
         self._client.request("attach", session=session, **shown, asks=not self._read_only)
 
     def size(self) -> tuple[int, int]:
-        """Rows and columns to give the session; 0 for leave it."""
+        """Return rows and columns for the session; 0 to leave its size unchanged."""
         if not self._resizes:
             return 0, 0
         size = os.get_terminal_size(OUTPUT)
@@ -132,17 +132,17 @@ class Window:
 
     @contextmanager
     def raw(self) -> Generator[None]:
-        """Every key goes to the session; the terminal is as it was afterwards, however this ends."""
+        """Send every key to the session during the block, and restore the terminal however the block ends."""
         before = termios.tcgetattr(INPUT)
         handlers = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGHUP)}
-        handlers[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, _wake)
-        wakeup = signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
+        handlers[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, _ignore)
+        wakeup = signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)
         try:
             tty.setraw(INPUT)
             write_bytes(b"\x1b[999;1H" + b"\n" * os.get_terminal_size(OUTPUT).lines)
             yield
         finally:
-            # The terminal comes first: nothing after it may keep it raw, also not when the terminal has gone.
+            # The terminal comes first: no later failure may leave it raw, not even if the terminal is closed.
             with suppress(termios.error, OSError):
                 termios.tcsetattr(INPUT, termios.TCSANOW, before)
                 typed_ahead.discard(INPUT)
@@ -151,15 +151,14 @@ class Window:
             signal.set_wakeup_fd(wakeup)
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-            os.close(self._wake)
-            os.close(self._woken)
+            os.close(self._wake_reader)
+            os.close(self._wake_writer)
 
     def run(self) -> dict[str, Any] | AiSessionError | None:
-        """Until the shell's end (how it ended), the detach key (None), or the end of a daemon that no other follows (an
-        error)."""
+        """Run until the shell ends (returns how), the detach key (None), or no daemon remains (its error)."""
         while True:
             try:
-                return self._show_and_type()
+                return self._relay()
             except DaemonUnavailable:
                 self._question = None
                 try:
@@ -170,20 +169,20 @@ class Window:
             except OSError:
                 _end(signal.SIGHUP, None)
 
-    def _show_and_type(self) -> dict[str, Any] | None:
+    def _relay(self) -> dict[str, Any] | None:
         while True:
             for kind, payload in self._client.arrived():
                 if kind == b"e":
                     return json.loads(payload)
-                self._take(kind, payload)
+                self._handle(kind, payload)
             arms_in = self._question.arms_in if self._question else None
-            ready, _, _ = select.select((INPUT, self._client, self._wake), (), (), arms_in)
+            ready, _, _ = select.select((INPUT, self._client, self._wake_reader), (), (), arms_in)
             if arms_in is not None and self._question and self._question.arms_in is None:
                 self._draw(self._question)
-            if self._wake in ready and os.read(self._wake, READ_BYTES):
+            if self._wake_reader in ready and os.read(self._wake_reader, READ_BYTES):
                 self._resize()
             if self._client in ready:
-                self._client.receive()  # first: what is typed after a daemon's end is for the next one
+                self._client.receive()  # first: input after a daemon's end is for the next one
             if INPUT in ready and not self._type():
                 return None
 
@@ -195,10 +194,10 @@ class Window:
             self._draw(self._question)
 
     def _type(self) -> bool:
-        """Pass typed keys on; False at the detach key, or when the terminal has gone."""
+        """Send typed keys; return False at the detach key, or if the terminal is closed."""
         data = os.read(INPUT, READ_BYTES)
         found = min((m.start() for key in self._keys if (m := key.search(data))), default=None)
-        answer = self._question.typed(data) if self._question and data and found is None else None
+        answer = self._question.handle_keys(data) if self._question and data and found is None else None
         if answer:
             self._client.send_frame(b"a", answer)
         elif answer is not None:
@@ -210,8 +209,8 @@ class Window:
             return False
         return True
 
-    def _take(self, kind: bytes, payload: bytes) -> None:
-        """Output, or a question that comes or goes; between those two the daemon sends no output."""
+    def _handle(self, kind: bytes, payload: bytes) -> None:
+        """Handle output, or a question that appears or disappears; between those two the daemon sends no output."""
         if kind == b"q":
             self._question = QuestionPanel(json.loads(payload))
             self._draw(self._question)
@@ -233,8 +232,8 @@ class Window:
         write_bytes(shown)
 
 
-def _wake(number: int, frame: FrameType | None) -> None:
-    """Nothing: the byte in the wake-up pipe is what counts."""
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the signal writes a byte to the wake-up pipe."""
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:

@@ -78,26 +78,26 @@ def verify(
     directory: Directory = None,
     as_json: Json = False,
 ) -> None:
-    """Check that no record was changed, added, moved or removed. A sound log's end is remembered for the next time."""
+    """Check that no record was changed, added, moved or removed. Remembers a valid log's end for the next check."""
     from ai_session.audit import files, keys
 
     remembered = None if directory else _remembered()
     log = _log(directory, as_json, remembered)
     anchors = [_anchor(text) for text in anchor or []] + ([remembered] if remembered else [])
     key = keys.public_key(log.parent / "audit.key")
-    judged = files.verify(log, keys.check, key=key, anchors=anchors)
+    result = files.verify(log, keys.check, key=key, anchors=anchors)
     if as_json:
-        show_json({"sound": not judged.broken, "log": str(log), **asdict(judged)})
+        show_json({"sound": not result.broken, "log": str(log), **asdict(result)})
     else:
-        _tell(log, judged)
-    if judged.broken:
+        _show_report(log, result)
+    if result.broken:
         if not as_json:
-            suggestion = "compare with a copy" if directory else _forget()
+            suggestion = "compare with a copy" if directory else _removal_hint()
             report(AuditBroken(f"the log in {log} was changed", suggestion=suggestion), as_json=False)
         leave(EXIT_ERROR)
     if not directory:
         try:
-            _remember(judged)
+            _remember(result)
         except OSError as error:
             remark(f"not saved for the next check: {describe(error)}")
 
@@ -127,7 +127,7 @@ def export(
 
 
 def _log(directory: Path | None, as_json: bool, remembered: Anchor | None = None) -> Path:
-    """Where the log is; leaves with 3 where there is none, with 1 where there was one."""
+    """Return the log's directory; exit with 3 if there is none, with 1 if there was one."""
     from ai_session.audit import files
     from ai_session.config import config
 
@@ -139,17 +139,17 @@ def _log(directory: Path | None, as_json: bool, remembered: Anchor | None = None
     error = AiSessionError(f"no audit log in {candidates[0]}", suggestion="nothing was recorded yet")
     if remembered:
         error = AuditBroken(
-            f"the log in {candidates[0]} is gone; it had {remembered.seq} records", suggestion=_forget()
+            f"the log in {candidates[0]} is gone; it had {remembered.seq} records", suggestion=_removal_hint()
         )
     raise Leave(report(error, as_json=as_json, exit_code=EXIT_ERROR if remembered else EXIT_NOT_FOUND))
 
 
-def _forget() -> str:
-    return f"compare with a copy; if it was removed on purpose: rm {_memory()}"
+def _removal_hint() -> str:
+    return f"compare with a copy; if it was removed on purpose: rm {_anchor_file()}"
 
 
-def _memory() -> Path:
-    """What is remembered lies apart from the log, so that who cuts or removes that has not yet removed this."""
+def _anchor_file() -> Path:
+    """Return where the log's end is remembered: apart from the log, so that removing one leaves the other."""
     from ai_session.config import config
 
     return config.home_directory() / ".local/share/ai-session/audit-anchor.json"
@@ -158,20 +158,20 @@ def _memory() -> Path:
 def _remembered() -> Anchor | None:
     from ai_session.audit.chain import Anchor
 
-    path = _memory()
+    path = _anchor_file()
     try:
         known: dict[str, Any] = json.loads(path.read_bytes())
         return Anchor(int(known["seq"]), str(known["head"]), str(known["key"]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise AuditBroken(f"{path}: {error}", suggestion=f"look at it, then remove it: rm {path}") from None
+        raise AuditBroken(f"{path}: {error}", suggestion=f"check it, then remove it: rm {path}") from None
 
 
-def _remember(judged: Report) -> None:
-    path = _memory()
+def _remember(result: Report) -> None:
+    path = _anchor_file()
     path.parent.mkdir(parents=True, exist_ok=True)
-    facts = {"seq": judged.last_seq, "head": judged.head, "key": judged.key, "at": int(time.time())}
+    facts = {"seq": result.last_seq, "head": result.head, "key": result.key, "at": int(time.time())}
     whole_files.replace(path, (json.dumps(facts) + "\n").encode())
 
 
@@ -184,15 +184,15 @@ def _anchor(text: str) -> Anchor:
     return Anchor(int(seq), head.lower())
 
 
-def _tell(log: Path, judged: Report) -> None:
-    facts = {name: value for name, value in asdict(judged).items() if name not in ("problems", "broken")}
-    after = {"records_after_signature": judged.last_seq - judged.signed_seq}
-    after |= {"records_after_anchor": judged.last_seq - judged.anchored_seq} if judged.anchored_seq else {}
-    show_facts({"log": log, "verdict": "changed" if judged.broken else "sound", **facts, **after})
-    for problem in judged.problems:
+def _show_report(log: Path, result: Report) -> None:
+    facts = {name: value for name, value in asdict(result).items() if name not in ("problems", "broken")}
+    after = {"records_after_signature": result.last_seq - result.signed_seq}
+    after |= {"records_after_anchor": result.last_seq - result.anchored_seq} if result.anchored_seq else {}
+    show_facts({"log": log, "verdict": "changed" if result.broken else "sound", **facts, **after})
+    for problem in result.problems:
         remark(f"{problem.place}: {problem.what}" if problem.place else problem.what)
-    if judged.broken > len(judged.problems):
-        remark(f"and {judged.broken - len(judged.problems)} more")
+    if result.broken > len(result.problems):
+        remark(f"and {result.broken - len(result.problems)} more")
 
 
 def _row(record: Mapping[str, Any]) -> dict[str, Any]:

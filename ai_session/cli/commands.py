@@ -1,4 +1,4 @@
-"""Verbs about what runs in a session: exec, logs, screen, send."""
+"""Verbs about the programs in a session: exec, logs, screen, send."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from ai_session.cli.keyboard import Keyboard
 
 QUICK_SECONDS = 0.1
-"""A command that ends within this is one round trip; others are read on as they print."""
+"""A command that ends within this takes one round trip; the output of others is followed."""
 
 ASKS_SECONDS = 3.0
-"""A command that reads the terminal and prints nothing for so long is taken to ask; some read it besides their work."""
+"""A command that reads the terminal and prints nothing for this long is assumed to ask; some read while they work."""
 
 MAX_STDIN_BYTES = 10_000_000
 
 SHELL_ENDED = re.compile(r"the session's shell has ended \(([^()]*)\)")
 DROPPED = re.compile(r"the half-typed line .* was dropped")
-"""What the daemon notes for models, and people want to know as well."""
+"""The daemon's notes for models that people need as well."""
 
 
 def exec_(
@@ -78,12 +78,12 @@ def exec_(
     else:
         if facts.get("stderr"):
             write_error_text(facts["stderr"])
-        run.tell(facts)
+        run.show_notes(facts)
     leave(run.exit_code(facts))
 
 
 def _piped_input() -> str | None:
-    """All of standard input where it is a pipe, a file or a socket; a terminal or /dev/null is not passed on."""
+    """Return all of standard input if it is a pipe, a file or a socket; None for a terminal or /dev/null."""
     try:
         kind = os.fstat(0).st_mode
     except OSError:
@@ -102,7 +102,7 @@ def _piped_input() -> str | None:
 class Run:
     """One command of ``exec``: Ctrl-C interrupts it, a second Ctrl-C leaves it running.
 
-    When it asks, the keyboard is the command's; where there is none, it is left to whoever has one.
+    While it asks, this terminal's keyboard is the command's; without a keyboard it is left running.
     """
 
     def __init__(self, client: ControlClient, session: str, timeout: float | None, *, quiet: bool) -> None:
@@ -111,16 +111,16 @@ class Run:
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._quiet = quiet
         self._interrupts = 0
-        self._in_line = False
-        self._held = ""
+        self._mid_line = False
+        self._pending = ""
         self._keyboard: Keyboard | None = None
-        self._asked: tuple[int, float] | None = None
+        self._asked_at: tuple[int, float] | None = None
         self._unanswered = False
 
     def run(self, text: str, stdin: str | None, apart: bool) -> dict[str, Any]:
-        """Start it and show its output until it ends, the time is over or the person leaves; what is known then."""
+        """Run the command, showing its output, until it ends, time is up or the person leaves; return the facts."""
         before = signal.getsignal(signal.SIGINT)
-        if not is_ignored(signal.SIGINT):  # a script's background job: Ctrl-C is meant for others
+        if not is_ignored(signal.SIGINT):  # it is in a script's background job
             signal.signal(signal.SIGINT, self._interrupt)
         facts: dict[str, Any] = {"status": "running", "exit_code": None}
         try:
@@ -150,8 +150,8 @@ class Run:
         live = to_person() and not self._quiet
         if live:
             self._lend_keyboard(facts["command_id"])
-        looks = self._keyboard is None
-        output = Follower(self._client, self._session, facts["command_id"], 0, live=live, looks=looks)
+        polls = self._keyboard is None
+        output = Follower(self._client, self._session, facts["command_id"], 0, live=live, polls=polls)
         output.notices += facts.get("notices", [])
         for name in ("omitted_bytes", "next_offset", "note", "input_mode"):
             facts.pop(name, None)
@@ -162,7 +162,7 @@ class Run:
             names = ("status", "exit_code", "duration_seconds", "input_mode", "note")
             facts |= {name: output.page[name] for name in names if name in output.page}
             over = facts["status"] != "running"
-            if not over and (self._wait(WAIT_SECONDS) <= 0 or self._nobody_answers(output.page)):
+            if not over and (self._wait(WAIT_SECONDS) <= 0 or self._cannot_be_answered(output.page)):
                 break
         for text in output.rest():
             self._show(text)
@@ -173,36 +173,36 @@ class Run:
             page = self._client.call("read_output", session_id=self._session, command_id=facts["command_id"]).structured
             facts["stderr"] = page.get("stderr", "")
 
-    def _nobody_answers(self, page: dict[str, Any]) -> bool:
-        """Whether the command waits for what nobody here can type, and nobody said how long to wait.
+    def _cannot_be_answered(self, page: dict[str, Any]) -> bool:
+        """Report whether the command waits for input that cannot be typed here, without a time limit from the person.
 
-        A program that takes single keys may also do its work meanwhile.
+        A program that reads single keys may also work meanwhile.
         """
         if self._keyboard is not None or self._deadline is not None or page.get("input_mode") in (None, "raw"):
-            self._asked = None
+            self._asked_at = None
             return False
-        if self._asked is None or self._asked[0] != page["end_offset"]:
-            self._asked = (page["end_offset"], time.monotonic())
-        self._unanswered = time.monotonic() - self._asked[1] >= ASKS_SECONDS
+        if self._asked_at is None or self._asked_at[0] != page["end_offset"]:
+            self._asked_at = (page["end_offset"], time.monotonic())
+        self._unanswered = time.monotonic() - self._asked_at[1] >= ASKS_SECONDS
         return self._unanswered
 
     def _lend_keyboard(self, command_id: str) -> None:
         from ai_session.cli import keyboard
 
-        def refused() -> None:
+        def on_refused() -> None:
             self._remark(f"hint: it waits for input: ai-session attach {self._session}")
 
         if keyboard.usable():
-            self._keyboard = keyboard.Keyboard(self._session, command_id, refused, self._leave)
+            self._keyboard = keyboard.Keyboard(self._session, command_id, on_refused, self._leave)
             self._keyboard.start()
 
     def _leave(self) -> None:
-        """Ends the verb as a second Ctrl-C does. May be called from any thread."""
+        """End the verb like a second Ctrl-C. May be called from any thread."""
         self._interrupts += 1
         os.kill(os.getpid(), signal.SIGINT)
 
-    def tell(self, facts: dict[str, Any]) -> None:
-        """What the person has to know besides output and exit code."""
+    def show_notes(self, facts: dict[str, Any]) -> None:
+        """Print what the person needs to know besides output and exit code."""
         note = str(facts.get("note") or "")
         if (ended := SHELL_ENDED.search(note)) and facts["status"] != "running":
             self._remark(
@@ -214,18 +214,18 @@ class Run:
             self._remark(f"warning: {sentence(facts['notices'])}")
 
     def _remark(self, message: str) -> None:
-        """On a line of its own, also where the command's last line has not ended."""
+        """Print on a separate line, even if the command's last line has not ended."""
         with contextlib.suppress(OSError):
-            if self._in_line and os.path.sameopenfile(1, 2):
+            if self._mid_line and os.path.sameopenfile(1, 2):
                 message = f"\n{message}"
-        self._in_line = False
+        self._mid_line = False
         remark(message)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         self._interrupts += 1
         if self._interrupts > 1:
             raise KeyboardInterrupt
-        # On a connection of its own, so that output continues being shown until the command has ended.
+        # On a separate connection, so that output is still shown until the command has ended.
         import threading
 
         threading.Thread(target=self._stop_command, daemon=True).start()
@@ -242,7 +242,7 @@ class Run:
                 self._remark("the command is still running; Ctrl-C again leaves it running")
 
     def exit_code(self, facts: dict[str, Any]) -> int:
-        """What ``exec`` returns."""
+        """Return the exit code of ``exec``."""
         if self._unanswered:
             self._remark("hint: it waits for input, which cannot be typed here: pipe it in, or attach")
         if facts["status"] == "running":
@@ -259,13 +259,13 @@ class Run:
         return facts["exit_code"] & 0xFF
 
     def _show(self, text: str) -> None:
-        """What comes while a program has the screen is shown after it."""
-        self._held += text
-        if self._held and not self._quiet and not (self._keyboard and self._keyboard.covers):
-            text = self._held
-            self._held = ""
+        """Print output, or store it while a program has the screen."""
+        self._pending += text
+        if self._pending and not self._quiet and not (self._keyboard and self._keyboard.covers):
+            text = self._pending
+            self._pending = ""
             write_text(text)
-            self._in_line = not text.endswith("\n")
+            self._mid_line = not text.endswith("\n")
 
     def _wait(self, longest: float) -> float:
         if self._deadline is None:

@@ -1,4 +1,4 @@
-"""The verb completion: what makes a shell complete verbs, options and sessions."""
+"""The verb completion: the script with which a shell completes verbs, options and sessions."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def show(
     default: Annotated[bool, Option("--defaults", help="Only the defaults, without file and variables.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Print the settings in force as a file, with what each means and where it comes from."""
+    """Print the settings in force as a file, with the description and origin of each."""
     from ai_session.config import config
 
     loaded = config.Loaded(config.defaults(), {}, config.default_path()) if default else config.resolve(file)
@@ -34,7 +34,7 @@ def show(
 
 @app.command()
 def check(file: File = None, as_json: Json = False) -> None:
-    """Say whether the file and the AI_SESSION_ variables are right."""
+    """Check whether the file and the AI_SESSION_ variables are valid."""
     from ai_session.config import config
 
     loaded = config.resolve(file)
@@ -46,7 +46,7 @@ def check(file: File = None, as_json: Json = False) -> None:
 
 @app.command()
 def path(as_json: Json = False) -> None:
-    """Print where the file is (AI_SESSION_CONFIG, else under HOME)."""
+    """Print the path of the file (AI_SESSION_CONFIG, else under HOME)."""
     from ai_session.config import config
 
     found = config.default_path()
@@ -58,7 +58,7 @@ def path(as_json: Json = False) -> None:
 
 @app.command()
 def init(file: File = None, as_json: Json = False) -> None:
-    """Write a file that names every setting with its default, all commented out; keeps one that is there."""
+    """Write a file that names every setting with its default, all commented out; an existing file is not changed."""
     from ai_session.config import config
 
     target = file or config.default_path()

@@ -1,4 +1,4 @@
-"""The verb console: what a person watches and steers sessions with, in the browser."""
+"""The verb console: the page in the browser on which a person watches and controls sessions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def console(
 
     Exit codes: 0 ended on request, 1 the port cannot be used, 2 wrong usage.
     """
-    import asyncio  # which the help of all verbs has no use for
+    import asyncio  # not needed for the help of all verbs
 
     from ai_session.console import server
 
@@ -73,8 +73,8 @@ def console(
 
 
 def runs() -> Runs:
-    """What answers questions about runs, as the settings name it: a path, or a name, looked for beside this program,
-    then where no agent writes."""
+    """Return the program that reports runs, from the settings: a path, or a name, which is searched for next to this
+    program, then where no agent writes."""
     from ai_session.config import config
     from ai_session.console.runs import Runs
 
@@ -87,7 +87,7 @@ def runs() -> Runs:
 
 
 def on_line(offer: Callable[[], None]) -> None:
-    """Enter was pressed, or the terminal has gone."""
+    """Handle Enter, or the end of the terminal."""
     import asyncio
 
     if os.read(0, 4096):
@@ -97,7 +97,7 @@ def on_line(offer: Callable[[], None]) -> None:
 
 
 def show(url: str) -> None:
-    """Open it in the browser, where there is a screen."""
+    """Open the link in the browser if there is a screen."""
     import webbrowser
 
     from ai_session.config import config

@@ -21,9 +21,9 @@ Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 
 @app.command()
 def start(as_json: Json = False) -> None:
-    """Start the daemon if none runs; every other verb does so too."""
+    """Start the daemon if none runs, as every other verb does."""
     with connect() as client:
-        tell(client, as_json)
+        show_status(client, as_json)
 
 
 @app.command()
@@ -38,7 +38,7 @@ def run() -> None:
 def status(as_json: Json = False) -> None:
     """Show version, process, uptime, connections and sessions; exit code 4 if no daemon runs."""
     with connect(start=False) as client:
-        tell(client, as_json)
+        show_status(client, as_json)
 
 
 @app.command()
@@ -49,20 +49,20 @@ def stop(
 ) -> None:
     """End the daemon and every session with all its processes; asks first on a terminal."""
     try:
-        # Sessions an ended daemon left alive are ended too, which only a daemon can do.
-        client = connect(start=not keep and left_sessions())
+        # Sessions that an earlier daemon left are ended, too, which only a daemon can do.
+        client = connect(start=not keep and has_stored_sessions())
     except DaemonUnavailable:
-        tell_stopped([], as_json)
+        show_stopped([], as_json)
         return
     with client:
         names: list[str] = []
         if not keep:
-            with suppress(AiSessionError):  # a daemon that cannot start for its configuration can be ended all the same
+            with suppress(AiSessionError):  # a daemon that cannot start because of its configuration can be ended, too
                 names = [row["name"] for row in sessions(client)]
         if names and not yes and not confirm(f"End {len(names)} sessions: {', '.join(names)}?"):
             leave(EXIT_ERROR)
         end(client, sessions_too=not keep)
-    tell_stopped(names, as_json)
+    show_stopped(names, as_json)
 
 
 @app.command()
@@ -71,11 +71,11 @@ def restart(as_json: Json = False) -> None:
     with suppress(DaemonUnavailable), connect(start=False) as client:
         end(client, sessions_too=False)
     with connect() as client:
-        tell(client, as_json)
+        show_status(client, as_json)
 
 
-def tell(client: ControlClient, as_json: bool) -> None:
-    """What the daemon says of itself."""
+def show_status(client: ControlClient, as_json: bool) -> None:
+    """Print the daemon's status."""
     facts: dict[str, Any] = {**client.request("status"), "sessions": len(sessions(client))}
     if as_json:
         show_json(facts)
@@ -85,8 +85,8 @@ def tell(client: ControlClient, as_json: bool) -> None:
         say(f"Its version differs from this one ({__version__}): ai-session daemon restart")
 
 
-def tell_stopped(names: list[str], as_json: bool) -> None:
-    """What ``stop`` ended."""
+def show_stopped(names: list[str], as_json: bool) -> None:
+    """Print what ``stop`` ended."""
     if as_json:
         show_json({"running": False, "ended": names})
     else:
@@ -94,7 +94,7 @@ def tell_stopped(names: list[str], as_json: bool) -> None:
 
 
 def end(client: ControlClient, *, sessions_too: bool) -> None:
-    """Returns when the daemon's process has gone."""
+    """End the daemon, and wait until its process has ended."""
     process = None
     with suppress(AttributeError, ProcessLookupError):
         process = os.pidfd_open(client.hello["pid"])
@@ -105,16 +105,16 @@ def end(client: ControlClient, *, sessions_too: bool) -> None:
     if process is not None:
         ready = select.poll()
         ready.register(process, select.POLLIN)
-        gone = ready.poll(END_SECONDS * 1000)
+        has_ended = ready.poll(END_SECONDS * 1000)
         os.close(process)
-        if not gone:
+        if not has_ended:
             raise DaemonUnavailable(
                 f"the daemon (pid {client.hello['pid']}) has not ended", suggestion="see daemon.log, or kill it"
             )
 
 
-def left_sessions() -> bool:
-    """Whether a runtime directory holds sessions."""
+def has_stored_sessions() -> bool:
+    """Report whether a runtime directory contains sessions."""
     from ai_session.config import config
 
     return any(

@@ -1,4 +1,4 @@
-"""The verb docs: the pages that come with the programs."""
+"""The verb docs: the pages that are installed with the programs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def docs(
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Print a page of the documentation, or the list of all.
+    """Print a page of the documentation, or the list of all pages.
 
-    Pages of both programs, as they were when these were installed. ai-session mcp-server --once --query "…" answers a
+    The pages describe the installed version of both programs. ai-session mcp-server --once --query "…" answers a
     question from them.
 
     Exit codes: 0 printed, 2 there is no such page.

@@ -1,4 +1,4 @@
-"""The verb doctor: looks at everything ai-session needs and says what to do about what is wrong."""
+"""The verb doctor: checks everything that ai-session needs, and suggests how to fix what is wrong."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ai_session.errors import AiSessionError, DaemonUnavailable
 
 ANSWER_SECONDS = 10.0
 SLOW_SECONDS = 1.0
-"""Codex goes on without our tools after this."""
+"""Codex continues without our tools after this."""
 
 MOST_NOTICES = 10
 IGNORE_SUBMODULES = "git config --global diff.ignoreSubmodules all"
@@ -43,7 +43,7 @@ class Finding:
 def doctor(as_json: Json = False) -> None:
     """Check everything ai-session needs.
 
-    Exit code 1 when something does not work. Looks at Python, runtime directory, configuration, shells, backends,
+    Exit code 1 when something does not work. Checks Python, runtime directory, configuration, shells, backends,
     sandbox, daemon, workspaces of sessions, policy, notices, an MCP handshake, clients.
     """
     findings: list[Finding] = []
@@ -78,7 +78,7 @@ def doctor(as_json: Json = False) -> None:
 
 
 def python() -> Iterator[Finding]:
-    """Interpreter and platform."""
+    """Check interpreter and platform."""
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.platform == "linux":
         yield Finding("python", "ok", f"{version} on {sys.platform}, ai-session {__version__}")
@@ -89,7 +89,7 @@ def python() -> Iterator[Finding]:
 
 
 def directory() -> Iterator[Finding]:
-    """The runtime directory and its mode."""
+    """Check the runtime directory and its mode."""
     from ai_session.config import config
 
     home = config.home_directory()
@@ -99,17 +99,17 @@ def directory() -> Iterator[Finding]:
         yield Finding("runtime directory", "ok", str(found))
     else:
         yield Finding(
-            "runtime directory", "warn", str(found), f"sessions do not outlive a reboot: {first} cannot be made"
+            "runtime directory", "warn", str(found), f"sessions do not outlive a reboot: {first} cannot be created"
         )
     free = shutil.disk_usage(found).free
     if free < 256 << 20:
         yield Finding(
-            "disk", "warn", f"{free >> 20} MB free under {found}", "output of sessions is kept there: free some"
+            "disk", "warn", f"{free >> 20} MB free under {found}", "free some: output of sessions is stored there"
         )
 
 
 def configuration() -> Iterator[Finding]:
-    """File and variables."""
+    """Check file and variables."""
     from ai_session.config import config
 
     loaded = config.resolve()
@@ -118,7 +118,7 @@ def configuration() -> Iterator[Finding]:
 
 
 def shells() -> Iterator[Finding]:
-    """Shells that sessions can run."""
+    """Check which shells sessions can run."""
     found = [path for name in SHELLS if (path := shutil.which(name))]
     if any(path.endswith("/bash") for path in found):
         yield Finding("shells", "ok", " ".join(found))
@@ -127,7 +127,7 @@ def shells() -> Iterator[Finding]:
 
 
 def backends() -> Iterator[Finding]:
-    """Each backend, by trying; one has to work."""
+    """Try each backend; one has to work."""
     import asyncio
 
     from agentwire import plugins
@@ -149,7 +149,7 @@ def backends() -> Iterator[Finding]:
 
 
 def sandbox() -> Iterator[Finding]:
-    """The box of new sessions, by making one; and what is missing for a stronger one."""
+    """Check the box of new sessions by creating one, and what is missing for a stronger one."""
     from ai_session.config import config
     from ai_session.models import SandboxLevel
     from ai_session.sandbox.probe import probe
@@ -177,7 +177,7 @@ def sandbox() -> Iterator[Finding]:
 
 
 def sandbox_limits() -> Iterator[Finding]:
-    """Who keeps boxes within their memory and processes."""
+    """Check how the limits of boxes are enforced."""
     from ai_session.sandbox import advice as sandbox_advice
     from ai_session.sandbox.limits.cgroup import delegated
 
@@ -186,10 +186,8 @@ def sandbox_limits() -> Iterator[Finding]:
         yield Finding("sandbox limits", "ok", f"enforced by the kernel, in cgroups below {parent}")
     else:
         advice = sandbox_advice.limits(here)
-        kept = (
-            "enforced by polling ten times a second, because no cgroup with memory and pids is delegated to this user"
-        )
-        yield Finding("sandbox limits", "warn" if advice else "ok", kept, advice)
+        how = "enforced by polling ten times a second, because no cgroup with memory and pids is delegated to this user"
+        yield Finding("sandbox limits", "warn" if advice else "ok", how, advice)
     if here.root:
         risk = "root: in a box, permissions of root's own files do not restrict root"
         yield Finding("sandbox user", "warn", risk, "run ai-session as an ordinary user")
@@ -202,13 +200,13 @@ EXPLAINED = {
     " protected: .env can be read, settings of git, editors and agents be changed; modes and times of your files"
     " outside can be changed (chmod, touch); processes outside be seen; there is no list of domains",
     "seatbelt": "as bwrap, but processes outside can be seen inside",
-    "none": "no box can be made",
+    "none": "no box can be created",
 }
-"""What each level keeps, and what it does not."""
+"""The protection of each level, and what it lacks."""
 
 
 def daemon() -> Iterator[Finding]:
-    """The daemon that runs, if one does."""
+    """Check the running daemon, if any."""
     try:
         with connect(start=False) as client:
             version, pid = client.hello["version"], client.hello["pid"]
@@ -225,7 +223,7 @@ def daemon() -> Iterator[Finding]:
 
 
 def workspaces() -> Iterator[Finding]:
-    """What is protected in workspaces; of those of sessions what is not, and what appeared there."""
+    """Check what is protected in workspaces, and in those of sessions what is not and what appeared there."""
     from agentwire.system.protected_names import PROTECTED
     from ai_session.config import config
     from ai_session.sandbox.workspace.words import WHOLE, WORDS
@@ -251,15 +249,15 @@ def workspaces() -> Iterator[Finding]:
 
 def _advice(kind: str) -> str:
     if kind in ("repository", "gitlink"):
-        look = "look at its .git/config and hooks before you use git there"
-        return look if _ignores_submodules() else f"{look}; {IGNORE_SUBMODULES} keeps git status out of it"
+        advice = "check its .git/config and hooks before you use git there"
+        return advice if _ignores_submodules() else f"{advice}; {IGNORE_SUBMODULES} keeps git status out of it"
     if kind == "unseen":
-        return "look there yourself before you use git or an editor"
-    return "look at it before you open or enter its directory"
+        return "check it yourself before you use git or an editor there"
+    return "check it before you open or enter its directory"
 
 
 def _ignores_submodules() -> bool:
-    """Whether git is already kept from looking into repositories inside of others."""
+    """Report whether git is configured not to inspect nested repositories."""
     from ai_session.config import config
 
     words = ("git", "config", "--global", "--get", "diff.ignoreSubmodules")
@@ -271,7 +269,7 @@ def _ignores_submodules() -> bool:
 
 
 def listens() -> bool:
-    """Whether some process accepts connections where the daemon does."""
+    """Report whether a process accepts connections at the daemon's socket."""
     from ai_session.config import config
 
     for runtime in config.runtime_directories(config.home_directory(), os.getuid()):
@@ -282,7 +280,7 @@ def listens() -> bool:
 
 
 def policy() -> Iterator[Finding]:
-    """The mode in force, and whether it is the configured one."""
+    """Check the mode in force, and whether it is the configured one."""
     from ai_session.cli.policy import in_force
 
     found = in_force()
@@ -297,7 +295,7 @@ def policy() -> Iterator[Finding]:
 
 
 def notices() -> Iterator[Finding]:
-    """The ways in which the person is notified; nothing is sent."""
+    """Check the ways of notifying the person; nothing is sent."""
     from agentwire.notices.settings import missing_programs, ways
     from ai_session.config import config
 
@@ -309,14 +307,14 @@ def notices() -> Iterator[Finding]:
 
 
 def handshake() -> Iterator[Finding]:
-    """A server started as MCP clients do."""
-    begun = time.monotonic()
+    """Start a server as MCP clients do."""
+    started = time.monotonic()
     with closing(Server()) as server:
         offer = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "doctor", "version": "1"}}
         answer = server.ask("initialize", offer)
-        first = time.monotonic() - begun
+        first = time.monotonic() - started
         tools = server.ask("tools/list", {}).get("tools", [])
-        whole = time.monotonic() - begun
+        whole = time.monotonic() - started
     detail = (
         f"{answer['protocolVersion']}, first answer {first * 1000:.0f} ms, {len(tools)} tools {whole * 1000:.0f} ms"
     )
@@ -331,15 +329,15 @@ def handshake() -> Iterator[Finding]:
 
 
 class Server:
-    """A relay of our own, started as clients start it, to ask; each answer is bounded in time."""
+    """A relay started as clients start it; each response has a time limit."""
 
     def __init__(self) -> None:
         line = [sys.executable, "-P", "-m", "ai_session", "mcp-server", "--stdio"]
         self._process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self._held = b""
+        self._buffer = b""
 
     def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """The result. Raises DaemonUnavailable."""
+        """Return the result of a request. Raises DaemonUnavailable."""
         assert self._process.stdin is not None
         request = {"jsonrpc": "2.0", "id": method, "method": method, "params": params}
         try:
@@ -357,23 +355,23 @@ class Server:
     def _line(self, method: str, until: float) -> bytes:
         assert self._process.stdout is not None
         fd = self._process.stdout.fileno()
-        while b"\n" not in self._held:
+        while b"\n" not in self._buffer:
             if not select.select((fd,), (), (), max(0.0, until - time.monotonic()))[0]:
                 raise self._failed(f"no answer to {method} in {ANSWER_SECONDS:g} s")
             chunk = os.read(fd, 1 << 16)
             if not chunk:
                 assert self._process.stderr is not None
-                said = self._process.stderr.read().decode(errors="replace").strip()
-                raise self._failed(said or f"the server ended at {method}")
-            self._held += chunk
-        line, _, self._held = self._held.partition(b"\n")
+                problem = self._process.stderr.read().decode(errors="replace").strip()
+                raise self._failed(problem or f"the server ended at {method}")
+            self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
     def _failed(self, why: str) -> DaemonUnavailable:
         return DaemonUnavailable(why, suggestion="see daemon.log in the runtime directory")
 
     def close(self) -> None:
-        """End of input, which the server ends at."""
+        """Close the server's input, which ends it; kill it if that takes too long."""
         try:
             self._process.communicate(timeout=ANSWER_SECONDS)
         except subprocess.TimeoutExpired:
@@ -382,7 +380,7 @@ class Server:
 
 
 def clients() -> Iterator[Finding]:
-    """Clients whose configuration names us."""
+    """Check the clients whose configuration names this server."""
     from agentwire.cli.client_files import state
     from ai_session.cli.install import all_locations
 

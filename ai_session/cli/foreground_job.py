@@ -1,7 +1,7 @@
-"""A boxed command as the job of whoever called the verb: signals reach it, and when it stops so does the verb.
+"""A boxed command as a job of the verb's caller: signals reach it, and when it stops the verb stops, too.
 
-What makes the box would die of a Ctrl-C that the command survives, and the command with it. So it ignores such
-signals, and ``env`` gives the command back what its caller had.
+The process that creates the box would be ended by a Ctrl-C that the command survives, and the command with it. It
+therefore ignores such signals, and ``env`` restores the command's own dispositions.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from ai_session.models import SandboxLevel
 from ai_session.system import processes
 
 TERMINAL = "/dev/tty"
-LOOK_SECONDS = 0.25
-FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
-PASSED_ON = (*FROM_THE_TERMINAL, signal.SIGTERM, signal.SIGHUP)
+POLL_SECONDS = 0.25
+TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT)
+PASSED_ON = (*TERMINAL_SIGNALS, signal.SIGTERM, signal.SIGHUP)
 ENV = "/usr/bin/env"
 
 
 async def start(
     box: Sequence[str], command: Sequence[str], level: SandboxLevel, env: Mapping[str, str], directory: str
 ) -> asyncio.subprocess.Process:
-    """Starts ``command`` in ``box`` (words that make one) and from now on passes signals on to it."""
+    """Start ``command`` in ``box`` (a command line that creates one), and forward signals to it from now on."""
     loop = asyncio.get_running_loop()
-    had = [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
-    given_back = await _given_back(had) if "=" not in command[0] else ()  # for env that is no program
-    for number in had if given_back else ():
+    handled = [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
+    reset = await _signal_reset(handled) if "=" not in command[0] else ()  # env would take it for a variable
+    for number in handled if reset else ():
         signal.signal(number, signal.SIG_IGN)
-    process = await asyncio.create_subprocess_exec(*box, *given_back, *command, env=env, cwd=directory)
+    process = await asyncio.create_subprocess_exec(*box, *reset, *command, env=env, cwd=directory)
 
-    def pass_on(number: signal.Signals) -> None:
-        if number not in FROM_THE_TERMINAL or not _in_foreground():
+    def forward(number: signal.Signals) -> None:
+        if number not in TERMINAL_SIGNALS or not _in_foreground():
             with suppress(ProcessLookupError):
                 os.kill(processes.boxed(process.pid, level) or process.pid, number)
 
     # This process has to outlive the command, to clean up.
-    for number in had:
-        loop.add_signal_handler(number, pass_on, number)
+    for number in handled:
+        loop.add_signal_handler(number, forward, number)
     return process
 
 
-async def _given_back(numbers: Sequence[signal.Signals]) -> tuple[str, ...]:
-    """Words that reset these signals for the command behind them; none where the system's ``env`` cannot."""
+async def _signal_reset(numbers: Sequence[signal.Signals]) -> tuple[str, ...]:
+    """Return a prefix for the command that resets these signals; empty if the system's ``env`` cannot."""
     words = (ENV, "--default-signal=" + ",".join(number.name.removeprefix("SIG") for number in numbers), "--")
     try:
         tried = await asyncio.create_subprocess_exec(
@@ -61,12 +61,12 @@ async def _given_back(numbers: Sequence[signal.Signals]) -> tuple[str, ...]:
 
 
 async def until_ended(process: asyncio.subprocess.Process, level: SandboxLevel) -> int:
-    """The command's exit code. Stops with the command, and continues with it.
+    """Wait for the command and return its exit code; stop when it stops, and continue with it.
 
-    vim's Ctrl-Z stops all processes it sees, which from inside a box excludes us; so it must be polled for.
+    vim's Ctrl-Z stops all processes that it sees, which inside a box does not include us; so this has to poll.
     """
     ended = asyncio.ensure_future(process.wait())
-    while not (await asyncio.wait((ended,), timeout=LOOK_SECONDS))[0]:
+    while not (await asyncio.wait((ended,), timeout=POLL_SECONDS))[0]:
         command = processes.boxed(process.pid, level)
         if command is not None and processes.stopped(command) and _has_terminal():
             os.kill(os.getpid(), signal.SIGTSTP)
@@ -77,21 +77,21 @@ async def until_ended(process: asyncio.subprocess.Process, level: SandboxLevel) 
 
 
 @contextmanager
-def terminal_kept() -> Generator[None]:
-    """A shell inside takes the terminal and cannot give it back: it does not see our process group."""
+def terminal_restored() -> Generator[None]:
+    """Restore the foreground group afterwards: a shell inside the box takes the terminal, but cannot see our group."""
     group = _foreground_group()
     try:
         yield
     finally:
         if group is not None and _foreground_group() != group == os.getpgrp():
-            held = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+            handler = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
             with suppress(OSError), open(TERMINAL, "rb", buffering=0) as terminal:
                 os.tcsetpgrp(terminal.fileno(), group)
-            signal.signal(signal.SIGTTOU, held)
+            signal.signal(signal.SIGTTOU, handler)
 
 
 def _in_foreground() -> bool:
-    """Whether what is typed to interrupt reaches the command from the terminal as well."""
+    """Report whether the terminal's signals reach the command directly as well."""
     return _foreground_group() == os.getpgrp()
 
 

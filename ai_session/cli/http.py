@@ -1,6 +1,6 @@
 """`ai-session mcp-server --http`: starts the HTTP server, and prints its address and how to configure clients.
 
-`ai-session serve` also starts its HTTP server from here.
+`ai-session serve` also starts its HTTP server here.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def run(
     no_auth: bool,
     own_calls: bool = False,
 ) -> None:
-    """Serve what ``make`` makes, an application found at ``path``, and say so once clients are answered. ``own_calls``
-    as of http.server.serve."""
+    """Serve the application that ``make`` returns at ``path``, and print what ``greet`` returns once clients are
+    answered. ``own_calls`` is that of http.server.serve."""
     from ai_session.http import server
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for name in NOISY:  # whoever reaches the port could fill the disk with their warnings
+    for name in NOISY:  # anyone who can reach the port could fill the disk with their warnings
         logging.getLogger(name).setLevel(logging.ERROR)
-    logging.getLogger("mcp.server.streamable_http").addFilter(not_gone)
+    logging.getLogger("mcp.server.streamable_http").addFilter(is_not_disconnect)
     address = server.bind(settings.http, authenticated=not no_auth, path=path)
 
     def get_access(base_url: str) -> Any:
@@ -69,34 +69,34 @@ def run(
     asyncio.run(serving)
 
 
-def not_gone(record: logging.LogRecord) -> bool:
-    """Whether it is about more than a client that left."""
+def is_not_disconnect(record: logging.LogRecord) -> bool:
+    """Report whether the record is about more than a client that disconnected."""
     return not (record.exc_info and type(record.exc_info[1]).__name__ == "ClientDisconnect")
 
 
 def access(settings: Settings, base_url: str, path: str) -> Any:
-    """Who may reach what the front at ``base_url`` serves at ``path``."""
+    """Return who may use what the server at ``base_url`` serves at ``path``."""
     from ai_session.config import config
     from ai_session.http.oauth import access as oauth
     from ai_session.http.oauth.fetch import Fetcher
 
-    around = oauth.OAuthDependencies(
+    dependencies = oauth.OAuthDependencies(
         directory=config.runtime_directory(config.home_directory(), os.getuid()),
         variables=config.environment(),
         event=note,
         announce=lambda line: write_error_text(f"{line}\n"),
         fetcher=Fetcher(),
     )
-    return oauth.access(settings.oauth, base_url, around, path)
+    return oauth.access(settings.oauth, base_url, dependencies, path)
 
 
 def note(name: str, facts: Mapping[str, Any]) -> None:
-    """Something happened about tokens; there is never a secret in it."""
+    """Log an event about tokens; it never contains a secret."""
     log.warning("%s %s", name, json.dumps(dict(facts), default=str))
 
 
 def greeting(address: ListenAddress, settings: Settings, *, no_auth: bool) -> str:
-    """What a person who started it wants to know."""
+    """Return what the person who started the server needs to know."""
     entry = {"mcpServers": {"ai-session": {"type": "http", "url": address.url}}}
     signing = NO_AUTH if no_auth else "Clients sign in on their first use."
     lines = [

@@ -1,4 +1,4 @@
-"""Verbs about who may sign in at the HTTP front; they work on its store and need neither front nor daemon."""
+"""Verbs about who may sign in to the HTTP server; they use its store and need neither server nor daemon."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def add_user(
     scope: Scopes = None,
     as_json: Json = False,
 ) -> None:
-    """Let somebody sign in. Asks for the password, or takes it as a line on standard input.
+    """Let a person sign in. Asks for the password, or reads it as a line from standard input.
 
-    Without --scope they may grant everything but admin.
+    Without --scope they may grant everything except admin.
     """
     from ai_session.http.oauth import users as oauth_people
 
@@ -63,12 +63,12 @@ def add_client(
     scope: Scopes = None,
     as_json: Json = False,
 ) -> None:
-    """Make an id and a secret for a program that speaks for itself. The secret is shown this once."""
+    """Create an id and a secret for a program that acts for itself. The secret is shown only this once."""
     from ai_session.http.oauth import clients as oauth_clients
 
     scopes = _scopes(scope)
-    made, secret = _with_store(lambda db: oauth_clients.add_machine(db, time.time(), name, scopes))
-    facts = {"client_id": made.client_id, "client_secret": secret, "scopes": scopes}
+    added, secret = _with_store(lambda db: oauth_clients.add_machine(db, time.time(), name, scopes))
+    facts = {"client_id": added.client_id, "client_secret": secret, "scopes": scopes}
     if as_json:
         show_json({"name": name, **facts})
     else:
@@ -90,7 +90,7 @@ def list_users(as_json: Json = False) -> None:
 
 @users.command("revoke")
 def revoke_user(name: str, as_json: Json = False) -> None:
-    """Remove somebody, and end all they granted."""
+    """Remove a person, and end all that they granted."""
     from ai_session.http.oauth import users as oauth_people
 
     _ask(f"Remove {name} and revoke all they granted?")
@@ -100,7 +100,7 @@ def revoke_user(name: str, as_json: Json = False) -> None:
 
 @clients.command("list")
 def list_clients(as_json: Json = False) -> None:
-    """Show the programs that registered, and the machines. Those named by a URL are not kept; see tokens."""
+    """Show the programs that registered, and the machines. Those named by a URL are not stored; see tokens."""
     from ai_session.http.oauth import clients as oauth_clients
 
     columns = ("client_id", "name", "kind", "scopes", "created_at", "used_at")
@@ -122,11 +122,11 @@ def revoke_client(
 
 @tokens.command("list")
 def list_tokens(as_json: Json = False) -> None:
-    """Show what was granted, to whom, by whom, and until when it holds."""
+    """Show what was granted, to whom, by whom, and until when."""
     from ai_session.http.oauth import grants
 
     columns = ("id", "subject", "client", "scopes", "created_at", "used_at", "expires_at")
-    _show(_with_store(lambda db: grants.listed(db, time.time())), columns, as_json, "None: nobody has signed in.")
+    _show(_with_store(lambda db: grants.listed(db, time.time())), columns, as_json, "None: no person has signed in.")
 
 
 @tokens.command("revoke")
@@ -135,7 +135,7 @@ def revoke_tokens(
     everything: Annotated[bool, Option("--all", help="All grants of all users.")] = False,
     as_json: Json = False,
 ) -> None:
-    """End a grant: its tokens open nothing from now on."""
+    """End a grant: its tokens are invalid from now on."""
     from ai_session.http.oauth import grants
 
     if (grant is None) == (not everything):
@@ -148,7 +148,7 @@ def revoke_tokens(
         return sum(grants.end_grant(db, now, each, "a person ended it") for each in chosen) > 0
 
     found = _with_store(end)
-    _ended(found or everything, f"no grant {grant!r} that holds", "ai-session http tokens list", as_json)
+    _ended(found or everything, f"no grant {grant!r} in force", "ai-session http tokens list", as_json)
 
 
 def _with_store(work: Callable[[Connection], T]) -> T:

@@ -45,7 +45,7 @@ def install(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Add this server to a client's configuration; all else in it stays, and a backup is kept next to it."""
+    """Add this server to a client's configuration; the rest of it is unchanged, and a backup is kept next to it."""
     launch = ("ai-session", SERVE) if relative else launch_line()
     location = find_location(all_locations(), client, scope, InvalidArguments)
     add(location, launch, "run commands", show=show, dry_run=dry_run, as_json=as_json)
@@ -53,7 +53,7 @@ def install(
 
 @app.command()
 def uninstall(client: Client, scope: Scope = "user", dry_run: DryRun = False, as_json: Json = False) -> None:
-    """Take this server out of a client's configuration."""
+    """Remove this server from a client's configuration."""
     location = find_location(all_locations(), client, scope, InvalidArguments)
     remove(location, dry_run=dry_run, as_json=as_json)
 
@@ -65,7 +65,7 @@ def status(as_json: Json = False) -> None:
 
 
 def all_locations() -> list[ConfigLocation]:
-    """Where this user's clients, in this directory, keep their servers."""
+    """Return where this user's clients, in this directory, configure their servers."""
     from agentwire.mcp import clients as mcp_clients
     from ai_session.config import config
 
@@ -73,7 +73,7 @@ def all_locations() -> list[ConfigLocation]:
 
 
 def launch_line() -> tuple[str, list[str]]:
-    """An absolute command: desktop clients start servers with hardly any PATH."""
+    """Return an absolute command: desktop clients start servers with hardly any PATH."""
     from ai_session.config import config
 
     found = shutil.which("ai-session", path=os.pathsep.join((config.outside_path(), os.path.dirname(sys.executable))))

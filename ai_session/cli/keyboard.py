@@ -1,8 +1,8 @@
-"""This terminal for a command that asks: what is typed goes to its session until the command has ended.
+"""This terminal's keyboard for a command that asks: typed keys are sent to its session until the command has ended.
 
-Ctrl-C and Ctrl-Z stay ours, every other key is the program's. Its own terminal echoes what it wants echoed. While a
-program draws on a screen of its own, as editors and pagers do, that is drawn here in this terminal's size, and all keys
-are the program's but the one that leaves it.
+Ctrl-C and Ctrl-Z are handled here, every other key is the program's. Its own terminal echoes what should be echoed.
+While a program draws on the alternate screen, as editors and pagers do, that is drawn here in this terminal's size, and
+all keys are the program's except the one that leaves it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WAIT_SECONDS = 50.0
 
 
 def usable() -> bool:
-    """Whether standard input is a terminal that this process may read: a job in the background would be stopped."""
+    """Report whether standard input is a terminal that this process may read: a background job would be stopped."""
     try:
         return os.isatty(INPUT) and os.tcgetpgrp(INPUT) == os.getpgrp()
     except OSError:
@@ -40,27 +40,29 @@ def usable() -> bool:
 
 
 class Keyboard:
-    """Lent from ``start`` to ``stop``, from when the command first waits for input; the terminal is as it was then.
+    """In use from ``start``, once the command waits for input, to ``stop``, which restores the terminal.
 
-    ``refused`` is called where the policy keeps people from typing, ``left`` at the key that leaves a program's screen.
-    ``covers``: such a screen is shown now.
+    ``on_refused`` is called if the policy forbids people to type, ``on_left`` at the key that leaves a program's
+    screen. ``covers``: such a screen is shown now.
     """
 
-    def __init__(self, session: str, command_id: str, refused: Callable[[], None], left: Callable[[], None]) -> None:
+    def __init__(
+        self, session: str, command_id: str, on_refused: Callable[[], None], on_left: Callable[[], None]
+    ) -> None:
         self._session = session
         self._command_id = command_id
-        self._refused = refused
-        self._left = left
+        self._on_refused = on_refused
+        self._on_left = on_left
         self._filter = TerminalFilter(live=True)
         self._client: ControlClient | None = None
         self.covers = False
         self._before: list[Any] = termios.tcgetattr(INPUT)
         self._handlers: dict[int, Any] = {}
         self._lock = threading.RLock()
-        self._lent = self._stopped = False
+        self._in_use = self._stopped = False
 
     def start(self) -> None:
-        """Returns at once; in the thread that may take signals."""
+        """Start, without waiting; call it in the thread that receives signals."""
         handlers = {
             **dict.fromkeys((signal.SIGTERM, signal.SIGHUP), _end),
             signal.SIGTSTP: self._suspended,
@@ -68,39 +70,39 @@ class Keyboard:
             signal.SIGWINCH: self._resized,
         }
         self._handlers = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-        # It may wait for the daemon when the command has ended: nobody waits for it then.
-        threading.Thread(target=self._lend, daemon=True).start()
+        # It may still wait for the daemon when the command has ended; no caller joins it.
+        threading.Thread(target=self._serve, daemon=True).start()
 
     def stop(self) -> None:
-        """Gives the terminal back."""
+        """Restore the terminal."""
         with self._lock:
             self._stopped = True
             self._uncover()
-            if self._lent:
+            if self._in_use:
                 with suppress(termios.error):
                     termios.tcsetattr(INPUT, termios.TCSADRAIN, self._before)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
-    def _lend(self) -> None:
+    def _serve(self) -> None:
         with suppress(DaemonUnavailable, OSError):
             try:
                 with connect(start=False) as client:
-                    if not self._asks(client):
+                    if not self._wait_for_input(client):
                         return
                     self._client = client
                     client.attach(self._session, rows=0, cols=0, read_only=False)
-                    self._take_keys()
-                    while not self._pass_on(client):
+                    self._set_key_mode()
+                    while not self._relay(client):
                         client.reconnect()
                         client.attach(self._session, rows=0, cols=0, read_only=False)
             except DaemonUnavailable:
                 raise
             except AiSessionError:
-                self._refused()
+                self._on_refused()
 
-    def _asks(self, client: ControlClient) -> bool:
-        """Returns when the command waits for input; False when it has ended."""
+    def _wait_for_input(self, client: ControlClient) -> bool:
+        """Wait until the command waits for input and return True; return False if it has ended."""
         while True:
             page = client.call(
                 "read_output",
@@ -115,9 +117,9 @@ class Keyboard:
             if page.get("waited") == "input":
                 return True
 
-    def _take_keys(self) -> None:
-        """Each key at once and as it is, none echoed; Ctrl-C and Ctrl-Z are signals for this process, except while
-        a program has the screen."""
+    def _set_key_mode(self) -> None:
+        """Read each key unchanged, at once and without echo; Ctrl-C and Ctrl-Z are signals for this process, except
+        while a program has the screen."""
         with self._lock:
             if self._stopped or not usable():
                 return
@@ -128,12 +130,12 @@ class Keyboard:
             mode[6][termios.VQUIT] = b"\0"
             mode[3] = mode[3] & ~termios.ISIG if self.covers else mode[3] | termios.ISIG
             termios.tcsetattr(INPUT, termios.TCSANOW, mode)
-            self._lent = True
+            self._in_use = True
 
-    def _pass_on(self, client: ControlClient) -> bool:
-        """True when the command or the keyboard has ended, False when the daemon has."""
+    def _relay(self, client: ControlClient) -> bool:
+        """Return True when the command or the keyboard has ended, False when the daemon has."""
         while True:
-            # Some may have come with the answer to what was asked before.
+            # Some frames may have been received together with an earlier response.
             for kind, payload in client.arrived():
                 if kind == b"e":
                     return True
@@ -149,7 +151,7 @@ class Keyboard:
                     if not typed:
                         return True
                     if self.covers and LEAVING_KEY in typed:
-                        self._left()
+                        self._on_left()
                         return True
                     with self._lock:
                         client.send_frame(b"i", typed)
@@ -157,7 +159,7 @@ class Keyboard:
                 return self._stopped
 
     def _show(self, payload: bytes) -> None:
-        """Draws what belongs to a screen of the program's own."""
+        """Draw what belongs to a program's alternate screen."""
         shown, drawn = self._filter.feed(payload), 0
         with self._lock:
             for switch in ALTERNATE.finditer(shown):
@@ -174,18 +176,18 @@ class Keyboard:
     def _cover(self) -> None:
         if not (self.covers or self._stopped):
             self.covers = True
-            self._take_keys()
+            self._set_key_mode()
             write_bytes(b"\x1b[?1049h\x1b[H\x1b[2J")
-            self._lend_size()
+            self._send_size()
 
     def _uncover(self) -> None:
         if self.covers:
             self.covers = False
             with suppress(OSError):
                 write_bytes(LEAVE + b"\x1b[?1049l")
-            self._take_keys()
+            self._set_key_mode()
 
-    def _lend_size(self) -> None:
+    def _send_size(self) -> None:
         with self._lock, suppress(OSError, DaemonUnavailable):
             if self._client is not None:
                 size = os.get_terminal_size(OUTPUT)
@@ -193,18 +195,18 @@ class Keyboard:
 
     def _resized(self, number: int, frame: FrameType | None) -> None:
         if self.covers:
-            self._lend_size()
+            self._send_size()
 
     def _suspended(self, number: int, frame: FrameType | None) -> None:
-        if self._lent:
+        if self._in_use:
             termios.tcsetattr(INPUT, termios.TCSADRAIN, self._before)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
         signal.signal(number, self._suspended)
 
     def _continued(self, number: int, frame: FrameType | None) -> None:
-        if self._lent:
-            self._take_keys()
+        if self._in_use:
+            self._set_key_mode()
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:

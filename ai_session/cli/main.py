@@ -1,4 +1,4 @@
-"""The command line as typer runs it: help, the shells' completion, mistakes, and verbs with rare kinds of options."""
+"""The command line as typer runs it: help, the shells' completion, wrong lines, and verbs with rare options."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ClickException: Any = typer.BadParameter.__mro__[2]
 
 
 class Sections(TyperGroup):
-    """The program: its help has the verbs under the headings of SECTIONS."""
+    """The program, whose help shows the verbs under the headings of SECTIONS."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for heading, verbs in SECTIONS.items():
@@ -34,7 +34,7 @@ class Sections(TyperGroup):
 
 
 def print_version(wanted: bool) -> None:
-    """What --version does."""
+    """Handle --version."""
     if wanted:
         write_text(__version__ + "\n")
         raise typer.Exit
@@ -45,11 +45,11 @@ def options(
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=print_version)
     ] = False,
 ) -> None:
-    """Options before any verb."""
+    """Declare the options before any verb."""
 
 
 def program(only: str = "") -> typer.Typer:
-    """All verbs, or one of them where there is one of that name: what all take to be made is most of a verb's time."""
+    """Return the program with all verbs, or only with the verb ``only``: creating all takes most of a verb's time."""
     app = typer.Typer(
         cls=Sections,
         help="Real, persistent terminals that people and AI agents share.",
@@ -135,7 +135,7 @@ INSTEAD = {
     **dict.fromkeys(("help", "-?"), "ai-session --help"),
     **dict.fromkeys(("version", "-v", "-V"), "ai-session --version"),
 }
-"""Verbs and first options of the program that had this name before, and of tmux, screen and docker: what does it."""
+"""Verbs and first options of this program's predecessor, of tmux, screen and docker, with what does the same here."""
 
 
 def _report_usage(error: Any, as_json: bool) -> int:

@@ -1,4 +1,4 @@
-"""The verb notify test: whether notices reach the person, by each way that is configured."""
+"""The verb notify test: checks whether notices reach the person by each configured way."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ app = Group("Notify you, outside of this terminal, that something waits for you.
 
 @app.command("test")
 def try_ways(as_json: Json = False) -> None:
-    """Send a notice by every way that is configured, and say how each went.
+    """Send a notice by every configured way, and show the result of each.
 
     Exit codes: 0 all of them work, 1 one does not, 2 none is configured.
     """

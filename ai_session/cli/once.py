@@ -1,4 +1,4 @@
-"""`ai-session mcp-server --once`: one question about the documentation, answered in FluxLoop's envelope."""
+"""`ai-session mcp-server --once`: answers one question from the documentation, in FluxLoop's envelope."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ai_session.errors import DaemonUnavailable
 
 
 def ask(query: str) -> int:
-    """Print the answer as one line; the exit code. That nothing was found is an answer too."""
+    """Print the answer as one line and return the exit code. Finding nothing counts as an answer."""
     try:
         link = relay.connect("fluxloop")
     except relay.Unreachable as error:

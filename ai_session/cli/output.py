@@ -1,4 +1,4 @@
-"""What verbs exit with and what they say: the output of sessions, and errors with the next step."""
+"""The exit codes and messages of verbs: the output of sessions, and errors with the next step."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _HINTS = {
     "limit_reached": "ai-session kill ends sessions",
     "integration_lost": "ai-session attach shows what the shell does",
 }
-"""The next step in verbs, where the daemon's suggestion names tools."""
+"""The next step in terms of verbs, for errors whose suggestion names tools."""
 
 
 TYPED_AS = {
@@ -60,29 +60,29 @@ TYPED_AS = {
     "command_id": "--command",
     "tail_lines": "--tail",
 }
-"""How a person gives what a tool calls by this name."""
+"""The argument or option of verbs for each argument of tools."""
 
 
 def write_text(text: str) -> None:
-    """Output of a session at once: in a pipe as it is, on a terminal what only draws."""
+    """Print output of a session immediately: unchanged in a pipe; on a terminal, only sequences that draw."""
     write_bytes((_harmless(text) if to_person() else text).encode("utf-8", "replace"))
 
 
 def write_error_text(text: str) -> None:
-    """Standard error of a command, as ``write_text``."""
+    """Print a command's standard error, like ``write_text``."""
     sys.stderr.flush()
     sys.stderr.buffer.write((_harmless(text) if sys.stderr.isatty() else text).encode("utf-8", "replace"))
     sys.stderr.buffer.flush()
 
 
 def _harmless(text: str) -> str:
-    from ai_session.terminal.filter import harmless  # what it compiles takes longer than what pipes need at all
+    from ai_session.terminal.filter import harmless  # compiling its patterns takes longer than all that pipes need
 
     return harmless(text)
 
 
 def report(error: AiSessionError, *, as_json: bool, exit_code: int | None = None) -> int:
-    """Prints the error and its suggestion; returns the exit code."""
+    """Print the error and its suggestion; return the exit code."""
     suggestion = _HINTS.get(error.code, error.suggestion)
     message = error.message
     if isinstance(error, InvalidArguments) and error.fields:

@@ -1,4 +1,4 @@
-"""Verbs about the person: the passphrase whose signatures count, and whether this terminal is known to be theirs."""
+"""Verbs about the person: the passphrase for signatures, and whether this terminal is known to be theirs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ app = Group("How your answers are recognized as yours: by your terminal or your 
 
 @app.command()
 def show(as_json: Json = False) -> None:
-    """Say where this terminal comes from, whether an answer from here counts as it is, and which key counts."""
+    """Show where this terminal comes from, whether an answer from here counts as it is, and which key counts."""
     with connect() as client:
         facts = client.request("person")
     if as_json:
@@ -31,15 +31,15 @@ def show(as_json: Json = False) -> None:
 
 @app.command()
 def enrol(as_json: Json = False) -> None:
-    """Choose the passphrase that signs your answers where your terminal alone does not show that you are a person.
+    """Choose the passphrase that signs your answers where your terminal alone does not prove that you are a person.
 
-    The first is taken from a terminal of this machine that no agent owns, and by ssh as long as no client of
-    ai-session runs. Another one takes the old passphrase, or a terminal of this machine.
+    The first one is accepted in a terminal of this machine that no agent owns, and by ssh while no client of ai-session
+    runs. Changing it requires the old passphrase, or a terminal of this machine.
     """
     from ai_session.gate.consent.person_signature import PrivateKey
 
-    with signing.terminal() as asked:
-        key = PrivateKey(asked.new_passphrase())
+    with signing.terminal() as tty:
+        key = PrivateKey(tty.new_passphrase())
     with connect() as client:
         act = Act("enrol", {"key": key.public.line}, "Accept signatures made with the new passphrase, and no others.")
         done = signing.request(client, "enrol", lambda: act, key=key.public.line)
@@ -51,7 +51,7 @@ def enrol(as_json: Json = False) -> None:
 
 @app.command()
 def remove(as_json: Json = False) -> None:
-    """Have no signature count any more: with the passphrase, or in a terminal of this machine."""
+    """Let no signature count any more: requires the passphrase, or a terminal of this machine."""
     with connect() as client:
 
         def act() -> Act:

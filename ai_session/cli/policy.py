@@ -1,6 +1,6 @@
-"""Verbs about the policy: what holds, in which mode, is the file right, and what would be decided.
+"""Verbs about the policy: what is in force, in which mode, whether a file is valid, and what would be decided.
 
-All but setting the mode need no daemon.
+Only setting the mode needs the daemon.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ File = Annotated[Path | None, Argument(help="Instead of ~/.config/ai-session/con
 
 @app.command()
 def show(as_json: Json = False) -> None:
-    """Show the mode and the rules in force; with a daemon that runs, what it goes by."""
+    """Show the mode and the rules in force; if a daemon runs, those that it uses."""
     found = in_force()
     if as_json:
         show_json(found)
@@ -68,8 +68,8 @@ def mode(
 ) -> None:
     """Show the mode in force, or set it for every call from now on.
 
-    Anyone may tighten, and what was tightened holds after a restart. Only a person may loosen: in a terminal of this
-    machine that no agent owns, or with a signature. What is looser than configured ends with the daemon.
+    Anyone may make it stricter, which persists across restarts. Only a person may make it less strict: in a terminal of
+    this machine that no agent owns, or with a signature. A mode less strict than configured ends with the daemon.
     """
     if not wanted:
         found = in_force()
@@ -92,7 +92,7 @@ def mode(
 
 @app.command()
 def check(file: File = None, as_json: Json = False) -> None:
-    """Say whether the mode and every rule are right, and whether the rules' own examples come out as they say."""
+    """Check the mode and every rule, and whether the rules' own examples have the results that they state."""
     path, policy = _load(file)
     tables = [rule.table for rule in policy.rules]
     examples = sum(len(table.examples.match) + len(table.examples.not_match) for table in tables)
@@ -117,7 +117,7 @@ def explain(
     agent: Annotated[str, Option("--agent", help="Assume that this agent asks.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Say what the policy does with a command, by which rule and why: for a client and for you, in and out of a box.
+    """Show what the policy does with a command, by which rule and why: for a client and for you, in and out of a box.
 
     Nothing is run. Put -- before a command with options: ai-session policy explain -- git push --force
     """
@@ -129,7 +129,7 @@ def explain(
         policy = policy.with_mode(mode or in_force()["mode"], by_person=True)
     text = command[0] if len(command) == 1 else shlex.join(command)
     read = reading(text)
-    above = None if file else _above()[0]
+    above = None if file else _administrator()[0]
     rows = decisions(lambda action: decide(policy, above, action), os.getuid(), text, client, agent)
     if as_json:
         show_json({"command": text, **read, "decisions": rows})
@@ -149,8 +149,8 @@ def protected(
 ) -> None:
     """Show which names in a workspace a boxed shell cannot change, or whether paths are among them.
 
-    Patterns as in .gitignore; yours, of sandbox.protected, come last and decide where they fit. What git keeps is
-    protected apart, by what it is. Paths are counted from the workspace.
+    Patterns as in .gitignore; yours, of sandbox.protected, come last and decide where they match. Git's own files are
+    protected separately, whatever their names. Paths are relative to the workspace.
     """
     from agentwire.system.path_patterns import fold
     from agentwire.system.protected_names import GIT, GROUPS
@@ -177,7 +177,7 @@ def protected(
 
 
 def in_force() -> dict[str, Any]:
-    """What the daemon goes by, or would if it were started now; ``daemon``: whether one runs."""
+    """Return what the daemon uses, or would use if it were started now; ``daemon``: whether one runs."""
     from ai_session.config import config
     from ai_session.gate.policy.mode import FILE, PolicyInForce
 
@@ -185,16 +185,17 @@ def in_force() -> dict[str, Any]:
         with connect(start=False) as client:
             found: dict[str, Any] = {**client.request("policy"), "daemon": True}
     except DaemonUnavailable:
-        kept = config.runtime_directory(config.home_directory(), os.getuid()) / FILE
-        return {**PolicyInForce(_load(None)[1], kept, *_above()).facts(), "daemon": False, "file_differs": False}
-    above = _above()[0]
-    held: dict[str, Any] = found["administrator"] or {}
-    differs = held.get("policy_sha256") != (above.digest if above else None)
+        file = config.runtime_directory(config.home_directory(), os.getuid()) / FILE
+        found = PolicyInForce(_load(None)[1], file, *_administrator()).facts()
+        return {**found, "daemon": False, "file_differs": False}
+    above = _administrator()[0]
+    used: dict[str, Any] = found["administrator"] or {}
+    differs = used.get("policy_sha256") != (above.digest if above else None)
     return {**found, "file_differs": differs or found["configured_sha256"] != _load(None)[1].digest}
 
 
-def _above() -> tuple[Policy | None, str]:
-    """The administrator's, and where it is."""
+def _administrator() -> tuple[Policy | None, str]:
+    """Return the administrator's policy, and its path."""
     from ai_session.gate.policy import administrator
 
     found = administrator.read()
@@ -202,8 +203,8 @@ def _above() -> tuple[Policy | None, str]:
 
 
 def _about(rule: dict[str, Any]) -> str:
-    said = {name: value for name, value in rule.items() if name not in ("id", "decision", "reason", "examples")}
-    return "; ".join(f"{name} {', '.join(map(_words, value))}" for name, value in said.items())
+    selectors = {name: value for name, value in rule.items() if name not in ("id", "decision", "reason", "examples")}
+    return "; ".join(f"{name} {', '.join(map(_words, value))}" for name, value in selectors.items())
 
 
 def _words(value: Any) -> str:

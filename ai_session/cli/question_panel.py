@@ -1,7 +1,7 @@
 """A question on an attached terminal: drawn over its last lines, answered with one key.
 
-Keys typed for the program must not answer by accident, so it takes keys only after a second without any. A question
-that does not fit the terminal can only be denied or left: nobody should agree to what they did not see.
+Keys typed for the program must not answer by accident, so it accepts keys only after a second without any. A question
+that does not fit the terminal can only be denied or postponed: no person should agree to what they did not see.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from agentwire.visible import visible
 
 QUIET_SECONDS = 1.0
-"""What browsers wait before a dialog takes keys."""
+"""The time that browsers wait before a dialog accepts keys."""
 
 REVERSE = "\x1b[0;7m"
 BOLD = "\x1b[0;1m"
@@ -31,7 +31,7 @@ KEYS: Mapping[str, Mapping[str, Any]] = {
     "\x1b": {"later": True},
 }
 ENCODED = re.compile(rb"\x1b\[(\d+)(?:;1)?u\Z")
-"""How a program may have made the terminal send plain keys."""
+"""Plain keys in an encoding that a program may have requested from the terminal."""
 
 CHOICES = {
     "once": "y once",
@@ -62,12 +62,12 @@ class QuestionPanel:
 
     @property
     def arms_in(self) -> float | None:
-        """Seconds until it takes keys; None when it does, or was answered."""
+        """Seconds until it accepts keys; None if it does already, or was answered."""
         left = self._armed_at - self._clock()
         return left if left > 0 and not self._answered else None
 
-    def typed(self, data: bytes) -> bytes | None:
-        """The frame that answers, empty for keys that mean nothing, None for keys that belong to the program."""
+    def handle_keys(self, data: bytes) -> bytes | None:
+        """Return the frame that answers, empty for keys without meaning, None for keys that are for the program."""
         if self.arms_in is not None:
             self._armed_at = self._clock() + QUIET_SECONDS
             return None
@@ -87,7 +87,7 @@ class QuestionPanel:
         return " · ".join([*(CHOICES[scope].format(prefix=self._prefix) for scope in self._scopes), OTHERS])
 
     def draw(self, rows: int, cols: int) -> bytes:
-        """Bytes that put it over the last lines of a terminal of that size."""
+        """Return the output that draws it over the last lines of a terminal of that size."""
         lines = [part for line in self._message.split("\n") for part in _wrapped(line, cols)]
         room = max(rows - 3, 1)
         self._whole = len(lines) <= room
@@ -119,5 +119,5 @@ def _cut(text: str, cols: int) -> str:
 
 
 def _width(char: str) -> int:
-    """Columns it may take; never too few."""
+    """Return the columns that it may take; never too few."""
     return 2 if unicodedata.east_asian_width(char) in "WFA" else 1

@@ -1,6 +1,6 @@
-"""Verbs that start often, run without the parser's library, whose import takes longer than most of them.
+"""Verbs that start often, parsed without typer, whose import takes longer than most of them.
 
-Only lines that are plainly right are read here. Whatever else was typed is left to ``cli``: help, completion, mistakes.
+Only lines that are certainly valid are parsed here. All others are left to ``cli``: help, completion, errors.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ai_session.cli.verbs import VERBS
 from ai_session.errors import AiSessionError
 
 RUNNING = ("exec", "sandbox")
-"""Verbs whose exit code is that of a command; none of these is their own but one."""
+"""Verbs whose exit code is that of a command; only EXIT_EXEC_FAILED is their own."""
 
 
 def main(words: Sequence[str]) -> None:
-    """Run what was typed and exit with its code; returns when it has to be read with more care."""
+    """Run the verb and exit with its code; return if the line has to be parsed by typer."""
     if list(words) == ["--version"]:
         end(lambda: write_text(__version__ + "\n"), words)
     verb, rest = find(words)
@@ -31,12 +31,12 @@ def main(words: Sequence[str]) -> None:
 
 
 def find(words: Sequence[str]) -> tuple[types.FunctionType | None, Sequence[str]]:
-    """The function of the verb that is typed, and the words after it."""
+    """Return the function of the verb, and the words after it."""
     return verb_in(VERBS[words[0]]() if words and words[0] in VERBS else None, words[1:])
 
 
 def end(verb: Callable[[], object], words: Sequence[str]) -> NoReturn:
-    """Run ``verb``, word what goes wrong, and exit with its code."""
+    """Run ``verb``, report its error, and exit with its code."""
     refused = EXIT_EXEC_FAILED if words and words[0] in RUNNING else EXIT_ERROR
     as_json = ending.wants_json(words)
     ending.end(verb, lambda error: report(error, as_json=as_json), AiSessionError, "ai-session doctor", refused=refused)

@@ -27,7 +27,7 @@ from ai_session.terminal.filter import LEAVE, TerminalFilter
 app = Group("Recordings of sessions.")
 
 RESET = LEAVE + b"\x1b[?1049l\x1b7\x1b[r\x1b8"
-"""Undoes what a program that was recorded in the middle may have left switched on."""
+"""Undoes modes that a program may have left switched on in a recording."""
 
 SIZE = re.compile(r"([0-9]{1,5})x([0-9]{1,5})")
 _FASTER = {b"+": 2.0, b"-": 0.5}
@@ -38,16 +38,16 @@ def export(
     session: SessionName,
     output: Annotated[Path | None, Option("--output", "-o", help="Output file; default: standard output.")] = None,
 ) -> None:
-    """Write a session as asciicast v3, secrets masked, as far back as its output is kept."""
+    """Write a session as asciicast v3, with secrets masked, as far back as its output is stored."""
     if output is None and to_person():
         raise InvalidArguments("a recording is not written to a terminal", suggestion="add -o FILE, or use a pipe")
-    with recording(session) as made:
+    with recording(session) as source:
         if output is None:
-            with made.open("rb") as file:
+            with source.open("rb") as file:
                 while data := file.read(1 << 20):
                     write_bytes(data)
         else:
-            shutil.copyfile(made, output)
+            shutil.copyfile(source, output)
             say(f"{output}: {output.stat().st_size} bytes; ai-session replay {output} plays it, so does asciinema")
 
 
@@ -58,7 +58,7 @@ def replay(
 ) -> None:
     """Play a session as it was seen. Space pauses and resumes, + and - change the speed, q ends.
 
-    On a terminal only what draws is played; in a pipe all of the output comes at once, as it is.
+    On a terminal only sequences that draw are played; in a pipe all output is written at once and unchanged.
     """
     with contextlib.ExitStack() as stack:
         path = Path(what) if os.path.sep in what or os.path.isfile(what) else stack.enter_context(recording(what))
@@ -84,7 +84,7 @@ def replay(
 
 @contextlib.contextmanager
 def recording(session: str) -> Generator[Path]:
-    """A recording of the session, made now and gone afterwards."""
+    """Yield the path of a new recording of the session, which is removed afterwards."""
     with connect() as client:
         path = Path(client.request("record", session=session)["path"])
     try:
@@ -94,7 +94,7 @@ def recording(session: str) -> Generator[Path]:
 
 
 def read_cast(lines: Iterable[str]) -> Iterator[tuple[float, str, str]]:
-    """Events as (seconds since the one before, code, data). Raises InvalidArguments for another format."""
+    """Yield events as (seconds since the previous one, code, data). Raises InvalidArguments for another format."""
     rows = iter(lines)
     try:
         header = json.loads(next(rows, ""))
@@ -112,20 +112,20 @@ def read_cast(lines: Iterable[str]) -> Iterator[tuple[float, str, str]]:
             at, code, text = json.loads(row)
             gap = float(at) - then if header["version"] == 2 else float(at)
         except (ValueError, TypeError):
-            return  # cut off while it was written
+            return  # incomplete
         then = float(at)
         yield max(0.0, gap), str(code), str(text)
 
 
 class Player:
-    """Plays events on this terminal and heeds its keys."""
+    """Plays events on this terminal, controlled by its keys."""
 
     def __init__(self, speed: float, idle_seconds: float) -> None:
         self._speed = speed
         self._idle = idle_seconds
 
     def play(self, events: Iterator[tuple[float, str, str]]) -> int:
-        """Until the end or ``q``; the terminal is left as it was."""
+        """Play until the end or ``q``, then restore the terminal; return the exit code."""
         before = termios.tcgetattr(sys.stdin)
         tty.setcbreak(sys.stdin)
         size = shutil.get_terminal_size()
@@ -147,7 +147,7 @@ class Player:
             remark("")
 
     def _wait(self, seconds: float) -> bool:
-        """Shows what is there for so long; false when the person has seen enough."""
+        """Wait that long and handle keys; return False if the person ends the playback."""
         until = time.monotonic() + seconds
         paused = False
         while paused or time.monotonic() < until:

@@ -1,7 +1,7 @@
 """The verb sandbox: runs one command in a box on this terminal.
 
-The daemon judges it before it starts and records how it ends; without one nothing runs. Of a daemon that goes away
-meanwhile the command hears nothing, and its end is recorded as lost.
+The daemon's policy decides before it starts, and the daemon records how it ends; without one nothing runs. If the
+daemon ends meanwhile the command continues, and its end is recorded as lost.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ GATE_SECONDS, SETTLE_SECONDS = 20.0, 0.9
 COMMAND = "command"
 SYSTEM_ERROR = "system_error"
 NAMES = ("read-only", "workspace")
-OF_SESSIONS = ("AI_SESSION_ID", "AI_SESSION_NAME", "AI_SESSION_CWD")
-"""What a shell of a session has; other variables of this prefix may be settings."""
+SESSION_VARIABLES = ("AI_SESSION_ID", "AI_SESSION_NAME", "AI_SESSION_CWD")
+"""Variables of a session's shell; others with this prefix may be settings."""
 
 
 def sandbox(
@@ -58,18 +58,18 @@ def sandbox(
     """Run a command in a box on this terminal and return its exit code.
 
     It sees the system read-only, an empty home and the workspace; settings are those of sessions (config: sandbox,
-    network). Exit code 125 when there is no box, or the policy denies it, and then nothing runs.
-    ai-session sandbox -- npm test
+    network). Exit code 125 if there is no box, or the policy denies it; then nothing runs. ai-session sandbox -- npm
+    test
     """
     try:
         with connect() as client:
-            code = _judged(client, command, profile, workspace, home, allow_domain)
+            code = _run_allowed(client, command, profile, workspace, home, allow_domain)
     except AiSessionError as error:
         code = report(error, as_json=False, exit_code=EXIT_EXEC_FAILED)
     leave(code)
 
 
-def _judged(
+def _run_allowed(
     client: ControlClient,
     command: Sequence[str],
     name: str,
@@ -77,7 +77,7 @@ def _judged(
     home: str,
     domains: Sequence[str] | None,
 ) -> int:
-    """Asks the gate, runs the command and reports its end to the gate."""
+    """Ask the gate, run the command and report its end to the gate."""
     asyncio = _asyncio()
     from ai_session.config import config
 
@@ -87,25 +87,25 @@ def _judged(
     if name and name not in NAMES:
         raise _no_box(name)
     settings = None if _same_settings(client) else _own_settings()
-    asked = {"profile": name, "domains": domains}
+    wanted = {"profile": name, "domains": domains}
     if settings is not None:
         chosen = make_profile(settings.template, name, here, home, domains)
-        asked = {"profile": chosen.name, "domains": chosen.domains}
-    box = client.request("sandbox", argv=list(command), workspace=here, **asked).get("box")
+        wanted = {"profile": chosen.name, "domains": chosen.domains}
+    box = client.request("sandbox", argv=list(command), workspace=here, **wanted).get("box")
     try:
         if settings is None:
-            settings = _settings_given(box)
+            settings = _received_settings(box)
         chosen = make_profile(settings.template, name, here, home, domains)
         code = asyncio.run(_run(client, settings, chosen, command))
     except (AiSessionError, OSError) as error:
-        _tell(client, code=error.code if isinstance(error, AiSessionError) else SYSTEM_ERROR)
+        _report_end(client, code=error.code if isinstance(error, AiSessionError) else SYSTEM_ERROR)
         raise
-    _tell(client, exit_code=code)
+    _report_end(client, exit_code=code)
     return code
 
 
 def _asyncio() -> ModuleType:
-    """Imported without TLS, which asyncio can do without and this verb does: a fifth of the 50 ms that it takes."""
+    """Import asyncio without TLS, which this verb does not need: that saves a fifth of the 50 ms."""
     left_out = "ssl" not in sys.modules
     if left_out:
         sys.modules["ssl"] = None  # pyright: ignore[reportArgumentType]
@@ -118,8 +118,8 @@ def _asyncio() -> ModuleType:
 
 
 @dataclass(frozen=True, slots=True)
-class BoxesOfSessions:
-    """What boxes are made of. ``template`` has every limit and list, ``machine`` is what somebody found out before."""
+class BoxOptions:
+    """The options of boxes. ``template`` has every limit and list; ``machine`` is what the daemon found out."""
 
     template: SandboxProfile
     minimum_level: SandboxLevel
@@ -129,10 +129,10 @@ class BoxesOfSessions:
 
 
 def _same_settings(client: ControlClient) -> bool:
-    """Whether the daemon's settings are those that this process would read, which takes longer than all the rest."""
+    """Report whether the daemon's settings are those that this process would read, which would take longest."""
     from ai_session.config import config
 
-    if any(name.startswith(config.PREFIX) and name not in OF_SESSIONS for name in config.environment()):
+    if any(name.startswith(config.PREFIX) and name not in SESSION_VARIABLES for name in config.environment()):
         return False
     try:
         files: dict[str, Any] = client.request("settings")["read_from"]
@@ -141,26 +141,26 @@ def _same_settings(client: ControlClient) -> bool:
     return str(config.default_path()) in files and all(config.stamp(path) == then for path, then in files.items())
 
 
-def _settings_given(box: Mapping[str, Any]) -> BoxesOfSessions:
+def _received_settings(box: Mapping[str, Any]) -> BoxOptions:
     given: dict[str, Any] = box["template"]
     lists: dict[str, Any] = {name: (*value,) if isinstance(value, list) else value for name, value in given.items()}  # pyright: ignore[reportUnknownVariableType]
     level = SandboxLevel(box["minimum_level"])
-    return BoxesOfSessions(SandboxProfile(**lists), level, box["env_allow"], box["env"], box["machine"])
+    return BoxOptions(SandboxProfile(**lists), level, box["env_allow"], box["env"], box["machine"])
 
 
-def _own_settings() -> BoxesOfSessions:
+def _own_settings() -> BoxOptions:
     from ai_session.config import config
     from ai_session.daemon.app import box_template
     from ai_session.gate.policy import administrator
 
     settings = administrator.read().bound(config.load())
     own = settings.sandbox
-    return BoxesOfSessions(
+    return BoxOptions(
         box_template(settings), SandboxLevel(own.minimum_level), own.env_allow, dict(settings.session.env)
     )
 
 
-def _tell(client: ControlClient, **how: Any) -> None:
+def _report_end(client: ControlClient, **how: Any) -> None:
     try:
         client.request("ended", **how)
     except DaemonUnavailable:
@@ -169,7 +169,7 @@ def _tell(client: ControlClient, **how: Any) -> None:
         )
 
 
-async def _run(client: ControlClient, settings: BoxesOfSessions, chosen: SandboxProfile, command: Sequence[str]) -> int:
+async def _run(client: ControlClient, settings: BoxOptions, chosen: SandboxProfile, command: Sequence[str]) -> int:
     from ai_session.config import config
     from ai_session.sandbox.network.entry import environment as proxy_environment
     from ai_session.sandbox.sandbox import Machine, Sandbox
@@ -211,7 +211,7 @@ def _no_box(name: str) -> InvalidArguments:
 def make_profile(
     template: SandboxProfile, name: str, workspace: str, home: str, domains: Sequence[str] | None
 ) -> SandboxProfile:
-    """The box that settings and options describe. Raises InvalidArguments."""
+    """Return the box that settings and options describe. Raises InvalidArguments."""
     wanted = name or template.name
     if wanted not in NAMES:
         raise _no_box(wanted)
@@ -251,7 +251,7 @@ async def _start(
     here = os.getcwd()
     inside = here == profile.workspace or here.startswith(profile.workspace.rstrip("/") + "/")
     async with AsyncExitStack() as stack:
-        stack.enter_context(foreground_job.terminal_kept())
+        stack.enter_context(foreground_job.terminal_restored())
         process = await foreground_job.start(
             boxed.argv, command, boxed.level, {**boxed.env, "TERM": term}, here if inside else profile.workspace
         )
@@ -269,7 +269,7 @@ async def _start(
 async def _watch_workspace(
     stack: AsyncExitStack, client: ControlClient, boxed: PreparedSandbox, pid: int, directory: Path
 ) -> None:
-    """What appears in the workspace until the command ends is said then, and recorded by the daemon."""
+    """Watch the workspace: what appears is reported when the command ends, and recorded by the daemon."""
     from ai_session.sandbox.network.entry import renew
     from ai_session.sandbox.workspace.watch import WorkspaceWatch
     from ai_session.sandbox.workspace.words import sentence
@@ -296,10 +296,9 @@ async def _watch_workspace(
 
 def _recorder(client: ControlClient) -> Callable[..., None]:
     def record(event: str, **facts: Any) -> None:
-        with suppress(DaemonUnavailable):  # which is noticed when the command has ended
-            client.send_request(
-                "reached", event=event, **{name: fact for name, fact in facts.items() if fact is not None}
-            )
+        known = {name: fact for name, fact in facts.items() if fact is not None}
+        with suppress(DaemonUnavailable):  # reported when the command has ended
+            client.send_request("reached", event=event, **known)
 
     return record
 
@@ -311,8 +310,8 @@ async def _open_gate(
     profile: SandboxProfile,
     ended: asyncio.Future[int],
 ) -> None:
-    """The command starts once all is protected and its proxy listens; otherwise the box is ended. What it reaches, the
-    daemon records."""
+    """Let the command start once everything is protected and its proxy listens; otherwise end the box. The daemon
+    records the command's connections."""
     import asyncio
 
     from ai_session.sandbox.network.entry import Box, guard_inside, open_gate
@@ -340,11 +339,11 @@ async def _open_gate(
 
 @contextmanager
 def _directory(parent: Path) -> Generator[Path]:
-    """A private directory for one box. Those of processes that were killed are taken away first."""
+    """Yield a private directory for one box. Directories of processes that were killed are removed first."""
     parent.mkdir(mode=0o700, exist_ok=True)
     turn = os.open(parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(turn, fcntl.LOCK_EX)  # one that is just being made is not held yet
+        fcntl.flock(turn, fcntl.LOCK_EX)  # a directory that is just being created is not locked yet
         for old in parent.iterdir():
             with suppress(OSError), open(old / "alive", "a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

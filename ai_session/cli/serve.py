@@ -1,4 +1,4 @@
-"""The verb serve: tools for programs that connect to an address, in another dialect than MCP."""
+"""The verb serve: tools for programs that connect to an address and do not use MCP."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def serve(
 ) -> None:
     """Serve files, Python and sessions to programs over HTTP until ended; sessions keep running.
 
-    Programs of the user who starts it need no token; those of others, and all where the system does not say whose
-    they are, show the one that ai-session token shows, or sign in. What else is in [http] of the configuration holds as
-    for mcp-server --http.
+    Programs of the user who starts it need no token. Those of other users, and all programs if the system does not
+    report their user, send the token that ai-session token shows, or sign in. The other settings in [http] of the
+    configuration apply as for mcp-server --http.
 
     Exit codes: 0 ended on request, 1 the address or the daemon cannot be used, 2 wrong usage or configuration.
     """
@@ -63,14 +63,14 @@ def serve(
     def greet(address: ListenAddress) -> str:
         if as_json:
             return json.dumps(facts(address, root, token)) + "\n"
-        return greeting(address, root, cli_http.NO_AUTH if token is None else asked_for(settings, token))
+        return greeting(address, root, cli_http.NO_AUTH if token is None else token_note(settings, token))
 
     make = partial(application, token=token)
     cli_http.run(settings, RPC_PATH, make, greet, no_auth=no_auth, own_calls=True)
 
 
 def enter(workspace: Path) -> None:
-    """Serve from there, so that it is this server's workspace. Raises InvalidArguments."""
+    """Change to this server's workspace. Raises InvalidArguments."""
     try:
         os.chdir(workspace)
     except OSError as error:
@@ -81,8 +81,8 @@ def enter(workspace: Path) -> None:
 
 
 def root_of(settings: Settings, *, chosen: bool) -> str:
-    """The directory that paths are counted from, as the daemon finds it. Raises InvalidArguments for a ``chosen`` one
-    that can be no workspace; DirectoryUnusable, SandboxRefused where there is none."""
+    """Return the workspace, found as the daemon finds it. Raises SandboxRefused if a ``chosen`` one is unfit; otherwise
+    DirectoryUnusable, SandboxRefused."""
     from ai_session.config import config
     from ai_session.sessions.workspaces import Workspaces
 
@@ -97,15 +97,15 @@ def root_of(settings: Settings, *, chosen: bool) -> str:
 
 
 def facts(address: ListenAddress, root: str, token: AccessToken | None) -> dict[str, Any]:
-    """What a program that started it wants to know."""
+    """Return what a program that started the server needs to know."""
     health = f"{address.base_url}/health"
     found = {"url": address.url, "health": health, "workspace": root, "authenticated": token is not None}
     return found if token is None else {**found, "token_file": str(token.file)}
 
 
-def asked_for(settings: Settings, token: AccessToken) -> str:
-    """Who needs a token, and which. The token itself is shown once, when it was made, and only at a terminal: anything
-    else may be a log."""
+def token_note(settings: Settings, token: AccessToken) -> str:
+    """Return a sentence about who needs a token. The token itself is shown only once, when it was created, and only on
+    a terminal: anything else may be a log."""
     from agentwire.system.peers import can_identify
 
     shown = f"Authorization: Bearer {token.read()}" if token.is_new and to_person() else "ai-session token shows it"
@@ -117,7 +117,7 @@ def asked_for(settings: Settings, token: AccessToken) -> str:
 
 
 def greeting(address: ListenAddress, root: str, access: str) -> str:
-    """What a person who started it wants to know."""
+    """Return what the person who started the server needs to know."""
     servers = dict.fromkeys(("filesystem", "code", "session"), address.base_url)
     lines = [
         f"Serving AgentVault's tools at {address.url}",

@@ -22,7 +22,7 @@ DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])")
 
 
 def complete_sessions(incomplete: str) -> list[tuple[str, str]]:
-    """Names of the open sessions and their state, for the shell's completion; nothing when no daemon runs."""
+    """Return names and states of the open sessions, for the shell's completion; empty if no daemon runs."""
     try:
         with connect(start=False) as client:
             found = sessions(client)
@@ -37,7 +37,7 @@ SessionName = Annotated[
 
 
 def sessions(client: ControlClient) -> list[dict[str, Any]]:
-    """What ``list_sessions`` knows of each."""
+    """Return the facts of ``list_sessions`` about each session."""
     return client.call("list_sessions").structured["sessions"]
 
 
@@ -88,7 +88,7 @@ def new(
 
 
 def free_name(client: ControlClient, wanted: str) -> str:
-    """``wanted`` as a session's name, numbered when it is taken."""
+    """Return ``wanted`` as a session's name, numbered if it is in use."""
     plain = name_from(wanted)
     taken = {row["name"] for row in sessions(client)}
     number, name = 1, plain
@@ -108,7 +108,7 @@ def _assignment(text: str) -> tuple[str, str]:
 def ls(as_json: Json = False) -> None:
     """List sessions.
 
-    Columns: name, owner where it is not you, state, shell, backend, box, directory, what appeared in its workspace that
+    Columns: name, owner unless it is you, state, shell, backend, box, directory, what appeared in its workspace that
     programs outside of the box may run, running command.
     """
     with connect() as client:
@@ -138,7 +138,7 @@ def ls(as_json: Json = False) -> None:
 
 
 def info(session: SessionName, as_json: Json = False) -> None:
-    """Show all about a session: state, process, size, running and last command."""
+    """Show everything about a session: state, process, size, running and last command."""
     with connect() as client:
         facts = client.call("get_session_info", session_id=session).structured
     if as_json:
@@ -209,9 +209,9 @@ def kill(
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask before --all, --owner, --run and --idle.")] = False,
     as_json: Json = False,
 ) -> None:
-    """End sessions. Their shells, every process started in them, and their output go."""
-    of_whom = [bool(names), everything, bool(owner), bool(run)].count(True)
-    if of_whom > 1 or not (of_whom or idle) or (names and idle):
+    """End sessions: their shells, every process started in them, and their output."""
+    selectors = [bool(names), everything, bool(owner), bool(run)].count(True)
+    if selectors > 1 or not (selectors or idle) or (names and idle):
         raise InvalidArguments(
             "which sessions?", suggestion="name them, or pass one of --all, --owner and --run, or --idle"
         )
@@ -220,17 +220,17 @@ def kill(
     code = 0
     with connect() as client:
 
-        def fitting() -> list[dict[str, Any]]:
-            found = [row for row in sessions(client) if _is_of(row, owner, run)]
+        def matching() -> list[dict[str, Any]]:
+            found = [row for row in sessions(client) if _matches_owner(row, owner, run)]
             return [row for row in found if not idle or _is_idle(row, seconds)]
 
-        found = [] if names else fitting()
+        found = [] if names else matching()
         listed = ", ".join(row["name"] for row in found)
         if found and not yes:
             if not confirm(f"End {len(found)} sessions: {listed}?"):
                 leave(1)
-            still = {row["session_id"] for row in fitting()}
-            found = [row for row in found if row["session_id"] in still]
+            present = {row["session_id"] for row in matching()}
+            found = [row for row in found if row["session_id"] in present]
         wanted = [row["session_id"] for row in found] or names or []
         for name in wanted:
             try:
@@ -246,8 +246,8 @@ def kill(
     leave(code)
 
 
-def _is_of(row: Mapping[str, Any], owner: str, run: str) -> bool:
-    """Whether that owner opened it, or an agent of that run; of nobody in particular, whether it is any."""
+def _matches_owner(row: Mapping[str, Any], owner: str, run: str) -> bool:
+    """Report whether that owner, or an agent of that run, opened it; True if neither is given."""
     whose = str(row.get("owner", ""))
     return whose == owner if owner else not run or any(part.startswith(f"run:{run}") for part in whose.split("/"))
 
@@ -257,7 +257,7 @@ def _is_idle(row: Mapping[str, Any], seconds: float) -> bool:
 
 
 def _seconds(text: str) -> float:
-    """``90s``, ``30m``, ``12h`` or ``2d``; nothing is none."""
+    """Return the seconds of ``90s``, ``30m``, ``12h`` or ``2d``; 0 for an empty text."""
     found = DURATION.fullmatch(text)
     if text and not found:
         raise InvalidArguments(

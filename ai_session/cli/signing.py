@@ -1,4 +1,4 @@
-"""A person's signature at the command line: asked for on the terminal, and only where the daemon wants one."""
+"""A person's signature on the command line: requested on the terminal, and only if the daemon requires one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PR_SET_DUMPABLE = 4
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What is signed, and what the person is shown before."""
+    """An action to sign; ``shown`` is shown to the person beforehand."""
 
     do: str
     about: Mapping[str, Any]
@@ -33,9 +33,9 @@ class Act:
 
 
 def request(client: ControlClient, method: str, act: Callable[[], Act], **params: Any) -> Any:
-    """One request of a person; where the daemon wants a signature, it is asked for here and the request made again.
+    """Make a person's request; if the daemon requires a signature, ask for it here and repeat the request.
 
-    Raises what the daemon says where no key is enrolled or nobody could be asked.
+    Raises the daemon's error if no key is enrolled or there is no terminal.
     """
     try:
         return client.request(method, **params)
@@ -46,20 +46,20 @@ def request(client: ControlClient, method: str, act: Callable[[], Act], **params
     facts = client.request("person")
     if facts["key"] is None:
         raise refused
-    with terminal(refused) as asked:
+    with terminal(refused) as tty:
         signed = act()
-        asked.show(f"{signed.shown}\n\nThis needs your signature: {facts['why']}.\n")
-        key = _opened(asked, facts["key"]["line"])
+        tty.show(f"{signed.shown}\n\nThis needs your signature: {facts['why']}.\n")
+        key = _unlock(tty, facts["key"]["line"])
     facts = client.request("person")  # the person may have taken long, and a nonce ages
     return client.request(method, **params, signature=_sign(key, signed, facts))
 
 
 @contextmanager
 def terminal(refused: AiSessionError | None = None) -> Generator[Terminal]:
-    """This process's terminal; what is piped in or stands in the environment is nobody's word. Meanwhile other
-    processes of this user may not look into this one's memory, where the system knows how.
+    """Yield this process's terminal; piped input and the environment prove nothing. Meanwhile other processes of this
+    user cannot read this one's memory, if the system supports that.
 
-    Raises ``refused``, else InvalidArguments, where there is none.
+    Raises ``refused``, or InvalidArguments, if there is no terminal.
     """
     try:
         fd = os.open(TERMINAL, os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY)
@@ -68,25 +68,25 @@ def terminal(refused: AiSessionError | None = None) -> Generator[Terminal]:
             "a passphrase must be typed in a terminal, and there is none", suggestion="with ssh, use: ssh -t"
         ) from None
     try:
-        _dumpable(False)
+        _set_dumpable(False)
         yield Terminal(fd)
     finally:
-        _dumpable(True)  # the daemon looks at what is not hidden
+        _set_dumpable(True)  # the daemon inspects this process
         os.close(fd)
 
 
 class Terminal:
-    """What a person sees and types, whatever standard input and output are."""
+    """The person's terminal, whatever standard input and output are."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     def show(self, text: str) -> None:
-        """``text`` and a new line, without what could steer a terminal."""
+        """Print ``text`` and a newline, without characters that could control a terminal."""
         self._write("".join(char if char.isprintable() or char == "\n" else "?" for char in text) + "\n")
 
     def passphrase(self, prompt: str) -> str:
-        """What is typed at ``prompt`` and seen by nobody. Keys typed before do not count."""
+        """Return what is typed at ``prompt``, without echo. Keys typed before are discarded."""
         before = termios.tcgetattr(self._fd)
         silent = list(before)
         silent[3] = (silent[3] & ~(termios.ECHO | termios.ECHONL)) | termios.ICANON | termios.ISIG
@@ -99,11 +99,11 @@ class Terminal:
             termios.tcsetattr(self._fd, termios.TCSAFLUSH, before)
             self._write("\n")
         if not line.endswith(b"\n"):
-            raise KeyboardInterrupt  # ^D, or the terminal has gone
+            raise KeyboardInterrupt  # ^D, or the terminal is closed
         return line.rstrip(b"\r\n").decode("utf-8", "surrogateescape")
 
     def new_passphrase(self) -> str:
-        """One that is typed twice alike. Raises InvalidArguments."""
+        """Return a passphrase that is typed twice. Raises InvalidArguments."""
         from ai_session.gate.consent.person_signature import MIN_PASSPHRASE_CHARS
 
         for _ in range(TRIES):
@@ -122,28 +122,28 @@ class Terminal:
             data = data[os.write(self._fd, data) :]
 
 
-def _opened(asked: Terminal, line: str) -> PrivateKey:
-    """The enrolled key, made of the passphrase that is typed."""
+def _unlock(tty: Terminal, line: str) -> PrivateKey:
+    """Return the enrolled key, derived from the passphrase that is typed."""
     from ai_session.gate.consent.person_signature import PrivateKey, public_key
 
     enrolled = public_key(line)
     for _ in range(TRIES):
-        key = PrivateKey(asked.passphrase("Passphrase: "), enrolled.salt)
+        key = PrivateKey(tty.passphrase("Passphrase: "), enrolled.salt)
         if key.public == enrolled:
             return key
-        asked.show("That is not the passphrase.")
+        tty.show("That is not the passphrase.")
     raise InvalidArguments("that was not the passphrase; nothing was signed", suggestion="run it again")
 
 
 def _sign(key: PrivateKey, act: Act, facts: Mapping[str, Any]) -> dict[str, str]:
-    """A signature as requests carry it. ``facts`` has the daemon's ``host`` and a ``nonce``."""
+    """Return a signature for a request. ``facts`` has the daemon's ``host`` and a ``nonce``."""
     from ai_session.gate.consent.person_signature import statement
 
     message = statement(act.do, act.about, host=facts["host"], nonce=facts["nonce"])
     return {"nonce": facts["nonce"], "value": key.sign(message)}
 
 
-def _dumpable(value: bool) -> None:
+def _set_dumpable(value: bool) -> None:
     import ctypes
 
     with contextlib.suppress(AttributeError, OSError):

@@ -1,4 +1,4 @@
-"""The verb token: what programs show to ``ai-session serve`` that are not known to be this user's."""
+"""The verb token: the token that ``ai-session serve`` requires of programs not known to be this user's."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ def token(
     renew: Annotated[bool, Option("--renew", help="Make a new token; the old one stops working.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the token for ai-session serve.
+    """Show the token for ai-session serve, and the header that sends it.
 
-    With the line that shows it. It is made where there is none. Programs of yours on this machine need none.
+    The token is created if there is none. Your own programs on this machine need none.
 
-    Exit codes: 0 shown, 1 the file it is kept in cannot be used.
+    Exit codes: 0 shown, 1 its file cannot be used.
     """
     from agentwire.http.access_token import AccessToken
     from ai_session.config import config
 
-    kept = AccessToken(config.runtime_directory(config.home_directory(), os.getuid()), "ai_session_")
+    stored = AccessToken(config.runtime_directory(config.home_directory(), os.getuid()), "ai_session_")
     if renew:
-        kept.renew()
-    kept.make()
-    found = kept.read()
+        stored.renew()
+    stored.make()
+    found = stored.read()
     facts = {"token": found, "rpc": f"Authorization: Bearer {found}", "agentvault": f"X-Api-Key: {found}"}
     if as_json:
         show_json(facts)

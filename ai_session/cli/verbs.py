@@ -1,4 +1,4 @@
-"""Every verb, under the heading that ``--help`` shows it under. Its module is imported when the verb is used."""
+"""Every verb, under its heading in ``--help``. Its module is imported when the verb is used."""
 
 from __future__ import annotations
 
@@ -54,6 +54,6 @@ SECTIONS: dict[str, dict[str, Callable[[], Any]]] = {
         "completion": lambda: import_module("ai_session.cli.completion").completion,
     },
 }
-"""Functions, and groups of them: with the options of ``options``, or with typer's."""
+"""Functions and groups of them, with the options of ``options`` or with typer's."""
 
 VERBS = {name: load for section in SECTIONS.values() for name, load in section.items()}

@@ -1,4 +1,4 @@
-"""The verb top: what waits for a person, runs, all sessions and a live terminal, on one screen that stays open."""
+"""The verb top: questions, runs, all sessions and a live terminal, on one screen that stays open."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ai_session.client.connection import connect
 def top(as_json: Json = False) -> None:
     """Watch what waits for your answer, runs and all sessions, in this terminal.
 
-    The session that is chosen is shown as it runs; Enter attaches to it, q ends. Questions are answered with the keys
-    that they name. Piped, or with --json, it prints the current state once.
+    The selected session is shown live; Enter attaches to it, q ends. Questions are answered with the keys that they
+    name. Piped, or with --json, it prints the current state once.
     """
     from ai_session.config import config
 
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()) or config.environment().get("TERM") == "dumb":
-        tell_once(as_json)
+        show_once(as_json)
         return
     from ai_session.cli.console import runs
     from ai_session.cli.top.app import Top
@@ -33,8 +33,8 @@ def top(as_json: Json = False) -> None:
         leave(EXIT_UNAVAILABLE)
 
 
-def tell_once(as_json: bool) -> None:
-    """Questions, runs and sessions as they are now."""
+def show_once(as_json: bool) -> None:
+    """Print the current questions, runs and sessions."""
     import asyncio
 
     with connect() as client:
@@ -56,13 +56,13 @@ def tell_once(as_json: bool) -> None:
 
 
 async def runs_now() -> list[dict[str, Any]]:
-    """The runs in progress and the newest of the others; none if no program reports runs."""
+    """Return the runs in progress and the newest of the others; empty if no program reports runs."""
     from ai_session.cli.console import runs
-    from ai_session.cli.top.runs import listed
+    from ai_session.cli.top.runs import to_list
 
     program = runs()
     try:
         answer = await program.ask("list", {})
     finally:
         await program.close()
-    return listed(answer.get("result", {}).get("runs", []))
+    return to_list(answer.get("result", {}).get("runs", []))

@@ -1,4 +1,4 @@
-"""The screen of the verb top: a list of what asks and what runs, and below it what is chosen, whole or live."""
+"""The screen of the verb top: a list of questions, runs and sessions, and below it the selected one."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from ai_session.errors import AiSessionError
 
 MAX_ROWS = 500
 SECONDS_SHOWN = 1.0
-"""How often times on the screen go on."""
+"""The interval at which times on the screen are updated."""
 
 NAME_SHARE = 3
-"""The part of the width that the longest name takes at most: how it stands has to be seen, too."""
+"""The longest name takes at most this part of the width: the state has to be visible, too."""
 
 ANSI = "ansi-dark"
-"""The theme with the colours of the terminal, which earlier versions of the library lack; it needs colours."""
+"""The theme with the terminal's own colours, which earlier versions of the library lack; it requires colours."""
 
 WORDS = {"waiting_input": "waits for input", "exited": "ended"}
 SIGNS = {"waiting_input": "⌨", "running": "●", "starting": "●", "stopped": "‖", "exited": "×", "lost": "×"}
@@ -45,7 +45,7 @@ Facts = Mapping[str, Any]
 
 
 class Top(App[None]):
-    """Runs until q, or until there is no daemon any more; ``ended`` then says why."""
+    """Runs until q, or until the daemon ends without a successor; ``ended`` is then the error."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -62,16 +62,16 @@ class Top(App[None]):
             Binding("escape" if key == "\x1b" else key, f"answer('{key if key != chr(27) else 'escape'}')")
             for key in KEYS
         ),
-        Binding("pagedown", "read_on(1)", priority=True),
-        Binding("pageup", "read_on(-1)", priority=True),
+        Binding("pagedown", "scroll_question(1)", priority=True),
+        Binding("pageup", "scroll_question(-1)", priority=True),
     ]
 
     def __init__(self, runs: Runs) -> None:
         super().__init__()
         self._runs_program = runs
-        self._stop_hearing: Callable[[], object] = lambda: None
+        self._unsubscribe: Callable[[], object] = lambda: None
         self._runs: dict[str, Facts] = {}
-        self._asked_in_runs: dict[str, Facts] = {}
+        self._run_questions: dict[str, Facts] = {}
         self._whole = True
         self._paged = ""
         self.ended: AiSessionError | None = None
@@ -81,18 +81,18 @@ class Top(App[None]):
         self._commands: dict[str, Facts] = {}
         self._questions: dict[str, Facts] = {}
         self._later: set[str] = set()
-        self._chosen = ""
-        self._unheard = {"daemon", "runs"}
-        """Who has not said yet what there is. The first row is chosen until they have, or a key is pressed."""
+        self._selected = ""
+        self._unloaded = {"daemon", "runs"}
+        """The sources that are not loaded yet. The first row stays selected until they are, or a key is pressed."""
         self._stream: int | None = None
         self._streams: set[int] = set()
         self._shown_at = self._last_key = 0.0
         self._quiet_seconds = self._pressed_at = 0.0
-        self._arming: Timer | None = None
+        self._quiet_timer: Timer | None = None
         self._remark = ""
 
     def compose(self) -> ComposeResult:
-        """The widgets, from top to bottom."""
+        """Yield the widgets from top to bottom."""
         yield Static(id="head")
         yield self._table
         yield Static(id="name")
@@ -101,98 +101,98 @@ class Top(App[None]):
         yield Static(id="hints")
 
     def on_mount(self) -> None:
-        """Begin to listen."""
+        """Start receiving events."""
         if not self.no_color and ANSI in self.available_themes:
             self.theme = ANSI
         self._table.add_column("", width=1)
         self._table.add_columns("name", "state", "about")
         self._table.focus()
-        self._list()
-        self._listen()
-        self._stop_hearing = self._runs_program.hear(self._hear_of_runs)
-        self._learn_runs()
-        self.set_interval(SECONDS_SHOWN, self._list)
+        self._update_list()
+        self._receive()
+        self._unsubscribe = self._runs_program.subscribe(self._on_runs_event)
+        self._load_runs()
+        self.set_interval(SECONDS_SHOWN, self._update_list)
 
     async def on_unmount(self) -> None:
-        """The program that tells of runs ends, too, and is not started again because it has ended."""
-        self._stop_hearing()
+        """End the program that reports runs, without its end causing a restart."""
+        self._unsubscribe()
         await self._runs_program.close()
 
     async def on_event(self, event: events.Event) -> None:
-        """Notes how long no key was pressed before this one: what is typed for something else must not answer."""
+        """Record how long no key was pressed before this one: keys typed for something else must not answer."""
         if (
             isinstance(event, events.Key) and event.time != self._pressed_at
-        ):  # it comes by here once more on its way back
+        ):  # each event passes here a second time as it bubbles up
             self._pressed_at = event.time
             now = time.monotonic()
             self._quiet_seconds = now - max(self._last_key, self._shown_at)
             self._last_key = now
             self._remark = ""
-            self._unheard.clear()
-            self._arm()
+            self._unloaded.clear()
+            self._restart_quiet_timer()
         await super().on_event(event)
 
-    def _arm(self) -> None:
-        """Say when keys answer again."""
-        if self._arming is not None:
-            self._arming.stop()
-        self._arming = self.set_timer(QUIET_SECONDS, self._show_hints)
+    def _restart_quiet_timer(self) -> None:
+        """Update the hints once keys answer again."""
+        if self._quiet_timer is not None:
+            self._quiet_timer.stop()
+        self._quiet_timer = self.set_timer(QUIET_SECONDS, self._show_hints)
 
     @work
-    async def _listen(self) -> None:
+    async def _receive(self) -> None:
         try:
             async for event in self._feed.events():
-                self._hear(event)
+                self._handle(event)
         except AiSessionError as error:
             self.ended = error
             self.exit()
 
-    def _hear(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         facts, pane = event.facts, self.query_one(Pane)
         match facts["event"]:
             case "connected":
                 self._stream = None
-                self._begin()
+                self._load_all()
             case "changes":
                 for change in facts["changes"]:
-                    self._changed(change)
-                self._list()
+                    self._apply(change)
+                self._update_list()
             case "output" | "screen" if facts["stream"] == self._stream:
                 size = (facts["rows"], facts["cols"]) if facts["event"] == "screen" else None
                 pane.draw(event.data, size)
-                self._feed.tell("acknowledge", stream=self._stream, offset=facts["next"])
+                self._feed.send_request("acknowledge", stream=self._stream, offset=facts["next"])
             case "size" if facts["stream"] == self._stream:
                 pane.resized(facts["rows"], facts["cols"])
             case "cursor_expired":
-                self._begin()
+                self._load_all()
             case _:
                 pass
 
     @work(exclusive=True, group="begin")
-    async def _begin(self) -> None:
-        """All anew, of a daemon that was not heard before."""
+    async def _load_all(self) -> None:
+        """Load everything from a new daemon."""
         try:
             await self._feed.ask("changes")
-            await self._learn()
+            await self._load()
         except AiSessionError as error:
-            self._say(error)
+            self._show_error(error)
             return
-        self._list()
-        self._unheard.discard("daemon")
-        self._look()
+        self._update_list()
+        self._unloaded.discard("daemon")
+        self._show_selected()
 
-    async def _learn(self) -> None:
+    async def _load(self) -> None:
         listed = await self._feed.call("list_sessions")
         self._sessions = {one["session_id"]: one for one in listed["sessions"]}
         ran = await self._feed.call("query_commands", count=MAX_ROWS)
         self._commands = {one["session_id"]: one for one in reversed(ran["commands"])}
-        await self._learn_questions()
+        await self._load_questions()
 
-    async def _learn_questions(self) -> None:
+    async def _load_questions(self) -> None:
         asked = (await self._feed.ask("approvals"))["questions"]
         self._questions = {one["question_id"]: one for one in asked}
 
-    def _changed(self, change: Facts) -> None:
+    def _apply(self, change: Facts) -> None:
         session_id = change.get("session_id", "")
         match change["kind"]:
             case "session" if change.get("gone"):
@@ -200,64 +200,64 @@ class Top(App[None]):
             case "session" if session_id in self._sessions:
                 self._sessions[session_id] = {**self._sessions[session_id], **change}
             case "session" | "questions":
-                self._learn_anew()
+                self._reload()
             case "command":
-                self._learn_command(session_id)
+                self._load_command(session_id)
             case _:
                 pass
 
     @work(exclusive=True, group="learn")
-    async def _learn_anew(self) -> None:
+    async def _reload(self) -> None:
         try:
-            await self._learn()
+            await self._load()
         except AiSessionError as error:
-            self._say(error)
-        self._list()
+            self._show_error(error)
+        self._update_list()
 
     @work
-    async def _learn_command(self, session_id: str) -> None:
+    async def _load_command(self, session_id: str) -> None:
         try:
             ran = await self._feed.call("query_commands", session_id=session_id, count=1)
         except AiSessionError:
-            return  # gone meanwhile
+            return  # closed meanwhile
         if ran["commands"]:
             self._commands[session_id] = ran["commands"][0]
-            self._list()
+            self._update_list()
 
-    def _hear_of_runs(self, _: Facts) -> None:
-        self._learn_runs()
+    def _on_runs_event(self, _: Facts) -> None:
+        self._load_runs()
 
     @work(exclusive=True, group="runs")
-    async def _learn_runs(self) -> None:
+    async def _load_runs(self) -> None:
         listed, asked = [await self._runs_program.ask(what, {}) for what in ("list", "questions")]
-        self._runs = {one["run"]: one for one in runs_text.listed(listed.get("result", {}).get("runs", []))}
-        self._asked_in_runs = {one["id"]: one for one in asked.get("result", {}).get("questions", [])}
-        self._list()
-        self._unheard.discard("runs")
-        if self._chosen in self._runs:
-            self._look()
+        self._runs = {one["run"]: one for one in runs_text.to_list(listed.get("result", {}).get("runs", []))}
+        self._run_questions = {one["id"]: one for one in asked.get("result", {}).get("questions", [])}
+        self._update_list()
+        self._unloaded.discard("runs")
+        if self._selected in self._runs:
+            self._show_selected()
 
-    def _list(self) -> None:
-        """Draw the list anew. What is chosen stays chosen, whatever comes before it, once all were heard."""
-        self._choose_highlighted()
+    def _update_list(self) -> None:
+        """Redraw the list. The selection stays on its row once everything is loaded, whatever is inserted before it."""
+        self._select_highlighted()
         waiting = [one for name, one in self._questions.items() if name not in self._later]
-        in_runs = [one for name, one in self._asked_in_runs.items() if name not in self._later and one["answers"]]
+        in_runs = [one for name, one in self._run_questions.items() if name not in self._later and one["answers"]]
         sessions = sorted(self._sessions.values(), key=lambda one: one["name"])
         rows = {one["question_id"]: self._question_row(one) for one in waiting}
         rows |= {one["id"]: runs_text.question_row(one) for one in in_runs}
         rows |= {name: runs_text.run_row(one) for name, one in self._runs.items()}
         rows |= {one["session_id"]: self._session_row(one) for one in sessions[:MAX_ROWS]}
         first = next(iter(rows), "")
-        if self._chosen not in rows or (self._unheard and self._chosen != first):
-            self._choose(first)
+        if self._selected not in rows or (self._unloaded and self._selected != first):
+            self._select(first)
         table = self._table
         self._fit(rows.values())
         with self.batch_update():
             table.clear()
             for key, cells in rows.items():
                 table.add_row(*cells, key=key)
-            if self._chosen in rows:
-                table.move_cursor(row=table.get_row_index(self._chosen))
+            if self._selected in rows:
+                table.move_cursor(row=table.get_row_index(self._selected))
         open_ones = len(waiting) + len(in_runs)
         asks = f"{open_ones} waiting for your answer" if open_ones else "nothing waits for your answer"
         count = f"{len(sessions)} session{'' if len(sessions) == 1 else 's'}"
@@ -268,7 +268,7 @@ class Top(App[None]):
         self._show_hints()
 
     def _fit(self, rows: Collection[tuple[Text, ...]]) -> None:
-        """Cut names that are long, and of what is shown behind them what finds no room; that it was cut is seen."""
+        """Shorten long names, and descriptions to the remaining width, with an ellipsis."""
         most = max(self.size.width // NAME_SHARE, 1)
         for _, name, *_ in rows:
             name.truncate(most, overflow="ellipsis")
@@ -302,36 +302,35 @@ class Top(App[None]):
         return Text(SIGNS.get(state, "○"), tone), Text(session["name"]), Text(visible(word), tone), Text(visible(text))
 
     def on_data_table_row_highlighted(self) -> None:
-        """Another row is chosen, by the person or because the list was drawn anew."""
-        self._choose_highlighted()
+        """Handle another selected row, chosen by the person or because the list was redrawn."""
+        self._select_highlighted()
 
-    def _choose_highlighted(self) -> None:
-        """What the person moved to. The table is asked: a list drawn before its message arrives would move back."""
+    def _select_highlighted(self) -> None:
+        """Select the row that the person moved to; the table is read, because its message may arrive after a redraw."""
         if self._table.row_count:
             key = self._table.coordinate_to_cell_key(self._table.cursor_coordinate).row_key.value or ""
-            if key != self._chosen:
-                self._unheard.clear()
-                self._choose(key)
+            if key != self._selected:
+                self._unloaded.clear()
+                self._select(key)
 
     def on_data_table_row_selected(self) -> None:
-        """Enter."""
-        if session := self._sessions.get(self._chosen):
+        """Handle Enter."""
+        if session := self._sessions.get(self._selected):
             with self.suspend():
                 subprocess.run([sys.executable, "-P", "-m", "ai_session", "attach", session["name"]], check=False)
             self.refresh()
 
-    def _choose(self, key: str) -> None:
-        self._chosen = key
+    def _select(self, key: str) -> None:
+        self._selected = key
         self._shown_at = time.monotonic()
-        self._arm()
-        self._look()
+        self._restart_quiet_timer()
+        self._show_selected()
 
     @work(exclusive=True, group="look")
-    async def _look(self) -> None:
-        """Show what is chosen."""
+    async def _show_selected(self) -> None:
         self._stream = None
         for stream in self._streams:
-            self._feed.tell("close_stream", stream=stream)
+            self._feed.send_request("close_stream", stream=stream)
         self._streams.clear()
         self._show_hints()
         page = await self._page()
@@ -346,38 +345,38 @@ class Top(App[None]):
             title, text = page
             name.update(Text(f" {visible(title)}"))
             self.query_one("#text", Static).update(text)
-            if self._paged != self._chosen:
+            if self._paged != self._selected:
                 scroll.scroll_home(animate=False)
-            self._paged = self._chosen
+            self._paged = self._selected
             self._show_hints()
             return
         pane.clear("" if self._sessions else EMPTY)
-        session = self._sessions.get(self._chosen)
+        session = self._sessions.get(self._selected)
         name.update(Text(f" {session['name']}  {session['working_directory']}" if session else ""))
         if session is None:
             return
         try:
-            begun = await self._feed.ask("stream", session=session["session_id"])
+            opened_stream = await self._feed.ask("stream", session=session["session_id"])
         except AiSessionError as error:
             pane.clear(str(error))
             return
-        self._stream = begun["stream"]
-        self._streams.add(begun["stream"])
+        self._stream = opened_stream["stream"]
+        self._streams.add(opened_stream["stream"])
 
     async def _page(self) -> tuple[str, Text] | None:
-        """Title and text of a question or a run; None where a session is chosen."""
-        if question := self._questions.get(self._chosen):
+        """Return title and text of a question or a run; None if a session is selected."""
+        if question := self._questions.get(self._selected):
             title = f"{question['client'] or 'a client'} asks, in {question['directory']}"
             return title, Text(visible(question["message"].expandtabs(), lines=True))
-        if asked := self._asked_in_runs.get(self._chosen):
-            text = runs_text.asked(asked)
+        if asked := self._run_questions.get(self._selected):
+            text = runs_text.question_text(asked)
             self._whole = True
             if asked["merges"]:
                 self._whole = False
                 text, self._whole = await self._changes(asked)
             return f"{asked['agent']} in {asked['task'] or asked['run']}", Text(visible(text.expandtabs(), lines=True))
-        if run := self._runs.get(self._chosen):
-            found = await self._runs_program.ask("run", {"run": self._chosen})
+        if run := self._runs.get(self._selected):
+            found = await self._runs_program.ask("run", {"run": self._selected})
             text = runs_text.page(found["result"]) if "result" in found else Text(visible(found["error"]["message"]))
             return f"{run['name'] or run['run']}  {run['workspace']}", text
         return None
@@ -390,7 +389,7 @@ class Top(App[None]):
 
     def _show_hints(self) -> None:
         hints = HINTS
-        question = self._questions.get(self._chosen) or self._asked_in_runs.get(self._chosen)
+        question = self._questions.get(self._selected) or self._run_questions.get(self._selected)
         if question is not None:
             quiet = time.monotonic() - max(self._last_key, self._shown_at) >= QUIET_SECONDS
             in_run = runs_text.choices(question, whole=self._whole) if "answers" in question else ""
@@ -404,20 +403,20 @@ class Top(App[None]):
         return " · ".join([*words, OTHERS])
 
     async def action_answer(self, key: str) -> None:
-        """A key that answers the chosen question."""
-        question = self._questions.get(self._chosen) or self._asked_in_runs.get(self._chosen)
+        """Handle a key that answers the selected question."""
+        question = self._questions.get(self._selected) or self._run_questions.get(self._selected)
         word = KEYS["\x1b" if key == "escape" else key]
         if question is None:
             return
         if word.get("later"):
-            self._later.add(self._chosen)
+            self._later.add(self._selected)
         elif word["allowed"] and not self._may_allow(question, word["scope"]):
             self.bell()
         elif "answers" in question:
             await self._answer_in_run(question, allowed=word["allowed"])
         else:
             await self._answer(question, word)
-        self._list()
+        self._update_list()
 
     async def _answer(self, question: Facts, word: Facts) -> None:
         answer = "approve" if word["allowed"] else "reject"
@@ -426,7 +425,7 @@ class Top(App[None]):
             await self._feed.ask(answer, question_id=question["question_id"], **scope)
             self._questions.pop(question["question_id"], None)
         except AiSessionError as error:
-            self._say(error)
+            self._show_error(error)
 
     async def _answer_in_run(self, question: Facts, *, allowed: bool) -> None:
         if "once" not in question["answers"]:
@@ -439,13 +438,13 @@ class Top(App[None]):
         if "error" in done:
             self._remark = visible(f"{done['error']['message']}; {done['error'].get('suggestion', '')}")
         else:
-            self._asked_in_runs.pop(question["id"], None)
+            self._run_questions.pop(question["id"], None)
             self._remark = visible(done["result"].get("next", ""))
 
     def _may_allow(self, question: Facts, scope: str) -> bool:
         scroll = self.query_one("#question", VerticalScroll)
         if self._quiet_seconds < QUIET_SECONDS:
-            return False  # the hints say so until keys count again
+            return False  # the hints show that until keys answer again
         if scroll.scroll_y < scroll.max_scroll_y:
             self._remark = NOT_WHOLE
         elif "answers" in question:
@@ -455,25 +454,25 @@ class Top(App[None]):
         return False
 
     async def action_interrupt(self) -> None:
-        """End what runs in the chosen session."""
-        if session := self._sessions.get(self._chosen):
+        """Interrupt what runs in the selected session."""
+        if session := self._sessions.get(self._selected):
             try:
                 await self._feed.call("interrupt_command", session_id=session["session_id"])
             except AiSessionError as error:
-                self._say(error)
+                self._show_error(error)
             self._show_hints()
 
-    def action_read_on(self, pages: int) -> None:
-        """More of a long question."""
+    def action_scroll_question(self, pages: int) -> None:
+        """Scroll a long question."""
         scroll = self.query_one("#question", VerticalScroll)
         scroll.scroll_relative(y=pages * max(1, scroll.size.height - 1), animate=False, immediate=True)
 
-    def _say(self, error: AiSessionError) -> None:
+    def _show_error(self, error: AiSessionError) -> None:
         self._remark = visible(f"{error}; {error.suggestion}" if error.suggestion else str(error))
 
 
 def span(seconds: float) -> str:
-    """A time that goes on, in one unit."""
+    """Return an increasing duration in one unit."""
     for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"

@@ -1,5 +1,5 @@
-"""A person's connection to the daemon for an event loop: requests side by side, events as they come, the next daemon
-where one went away."""
+"""A person's connection to the daemon for an event loop: concurrent requests, events as they arrive, and the next
+daemon after one has ended."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ MAX_LINE_BYTES = 64 << 20
 
 
 class Event(NamedTuple):
-    """A message of the daemon without a request; ``facts["event"]`` is its name, ``connected`` for a new connection."""
+    """A message that is not a response; ``facts["event"]`` is its name, ``connected`` for a new connection."""
 
     facts: Mapping[str, Any]
     data: bytes = b""
 
 
 class Feed:
-    """One; it belongs to its event loop."""
+    """One connection at a time, for one event loop."""
 
     def __init__(self) -> None:
         self._writer: asyncio.StreamWriter | None = None
@@ -34,9 +34,9 @@ class Feed:
         self._id = 0
 
     async def events(self) -> AsyncIterator[Event]:
-        """Until there is no daemon any more, and none to follow: then raises DaemonUnavailable."""
+        """Yield events until the daemon ends without a successor, then raise DaemonUnavailable."""
         while True:
-            reader, self._writer = await self._dialled()
+            reader, self._writer = await self._dial()
             hello = json.loads(await reader.readline() or b"{}")
             if "error" in hello:
                 raise error_from(hello["error"])
@@ -49,14 +49,14 @@ class Feed:
                         if "event" in facts:
                             yield Event(facts, data)
                         else:
-                            self._answered(facts)
-                            await asyncio.sleep(0)  # who asked learns a stream's number before its first event
+                            self._resolve(facts)
+                            await asyncio.sleep(0)  # the caller gets a stream's number before its first event
             finally:
                 self._hang_up()
             await asyncio.to_thread(wait_until_ended, hello.get("pid", 0))
 
     async def ask(self, method: str, **params: Any) -> Any:
-        """The result. Raises the error that the daemon names, DaemonUnavailable where it goes away meanwhile."""
+        """Return the result. Raises the daemon's error, or DaemonUnavailable if it ends meanwhile."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._id += 1
         self._waiting[self._id] = answer
@@ -64,24 +64,24 @@ class Feed:
         return await answer
 
     async def call(self, tool: str, **arguments: Any) -> Mapping[str, Any]:
-        """A tool's structured result. Raises as ``ask``, and what the tool failed with."""
+        """Return a tool's structured result. Raises as ``ask``, and the tool's error."""
         result = await self.ask("call", name=tool, arguments=arguments)
         if result["is_error"]:
             raise error_from(result["structured"].get("error") or {"message": result["text"]})
         return result["structured"]
 
-    def tell(self, method: str, **params: Any) -> None:
-        """Sends a request whose answer is not waited for."""
+    def send_request(self, method: str, **params: Any) -> None:
+        """Send a request without waiting for its response."""
         with suppress(AiSessionError):
             self._send({"method": method, "params": params})
 
     def _send(self, request: Mapping[str, Any]) -> None:
         if self._writer is None:
             self._waiting.pop(request.get("id", 0), None)
-            raise DaemonUnavailable("the daemon is not reached at the moment", suggestion="try again")
+            raise DaemonUnavailable("the daemon cannot be reached at the moment", suggestion="try again")
         self._writer.write(json.dumps(request).encode() + b"\n")
 
-    def _answered(self, facts: Mapping[str, Any]) -> None:
+    def _resolve(self, facts: Mapping[str, Any]) -> None:
         answer = self._waiting.pop(facts.get("id") or 0, None)
         if answer is None or answer.done():
             return
@@ -100,7 +100,7 @@ class Feed:
             if not answer.done():
                 answer.set_exception(DaemonUnavailable("the connection to the daemon ended", suggestion="try again"))
 
-    async def _dialled(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:
             return await open_streams(partial(dial_started, "control", ""), MAX_LINE_BYTES)
         except relay.Unreachable as error:

@@ -1,5 +1,4 @@
-"""A session's screen as it runs, drawn by the emulator from the bytes that the daemon streams; nothing of it is passed
-on to this terminal as it came."""
+"""A session's live screen, drawn by the emulator: the bytes of the session never reach this terminal unchanged."""
 
 from __future__ import annotations
 
@@ -11,9 +10,9 @@ from ai_session.terminal.screen import Screen
 
 
 class Pane(Widget):
-    """The part of a session's screen around its cursor, as much as there is room for."""
+    """The part of a session's screen around its cursor that fits."""
 
-    def __init__(self, id: str) -> None:  # noqa: A002  # as all widgets call it
+    def __init__(self, id: str) -> None:  # noqa: A002  # the name in all widgets
         super().__init__(id=id)
         self._screen: Screen | None = None
         self._note = ""
@@ -25,7 +24,7 @@ class Pane(Widget):
         self.refresh()
 
     def draw(self, data: bytes, size: tuple[int, int] | None = None) -> None:
-        """Draw more of it; on a cleared terminal of ``size``, rows and columns, where that is given."""
+        """Draw more output, on a cleared terminal of ``size`` (rows and columns) if that is given."""
         try:
             if size is not None:
                 self._screen = Screen(*size)
@@ -36,13 +35,13 @@ class Pane(Widget):
         self.refresh()
 
     def resized(self, rows: int, cols: int) -> None:
-        """The session has another size."""
+        """Change the session's size."""
         if self._screen is not None:
             self._screen.resize(rows, cols)
             self.refresh()
 
     def render(self) -> Text:
-        """The lines up to the last one that is not empty, or that has the cursor."""
+        """Return the lines up to the last one that is not empty or has the cursor."""
         if self._screen is None:
             return Text(self._note, style="dim")
         shown = self._screen.snapshot()

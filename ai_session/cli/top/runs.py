@@ -1,4 +1,4 @@
-"""Runs and their questions as lines of text, from the answers of the program that reports runs."""
+"""Runs and their questions as text, from the responses of the program that reports runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Facts = Mapping[str, Any]
 
 OVER = frozenset(("succeeded", "failed", "cancelled", "skipped", "budget_exhausted"))
 MOST_OVER = 3
-"""Runs that are over and still listed, the newest."""
+"""The number of finished runs that are listed, the newest ones."""
 
 SIGNS = {
     "succeeded": "✓",
@@ -32,14 +32,14 @@ TONES = {
 }
 
 
-def listed(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those that go on, and the newest of the others."""
+def to_list(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the runs in progress, and the newest of the others."""
     over = [one["run"] for one in runs if one["status"] in OVER][:MOST_OVER]
     return [one for one in runs if one["status"] not in OVER or one["run"] in over]
 
 
 def run_row(run: Facts) -> tuple[Text, ...]:
-    """The cells of a run in the list."""
+    """Return the cells of a run in the list."""
     status: str = run["status"]
     return (
         Text(SIGNS.get(status, "○"), TONES.get(status, "")),
@@ -50,7 +50,7 @@ def run_row(run: Facts) -> tuple[Text, ...]:
 
 
 def question_row(question: Facts) -> tuple[Text, ...]:
-    """The cells of a question in the list."""
+    """Return the cells of a question in the list."""
     about = question.get("question") or " ".join(
         [question["tool"], *(str(one["value"]).partition("\n")[0] for one in question["arguments"][:1])]
     )
@@ -59,7 +59,7 @@ def question_row(question: Facts) -> tuple[Text, ...]:
 
 
 def page(run: Facts) -> Text:
-    """A run with its tasks and budgets."""
+    """Return a run with its tasks and budgets."""
     text = Text()
     for line in (run["error"], *run["notes"]):
         if line:
@@ -77,12 +77,12 @@ def page(run: Facts) -> Text:
 
 
 def number(value: float) -> str:
-    """Two digits behind the point, where they say something."""
+    """Format with two decimals at most."""
     return f"{value:,.2f}".rstrip("0").rstrip(".")
 
 
-def asked(question: Facts) -> str:
-    """All of a question about a call."""
+def question_text(question: Facts) -> str:
+    """Return a question about a call in full."""
     return "\n".join([question.get("question") or question["tool"], *_arguments(question)])
 
 
@@ -92,7 +92,7 @@ def _arguments(question: Facts) -> Iterator[str]:
 
 
 def changes(found: Facts) -> tuple[str, bool]:
-    """What is to be merged, and whether that is all of it."""
+    """Return what is to be merged, and whether it is complete."""
     parts: list[str] = []
     whole = True
     for task in found["tasks"]:
@@ -105,8 +105,8 @@ def changes(found: Facts) -> tuple[str, bool]:
 
 
 def choices(question: Facts, *, whole: bool) -> str:
-    """Which keys answer, and how else it may be answered."""
+    """Return which keys answer, and how else to answer."""
     if "once" not in question["answers"]:
-        return f"Esc later · {question.get('answer_with') or 'answered; its run goes on with a worker'}"
+        return f"Esc later · {question.get('answer_with') or 'answered; its run continues with a worker'}"
     yes = ("y accept · " if whole else "") if question["merges"] else "y once · "
     return f"{yes}n {'refuse' if question['merges'] else 'deny'} · Esc later · otherwise: ccswarm approvals"

@@ -374,7 +374,7 @@ def test_what_is_no_longer_kept_is_counted(home: Path) -> None:
         cli.run("new", "main")
         cli.run("exec", "-t", "20", "main", "seq 500000", "--json")
         shown = cli.out("logs", "main", "-c", "last")
-    lost = re.match(r"\n\[(\d+) bytes are no longer kept\]\n", shown)
+    lost = re.match(r"\n\[(\d+) bytes are no longer stored\]\n", shown)
     assert lost is not None
     assert shown.endswith("\n499999\n500000\n")
     assert 500_000 < len(shown) < 3 << 20

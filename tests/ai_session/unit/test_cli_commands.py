@@ -18,7 +18,7 @@ def said(capsys: pytest.CaptureFixture[str], **facts: Any) -> str:
     with ours, theirs:
         theirs.sendall(b"{}\n")
         run = Run(ControlClient(ours), "q", None, quiet=False)
-        run.tell({"status": "finished", "exit_code": 3, **facts})
+        run.show_notes({"status": "finished", "exit_code": 3, **facts})
     return capsys.readouterr().err
 
 

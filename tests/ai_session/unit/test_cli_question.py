@@ -73,22 +73,22 @@ def test_a_yes_that_is_to_be_signed_is_no_key() -> None:
     found = QuestionPanel(facts, clock)
     clock.now += QUIET_SECONDS
     assert shown(found)[-1] == f"n deny · Esc later · sign a yes: ai-session approve {question_id}"
-    assert [found.typed(key) for key in (b"y", b"s", b"a")] == [b"", b"", b""]
-    assert json.loads(found.typed(b"n") or b"") == {"question_id": question_id, "allowed": False}
+    assert [found.handle_keys(key) for key in (b"y", b"s", b"a")] == [b"", b"", b""]
+    assert json.loads(found.handle_keys(b"n") or b"") == {"question_id": question_id, "allowed": False}
     assert f", yours to sign)\n  {facts['message']}" in format_question({**facts, "rule": "r", "expires_at": 0})
 
 
 def test_a_folder_is_allowed_with_one_key_where_that_is_offered() -> None:
     found = armed(scopes=["once", "always", "folder"])
     assert shown(found)[-1] == "y once · a always · f this folder and all below · n deny · Esc later"
-    assert json.loads(found.typed(b"f") or b"") == {"question_id": "ap_1", "allowed": True, "scope": "folder"}
+    assert json.loads(found.handle_keys(b"f") or b"") == {"question_id": "ap_1", "allowed": True, "scope": "folder"}
 
 
 def test_only_what_is_offered_can_be_chosen() -> None:
     found = armed(scopes=["once", "always"])
     assert shown(found)[-1] == "y once · a always · n deny · Esc later"
-    assert [found.typed(key) for key in (b"s", b"p", b"f")] == [b"", b"", b""]
-    assert found.typed(b"a")
+    assert [found.handle_keys(key) for key in (b"s", b"p", b"f")] == [b"", b"", b""]
+    assert found.handle_keys(b"a")
 
 
 @pytest.mark.parametrize(
@@ -106,15 +106,15 @@ def test_only_what_is_offered_can_be_chosen() -> None:
 )
 def test_one_key_answers_once(key: bytes, word: dict[str, Any]) -> None:
     found = armed()
-    answer = found.typed(key)
+    answer = found.handle_keys(key)
     assert answer is not None
     assert json.loads(answer) == {"question_id": "ap_1", **word}
-    assert found.typed(key) == b""
+    assert found.handle_keys(key) == b""
 
 
 @given(st.binary(max_size=6))
 def test_no_other_bytes_answer(data: bytes) -> None:
-    answer = armed().typed(data)
+    answer = armed().handle_keys(data)
     if data not in (b"y", b"s", b"a", b"p", b"n", b"\x1b") and not data.endswith(b"u"):
         assert answer == b""
 
@@ -124,10 +124,10 @@ def test_keys_belong_to_the_program_until_nothing_was_typed_for_a_second() -> No
     found.draw(24, 80)
     for _ in range(3):
         clock.now += QUIET_SECONDS * 0.9
-        assert found.typed(b"y") is None
+        assert found.handle_keys(b"y") is None
     clock.now += QUIET_SECONDS
     assert found.arms_in is None
-    assert found.typed(b"y")
+    assert found.handle_keys(b"y")
 
 
 def test_what_does_not_fit_can_be_denied_but_not_allowed() -> None:
@@ -137,11 +137,11 @@ def test_what_does_not_fit_can_be_denied_but_not_allowed() -> None:
     assert lines[-1] == FEWER
     assert "more lines" in lines[-2]
     for key in (b"y", b"s", b"a", b"p"):
-        assert found.typed(key) == b""
-    assert found.typed(b"n")
+        assert found.handle_keys(key) == b""
+    assert found.handle_keys(b"n")
     found = armed(long, rows=10)
     found.draw(50, 80)
-    assert found.typed(b"y")
+    assert found.handle_keys(b"y")
 
 
 @given(st.text(max_size=400), st.integers(1, 30), st.integers(1, 90))
