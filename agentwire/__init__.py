@@ -1,1 +1,1 @@
-"""What ai_session and ccswarm both need; it depends on neither of them and knows nothing of terminals or swarms."""
+"""The code that ai_session and ccswarm share; it depends on neither and knows nothing of terminals or swarms."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 KEPT_BYTES = 4096
-"""How much of either end of an overlong line is stored: enough to find its id."""
+"""The size of either end of an overlong line that is stored: enough to find its id."""
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600

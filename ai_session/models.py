@@ -30,7 +30,7 @@ class Effect(StrEnum):
 
 
 class SandboxLevel(StrEnum):
-    """How a shell is contained, strongest first; ``none`` only if a person or the configuration requests it."""
+    """The containment of a shell, strongest first; ``none`` only if a person or the configuration requests it."""
 
     BWRAP = "bwrap"
     BWRAP_NOPROC = "bwrap-noproc"
@@ -78,7 +78,7 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """How a shell ended. ``lost``: it has ended with an unknown status. ``reason``: why the session ended it."""
+    """The end of a shell. ``lost``: it has ended with an unknown status. ``reason``: why the session ended it."""
 
     code: int | None = None
     signal: int | None = None
@@ -158,7 +158,7 @@ class SessionSpec:
 
 @dataclass(frozen=True, slots=True)
 class TerminalSpec:
-    """What a backend needs to open a terminal. ``directory`` is private (0700) and outlives the daemon.
+    """The facts that a backend needs to open a terminal. ``directory`` is private (0700) and outlives the daemon.
 
     A backend that writes the log itself appends to ``directory / "log"``. The writer of the log retains the newest
     ``retain_bytes`` of it, and little more.
@@ -202,7 +202,7 @@ class CommandRecord:
     call_key: str = ""
     stderr_path: str = ""
     note: str = ""
-    """What happened to it apart from its exit code."""
+    """An event that happened to it, apart from its exit code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ class ScreenSnapshot:
 
 Scope = Literal["once", "session", "always", "prefix", "folder"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
-"""How far an approval extends, narrowest first."""
+"""The extents of an approval, narrowest first."""
 
 
 @dataclass(frozen=True, slots=True)

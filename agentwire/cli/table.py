@@ -54,7 +54,7 @@ def draw(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, 
     yield ""
     if rows and _total(widths) > width - 2:
         for row in rows:
-            yield from _listed(headings, row, width - 2, {**colours, **bold})
+            yield from _as_list(headings, row, width - 2, {**colours, **bold})
             yield ""
         return
     yield from _lines(headings, widths, bold)
@@ -98,7 +98,7 @@ def _total(widths: Sequence[int]) -> int:
     return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
-def _listed(headings: Sequence[str], row: Sequence[str], most: int, colours: dict[str, str]) -> Iterator[str]:
+def _as_list(headings: Sequence[str], row: Sequence[str], most: int, colours: dict[str, str]) -> Iterator[str]:
     """Yield one cell per line, after its heading; the terminal wraps an id that is wider than itself."""
     named = max(map(_width, headings))
     for heading, cell in zip(headings, row, strict=True):
@@ -108,7 +108,7 @@ def _listed(headings: Sequence[str], row: Sequence[str], most: int, colours: dic
 
 
 def _lines(cells: Sequence[str], widths: Sequence[int], colours: dict[str, str]) -> Iterator[str]:
-    folded = [_folded(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    folded = [_fold(cell, width) for cell, width in zip(cells, widths, strict=True)]
     for number in range(max(map(len, folded))):
         line = " "
         for cell, pieces, width in zip(cells, folded, widths, strict=True):
@@ -118,7 +118,7 @@ def _lines(cells: Sequence[str], widths: Sequence[int], colours: dict[str, str])
         yield line.rstrip()
 
 
-def _folded(cell: str, width: int) -> list[str]:
+def _fold(cell: str, width: int) -> list[str]:
     """Break a cell between words, and within a word that is wider than the column."""
     pieces = [""]
     for word in WORD.findall(cell):

@@ -11,7 +11,7 @@ from collections.abc import Generator
 import uvicorn
 
 
-def bound(host: str, port: int) -> socket.socket:
+def open_listener(host: str, port: int) -> socket.socket:
     """Return a non-blocking socket that listens: other programs can take a port that is only bound. Raises OSError."""
     family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     listener = socket.socket(family, kind, number)

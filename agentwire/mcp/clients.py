@@ -21,7 +21,7 @@ MOST_BYTES = {".json": 32 << 20, ".toml": 1 << 20}
 """The largest file that is read, by its suffix: a project may contain one that was made to keep its reader busy."""
 
 UNATTENDED = {"codex": 'default_tools_approval_mode = "approve"'}
-"""A line that a person may add to our entry if the client refuses commands when it has nobody to ask."""
+"""A line that a person may add to our entry if the client, running unattended, refuses commands."""
 
 
 @dataclass(frozen=True, slots=True)

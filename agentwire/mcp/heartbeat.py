@@ -24,7 +24,7 @@ def progress_notification(token: int | str, progress: float, message: str) -> Me
 
 
 class Heartbeat:
-    """A context that reports progress every ``seconds`` if the client gave a token. ``doing`` says what is going on."""
+    """A context that reports progress every ``seconds`` if the client gave a token. ``doing`` names the activity."""
 
     def __init__(self, exchange: Exchange, seconds: float, doing: str) -> None:
         self._exchange = exchange

@@ -26,7 +26,7 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from agentwire.telemetry.settings import ExportSettings, of_signal
 
 FLUSH_SECONDS = 1.0
-"""How long the end of the process may be delayed by data that is not sent yet."""
+"""The longest delay of the process's end by data that is not sent yet."""
 
 SHOWN_CHARS = 300
 

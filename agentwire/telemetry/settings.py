@@ -33,7 +33,7 @@ class ExportSettings(Protocol):
 Telemetry = TypeVar("Telemetry")
 
 
-def opened(
+def start_export(
     settings: ExportSettings, masked: Callable[[str], str], live: Callable[[], Telemetry], none: Telemetry
 ) -> Telemetry:
     """Return the result of ``live``, which imports the packages of the extra; ``none`` if no endpoint is configured or

@@ -18,7 +18,7 @@ from ai_session.errors import AiSessionError, DaemonUnavailable
 T = TypeVar("T")
 
 ATTEMPTS = 3
-"""How often a call is repeated if daemons end; with its key it is carried out only once."""
+"""The number of attempts of a call if daemons end; with its key it is carried out only once."""
 
 
 def open(  # noqa: A001

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pexpect.spawnbase import SpawnBase
 
     class _Base(SpawnBase[AnyStr]):
-        """With what pexpect's stubs leave out."""
+        """The base class with members that pexpect's stubs omit."""
 
         _encoder: IncrementalEncoder
         _decoder: IncrementalDecoder
@@ -59,10 +59,10 @@ else:
 
 
 BEGIN_SECONDS = 20.0
-"""How long the start of a program may take; a shell's function or builtin never starts one."""
+"""The longest time that a program may take to start; a shell's function or builtin never starts one."""
 
 POLL_SECONDS = 1.0
-"""How long a thread that reads for an event loop waits at a time; after a cancellation it continues for as long."""
+"""The longest single wait of a thread that reads for an event loop; it continues that long after a cancellation."""
 
 ECHO_SECONDS = 0.1
 """The interval of checks whether a terminal echoes: there is no event for that."""

@@ -233,7 +233,7 @@ class Reader:
         """Text before the anchor that was not returned yet."""
         self._line = ""
         self._returned = 0
-        """How many characters of ``_pending + _line`` were returned."""
+        """The number of characters of ``_pending + _line`` that were returned."""
         self._over = False
 
     @property

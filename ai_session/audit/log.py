@@ -51,7 +51,7 @@ GUESSABLE_CHARS = 32
 """Strings up to this length get no digest, from which a password could be found by brute force."""
 
 MASKED_CHARS = 16 * TEXT_CHARS
-"""How much of a text is masked to get TEXT_CHARS of it: masks are shorter than keys."""
+"""The length of text that is masked to get TEXT_CHARS of it: masks are shorter than keys."""
 
 SYSLOG = Path("/dev/log")
 _AUTHPRIV_INFO = 10 * 8 + 6

@@ -24,7 +24,7 @@ READ_BYTES = 1 << 16
 START_SECONDS = 30.0
 
 END_SECONDS = 10.0
-"""How long a daemon that closed its connections may take to end."""
+"""The time that a daemon may take to end after it has closed its connections."""
 
 
 class Reply(NamedTuple):

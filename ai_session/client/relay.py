@@ -42,7 +42,7 @@ PASSED_PREFIXES = ("LC_", "PYTHON", "AI_SESSION_", "OTEL_", "DYLD_")
 """Variables that the daemon gets from the client that starts it; sessions get those in their client's hello."""
 
 REMOVED = ("AI_SESSION_ID", "AI_SESSION_NAME")
-"""With the cookie of the session in which it was started, the daemon would be ended together with that session."""
+"""Otherwise the daemon would be ended with the session in which it was started."""
 
 ADDED = {"PYDANTIC_DISABLE_PLUGINS": "__all__"}
 """The daemon imports no other package's plug-in, nor searches for any, which would read every installed package."""
@@ -97,7 +97,7 @@ def _leave(*_: object) -> NoReturn:
 
 
 def warn(text: str) -> None:
-    """Print a line on standard error, or drop it if nobody reads there: two clients never do, and must not block us."""
+    """Print a line on standard error, or drop it if it is not read: two clients never do, and must not block us."""
     with contextlib.suppress(OSError):
         if _writable(2):
             os.write(2, f"ai-session: {text}\n".encode(errors="replace")[:PIPE_BYTES])

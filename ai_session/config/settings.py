@@ -84,7 +84,7 @@ class SessionSettings(Section):
 
 
 class OutputSettings(Section):
-    """How much text a call returns."""
+    """Limits of the text that a call returns."""
 
     max_chars: int = Field(
         default=7000,
@@ -95,7 +95,7 @@ class OutputSettings(Section):
 
 
 class TimeoutSettings(Section):
-    """How long a call waits. Clients stop waiting after about 60 s, so no call waits longer than 50."""
+    """Limits of waiting. Clients stop waiting after about 60 s, so no call waits longer than 50."""
 
     execute_seconds: float = Field(
         default=30.0, gt=0, le=50, description="A command that takes longer is reported as running, and keeps running."
@@ -115,7 +115,7 @@ class DaemonSettings(Section):
 
 
 class ConsoleSettings(Section):
-    """What ai-session console shows."""
+    """Content of ai-session console."""
 
     runs: tuple[str, ...] = Field(
         default=("ccswarm", "feed"),
@@ -133,7 +133,7 @@ class CallSettings(Section):
 
 
 class SandboxSettings(Section):
-    """What the shell of a session has access to."""
+    """Access of a session's shell to this machine."""
 
     profile: Literal["read-only", "workspace", "trusted"] = Field(
         default="workspace",
@@ -194,7 +194,7 @@ class SandboxSettings(Section):
 
 
 class NetworkSettings(Section):
-    """What a boxed shell may reach over the network: only what is named here."""
+    """Network access of a boxed shell: only what is named here."""
 
     allow_domains: tuple[str, ...] = Field(
         default=(),
@@ -217,7 +217,7 @@ def checked_hook(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class PolicySettings(Section):
-    """What is allowed, asked or denied."""
+    """Calls that are allowed, asked about or denied."""
 
     mode: Literal["read-only", "workspace", "ask-all", "trusted"] = Field(
         default="workspace",
@@ -244,7 +244,7 @@ class PolicySettings(Section):
 
 
 class ConsentSettings(Section):
-    """Whose answers count as those of a person: `ai-session docs consent`."""
+    """Answers that count as those of a person: `ai-session docs consent`."""
 
     from_remote: Literal["signed", "terminal"] = Field(
         default="signed",
@@ -258,7 +258,7 @@ class ConsentSettings(Section):
 
 
 class RateSettings(Section):
-    """How often each client may call; the error for a call too many says when to retry."""
+    """Limits of each client's calls; the error for a call too many says when to retry."""
 
     read_per_minute: int = Field(default=6000, ge=1, description="Calls that only read.")
     effect_per_minute: int = Field(default=1200, ge=1, description="Calls that run, write or end something.")
@@ -275,7 +275,7 @@ class AuditSettings(Section):
 
 
 class RedactionSettings(Section):
-    """What is masked in results, recordings and the audit log."""
+    """Masking of results, recordings and the audit log."""
 
     enabled: bool = Field(
         default=True, description="Mask what looks like a secret, and the values of the variables below."
@@ -333,7 +333,7 @@ class HttpSettings(Section):
 
 
 class OauthSettings(Section):
-    """Who issues the tokens of clients of the HTTP server: `ai-session docs oauth`."""
+    """Issuer of the tokens of clients of the HTTP server: `ai-session docs oauth`."""
 
     mode: Literal["builtin", "external"] = Field(
         default="builtin", description="builtin: the HTTP server signs users in itself; external: another issuer does."
@@ -373,7 +373,7 @@ class OauthSettings(Section):
 
 
 class NotifySettings(notices.NotifySettings, Section):
-    """How you are notified that something waits (`ai-session docs notifications`); by default nothing is sent."""
+    """Notices that something waits for you (`ai-session docs notifications`); by default nothing is sent."""
 
     command_seconds: float = Field(
         default=0.0, ge=0, description="Notify of a command that still runs after this many seconds; 0: never."
@@ -384,7 +384,7 @@ class NotifySettings(notices.NotifySettings, Section):
 
 
 class TelemetrySettings(Section):
-    """Where traces and metrics are exported (`ai-session docs telemetry`); without an endpoint, nowhere."""
+    """Export of traces and metrics (`ai-session docs telemetry`); without an endpoint, nothing is exported."""
 
     endpoint: str = Field(default="", description="Collector for OTLP over HTTP: http://localhost:4318.")
     traces_endpoint: str = Field(default="", description="Another endpoint for traces; none: no traces.")

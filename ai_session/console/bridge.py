@@ -59,7 +59,7 @@ VERIFY = "audit.verify"
 """The method that verifies the whole audit log."""
 
 MOST_REQUESTS, MOST_REQUEST_BYTES = 32, 256 << 10
-"""How many requests that the console answers itself a tab may have pending, and how long one of them may be."""
+"""The most pending requests of a tab that the console answers itself, and the longest of them."""
 
 MAX_LINE_BYTES = 64 << 20
 SIGNED_OUT, DAEMON_ENDED, PROTOCOL_VIOLATION = 4401, 1012, 1008

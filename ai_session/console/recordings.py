@@ -112,8 +112,8 @@ class Recording:
                 count += 1
                 if event.clock - clock > IDLE_SECONDS:
                     before = clock - self._began - played
-                    for kept, value in ((self._pauses, clock), (self._ends, event.clock), (self._cut, before)):
-                        kept.append(value)
+                    for column, value in ((self._pauses, clock), (self._ends, event.clock), (self._cut, before)):
+                        column.append(value)
                 played, clock = event.at, event.clock
                 shown += _draw(self._screen, event)
                 self._end += len(line)

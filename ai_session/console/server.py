@@ -10,7 +10,7 @@ from collections.abc import Callable
 import uvicorn
 
 from agentwire.http.connections import MAX_HEAD_BYTES, StrictProtocol
-from agentwire.http.listening import SignalledServer, bound
+from agentwire.http.listening import SignalledServer, open_listener
 from ai_session.console.app import Console, application
 from ai_session.console.logins import Logins, Tab
 from ai_session.console.runs import Runs
@@ -57,7 +57,7 @@ class Server(SignalledServer):
 def listen(port: int | None) -> socket.socket:
     """Listen on ``port``; without it on the usual one, or any other if that is taken. Raises ConfigInvalid."""
     try:
-        return bound(HOST, USUAL_PORT if port is None else port)
+        return open_listener(HOST, USUAL_PORT if port is None else port)
     except OSError as error:
         if port is None:
             return listen(0)

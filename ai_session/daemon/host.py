@@ -265,7 +265,7 @@ class Daemon:
             self._idle_timer = loop.call_later(self._idle_exit_seconds, self._leave_if_idle)
 
     async def _settle(self) -> None:
-        """Load the settings, which say how long to stay; a daemon that cannot start and has no client ends."""
+        """Load the settings, which contain how long to stay; a daemon that cannot start and has no client ends."""
         try:
             await self.gate()
         except AiSessionError as problem:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from agentwire.http.connections import MAX_HEAD_BYTES
-from agentwire.http.listening import SignalledServer, bound
+from agentwire.http.listening import SignalledServer, open_listener
 from agentwire.system.peers import is_loopback
 from ai_session.errors import ConfigInvalid, DaemonUnavailable
 from ai_session.http.app import MCP_PATH, Application, application
@@ -77,7 +77,7 @@ def bind(settings: HttpSettings, *, authenticated: bool, path: str = MCP_PATH) -
 def listen(host: str, port: int) -> socket.socket:
     """Return a bound socket. Raises ConfigInvalid."""
     try:
-        return bound(host, port)
+        return open_listener(host, port)
     except OSError as error:
         raise ConfigInvalid(
             f"cannot listen on {host} port {port}: {error.strerror or error}",

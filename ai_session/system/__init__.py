@@ -1,1 +1,1 @@
-"""What the operating system reports about processes, files, paths and terminals; fair shares of limited resources."""
+"""The operating system's view of processes, files, paths and terminals; fair shares of limited resources."""

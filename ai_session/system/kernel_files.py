@@ -1,4 +1,4 @@
-"""What the kernel reports about processes in ``/proc``; empty where that is missing, or not readable by us."""
+"""The kernel's files about processes in ``/proc``; results are empty where that is missing or unreadable."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from ai_session.system.kernel_files import (
 )
 
 _GENERATIONS = {SandboxLevel.BWRAP: 2, SandboxLevel.BWRAP_NOPROC: 2, SandboxLevel.LANDLOCK: 1}
-"""How many generations the shell is below the process that creates its box."""
+"""The number of generations of the shell below the process that creates its box."""
 _MOST_BORN = 2000
 """The most processes that are examined one by one: 2 ms."""
 
@@ -38,7 +38,7 @@ def job(shell: int, group: int) -> int:
 
 
 def switches(pid: int) -> int:
-    """Return how often the process has gone to sleep voluntarily."""
+    """Return the number of times that the process voluntarily gave up the processor."""
     return status_number(pid, "voluntary_ctxt_switches:", 10)
 
 

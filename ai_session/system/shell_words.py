@@ -69,7 +69,7 @@ KNOWN = _words(
 )
 INERT = frozenset(("raw_string", "comment", "ansi_c_string"))
 HIDDEN = re.compile(r"[$<>=]\(|`")
-"""In a leaf of the tree: a substitution that the parser mistook for text."""
+"""A substitution that the parser mistook for text, in a leaf of the tree."""
 
 NAMES = {
     "command_substitution": "a command substitution",
@@ -89,7 +89,8 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What is known of a line. ``obscure`` says why it is not plain; ``complete``: ``commands`` contains all of them.
+    """The known facts about a line. ``obscure`` is why it is not plain; ``complete``: ``commands`` contains all of
+    them.
 
     ``targets`` are the files of redirections, None for one that is not literal. ``assignments`` are variables with
     their values, one for each element of an array, None for a value that is not literal.

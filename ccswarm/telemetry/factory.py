@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agentwire.telemetry.settings import ExportSettings, opened
+from agentwire.telemetry.settings import ExportSettings, start_export
 from ccswarm import __version__
 from ccswarm.telemetry.base import Telemetry
 
@@ -20,4 +20,4 @@ def open_telemetry(settings: ExportSettings, masked: Callable[[str], str]) -> Te
 
         return LiveTelemetry(Providers.exporting("ccswarm", __version__, settings, masked, Ids()), masked)
 
-    return opened(settings, masked, live, Telemetry())
+    return start_export(settings, masked, live, Telemetry())

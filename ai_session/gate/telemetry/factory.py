@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from agentwire.telemetry.settings import opened
+from agentwire.telemetry.settings import start_export
 from ai_session import __version__
 from ai_session.config.settings import TelemetrySettings
 from ai_session.gate.telemetry.base import Telemetry
@@ -30,4 +30,4 @@ def open_telemetry(
         providers = Providers.exporting("ai-session", __version__, settings, masked)
         return LiveTelemetry(providers, tools=tools, masked=masked, levels=levels)
 
-    return opened(settings, masked, live, Telemetry())
+    return start_export(settings, masked, live, Telemetry())

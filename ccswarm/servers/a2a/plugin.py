@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import Mapping, Sequence
 
-from agentwire.http.listening import bound
+from agentwire.http.listening import open_listener
 from agentwire.http.wire import LOOPBACK_NAMES, Site, host_of
 from agentwire.system.peers import is_loopback
 from ccswarm.config.settings import Settings
@@ -96,7 +96,7 @@ def site_of(host: str, more: Sequence[str]) -> Site:
 def _listener(host: str, port: int) -> socket.socket:
     """Bound. Raises OperatorError."""
     try:
-        return bound(host, port)
+        return open_listener(host, port)
     except OSError as error:
         raise OperatorError(
             f"cannot listen on {host} port {port}: {error.strerror or error}",

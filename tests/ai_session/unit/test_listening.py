@@ -6,16 +6,16 @@ import errno
 
 import pytest
 
-from agentwire.http.listening import bound
+from agentwire.http.listening import open_listener
 from ai_session.console import server
 from ai_session.errors import ConfigInvalid
 
 
 def test_who_has_a_port_has_it_before_it_serves() -> None:
-    with bound("127.0.0.1", 0) as first:
+    with open_listener("127.0.0.1", 0) as first:
         port: int = first.getsockname()[1]
         with pytest.raises(OSError, match="in use") as refused:
-            bound("127.0.0.1", port)
+            open_listener("127.0.0.1", port)
         assert refused.value.errno == errno.EADDRINUSE
 
 
