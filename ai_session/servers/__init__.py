@@ -1,1 +1,1 @@
-"""Ways in: how a peer's bytes become a tool call."""
+"""EXTENSION POINT: servers, which turn a client's bytes into tool calls."""

@@ -1,6 +1,6 @@
-"""What a way in must do, and what it may use: a connection, the gate, the daemon that hosts it.
+"""What a server must do, and what it may use: a connection, the gate, the daemon that hosts it.
 
-A server only translates: bytes of one peer into calls at the gate, results back into bytes. It decides nothing.
+A server only translates: bytes of one client into calls at the gate, results back into bytes. It decides nothing.
 """
 
 from __future__ import annotations
@@ -22,30 +22,31 @@ if TYPE_CHECKING:
 
 
 class Host(Protocol):
-    """The process a server runs in."""
+    """The process in which a server runs."""
 
     async def gate(self) -> Gate:
-        """The gate, started where nobody did yet. Raises what kept it from starting, DaemonUnavailable."""
+        """Return the gate, started if necessary. Raises DaemonUnavailable or what prevents it from starting."""
         ...
 
     def status(self) -> Mapping[str, Any]:
-        """Plain JSON values: version, pid, directory, uptime_seconds, connections, idle."""
+        """Return JSON values: version, pid, directory, uptime_seconds, connections, idle."""
         ...
 
     def read_from(self) -> Mapping[str, Any]:
-        """The files that the settings in force are from, as ``config.stamp`` had them then; nothing before that."""
+        """Return the files of the settings in force, as ``config.stamp`` described them; nothing before that."""
         ...
 
     def stop(self, *, sessions: bool) -> None:
-        """Asks the process to leave; returns at once. With ``sessions`` it ends them, else they stay."""
+        """Ask the process to shut down and return at once. With ``sessions`` it ends them, otherwise they stay."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """One peer. ``hello`` is its validated first line; what it sent after that line is still in ``reader``.
+    """The connection of one client. ``hello`` is its validated first line; what it sent after it is still in
+    ``reader``.
 
-    ``version`` is the newest of the socket's protocol that both ends know.
+    ``version`` is the newest of the socket's protocol versions that both ends support.
     """
 
     reader: StreamReader
@@ -57,22 +58,22 @@ class Connection:
 
 
 class Server(Protocol):
-    """A way in, found by name: ``ai_session/servers/<name>.py`` exports it as ``PLUGIN``."""
+    """A server, found by name: ``ai_session/servers/<name>.py`` exports it as ``PLUGIN``."""
 
     name: str
 
     async def serve(self, connection: Connection) -> None:
-        """Serves until the peer is gone; cancelled when the daemon stops. The caller closes the writer."""
+        """Serve until the client disconnects; cancelled when the daemon stops. The caller closes the writer."""
         ...
 
 
 async def person_of(connection: Connection) -> PersonActions:
-    """What a person may do, once the gate answers. Raises what keeps it from starting."""
+    """Return the actions of people, once the gate answers. Raises what prevents it from starting."""
     return (await connection.daemon.gate()).person
 
 
 async def call_gate(gate: Callable[[], Awaitable[GateApi]], call: ToolCall, asker: Asker | None = None) -> ToolResult:
-    """As ``GateApi.call``; a gate that cannot start is a result with ``is_error``, too."""
+    """Do the same as ``GateApi.call``; a gate that cannot start is a result with ``is_error`` too."""
     try:
         ready = await gate()
     except AiSessionError as error:

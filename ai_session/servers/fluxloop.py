@@ -1,7 +1,6 @@
-"""FluxLoop's dialect: envelopes of JSON, one a line, for questions about the documentation and for integration plans.
+"""FluxLoop's dialect: JSON envelopes, one a line, for questions about the documentation and for integration plans.
 
-Each line is answered by one line, in their order, and nothing else is ever sent; whatever is wrong with a line costs
-that line only.
+Each line is answered by one line, in order, and nothing else is ever sent. An error in a line affects only that line.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ TOOLS = (
     "validate_edit_plan",
     "run_integration_workflow",
 )
-"""In the order in which the protocol lists them; all but the first are tools of the gate."""
+"""The order in which the protocol lists them; all but the first are tools of the gate."""
 
 ENVELOPE = ("type", "id", "tool", "params")
 CODES = {"invalid_arguments": "invalid_payload", "internal_error": "internal_error"}
-"""Codes of this protocol for those of our errors that have one; every other one is a tool_error."""
+"""This protocol's codes for those of our errors that have one; any other one is a tool_error."""
 
 NAME_CHARS = 80
 KEPT_BYTES = 4096
 TYPE_FIRST = rb'\s*\{\s*(?:"type"\s*:\s*"\w{1,20}"\s*,\s*)?'
 ID = re.compile(TYPE_FIRST + rb'"id"\s*:\s*(-?\d{1,18}(?=[\s,}])|"(?:[^"\\\x00-\x1f]|\\.){0,200}")')
-"""The id of a line that cannot be read, where every client writes it."""
+"""The id of a line that cannot be parsed, in the position where every client writes it."""
 
 Message = dict[str, Any]
 
@@ -54,7 +53,7 @@ log = logging.getLogger(__name__)
 
 
 class Fault(Exception):
-    """Why a line has no result. ``request_id`` is None where none can be known."""
+    """The reason why a line has no result. ``request_id`` is None if it is unknown."""
 
     def __init__(self, code: str, message: str, details: Message | None = None, request_id: Any = None) -> None:
         super().__init__(message)
@@ -65,7 +64,7 @@ class Fault(Exception):
 
 
 class FluxLoopConnection:
-    """One client."""
+    """The connection of one client."""
 
     def __init__(self, connection: Connection) -> None:
         self._gate = connection.daemon.gate
@@ -74,7 +73,7 @@ class FluxLoopConnection:
         self._writer = connection.writer
 
     async def run(self, read: bytes) -> None:
-        """Until the client has closed its side and has its answers. ``read`` is what was read of it before."""
+        """Serve until the client has closed its side and has its answers. ``read`` is what was read of it before."""
         with contextlib.suppress(ConnectionError):
             async for line in self._lines(read):
                 if line.strip():
@@ -82,7 +81,7 @@ class FluxLoopConnection:
                     await self._writer.drain()
 
     async def _lines(self, read: bytes) -> AsyncIterator[bytes]:
-        """Every line; the beginning of one that is longer than the reader keeps, which is no JSON then."""
+        """Yield every line; of one longer than the reader's buffer only the beginning, which is then not valid JSON."""
         head = b""
         if read:
             yield read
@@ -120,7 +119,7 @@ class FluxLoopConnection:
         tool = tool_of(message)
         if tool == "handshake":
             return {"name": NAME, "version": __version__, "capabilities": {"tools": list(TOOLS)}}
-        # An unknown tool is put on record too, under a name that no tool of another protocol has.
+        # An unknown tool is recorded too, under a name that no tool of another protocol has.
         name = tool if tool in TOOLS else f"fluxloop.{tool[:NAME_CHARS]}"
         call_id = "call_" + secrets.token_urlsafe(16)
         call = ToolCall(self._principal, name, arguments_of(message), call_id, unlisted=True)
@@ -132,7 +131,7 @@ class FluxLoopConnection:
 
 
 def parse(line: bytes) -> Message:
-    """The message on a line, its id checked. Raises Fault, with the id that the line seems to carry."""
+    """Parse the message on a line and check its id. Raises Fault, with the id that the line seems to have."""
     try:
         message = DECODER.decode(line.decode())
         if b"\\ud" in line or b"\\uD" in line:
@@ -153,7 +152,7 @@ def parse(line: bytes) -> Message:
 
 
 def recovered_id(line: bytes) -> Any:
-    """The id with which a line begins that cannot be read."""
+    """Return the id at the beginning of a line that cannot be parsed, or None."""
     found = ID.match(line[:KEPT_BYTES])
     with contextlib.suppress(ValueError):
         request_id = DECODER.decode(found[1].decode()) if found else None
@@ -163,7 +162,7 @@ def recovered_id(line: bytes) -> Any:
 
 
 def tool_of(message: Message) -> str:
-    """What is asked for. A message without a type is a request, as earlier clients sent them. Raises Fault."""
+    """Return the requested tool. A message without a type is a request, as earlier clients sent them. Raises Fault."""
     kind = message.get("type", "request")
     if kind == "handshake":
         return "handshake"
@@ -177,7 +176,7 @@ def tool_of(message: Message) -> str:
 
 
 def arguments_of(message: Message) -> Message:
-    """``params``, and what stands beside it as the shipped client has it. Raises Fault."""
+    """Return ``params``, and the fields next to it, where the shipped client puts them. Raises Fault."""
     params = message.get("params")
     if params is not None and not isinstance(params, dict):
         raise Fault("invalid_payload", "params must be an object")
@@ -186,19 +185,19 @@ def arguments_of(message: Message) -> Message:
 
 
 def not_found(tool: str) -> Fault:
-    """The error for a tool that there is not."""
+    """Return the error for an unknown tool."""
     return Fault("tool_not_found", f"Unknown tool: {tool[:NAME_CHARS]}", {"availableTools": list(TOOLS)})
 
 
 def refuse(result: ToolResult) -> NoReturn:
-    """What the gate refused, or a tool failed with, in this protocol's words. Raises Fault."""
+    """Raise the error of the gate or a tool as a Fault of this protocol."""
     error: Message = dict(result.structured.get("error", {}))
     code, message = str(error.get("code", "")), str(error.pop("message", result.text))
     raise Fault(CODES.get(code, "tool_error"), message, {name: value for name, value in error.items() if value})
 
 
 def encode(message: Any, errors: str = "replace") -> bytes:
-    """One line. Raises ValueError for values that JSON cannot carry, with ``errors="strict"`` for lone surrogates."""
+    """Return one line. Raises ValueError for values not in JSON, with ``errors="strict"`` also lone surrogates."""
     return ENCODER.encode(message).encode(errors=errors) + b"\n"
 
 
@@ -216,7 +215,7 @@ class Fluxloop:
     name = "fluxloop"
 
     async def serve(self, connection: Connection, read: bytes = b"") -> None:
-        """Serves one client until it closes its side. ``read``: its first line, if that identified the dialect."""
+        """Serve one client until it closes its side. ``read`` is its first line, if that identified the dialect."""
         starting = asyncio.create_task(self._start(connection))
         try:
             await FluxLoopConnection(connection).run(read)

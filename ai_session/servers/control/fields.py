@@ -1,4 +1,4 @@
-"""Fields of what a client sends, each checked for its shape: raises InvalidArguments."""
+"""Fields of a client's message, each checked for its type. Every function raises InvalidArguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_ROWS = 10_000
 
 
 def text(params: Mapping[str, Any], name: str) -> str:
-    """A text that is not empty."""
+    """Return a text that is not empty."""
     value = params.get(name)
     if not isinstance(value, str) or not value:
         fields = {name: "is empty" if value == "" else "must be a string"}
@@ -20,13 +20,13 @@ def text(params: Mapping[str, Any], name: str) -> str:
 
 
 def extent(params: Mapping[str, Any], name: str) -> int:
-    """Rows or columns; 0 leaves the session's size as it is."""
+    """Return a number of rows or columns; 0 keeps the session's size."""
     value = params.get(name)
     return value if isinstance(value, int) and 0 < value <= MOST_ROWS else 0
 
 
 def number(params: Mapping[str, Any], name: str, least: int, most: int, default: int | None = None) -> int:
-    """A whole number within bounds; ``default`` where there is none."""
+    """Return a whole number within limits, or ``default`` if it is missing."""
     value = params.get(name, default)
     if type(value) is not int or not least <= value <= most:
         wanted = f"must be a whole number from {least} to {most}"
@@ -35,7 +35,7 @@ def number(params: Mapping[str, Any], name: str, least: int, most: int, default:
 
 
 def flag(params: Mapping[str, Any], name: str) -> bool:
-    """Yes or no; no where there is none."""
+    """Return a boolean, False if it is missing."""
     value = params.get(name, False)
     if not isinstance(value, bool):
         raise InvalidArguments(f"{name} must be true or false", fields={name: "must be true or false"})
@@ -43,7 +43,7 @@ def flag(params: Mapping[str, Any], name: str) -> bool:
 
 
 def table(value: Any) -> dict[str, Any]:
-    """``value`` as an object, nothing as an empty one."""
+    """Return ``value`` as an object, None as an empty one."""
     if value is None:
         return {}
     if not isinstance(value, dict):

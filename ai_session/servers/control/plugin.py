@@ -1,42 +1,42 @@
 """The control protocol: how the command line's lines become calls, and an attached terminal becomes frames.
 
 After the hello the client sends one JSON object a line, ``{"id", "method", "params"}``, and gets ``{"id", "result"}``
-or ``{"id", "error": {code, message, suggestion}}``, with ``fields`` where arguments are wrong; requests run side by
-side and are answered as they end. Methods:
+or ``{"id", "error": {code, message, suggestion}}``, with ``fields`` if arguments are wrong. Requests run concurrently
+and are answered when they end. Methods::
 
     call       {name, arguments, profile}            → {text, structured, is_error, call_id, meta}
     rename     {session, name}                       → {}
     record     {session}                             → {path, began, commands}, a recording that the client removes
-    approvals  {wait}                                → {questions, grants}; each question says how a yes is taken
+    approvals  {wait}                                → {questions, grants}; each question says how a yes is accepted
     approve    {question_id, scope, reason, signature} → {question_id, about}
     reject     {question_id, reason, signature}      → {question_id, about}
-    policy     {mode, signature}                     → what holds, in that mode from now on where one is given
+    policy     {mode, signature}                     → the policy in force, in that mode from now on if one is given
     explain    {command, client, agent}              → the policy, its rules with file and line, the box of new
-               sessions; what would be decided about a command, where one is given, which is judged only
-    person     {}                                    → who speaks, the key that counts, host and nonce for a signature
+               sessions, and if a command is given what would be decided about it
+    person     {}                                    → the caller, the enrolled key, host and nonce for a signature
     enrol      {key, signature}                      → {key_id}, whose signatures count from now on
-    unenrol    {signature}                           → {key_id}, whose signatures count no more
-    status     {}                                    → what the daemon says of itself
+    unenrol    {signature}                           → {key_id}, whose signatures no longer count
+    status     {}                                    → the daemon's status
     settings   {}                                    → {read_from}: the files its settings are from, as they were then
-    stop       {sessions}                            → {} or {problem}, why it may not be on record; the daemon ends
+    stop       {sessions}                            → {} or {problem} with the audit log; the daemon ends
     attach     {session, rows, cols, read_only, asks} → {}, then frames both ways until either side closes
     sandbox    {argv, profile, workspace, domains}   → {box}: it may run, in a box made of that. A profile of "" and
                domains of null are the configured ones. The client starts it on its own terminal and reports, as
-               requests, ``started`` {level}, ``reached`` {event, host, port …} and ``ended`` {exit_code} or, where it
+               requests, ``started`` {level}, ``reached`` {event, host, port …} and ``ended`` {exit_code} or, if it
                could not start, {code}; when the connection closes without that, it is recorded as lost
 
 Version 2 of the socket's protocol adds what ``streams`` has and docs/reference/person-protocol.md describes: requests
-without an ``id``, which nobody waits for the result of, bytes that follow a line as its ``bytes`` says, and events.
+without an ``id``, which have no result, bytes that follow a line as its ``bytes`` says, and events.
 
-A frame, of an attached terminal, is one byte of type, a big-endian u32 length and the payload: ``i`` input, ``r``
-resize {rows, cols} and ``d`` detach from the client; ``o`` output and ``e`` end {code, signal, lost, text} from the
-daemon. With ``asks`` the daemon also sends ``q``, a question for the person, and ``w`` {question_id, note} when it is
-no longer one; in between no output comes, and after it the screen is drawn again. The client answers ``a``
-{question_id, allowed, scope}, or {question_id, later} to be asked no more.
+A frame of an attached terminal is one byte of type, a big-endian u32 length and the payload: ``i`` input, ``r`` resize
+{rows, cols} and ``d`` detach from the client; ``o`` output and ``e`` end {code, signal, lost, text} from the daemon.
+With ``asks`` the daemon also sends ``q``, a question for the person, and ``w`` {question_id, note} when it is closed;
+in between there is no output, and afterwards the screen is drawn again. The client answers ``a`` {question_id, allowed,
+scope}, or {question_id, later} not to be asked again.
 
-A ``signature`` is {nonce, value}: the nonce of an answer to ``person``, which counts once, and what the enrolled key
-says (Ed25519, in base64) over the bytes that ``person_signature.statement`` makes of the act. Without one, a person is
-known by where the terminal of the process comes from, or ``signature_needed`` is the answer.
+A ``signature`` is {nonce, value}: the nonce of an answer to ``person``, which counts once, and the enrolled key's
+signature (Ed25519, in base64) of the bytes that ``person_signature.statement`` makes of the act. Without one, a person
+is recognized by the origin of the process's terminal, or the answer is ``signature_needed``.
 """
 
 from __future__ import annotations
@@ -73,27 +73,27 @@ log = logging.getLogger(__name__)
 
 HEADER = struct.Struct(">cI")
 MAX_LINE_BYTES = 64 << 20
-"""The longest request: a call whose standard input is 10 MB of characters that JSON writes as six."""
+"""The longest request: a call whose standard input is 10 MB of characters that JSON escapes with six."""
 
 MAX_FRAME_BYTES = 1 << 20
 MOST_REQUESTS = 1024
-"""Of one connection, at once."""
+"""The concurrent requests of one connection."""
 
 MOST_UNREAD_BYTES = 8 << 20
-"""Of answers; more is asked for only when some were read."""
+"""The unread answers at which no further request is read."""
 
 READ_BYTES = 1 << 16
 
 
 class Incoming:
-    """Lines first, frames later, from one stream."""
+    """Reads lines first and frames later from one stream."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
         self._held = bytearray()
 
     async def line(self) -> bytes | None:
-        """The next line, None at the end. Raises InvalidArguments for one that is too long."""
+        """Return the next line, or None at the end. Raises InvalidArguments for one that is too long."""
         searched = 0
         while (end := self._held.find(b"\n", searched)) < 0:
             searched = len(self._held)
@@ -106,7 +106,7 @@ class Incoming:
         return line
 
     async def frame(self) -> tuple[bytes, bytes] | None:
-        """Type and payload of the next frame, None at the end or when it is no frame."""
+        """Return type and payload of the next frame; None at the end or for an invalid frame."""
         header = await self.exactly(HEADER.size)
         if header is None:
             return None
@@ -115,7 +115,7 @@ class Incoming:
         return None if payload is None else (kind, payload)
 
     async def exactly(self, size: int) -> bytes | None:
-        """So many bytes, None where it ends before."""
+        """Return that many bytes, or None if the stream ends before."""
         while len(self._held) < size:
             if not await self._more():
                 return None
@@ -134,15 +134,15 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One line of the client, checked for its shape only."""
+    """One line of the client, checked for its types only."""
 
     id: Any
     method: str
     params: Mapping[str, Any]
     bytes: int = 0
-    """So many follow the line."""
+    """The number of bytes that follow the line."""
     notification: bool = False
-    """Nobody waits for an answer."""
+    """Whether no answer is expected."""
 
 
 class Conversation:
@@ -155,11 +155,11 @@ class Conversation:
         self._streams = Streams(connection) if connection.version >= 2 else None
 
     async def run(self) -> None:
-        """Serve until the client closes; requests still waiting are given up then, commands continue."""
+        """Serve until the client closes; then requests in progress are cancelled, but commands continue."""
         try:
             while (line := await self._incoming.line()) is not None:
                 if self._connection.writer.is_closing():
-                    return  # it has gone, whatever it still had to say
+                    return  # it has disconnected, so the rest is ignored
                 if self._connection.writer.transport.get_write_buffer_size() > MOST_UNREAD_BYTES:
                     await self._connection.writer.drain()
                 request = self._parse(line)
@@ -172,7 +172,7 @@ class Conversation:
                     self._answer_inline(self._streams, request, data)
                     continue
                 if request.method in HOLDING:
-                    if await self._hold(request):
+                    if await self._take_over(request):
                         return
                     continue
                 if len(self._requests) >= MOST_REQUESTS:
@@ -202,7 +202,7 @@ class Conversation:
             if self._streams is None:
                 return Request(request_id, method, params)
             return Request(request_id, method, params, _following(message), notification="id" not in message)
-        except _Endless:
+        except _OutOfSync:
             raise
         except (ValueError, RecursionError) as error:
             reason = (
@@ -222,9 +222,9 @@ class Conversation:
             if not request.notification:
                 self._send({"id": request.id, "result": {}})
 
-    async def _done(self, request: Request) -> Mapping[str, Any]:
-        if self._streams and (on_streams := control_streams.METHODS.get(request.method)):
-            return await on_streams(self._streams, request.params)
+    async def _result(self, request: Request) -> Mapping[str, Any]:
+        if self._streams and (stream_method := control_streams.METHODS.get(request.method)):
+            return await stream_method(self._streams, request.params)
         if method := METHODS.get(request.method):
             return await method(self._connection, request.params)
         unknown = f"no method {request.method[:40]!r}"
@@ -232,7 +232,7 @@ class Conversation:
 
     async def _answer(self, request: Request) -> None:
         try:
-            result = await self._done(request)
+            result = await self._result(request)
         except AiSessionError as error:
             self._refuse(request.id, error)
         except Exception as error:
@@ -243,8 +243,8 @@ class Conversation:
         with contextlib.suppress(ConnectionError):
             await self._connection.writer.drain()
 
-    async def _hold(self, request: Request) -> bool:
-        """Whether the connection is over with the request that took it."""
+    async def _take_over(self, request: Request) -> bool:
+        """Let a request take the connection over, and return whether the connection is then closed."""
         try:
             if self._requests:
                 name = request.method
@@ -274,14 +274,14 @@ class Conversation:
             asks = params.get("asks") is True and params.get("read_only") is not True
             await self._exchange(viewer, asks)
         except Exception:
-            log.exception("attach failed")  # a client that reads frames cannot receive it
+            log.exception("attach failed")  # a client that reads frames cannot be sent it
         finally:
             await viewer.close()
         return True
 
     async def sandbox(self, request: Request) -> bool:
         """Accept only reports about the program, until it has ended."""
-        asked, word = control_sandbox.program(request.params), request
+        asked, report = control_sandbox.program(request.params), request
         running = (await person_of(self._connection)).sandboxed(
             self._connection.principal,
             asked.argv,
@@ -293,21 +293,21 @@ class Conversation:
             async with running as program:
                 ended, result = False, {"box": program.box}
                 while not ended:
-                    self._send({"id": word.id, "result": result})
+                    self._send({"id": report.id, "result": result})
                     result = {}
                     line = await self._incoming.line()
                     if line is None:
                         return True
-                    word = self._parse(line) or word
-                    ended = control_sandbox.note(program, word.method, word.params)
+                    report = self._parse(line) or report
+                    ended = control_sandbox.note(program, report.method, report.params)
         except AiSessionError as error:
-            self._refuse(word.id, error)
+            self._refuse(report.id, error)
         else:
-            self._send({"id": word.id, "result": {}})
+            self._send({"id": report.id, "result": {}})
         return False
 
     async def _exchange(self, viewer: Viewer, asks: bool) -> None:
-        """Until the shell ends or the client leaves. Only this client's own output waits for its slow reading."""
+        """Exchange frames until the shell ends or the client disconnects. A slow client delays only its own output."""
         questions = None
         if asks:
             person = await person_of(self._connection)
@@ -363,25 +363,25 @@ class Conversation:
 
 
 def _unexpected(method: str, error: Exception) -> AiSessionError:
-    """A defect: reported to the client, whose request must never stay unanswered, and fully logged."""
+    """Return the error for a defect, which is fully logged; a request must never stay unanswered."""
     log.error("%s failed", method, exc_info=error)
     return AiSessionError(f"{method} failed: {type(error).__name__}: {error}", suggestion="see daemon.log")
 
 
-class _Endless(InvalidArguments):
-    """Where the next line begins is not known any more."""
+class _OutOfSync(InvalidArguments):
+    """The error after which it is unknown where the next line begins."""
 
 
 def _following(message: Mapping[str, Any]) -> int:
-    """How many bytes follow the line."""
+    """Return how many bytes follow the line."""
     try:
         return number(message, "bytes", 0, MAX_FRAME_BYTES, 0)
     except InvalidArguments as error:
-        raise _Endless(error.message, fields=error.fields) from None
+        raise _OutOfSync(error.message, fields=error.fields) from None
 
 
 async def call(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A tool."""
+    """Call a tool."""
     name, arguments = text(params, "name"), table(params.get("arguments"))
     profile = text(params, "profile") if params.get("profile") else ""
     call_id = "call_" + secrets.token_urlsafe(16)
@@ -397,13 +397,13 @@ async def call(connection: Connection, params: Mapping[str, Any]) -> Mapping[str
 
 
 async def rename(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Another name for a session."""
+    """Rename a session."""
     await (await person_of(connection)).rename(connection.principal, text(params, "session"), text(params, "name"))
     return {}
 
 
 async def share(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """With whom a session is shared."""
+    """Share a session."""
     names = params.get("names")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):  # pyright: ignore[reportUnknownVariableType]
         raise InvalidArguments("names must be a list of strings")
@@ -412,30 +412,30 @@ async def share(connection: Connection, params: Mapping[str, Any]) -> Mapping[st
 
 
 async def record(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A recording, when it begins, and whose markers it has."""
+    """Write a recording; return its path, when it begins, and the commands with markers."""
     person = await person_of(connection)
     path, source = await person.recording(connection.principal, text(params, "session"))
     return {"path": str(path), "began": source.began, "commands": [one.command_id for one in source.marked]}
 
 
 async def approvals(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What waits for a person."""
+    """Return what waits for a person."""
     person = await person_of(connection)
     return await control_ask.approvals(person, connection.principal, wait=params.get("wait") is True)
 
 
 async def approve(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A person's yes."""
+    """Pass on a person's yes."""
     return await control_ask.answer(await person_of(connection), connection.principal, params, allowed=True)
 
 
 async def reject(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A person's no."""
+    """Pass on a person's no."""
     return await control_ask.answer(await person_of(connection), connection.principal, params, allowed=False)
 
 
 async def policy(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The policy in force."""
+    """Return the policy in force, after setting its mode if one is given."""
     mode = text(params, "mode") if params.get("mode") else ""
     return await (await person_of(connection)).policy(
         connection.principal, mode, parse_signature(params.get("signature"))
@@ -443,18 +443,18 @@ async def policy(connection: Connection, params: Mapping[str, Any]) -> Mapping[s
 
 
 async def explain(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What holds and why."""
+    """Explain the policy."""
     given = {name: text(params, name) if params.get(name) else "" for name in ("command", "client", "agent")}
     return await (await person_of(connection)).explain(connection.principal, **given)
 
 
 async def person(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Who speaks, and what a signature needs."""
+    """Return facts about the caller, and what a signature needs."""
     return await (await person_of(connection)).facts(connection.principal)
 
 
 async def enrol(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A person's key that counts."""
+    """Enrol a person's key."""
     person = await person_of(connection)
     signature = parse_signature(params.get("signature"))
     key = await person.enrol(connection.principal, text(params, "key"), signature)
@@ -462,29 +462,29 @@ async def enrol(connection: Connection, params: Mapping[str, Any]) -> Mapping[st
 
 
 async def unenrol(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A person's key that counts no more."""
+    """Remove the enrolled key."""
     key = await (await person_of(connection)).unenrol(connection.principal, parse_signature(params.get("signature")))
     return {"key_id": key.key_id}
 
 
 async def status(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of the process; nothing of any session."""
+    """Return the status of the process; nothing about any session."""
     return connection.daemon.status()
 
 
 async def settings(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of the process as well: a client that finds the files the same need not read them."""
+    """Return the files of the settings: a client that finds them unchanged need not read them."""
     await connection.daemon.gate()
     return {"read_from": connection.daemon.read_from()}
 
 
 async def stop(connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The daemon's end."""
+    """End the daemon."""
     sessions = params.get("sessions") is True
     leave = functools.partial(connection.daemon.stop, sessions=sessions)
     try:
         person = await person_of(connection)
-    except AiSessionError as error:  # without a gate there is no audit log, and the daemon can be ended all the same
+    except AiSessionError as error:  # without a gate there is no audit log, but the daemon can be ended anyway
         leave()
         return {"problem": error.message}
     problem = await person.stop(connection.principal, leave, sessions=sessions)
@@ -511,10 +511,10 @@ METHODS = {
         stop,
     )
 }
-"""Requests, which run side by side."""
+"""Requests that run concurrently."""
 
 HOLDING = {"attach": Conversation.attach, "sandbox": Conversation.sandbox}
-"""Requests that take over the connection; each returns whether the connection is then over."""
+"""Requests that take over the connection; each returns whether it is then closed."""
 
 
 class ControlServer:
@@ -523,7 +523,7 @@ class ControlServer:
     name = "control"
 
     async def serve(self, connection: Connection) -> None:
-        """One connection, until the client closes it or an attached shell ends."""
+        """Serve one connection, until the client closes it or an attached shell ends."""
         await Conversation(connection).run()
 
 

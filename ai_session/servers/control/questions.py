@@ -1,4 +1,4 @@
-"""Questions for the person at a command line: listed, answered, and put to an attached terminal."""
+"""Questions for the person at a command line: listed, answered, and shown in an attached terminal."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Send = Callable[[bytes, bytes], Awaitable[None]]
 
 
 async def approvals(person: PersonActions, principal: Principal, *, wait: bool) -> dict[str, Any]:
-    """``questions`` that are open and ``grants`` that hold; with ``wait`` not before this person may answer one."""
+    """Return the open ``questions`` and the ``grants``; with ``wait``, once this person may answer a question."""
     if wait:
         with await person.watch(principal) as watch:
             while not watch.questions():
                 await watch.changed()
     questions, grants = await person.approvals(principal)
     return {
-        "questions": [shown(question, way) for question, way in questions],
+        "questions": [question_facts(question, way) for question, way in questions],
         "grants": [{**asdict(g), "answer": None, "scope": g.answer.scope, "by": g.answer.by} for g in grants],
     }
 
@@ -36,19 +36,19 @@ async def approvals(person: PersonActions, principal: Principal, *, wait: bool) 
 async def answer(
     person: PersonActions, principal: Principal, params: Mapping[str, Any], *, allowed: bool
 ) -> dict[str, Any]:
-    """Pass a person's word on. Raises InvalidArguments, SignatureNeeded, SignatureRefused, Denied."""
+    """Pass a person's answer on. Raises InvalidArguments, SignatureNeeded, SignatureRefused, Denied."""
     question_id = params.get("question_id")
     scope = params.get("scope", "once")
     reason = params.get("reason", "")
     if not isinstance(question_id, str) or not isinstance(reason, str) or scope not in SCOPES:
         raise InvalidArguments(f"question_id and reason must be strings, scope one of {', '.join(SCOPES)}")
-    word = Answer(allowed, scope=scope, reason=reason[:MAX_REASON_CHARS])
+    given = Answer(allowed, scope=scope, reason=reason[:MAX_REASON_CHARS])
     signature = parse_signature(params.get("signature"))
-    return {"question_id": question_id, "about": await person.answer(principal, question_id, word, signature)}
+    return {"question_id": question_id, "about": await person.answer(principal, question_id, given, signature)}
 
 
-def shown(question: Question, way: Way) -> dict[str, Any]:
-    """A question as plain JSON values, without the client's environment; ``answer`` is how a yes would be taken."""
+def question_facts(question: Question, way: Way) -> dict[str, Any]:
+    """Return a question as JSON values, without the client's environment; ``answer`` is how a yes would be accepted."""
     asker = question.principal
     who = {"client": asker.client, "directory": asker.working_directory}
     facts = {**asdict(question), **who, "scopes": question.scopes, "binding": binding(question), "answer": way}
@@ -57,20 +57,20 @@ def shown(question: Question, way: Way) -> dict[str, Any]:
 
 
 class TerminalQuestions:
-    """Puts one question after the other to an attached terminal, whose output stands still meanwhile."""
+    """Shows one question after the other in an attached terminal, whose output is held meanwhile."""
 
     def __init__(self, person: PersonActions, principal: Principal, viewer: Viewer, send: Send) -> None:
         self._person = person
         self._principal = principal
         self._viewer = viewer
         self._send = send
-        self._left: set[str] = set()
-        self._shown = ""
+        self._dismissed: set[str] = set()
+        self._current = ""
         self._note = ""
         self._wake: Callable[[], None] | None = None
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Until cancelled; ends at once where nothing is ever asked. ``ready`` is called when calls wait for it."""
+        """Run until cancelled; return at once if nothing is ever asked. ``ready`` is called when calls wait for it."""
         try:
             watching = await self._person.watch(self._principal)
         except AiSessionError:
@@ -80,34 +80,34 @@ class TerminalQuestions:
         with watching as watch:
             self._wake = watch.wake
             while True:
-                question = next((q for q in watch.questions() if q.question_id not in self._left), None)
+                question = next((q for q in watch.questions() if q.question_id not in self._dismissed), None)
                 if question is None:
                     await watch.changed()
                     continue
-                self._shown = question.question_id
+                self._current = question.question_id
                 self._note = ""
                 self._viewer.hold()
                 try:
-                    await self._send(b"q", json.dumps(shown(question, watch.way(question))).encode())
-                    while self._shown not in self._left and any(
-                        q.question_id == self._shown for q in watch.questions()
+                    await self._send(b"q", json.dumps(question_facts(question, watch.way(question))).encode())
+                    while self._current not in self._dismissed and any(
+                        q.question_id == self._current for q in watch.questions()
                     ):
                         await watch.changed()
-                    facts = {"question_id": self._shown, "note": self._note}
-                    self._shown = ""
+                    facts = {"question_id": self._current, "note": self._note}
+                    self._current = ""
                     await self._send(b"w", json.dumps(facts).encode())
                 finally:
                     self._viewer.release()
 
     async def take(self, payload: bytes) -> None:
-        """What the person pressed; anything but the question that is shown says nothing."""
+        """Process what the person pressed; ignored unless it is about the question on the screen."""
         try:
             facts: dict[str, Any] = dict(json.loads(payload))
         except (ValueError, TypeError):
             return
-        if not self._shown or facts.get("question_id") != self._shown:
+        if not self._current or facts.get("question_id") != self._current:
             return
-        self._left.add(self._shown)
+        self._dismissed.add(self._current)
         if not facts.get("later"):
             try:
                 await answer(self._person, self._principal, facts, allowed=facts.get("allowed") is True)

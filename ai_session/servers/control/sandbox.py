@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 CODE_CHARS = 64
 FACT_CHARS = 253
 EVENTS = ("net.allow", "net.deny", "workspace.notice")
-"""Events that the box of a program may report."""
+"""The events that the box of a program may report."""
 FACTS = ("host", "method", "address", "why", "kind", "path", "workspace")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a client wants to run, checked for its shape."""
+class ProgramRequest:
+    """What a client wants to run, checked for its types."""
 
     argv: tuple[str, ...]
     profile: str
@@ -29,18 +29,18 @@ class Asked:
     domains: tuple[str, ...] | None
 
 
-def program(params: Mapping[str, Any]) -> Asked:
-    """What is asked. Raises InvalidArguments."""
+def program(params: Mapping[str, Any]) -> ProgramRequest:
+    """Return what the client wants to run. Raises InvalidArguments."""
     profile, workspace = params.get("profile"), params.get("workspace")
     argv = _texts(params, "argv")
     domains = None if params.get("domains") is None and "domains" in params else _texts(params, "domains")
     if profile not in ("", *PROFILES) or not isinstance(workspace, str) or not argv:
         raise InvalidArguments("a program needs argv, profile and workspace")
-    return Asked(argv, profile, workspace, domains)
+    return ProgramRequest(argv, profile, workspace, domains)
 
 
 def note(program: Program, method: str, params: Mapping[str, Any]) -> bool:
-    """Record a report of the client; returns whether its program has ended. Raises InvalidArguments."""
+    """Record a report of the client and return whether its program has ended. Raises InvalidArguments."""
     trace = program.trace
     if method == "reached":
         event = params.get("event")

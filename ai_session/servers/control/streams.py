@@ -1,4 +1,4 @@
-"""What version 2 of the protocol adds: sessions looked at side by side, taken over one by one, and all that changes."""
+"""The additions of protocol version 2: several sessions streamed at once, taken over separately, and a change feed."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ log = logging.getLogger(__name__)
 
 
 class Streams:
-    """The streams and leases of one connection; ``close`` gives all of them up."""
+    """The streams and leases of one connection; ``close`` releases all of them."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._numbers = itertools.count(1)
         self._cursors: dict[int, Cursor] = {}
         self._leases: dict[str, Lease] = {}
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
         self._feed: asyncio.Task[None] | None = None
 
     async def stream(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A session's output from an offset, or from its present screen on."""
+        """Stream a session's output from an offset, or from its present screen on."""
         offset = None if params.get("offset") is None else number(params, "offset", 0, MOST_OFFSET)
         window = number(params, "window_bytes", LEAST_WINDOW_BYTES, MOST_WINDOW_BYTES, USUAL_WINDOW_BYTES)
         if len(self._cursors) >= MOST_STREAMS:
@@ -59,31 +59,31 @@ class Streams:
             offset,
             exact=flag(params, "exact"),
             window_bytes=window,
-            wake=self._news.set,
+            wake=self._wake.set,
         )
         stream = next(self._numbers)
         self._cursors[stream] = cursor
         if self._pump is None:
             self._pump = asyncio.create_task(self._run())
             self._pump.add_done_callback(self._ended)
-        asyncio.get_running_loop().call_soon(self._news.set)  # what comes first is written after the answer
+        asyncio.get_running_loop().call_soon(self._wake.set)  # the first piece is written after the answer
         return {"stream": stream, **cursor.facts()}
 
     async def close_stream(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The end of a stream."""
+        """End a stream."""
         cursor = self._cursor(params)
         del self._cursors[params["stream"]]
         cursor.close()
         return {}
 
     def acknowledge(self, params: Mapping[str, Any], data: bytes) -> None:
-        """What the client has taken in of a stream; what it says of one that has ended is of no use."""
+        """Record what the client has received of a stream. Unknown streams are ignored: they may have ended."""
         offset = number(params, "offset", 0, MOST_OFFSET)
         if cursor := self._cursors.get(number(params, "stream", 1, MOST_OFFSET)):
             cursor.acknowledge(offset)
 
     async def take_over(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The right to type in a session, for this connection alone."""
+        """Give this connection the exclusive right to type in a session."""
         who, session = text(params, "who"), text(params, "session")
         if len(who) > WHO_CHARS:
             raise InvalidArguments(f"who has more than {WHO_CHARS} characters", fields={"who": "is too long"})
@@ -94,35 +94,35 @@ class Streams:
         return {"session_id": lease.session_id, "typing_by": lease.who}
 
     async def changes(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """All that changes, from now on or since a cursor; once a connection."""
+        """Report all changes, from now on or since a cursor; only once per connection."""
         cursor = text(params, "cursor") if params.get("cursor") is not None else ""
         person = await person_of(self._connection)
         reader = await person.follow_changes(self._connection.principal, cursor)
         if self._feed is not None:
             self._feed.cancel()
-        self._feed = asyncio.create_task(self._tell_changes(reader))
+        self._feed = asyncio.create_task(self._send_changes(reader))
         self._feed.add_done_callback(self._ended)
         return {"cursor": reader.cursor}
 
     async def release(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Others may type again."""
+        """Let others type again."""
         lease = self._lease(params)
         del self._leases[lease.session_id]
         await lease.release()
         return {}
 
     async def resize(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The size of a session that was taken over, until it is released."""
+        """Set the size of a session that was taken over, until it is released."""
         rows, cols = (number(params, name, LEAST_ROWS, MOST_ROWS) for name in ("rows", "cols"))
         await self._lease(params).resize(rows, cols)
         return {}
 
     def type(self, params: Mapping[str, Any], data: bytes) -> None:
-        """Keys for a session that was taken over."""
+        """Type into a session that was taken over."""
         self._lease(params).type(data)
 
     async def close(self) -> None:
-        """The client has gone."""
+        """Release everything after the client has disconnected."""
         if tasks := [task for task in (self._pump, self._feed) if task is not None]:
             for task in tasks:
                 task.cancel()
@@ -130,7 +130,9 @@ class Streams:
         for cursor in self._cursors.values():
             cursor.close()
         for lease in [*self._leases.values()]:
-            with contextlib.suppress(Exception):  # a terminal that takes no size must not keep others from typing
+            with contextlib.suppress(
+                Exception
+            ):  # a terminal that cannot be resized must not prevent others from typing
                 await lease.release()
 
     def _cursor(self, params: Mapping[str, Any]) -> Cursor:
@@ -150,29 +152,29 @@ class Streams:
 
     def _lost(self, session_id: str, by: str) -> None:
         self._leases.pop(session_id, None)
-        self.tell({"event": "taken_over", "session_id": session_id, "typing_by": by})
+        self.send_event({"event": "taken_over", "session_id": session_id, "typing_by": by})
 
-    def tell(self, facts: Mapping[str, Any], data: bytes = b"") -> None:
+    def send_event(self, facts: Mapping[str, Any], data: bytes = b"") -> None:
         """Write an event, and the bytes that belong to it."""
         more = {"bytes": len(data)} if data else {}
         self._connection.writer.write(json.dumps({**facts, **more}).encode() + b"\n" + data)
 
-    async def _tell_changes(self, reader: Reader) -> None:
+    async def _send_changes(self, reader: Reader) -> None:
         try:
             while True:
                 news = await reader.next()
-                self.tell({"event": "changes", "cursor": news.cursor, "changes": news.changes})
+                self.send_event({"event": "changes", "cursor": news.cursor, "changes": news.changes})
                 await self._connection.writer.drain()
         except CursorExpired as error:
-            self.tell({"event": "cursor_expired", "suggestion": error.suggestion})
+            self.send_event({"event": "cursor_expired", "suggestion": error.suggestion})
         finally:
             reader.close()
 
     async def _run(self) -> None:
-        """What is least behind goes first, so that keys are echoed before a flood continues."""
+        """Send the pieces, those least behind first, so that keys are echoed before a flood continues."""
         loop = asyncio.get_running_loop()
         while True:
-            self._news.clear()
+            self._wake.clear()
             sent, wait = False, None
             for stream, cursor in sorted(self._cursors.items(), key=lambda item: item[1].lag):
                 piece = cursor.next()
@@ -185,13 +187,13 @@ class Streams:
                 if piece.last:
                     del self._cursors[stream]
                     cursor.close()
-                self.tell({**piece.facts, "stream": stream}, piece.data)
+                self.send_event({**piece.facts, "stream": stream}, piece.data)
                 await self._connection.writer.drain()
             if sent:
                 await asyncio.sleep(0)
                 continue
-            timer = None if wait is None else loop.call_later(wait, self._news.set)
-            await self._news.wait()
+            timer = None if wait is None else loop.call_later(wait, self._wake.set)
+            await self._wake.wait()
             if timer is not None:
                 timer.cancel()
 
@@ -204,7 +206,7 @@ class Streams:
 
 
 INLINE = {"acknowledge": Streams.acknowledge, "type": Streams.type}
-"""Requests that take effect in the order in which they come; bytes may belong to them."""
+"""Requests that are handled in order as they arrive; bytes may belong to them."""
 
 METHODS = {
     method.__name__: method
@@ -217,4 +219,4 @@ METHODS = {
         Streams.changes,
     )
 }
-"""Requests that run side by side."""
+"""Requests that run concurrently."""

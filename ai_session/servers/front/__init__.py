@@ -1,1 +1,1 @@
-"""Calls that the HTTP front passes on for its users."""
+"""Calls that the HTTP front forwards for its users."""

@@ -1,21 +1,21 @@
-"""How the calls of an HTTP front's many clients come in over one connection.
+"""The calls of an HTTP front's many clients over one connection.
 
-After the hello both sides send JSON objects, one a line. The front asks, each request under a number of its own, and
-requests run side by side:
+After the hello both sides send JSON objects, one a line. The front sends requests, each with a number of its own, which
+run concurrently::
 
     {id, method: "call", who, call, asks}           → {id, result}, what the gate returned
-    {id, method: "tools", who, also}                → {id, result: {tools}}, with those unlisted ones that also names
+    {id, method: "tools", who, also}                → {id, result: {tools}}, including unlisted ones in also
     {id, method: "watch", who, agent, run, kinds}   → {id, result: {}}, then {id, changes} again and again
     {id, method: "started"}                         → {id, result: {}} once the gate answers
-    {cancel: id}                                      the wait is given up, without an answer; commands continue
+    {cancel: id}                                      the request ends without an answer; commands continue
 
-An error is {id, error: {code, message, suggestion}}, with required_scope where the code is insufficient_scope. ``who``
-is {subject, scopes, client}: whom the token of the request speaks for, and what the client calls itself. The front
-vouches for that, as nobody but its own user can reach this socket. Without a subject a request is the user's own, which
-is refused unless the hello says ``"authentication":"none"``. Nobody who comes by here counts as a person.
+An error is {id, error: {code, message, suggestion}}, with required_scope if the code is insufficient_scope. ``who`` is
+{subject, scopes, client}: the subject of the request's token, and the client's own name. The front vouches for it, as
+only its own user can reach this socket. Without a subject a request is the user's own, which is refused unless the
+hello contains ``"authentication":"none"``. No caller on this connection counts as a person.
 
-With ``asks`` "form" a question may come while the call waits: {id, question}, answered by {answer: id, word}, null
-where none could be had, or taken back by {id, withdrawn: true}. With "return" it is in the result.
+With ``asks`` "form", a question may be sent while the call waits: {id, question}, answered by {answer: id, word}, null
+if there is no answer, or withdrawn by {id, withdrawn: true}. With "return" it is in the result.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ log = logging.getLogger(__name__)
 
 READ_BYTES = 1 << 16
 MAX_LINE_BYTES = 512 << 20
-"""A request of 64 MiB, the most a front takes, of characters that JSON writes as six, and some room."""
+"""A request of 64 MiB, the most a front accepts, of characters that JSON escapes with six, and some room."""
 
 ENDED_SECONDS = 5.0
 
 
 @dataclass(slots=True)
 class Request:
-    """One request that is under way. ``word`` is what an answer of the front is awaited with."""
+    """One request in progress. ``answer`` gets the answer of the front's client to a question."""
 
     id: int
     method: str
     params: Mapping[str, Any]
-    word: asyncio.Future[Answer | None] | None = None
+    answer: asyncio.Future[Answer | None] | None = None
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
 
-class Asking:
+class FrontAsker:
     """The person behind a client of the front, asked while the call waits."""
 
     deferred = False
@@ -66,20 +66,20 @@ class Asking:
         self._send = send
 
     async def ask(self, question: Question) -> Answer | None:
-        """The answer to a question; if it is no longer awaited, the HTTP server is notified."""
-        word = self._request.word = asyncio.get_running_loop().create_future()
+        """Return the answer to a question; if it is no longer awaited, the HTTP server is notified."""
+        answer = self._request.answer = asyncio.get_running_loop().create_future()
         await self._send({"id": self._request.id, "question": question_facts(question)})
         try:
-            return await word
+            return await answer
         except asyncio.CancelledError:
             await self._send({"id": self._request.id, "withdrawn": True})
             raise
         finally:
-            self._request.word = None
+            self._request.answer = None
 
 
 class DeferredAsker:
-    """Asks by a result."""
+    """Asks by returning the question in the result."""
 
     deferred = True
 
@@ -89,7 +89,7 @@ class DeferredAsker:
 
 
 class GatewayConnection:
-    """One front."""
+    """The connection of one front."""
 
     def __init__(self, connection: Connection) -> None:
         self._gate = connection.daemon.gate
@@ -98,7 +98,7 @@ class GatewayConnection:
         self._methods = {"call": self._call, "tools": self._tools, "watch": self._watch, "started": self._started}
 
     async def run(self) -> None:
-        """Serve until the front closes; requests that still wait are given up then, commands continue."""
+        """Serve until the front closes; then requests in progress are cancelled, but commands continue."""
         try:
             async for line in lines(self._connection.reader):
                 try:
@@ -106,7 +106,7 @@ class GatewayConnection:
                 except AiSessionError as error:
                     await self._refuse(None, error)
         except ConnectionError:
-            pass  # the same as its end
+            pass  # treated as the end
         finally:
             tasks = [request.task for request in self._requests.values() if request.task]
             for task in tasks:
@@ -120,14 +120,14 @@ class GatewayConnection:
         except (ValueError, RecursionError):
             raise InvalidArguments("a request must be one JSON object on a line") from None
         if "cancel" in message:
-            given_up = self._requests.get(message["cancel"])
-            if given_up and given_up.task:
-                given_up.task.cancel()
+            cancelled = self._requests.get(message["cancel"])
+            if cancelled and cancelled.task:
+                cancelled.task.cancel()
             return
         if "answer" in message:
             asking = self._requests.get(message["answer"])
-            if asking and asking.word and not asking.word.done():
-                asking.word.set_result(answer_of(message["word"]) if message.get("word") else None)
+            if asking and asking.answer and not asking.answer.done():
+                asking.answer.set_result(answer_of(message["word"]) if message.get("word") else None)
             return
         number = message.get("id")
         if not isinstance(number, int) or number in self._requests:
@@ -146,30 +146,30 @@ class GatewayConnection:
         except AiSessionError as error:
             await self._refuse(request.id, error)
         except ConnectionError:
-            pass  # its end, which the reader sees as well
+            pass  # the connection has ended, which the reader notices too
         except Exception as error:
             log.error("%s failed", request.method, exc_info=error)
             failure = AiSessionError(f"{request.method} failed: {type(error).__name__}", suggestion="see daemon.log")
             await self._refuse(request.id, failure)
 
     async def _call(self, request: Request) -> None:
-        call = call_of(table(request.params, "call"), self._who(request))
+        call = call_of(table(request.params, "call"), self._principal(request))
         asks = request.params.get("asks")
-        asker = Asking(request, self._send) if asks == "form" else DeferredAsker() if asks == "return" else None
+        asker = FrontAsker(request, self._send) if asks == "form" else DeferredAsker() if asks == "return" else None
         result = await call_gate(self._gate, call, asker)
         await self._send({"id": request.id, "result": result_facts(result)})
 
     async def _tools(self, request: Request) -> None:
         also: Any = request.params.get("also") or ()
         gate = await self._gate()
-        tools = [tool_facts(tool) for tool in await gate.list_tools(self._who(request), also)]
+        tools = [tool_facts(tool) for tool in await gate.list_tools(self._principal(request), also)]
         await self._send({"id": request.id, "result": {"tools": tools}})
 
     async def _watch(self, request: Request) -> None:
         agent, run = text(request.params, "agent"), text(request.params, "run")
         kinds: Any = request.params.get("kinds")
         gate = await self._gate()
-        changes = await gate.watch_changes(self._who(request), agent, run, kinds)
+        changes = await gate.watch_changes(self._principal(request), agent, run, kinds)
         try:
             await self._send({"id": request.id, "result": {}})
             while batch := await changes.next():
@@ -181,7 +181,7 @@ class GatewayConnection:
         await self._gate()
         await self._send({"id": request.id, "result": {}})
 
-    def _who(self, request: Request) -> Principal:
+    def _principal(self, request: Request) -> Principal:
         who = table(request.params, "who")
         subject, scopes = text(who, "subject"), who.get("scopes")
         client = text(who, "client")
@@ -215,7 +215,7 @@ class GatewayConnection:
 
 
 async def lines(reader: asyncio.StreamReader) -> AsyncGenerator[bytes]:
-    """The lines of a stream to its end. Raises InvalidArguments for one that is too long."""
+    """Yield the lines of a stream to its end. Raises InvalidArguments for one that is too long."""
     held, searched = bytearray(), 0
     while chunk := await reader.read(READ_BYTES):
         held += chunk
@@ -235,7 +235,7 @@ class FrontServer:
     name = "front"
 
     async def serve(self, connection: Connection) -> None:
-        """One front, until it closes the connection."""
+        """Serve one front, until it closes the connection."""
         await GatewayConnection(connection).run()
 
 

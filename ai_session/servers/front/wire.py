@@ -1,5 +1,5 @@
-"""Calls, results, questions, answers and tools as plain JSON values, and back: what passes between the HTTP server and
-the daemon. The sender of a request is passed separately, so no principal is among them."""
+"""Calls, results, questions, answers and tools as JSON values between the HTTP server and the daemon, and back. The
+sender of a request is passed separately, so principals are not among them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Listed:
 
 
 def tool_facts(tool: ListedTool) -> dict[str, Any]:
-    """A tool of the gate."""
+    """Return a tool of the gate as JSON values."""
     return {field.name: getattr(tool, field.name) for field in fields(Listed)}
 
 
 def call_facts(call: ToolCall) -> dict[str, Any]:
-    """A call without its principal; a person's choice of a profile does not come this way."""
+    """Return a call without its principal; a person's choice of a profile is not sent this way."""
     claims = {name: value for name in CLAIMS if (value := getattr(call, name))}
     return {
         "name": call.name,
@@ -53,7 +53,7 @@ def call_facts(call: ToolCall) -> dict[str, Any]:
 
 
 def call_of(facts: Table, principal: Principal) -> ToolCall:
-    """The call of ``principal``. Raises InvalidArguments."""
+    """Return the call, made by ``principal``. Raises InvalidArguments."""
     patience: Any = facts.get("patience_seconds")
     if patience is not None and not isinstance(patience, (int, float)):
         raise InvalidArguments("patience_seconds must be a number")
@@ -74,7 +74,7 @@ def call_of(facts: Table, principal: Principal) -> ToolCall:
 
 
 def result_facts(result: ToolResult) -> dict[str, Any]:
-    """A result."""
+    """Return a result as JSON values."""
     return {
         "text": result.text,
         "structured": result.structured,
@@ -86,7 +86,7 @@ def result_facts(result: ToolResult) -> dict[str, Any]:
 
 
 def result_of(facts: Table, principal: Principal) -> ToolResult:
-    """The result that was sent to ``principal``."""
+    """Return the result that was sent to ``principal``."""
     question = question_of(facts["question"], principal) if facts.get("question") else None
     return ToolResult(
         facts["text"],
@@ -100,22 +100,22 @@ def result_of(facts: Table, principal: Principal) -> ToolResult:
 
 
 def question_facts(question: Question) -> dict[str, Any]:
-    """A question without who asks it, whose environment it would carry."""
+    """Return a question without its principal, who has an environment."""
     return {field.name: getattr(question, field.name) for field in fields(question) if field.name != "principal"}
 
 
 def question_of(facts: Table, principal: Principal) -> Question:
-    """The question of ``principal``."""
+    """Return the question, asked by ``principal``."""
     return Question(principal=principal, **facts)
 
 
 def answer_facts(answer: Answer) -> dict[str, Any]:
-    """A person's word."""
+    """Return a person's answer as JSON values."""
     return {field.name: getattr(answer, field.name) for field in fields(answer)}
 
 
 def answer_of(facts: Any) -> Answer:
-    """A person's word. Raises InvalidArguments for what is none."""
+    """Return a person's answer. Raises InvalidArguments if it is not valid."""
     word = table({"word": facts}, "word")
     allowed, scope = word.get("allowed"), word.get("scope", "once")
     if not isinstance(allowed, bool) or scope not in SCOPES:
@@ -124,7 +124,7 @@ def answer_of(facts: Any) -> Answer:
 
 
 def text(facts: Table, name: str) -> str:
-    """A text, empty where there is none. Raises InvalidArguments."""
+    """Return a text, empty if missing. Raises InvalidArguments."""
     value = facts.get(name, "")
     if not isinstance(value, str):
         raise InvalidArguments(f"{name} must be a string")
@@ -132,7 +132,7 @@ def text(facts: Table, name: str) -> str:
 
 
 def table(facts: Table, name: str) -> dict[str, Any]:
-    """An object, empty where there is none. Raises InvalidArguments."""
+    """Return an object, empty if missing. Raises InvalidArguments."""
     value = facts.get(name)
     if value is None:
         return {}

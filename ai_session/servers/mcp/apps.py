@@ -1,8 +1,7 @@
-"""MCP Apps (2026-01-26): a client that shows views in its chats is given one of a call, which shows its terminal and
-what waits for a person. Other clients do not see it.
+"""MCP Apps (2026-01-26): a client with views in its chats gets one of a call, which shows its terminal and what waits
+for a person. Other clients do not see it.
 
-The view cannot answer questions: its requests come through the client, like the model's, and cannot be distinguished
-from these.
+The view cannot answer questions: the client sends its requests like the model's, and they cannot be distinguished.
 """
 
 from __future__ import annotations
@@ -21,34 +20,34 @@ URI = "ui://ai-session/call"
 VIEW = Path(__file__).with_name("view.html")
 """Written by scripts/chat_view.py."""
 
-SHOWN = frozenset({"execute_command", "read_screen", "send_input"})
+WITH_VIEW = frozenset({"execute_command", "read_screen", "send_input"})
 """Tools whose calls have a view."""
 
 ABOUT: Message = {"ui": {"prefersBorder": False}}
-"""In the view's ``_meta``. Without domains in it clients let the view reach nothing."""
+"""The view's ``_meta``. Without domains in it, clients let the view connect to nothing."""
 
 
 def shows_views(extensions: object) -> bool:
-    """Whether a client that knows these extensions shows such views."""
+    """Report whether a client with these extensions shows such views."""
     declared: Any = extensions.get(EXTENSION) if isinstance(extensions, Mapping) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     types: Any = declared.get("mimeTypes") if isinstance(declared, Mapping) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return isinstance(types, list) and MIME_TYPE in types
 
 
 def link(tool: str) -> Message:
-    """What of its view belongs into the tool's ``_meta``."""
-    return {"ui": {"resourceUri": URI}} if tool in SHOWN else {}
+    """Return the link to its view for the tool's ``_meta``."""
+    return {"ui": {"resourceUri": URI}} if tool in WITH_VIEW else {}
 
 
 def linked(answer: Message) -> Message:
-    """The answer to a ``tools/list``, with the views of its tools."""
+    """Return the answer to a ``tools/list`` with the views of its tools."""
     tools = [
-        {**tool, "_meta": {**tool.get("_meta", {}), **link(tool["name"])}} if tool["name"] in SHOWN else tool
+        {**tool, "_meta": {**tool.get("_meta", {}), **link(tool["name"])}} if tool["name"] in WITH_VIEW else tool
         for tool in answer["result"]["tools"]
     ]
     return {**answer, "result": {**answer["result"], "tools": tools}}
 
 
 def view() -> str:
-    """The view, which is one file and loads nothing."""
+    """Return the view, which is one file and loads nothing."""
     return VIEW.read_text().replace(VERSION_MARK, __version__)

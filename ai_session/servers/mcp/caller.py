@@ -1,4 +1,4 @@
-"""Who asks, as every handler of a request finds it, and the call it makes of what was asked."""
+"""The caller of a request, as every handler finds it, and the tool calls made for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ai_session.models import Principal, ToolCall, ToolResult
 from ai_session.servers.base import call_gate
-from ai_session.servers.mcp.trace import Asking, trace_of
+from ai_session.servers.mcp.trace import RequestContext, trace_of
 from ai_session.sessions.changes import LISTS
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ CLAIM_CHARS = 200
 
 
 class Stream(Protocol):
-    """What a client listens to until it is closed."""
+    """Something a client listens to until it is closed."""
 
     def close(self) -> None:
         """End it in an orderly way."""
@@ -33,17 +33,17 @@ class Stream(Protocol):
 
 
 class Callers(Protocol):
-    """What the SDK hands its handlers as ``lifespan_context``."""
+    """What the SDK passes to its handlers as ``lifespan_context``."""
 
     def of(self, ctx: ServerRequestContext[Any, Any]) -> Caller:
-        """Who makes this request."""
+        """Return the caller of this request."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose request it is: the gate it goes to once that answers, and who asks. ``streams`` are those that this client,
-    or all that its process serves, listen to; ``lists`` what hears that lists change, until somebody takes it over."""
+    """The caller of a request: its gate, once that answers, and its principal. ``streams`` are those to which this
+    client, or all clients of its process, listen; ``lists`` has a watch of lists until a subscriber takes it over."""
 
     gate: Callable[[], Awaitable[GateApi]]
     principal: Principal
@@ -51,32 +51,32 @@ class Caller:
     lists: list[Watched] = field(default_factory=list["Watched"], compare=False)
 
     def named(self, client: str) -> Caller:
-        """The same, of the name that a client gave itself."""
+        """Return the same caller with the client's own name."""
         return replace(self, principal=replace(self.principal, client=client))
 
     def of(self, ctx: ServerRequestContext[Any, Any]) -> Caller:
-        """Itself: on a pipe everything is asked by one client."""
+        """Return itself: on a pipe, all requests are from one client."""
         return self
 
     async def call(self, call: ToolCall, asker: Asker | None = None) -> ToolResult:
-        """Run one call. Raises UnknownTool only."""
+        """Run one call. Raises only UnknownTool."""
         return await call_gate(self.gate, call, asker)
 
     async def watch_changes(self, agent: str, run: str, kinds: Collection[ChangeKind]) -> Watched:
-        """What changes from now on in the sessions this caller sees. Raises what the gate does, or its start."""
+        """Return the changes from now on in the sessions this caller sees. Raises the gate's errors."""
         if self.lists and kinds == LISTS:
             return self.lists.pop()
         return await (await self.gate()).watch_changes(self.principal, agent, run, kinds)
 
 
 def caller_of(ctx: ServerRequestContext[Any, Any]) -> Caller:
-    """Who makes this request: the client of the pipe, or whom the token of the HTTP request speaks for."""
+    """Return the caller of this request: the pipe's client, or the subject of the HTTP request's token."""
     callers: Callers = ctx.lifespan_context
     return callers.of(ctx)
 
 
 def call_of(
-    ctx: Asking,
+    ctx: RequestContext,
     principal: Principal,
     name: str,
     arguments: Mapping[str, Any],
@@ -84,7 +84,7 @@ def call_of(
     state: str = "",
     answers: Mapping[str, Any] | None = None,
 ) -> ToolCall:
-    """A new call of the tool ``name``, with what the request claims beside it."""
+    """Return a new call of the tool ``name``, with the claims in the request's ``_meta``."""
     return ToolCall(
         principal,
         name,
@@ -99,15 +99,15 @@ def call_of(
     )
 
 
-def claim(ctx: Asking, name: str) -> str:
-    """What a client says of a call in its ``_meta``, where it is a short text."""
+def claim(ctx: RequestContext, name: str) -> str:
+    """Return a client's claim in ``_meta``, if it is a short text, or nothing."""
     meta: Any = (ctx.params or {}).get("_meta")
     value: Any = meta.get(name) if isinstance(meta, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return scrub(value) if isinstance(value, str) and len(value) <= CLAIM_CHARS else ""
 
 
 def scrub(value: Any) -> Any:
-    """The same value without lone surrogates, which the SDK refuses and clients hang on."""
+    """Return the value without lone surrogates, which the SDK refuses and on which clients hang."""
     if isinstance(value, str):
         if value.isascii():
             return value

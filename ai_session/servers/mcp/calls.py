@@ -1,4 +1,4 @@
-"""Calls of tools as clients write them and read their results, without the SDK."""
+"""Tool calls as clients write them and results as clients read them, without the SDK."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 
 HANDSHAKE_VERSION = "2025-11-25"
-"""Taken for what a client speaks that calls before any handshake."""
+"""The version assumed for a client that makes calls before any handshake."""
 
 FORM_VERSIONS = frozenset({"2025-06-18", HANDSHAKE_VERSION})
-"""Handshakes that know forms. goose shakes hands as of 2025-03-26, says that it shows forms, and exits when asked."""
+"""Handshakes with forms. goose, which uses 2025-03-26, declares that it shows forms but exits when asked."""
 
 WHOLE_RESULTS = frozenset((*FORM_VERSIONS, MODERN_VERSION))
-"""Versions in which the result of a call is sent as it is."""
+"""Versions in which the result of a call is sent unchanged."""
 
 ENVELOPE = (ENVELOPE_VERSION, ENVELOPE_CAPABILITIES, ENVELOPE_CLIENT)
 RESERVED = "io.modelcontextprotocol/"
 CAPABILITIES = {"elicitation": {"form", "url"}, "sampling": {"context", "tools"}}
-"""Parts of what a client can do, all without members."""
+"""Parts of a client's capabilities, all without members."""
 
 NAME, TITLE = "ai-session", "AI Session"
 STAMP: Message = {"io.modelcontextprotocol/serverInfo": {"name": NAME, "title": TITLE, "version": __version__}}
-"""What the SDK adds beside a result since 2026-07-28."""
+"""What the SDK adds to a result since 2026-07-28."""
 
 CALL_ID = "ai-session/call_id"
 ERROR = "ai-session/error"
 
 
 class Unanswerable(Exception):
-    """A request that has an error of the protocol for an answer."""
+    """A request whose answer is an error of the protocol."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ class Unanswerable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Whose call it is, as a handshake or the envelope of the call says."""
+    """The caller of a call, according to a handshake or the call's envelope."""
 
     version: str
     capabilities: Mapping[str, Any]
@@ -62,19 +62,19 @@ class Who:
 
     @classmethod
     def in_envelope(cls, meta: Message, caller: Caller) -> Who:
-        """What a request since 2026-07-28 says, once it was found to be in order."""
+        """Return the caller in a request since 2026-07-28, which must have been found valid."""
         return cls(
             meta[ENVELOPE_VERSION], meta[ENVELOPE_CAPABILITIES], caller.named(name_in(meta.get(ENVELOPE_CLIENT)))
         )
 
     @property
     def modern(self) -> bool:
-        """Whether each of its requests says who asks, and questions are answered by calling again."""
+        """Whether each of its requests identifies its client, and questions are answered by repeating the call."""
         return self.version == MODERN_VERSION
 
     @property
     def shows_forms(self) -> bool:
-        """Whether it said so; before URLs came, an empty capability meant forms."""
+        """Whether it declared that; before there were URLs, an empty capability meant forms."""
         elicitation: Any = self.capabilities.get("elicitation")
         return isinstance(elicitation, dict) and (elicitation.get("url") is None or elicitation.get("form") is not None)  # pyright: ignore[reportUnknownMemberType]
 
@@ -85,24 +85,24 @@ class Who:
 
     @property
     def knows_tasks(self) -> bool:
-        """Whether it may be given a task in place of a result."""
+        """Whether it may get a task instead of a result."""
         return TASKS in (self.capabilities.get("extensions") or ())
 
 
 def meta_in(params: Message | None) -> Message:
-    """What is said beside a request."""
+    """Return the ``_meta`` of a request."""
     return object_in((params or {}).get("_meta")) or {}
 
 
 def name_in(info: Any) -> str:
-    """What a client calls itself in its ``clientInfo``."""
+    """Return the name in a client's ``clientInfo``."""
     name: Any = info.get("name") if isinstance(info, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return name if isinstance(name, str) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class PipeRequest:
-    """A request on a pipe, as ``trace.Asking`` has it."""
+    """A request on a pipe, as a ``trace.RequestContext``."""
 
     protocol_version: str
     request_id: int | str | None
@@ -112,7 +112,7 @@ class PipeRequest:
 
 
 class ReturnedForm:
-    """Asks by a result, since 2026-07-28."""
+    """Asks by returning the question in the result, since 2026-07-28."""
 
     deferred = True
 
@@ -122,7 +122,7 @@ class ReturnedForm:
 
 
 def needs_no_model(version: str, params: Message | None) -> bool:
-    """Whether the SDK's models of a call would only copy its parameters, and those of its result the result."""
+    """Report whether the SDK's models of a call would only copy its parameters and its result."""
     if version not in WHOLE_RESULTS or params is None or not params.keys() <= {"name", "arguments", "_meta"}:
         return False
     name, arguments = params.get("name"), object_in(params.get("arguments", {}))
@@ -132,7 +132,7 @@ def needs_no_model(version: str, params: Message | None) -> bool:
 
 
 def is_plain_meta(value: Any) -> bool:
-    """Whether the SDK's models would only copy what stands beside the parameters of a request."""
+    """Report whether the SDK's models would only copy a request's ``_meta``."""
     meta = object_in(value)
     if meta is None or type(meta.get("progressToken", 0)) not in (str, int) or not all(map(str.isascii, meta)):
         return False
@@ -140,7 +140,7 @@ def is_plain_meta(value: Any) -> bool:
 
 
 def is_plain_envelope(meta: Message) -> bool:
-    """Whether a request since 2026-07-28 says who asks as the SDK surely takes it."""
+    """Report whether a request since 2026-07-28 identifies its client in a form that the SDK certainly accepts."""
     client = object_in(meta.get(ENVELOPE_CLIENT, {"name": "", "version": ""}))
     if meta[ENVELOPE_VERSION] != MODERN_VERSION or client is None:
         return False
@@ -159,25 +159,24 @@ def _is_plain_capability(name: str, given: Message | None) -> bool:
         return given.keys() <= CAPABILITIES[name] and all(part == {} for part in given.values())
     if name == "roots":
         return given.keys() <= {"listChanged"} and type(given.get("listChanged", False)) is bool
-    # Each of these is an object whose members are whatever they are.
+    # Each of these is an object with arbitrary members.
     return name in ("experimental", "extensions") and all(type(part) is dict for part in given.values())
 
 
 def object_in(value: Any) -> Message | None:
-    """The same, where it is an object of JSON."""
+    """Return the value if it is a JSON object, or None."""
     return value if isinstance(value, dict) else None  # pyright: ignore[reportUnknownVariableType]
 
 
 def envelope_of(meta: Message) -> str:
-    """The client information in a request since 2026-07-28; equal information is treated alike. As text, since ``true``
-    equals 1 in Python."""
+    """Return the client's information in a request for comparison, as text because ``true`` equals 1 in Python."""
     return repr([(name, meta[name]) for name in ENVELOPE if name in meta])
 
 
 async def call_with(
     who: Who, request_id: int | str | None, params: Message, asker: Asker | None
 ) -> tuple[ToolCall, ToolResult]:
-    """Makes a call for which ``needs_no_model``. Raises Unanswerable for a tool that there is not."""
+    """Make a call for which ``needs_no_model``. Raises Unanswerable for an unknown tool."""
     request = PipeRequest(who.version, request_id, params)
     call = call_of(request, who.caller.principal, params["name"], params.get("arguments", {}))
     try:
@@ -187,12 +186,12 @@ async def call_with(
 
 
 def meta_of(call: ToolCall, result: ToolResult) -> dict[str, Any]:
-    """What stands beside a result: where its records lie in the audit, and its id there."""
+    """Return the ``_meta`` of a result: the positions of its audit records, and its id there."""
     return {**scrub(dict(result.meta)), CALL_ID: call.call_id}
 
 
-def shown(call: ToolCall, result: ToolResult) -> Message:
-    """A result as clients see it. A failed one has no structured content, which they check against the schema."""
+def result_message(call: ToolCall, result: ToolResult) -> Message:
+    """Return a result as clients see it. Clients check structured content against the schema, so errors have none."""
     structured, meta = scrub(dict(result.structured)), meta_of(call, result)
     if result.is_error:
         meta[ERROR] = structured.get("error", structured)

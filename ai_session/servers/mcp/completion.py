@@ -1,4 +1,4 @@
-"""What may stand for a variable of a resource's URI or an argument of a prompt: what the caller sees, no more."""
+"""Values for a variable of a resource's URI or an argument of a prompt, limited to what the caller sees."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CompleteRequestParams, CompleteResult, Completion, PromptReference
 
 from ai_session.servers.mcp.caller import scrub
-from ai_session.servers.mcp.gate_calls import Context, Missing, asked
+from ai_session.servers.mcp.gate_calls import Context, Missing, call_tool
 from ai_session.servers.mcp.prompts import PROMPTS
 from ai_session.servers.mcp.uris import TEMPLATES, is_session
 
@@ -18,15 +18,15 @@ SESSION, COMMAND = ("id", "session"), "command_id"
 
 
 async def complete(ctx: Context, params: CompleteRequestParams) -> CompleteResult:
-    """Values that begin as what is typed so far; sessions by name before those by id, commands newest first.
+    """Return values with the typed prefix; session names before their ids, commands newest first.
 
-    Raises MCPError where the template, the prompt or the argument is unknown.
+    Raises MCPError if the template, the prompt or the argument is unknown.
     """
     argument = params.argument.name
     if argument not in _arguments(params):
         raise MCPError(INVALID_PARAMS, f"no argument {argument[:40]!r} to complete there")
     if argument in SESSION:
-        sessions: list[dict[str, Any]] = list((await asked(ctx, "describe_sessions")).structured["sessions"])
+        sessions: list[dict[str, Any]] = list((await call_tool(ctx, "describe_sessions")).structured["sessions"])
         sessions.reverse()
         found = [row["name"] for row in sessions] + [row["session_id"] for row in sessions]
     elif argument == COMMAND:
@@ -52,16 +52,16 @@ def _arguments(params: CompleteRequestParams) -> list[str]:
 
 
 async def _commands(ctx: Context, session: str) -> list[str]:
-    """Those of a session; none of one that is not there, for nobody who types wants to hear of an error."""
+    """Return the commands of a session; none for an unknown one, because completion should not report errors."""
     if not is_session(session):
         return []
     try:
-        result = await asked(ctx, "list_commands", session_id=session)
+        result = await call_tool(ctx, "list_commands", session_id=session)
     except Missing:
         return []
     return [row["command_id"] for row in result.structured["commands"]]
 
 
 def register(server: Server[Any]) -> None:
-    """Serve it."""
+    """Add the handler."""
     server.add_request_handler("completion/complete", CompleteRequestParams, complete)

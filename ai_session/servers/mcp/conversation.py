@@ -1,8 +1,8 @@
-"""One client's requests on a pipe, in any order and side by side.
+"""One client's requests on a pipe, in any order and concurrently.
 
-A call is answered here where the SDK's models would only copy its parameters and its result, which is nearly every one:
-that takes a quarter less time, and the first of a daemon need not wait until the SDK is imported. Everything else goes
-to ``Lanes``.
+A call is answered here if the SDK's models would only copy its parameters and its result, as in nearly every call: that
+takes a quarter less time, and the first call of a daemon need not wait until the SDK is imported. All else goes to
+``Lanes``.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from ai_session.servers.mcp.calls import (
     meta_of,
     name_in,
     needs_no_model,
-    shown,
+    result_message,
 )
 from ai_session.servers.mcp.listening import LISTEN, listen, needs_no_sdk
-from ai_session.servers.mcp.listing import LIST_TOOLS, listed, needs_no_page
+from ai_session.servers.mcp.listing import LIST_TOOLS, list_tools, needs_no_page
 from ai_session.sessions.changes import LISTS
 
 if TYPE_CHECKING:
@@ -55,34 +55,34 @@ log = logging.getLogger(__name__)
 
 
 class Lanes(Protocol):
-    """What the SDK does of a conversation."""
+    """The SDK's part of a conversation."""
 
     async def result(self, exchange: Exchange, method: str, params: Message | None) -> Message:
-        """Of a request of either era. Raises what ``error`` reads."""
+        """Return the result of a request of either era. Raises the exceptions that ``error`` accepts."""
         ...
 
     async def handle(self, message: Message) -> None:
-        """A notification of the handshake era."""
+        """Process a notification of the handshake era."""
         ...
 
-    def answered(self, message: Message) -> None:
-        """What the client says to a question of ours."""
+    def receive_response(self, message: Message) -> None:
+        """Process the client's response to a question of ours."""
         ...
 
     async def ask(self, exchange: Exchange, question: Question) -> Answer | None:
-        """The client's person, by a form, while a call of the handshake era waits."""
+        """Ask the client's person with a form, while a call of the handshake era waits."""
         ...
 
-    def asked(self, version: str, result: ToolResult, meta: Message) -> Message:
-        """The result that makes a client of 2026-07-28 ask its person and call again."""
+    def input_required(self, version: str, result: ToolResult, meta: Message) -> Message:
+        """Return the result that makes a client of 2026-07-28 ask its person and repeat the call."""
         ...
 
     def error(self, problem: Exception) -> Message | None:
-        """An error of the protocol; None for a defect."""
+        """Return an error of the protocol; None for a defect."""
         ...
 
     async def close(self) -> None:
-        """The client is gone."""
+        """Release what belongs to this client after it has disconnected."""
         ...
 
 
@@ -90,12 +90,12 @@ class Sdk(Protocol):
     """The module of this package that imports the SDK."""
 
     def Lanes(self, caller: Caller, send: Callable[[Message], None], server: Any) -> Lanes:  # noqa: N802
-        """Those of one client."""
+        """Return the lanes of one client."""
         ...
 
 
 class Conversation:
-    """One client's requests; every answer goes through ``send``. ``sdk`` gives the SDK as soon as it is there."""
+    """One client's requests; every answer goes through ``send``. ``sdk`` returns the SDK once it is imported."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Conversation:
         sdk: Callable[[], Awaitable[Sdk]],
         registry: Any = None,
     ) -> None:
-        """``registry``: the SDK's server of something else than the gate's tools."""
+        """``registry`` is the SDK's server of something other than the gate's tools."""
         self._caller = caller
         self._send = send
         self._heartbeat_seconds = heartbeat_seconds
@@ -113,64 +113,64 @@ class Conversation:
         self._registry = registry
         self._requests: dict[asyncio.Task[None], Message] = {}
         self._notices: set[asyncio.Task[None]] = set()
-        self._shaken: Who | None = Who(HANDSHAKE_VERSION, {}, caller.named(""))
+        self._handshake_client: Who | None = Who(HANDSHAKE_VERSION, {}, caller.named(""))
         self._enveloped: tuple[str, Who] | None = None
         self._lanes: Lanes | None = None
         self._opening: asyncio.Task[Lanes] | None = None
-        self._unheard: list[Message] = []
+        self._pending: list[Message] = []
         self.begun = asyncio.Event()
         """Set once a first call was answered, or there are changes that only the lanes can report."""
 
     def receive(self, message: Message, answer: Message | None = None) -> None:
-        """Begin one request, handle a notification, or take an answer to a question. ``answer``: what has already been
-        sent to the client; then only the effect of the request is wanted."""
+        """Begin a request, or process a notification or a response to a question. ``answer`` is what has already been
+        sent to the client; then only the effect of the request is needed."""
         if "method" not in message:
             if self._lanes:
-                self._lanes.answered(message)
+                self._lanes.receive_response(message)
         elif answer is not None:
             if message["method"] == "initialize":
-                self._unheard = [message]
-                self._shake(message["params"], answer["result"])
+                self._pending = [message]
+                self._record_handshake(message["params"], answer["result"])
         elif "id" in message:
             if message["method"] == "initialize":
-                self._shaken = None  # the SDK knows when it is answered
+                self._handshake_client = None  # known once the SDK has answered
             task = asyncio.create_task(self._serve(message))
             self._requests[task] = message
         elif message["method"] == "notifications/cancelled":
             wanted = str(message.get("params", {}).get("requestId"))
             for task, request in self._requests.items():
                 if str(request["id"]) == wanted and request["method"] != "initialize":
-                    self._give_up(task)
+                    self._cancel(task)
         elif message["method"] == INITIALIZED:
-            self._notice(self._handle(message))
+            self._start(self._handle(message))
 
     def shows_views(self, params: Message | None) -> bool:
-        """Whether the client that asks with these shows views of calls."""
+        """Report whether the client with these params shows views of calls."""
         meta = meta_in(params)
-        who = Who.in_envelope(meta, self._caller) if ENVELOPE_VERSION in meta else self._shaken
+        who = Who.in_envelope(meta, self._caller) if ENVELOPE_VERSION in meta else self._handshake_client
         return bool(who and who.shows_views)
 
     async def quiet(self) -> None:
-        """Returns when no request is under way but for streams."""
+        """Return when only streams are in progress."""
         while tasks := [task for task, request in self._requests.items() if request["method"] != LISTEN]:
             await asyncio.wait(tasks)
 
     async def settle(self) -> None:
-        """The client will send no more: questions are still answered, calls are given up."""
+        """End after the client's last message: streams and short requests are still answered, calls are cancelled."""
         for stream in list(self._caller.streams):
             stream.close()
         quick = [task for task, request in self._requests.items() if request["method"] != CALL]
         if quick:
             await asyncio.wait(quick, timeout=QUICK_SECONDS)
         for task in self._requests:
-            self._give_up(task)
+            self._cancel(task)
 
-    def _give_up(self, task: asyncio.Task[None]) -> None:
+    def _cancel(self, task: asyncio.Task[None]) -> None:
         if task.cancel():
-            task.add_done_callback(lambda task: self._requests.pop(task, None))  # it may not even have begun
+            task.add_done_callback(lambda task: self._requests.pop(task, None))  # it may not have begun yet
 
     async def ended(self) -> None:
-        """Returns when every request has ended."""
+        """Return when every request has ended."""
         for notice in self._notices:
             notice.cancel()
         if self._opening:
@@ -182,21 +182,21 @@ class Conversation:
         for watched in self._caller.lists:
             watched.close()
 
-    def _notice(self, heeding: Any) -> None:
-        task = asyncio.create_task(heeding)
+    def _start(self, work: Any) -> None:
+        task = asyncio.create_task(work)
         self._notices.add(task)
         task.add_done_callback(self._notices.discard)
 
     async def _handle(self, message: Message) -> None:
-        """Listen for changes of lists from now on; they are reported once there are lanes."""
-        who = self._shaken
-        if who and self._lanes is None and self._unheard and not who.caller.lists:
+        """Watch for changes of lists from now on; they are reported once there are lanes."""
+        who = self._handshake_client
+        if who and self._lanes is None and self._pending and not who.caller.lists:
             with suppress(AiSessionError):
                 who.caller.lists.append(await who.caller.watch_changes("", "", LISTS))
         if self._lanes:
             await self._lanes.handle(message)
-        elif self._unheard or self._opening:
-            self._unheard.append(message)
+        elif self._pending or self._opening:
+            self._pending.append(message)
         self.begun.set()
 
     async def _serve(self, message: Message) -> None:
@@ -218,7 +218,7 @@ class Conversation:
             if task and not task.cancelling():
                 self._send({"jsonrpc": "2.0", "id": request_id, "error": error})
         finally:
-            # A callback at its end would take a pass of the loop of its own.
+            # A done callback would take an extra pass of the loop.
             if task:
                 self._requests.pop(task, None)
             if method == CALL:
@@ -229,24 +229,24 @@ class Conversation:
             who, envelope = None, ""
         elif ENVELOPE_VERSION in (meta := meta_in(params)):
             envelope = envelope_of(meta)
-            who = self._named(meta, envelope)
+            who = self._client_in(meta, envelope)
         else:
-            who, envelope = self._shaken, ""
+            who, envelope = self._handshake_client, ""
         if who and method == CALL and not (envelope and who.knows_tasks) and needs_no_model(who.version, params):
             return await self._call(who, exchange, params or {})
         if who and method == LIST_TOOLS and needs_no_page(who.version, params):
-            return await listed(who)
+            return await list_tools(who)
         if who and method == LISTEN and envelope and needs_no_sdk(params) and is_plain_meta(meta_in(params)):
             return await self._listen(who, exchange, params or {})
         result = await (await self.opened()).result(exchange, method, params)
         if method == "initialize":
-            self._shake(params or {}, result)
+            self._record_handshake(params or {}, result)
         elif envelope:
             self._enveloped = envelope, Who.in_envelope(meta_in(params), self._caller)
         return result
 
-    def _named(self, meta: Message, envelope: str) -> Who | None:
-        """Who says so of itself in a request, where that is in order for sure, or was found to be."""
+    def _client_in(self, meta: Message, envelope: str) -> Who | None:
+        """Return the caller that a request identifies, if it is certainly valid or was found to be."""
         if self._enveloped is None or self._enveloped[0] != envelope:
             if not is_plain_envelope(meta):
                 return None
@@ -261,9 +261,9 @@ class Conversation:
             asker = Form(self, exchange)
         call, result = await call_with(who, exchange.request_id, params, asker)
         if who.modern and result.question:
-            given = (await self.opened()).asked(who.version, result, meta_of(call, result))
+            given = (await self.opened()).input_required(who.version, result, meta_of(call, result))
         else:
-            given = shown(call, result)
+            given = result_message(call, result)
         if who.modern:
             given["_meta"] |= STAMP
         else:
@@ -273,21 +273,21 @@ class Conversation:
     async def _listen(self, who: Who, exchange: Exchange, params: Message) -> Message:
         request = PipeRequest(who.version, exchange.request_id, params, LISTEN)
 
-        async def tell(method: str, said: Message) -> None:
-            exchange.send({"jsonrpc": "2.0", "method": method, "params": said})
+        async def notify(method: str, content: Message) -> None:
+            exchange.send({"jsonrpc": "2.0", "method": method, "params": content})
 
         try:
-            result = await listen(who.caller, request, params["notifications"], tell)
+            result = await listen(who.caller, request, params["notifications"], notify)
         except AiSessionError:
-            return await (await self.opened()).result(exchange, LISTEN, params)  # which says so in the SDK's words
+            return await (await self.opened()).result(exchange, LISTEN, params)  # which reports it in the SDK's words
         return {"_meta": result["_meta"] | STAMP, "resultType": "complete"}
 
-    def _shake(self, params: Message, result: Message) -> None:
+    def _record_handshake(self, params: Message, result: Message) -> None:
         caller = self._caller.named(name_in(params.get("clientInfo")))
-        self._shaken = Who(result["protocolVersion"], params["capabilities"], caller)
+        self._handshake_client = Who(result["protocolVersion"], params["capabilities"], caller)
 
     async def opened(self) -> Lanes:
-        """The lanes of this client, which have heard what it said before. Raises Unanswerable."""
+        """Return the lanes of this client, which have processed its earlier messages. Raises Unanswerable."""
         if self._lanes:
             return self._lanes
         if self._opening is None or self._opening.done():
@@ -296,12 +296,12 @@ class Conversation:
 
     async def _open(self) -> Lanes:
         lanes = (await self._sdk()).Lanes(self._caller, self._send, self._registry)
-        for message in self._unheard:  # which may grow meanwhile
+        for message in self._pending:  # the list may grow meanwhile
             if "id" in message:
-                with suppress(Exception):  # it was answered
+                with suppress(Exception):  # it has been answered already
                     await lanes.result(Exchange(self._send), message["method"], message.get("params"))
             else:
-                self._notice(lanes.handle(message))
+                self._start(lanes.handle(message))
         self._lanes = lanes
         return lanes
 
@@ -321,7 +321,7 @@ class Form:
         self._exchange = exchange
 
     async def ask(self, question: Question) -> Answer | None:
-        """None when the client refuses to ask, or answers what is no answer."""
+        """Return the answer, or None if the client refuses to ask or its response is invalid."""
         with suppress(Unanswerable):
             return await (await self._conversation.opened()).ask(self._exchange, question)
         return None
@@ -341,13 +341,13 @@ class Exchange:
         self.token = token
 
     def report(self, progress: float, message: str) -> None:
-        """One progress notification, where the client gave a token."""
+        """Send one progress notification, if the client gave a token."""
         if self.token is not None:
             self.send(progress_notification(self.token, progress, message))
 
 
 def token_of(params: Message | None) -> int | str | None:
-    """The progress token of a request, if any."""
+    """Return the progress token of a request, if any."""
     match params:
         case {"_meta": {"progressToken": str() | int() as token}} if not isinstance(token, bool):
             return token

@@ -1,8 +1,8 @@
 """How a question reaches the person behind an MCP client, in both protocol eras, and how the answer is read.
 
 In the handshake era the server asks (``elicitation/create``) while the call waits; since 2026-07-28 the call returns
-with the question and is made again with the answer. Only a client that said it shows forms is asked, and nothing else
-is ever asked of any client.
+with the question and is repeated with the answer. Only a client that declares that it shows forms is asked, and nothing
+else is ever requested of any client.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MEANINGS = {
 
 
 def form(question: Question) -> dict[str, Any]:
-    """One plain enumeration: the one kind of choice that every protocol version with forms has."""
+    """Return one plain enumeration, the only kind of choice that every protocol version with forms has."""
     choices = [*question.scopes, "deny"]
     meanings = "; ".join(f"{choice}: {MEANINGS.get(choice, 'no')}" for choice in choices)
     decision = {"type": "string", "title": "Decision", "description": meanings, "enum": choices}
@@ -54,20 +54,20 @@ def form(question: Question) -> dict[str, Any]:
 
 
 class Questions:
-    """What one client was asked and has not answered yet."""
+    """The unanswered questions to one client."""
 
     def __init__(self, send: Callable[[Message], None]) -> None:
         self._send = send
-        # A client may answer what an earlier daemon asked; no question of ours may have that number.
+        # A client may answer a question of an earlier daemon; no question of ours may have that number.
         self._ids = itertools.count(secrets.randbelow(1 << 48))
         self._waiting: dict[int, asyncio.Future[Message]] = {}
 
     def to(self, capabilities: ClientCapabilities | None) -> Questioning:
-        """The questions that a client of those capabilities answers."""
+        """Return the questions that a client with those capabilities answers."""
         return Questioning(self, answerable(capabilities))
 
     async def ask(self, method: str, params: Mapping[str, Any] | None) -> Message:
-        """The client's result; raises MCPError for its error. If the wait is given up, the client is notified."""
+        """Return the client's result. Raises MCPError for its error. If this is cancelled, the client is notified."""
         number = next(self._ids)
         waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
         self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": dict(params or {})})
@@ -84,8 +84,8 @@ class Questions:
             raise MCPError.from_error_data(_error(response.get("error")))
         return result  # pyright: ignore[reportUnknownVariableType]
 
-    def answered(self, response: Message) -> None:
-        """A response of the client; one to nothing that was asked says nothing."""
+    def receive_response(self, response: Message) -> None:
+        """Process a response of the client; one without a question is ignored."""
         waiting = self._waiting.get(response["id"]) if type(response["id"]) is int else None
         if waiting and not waiting.done():
             waiting.set_result(response)
@@ -93,13 +93,13 @@ class Questions:
 
 @dataclass(frozen=True, slots=True)
 class Questioning:
-    """One client's open questions, and the ``methods`` it may be asked by."""
+    """One client's open questions, and the ``methods`` that may be used to ask it."""
 
     questions: Questions
     methods: frozenset[str]
 
     async def ask(self, method: str, params: Mapping[str, Any] | None) -> Message:
-        """As ``Questions.ask``; raises NoBackChannelError for what this client does not answer."""
+        """Do the same as ``Questions.ask``; raises NoBackChannelError for a method that this client does not answer."""
         if method not in self.methods:
             raise NoBackChannelError(method)
         return await self.questions.ask(method, params)
@@ -115,7 +115,7 @@ class HandshakeForm:
         self._client = client
 
     async def ask(self, question: Question) -> Answer | None:
-        """None when the client refuses to ask, or answers what is no answer."""
+        """Return the answer, or None if the client refuses to ask or its response is invalid."""
         try:
             result = await self._ctx.session.elicit_form(question.message, form(question), self._ctx.request_id)
         except (MCPError, ValueError):
@@ -124,7 +124,7 @@ class HandshakeForm:
 
 
 def asker_of(ctx: ServerRequestContext[Any, Any], client: str) -> Asker | None:
-    """The way to this client's person; None when it has none."""
+    """Return the way to ask this client's person; None if there is none."""
     if not shows_forms(ctx.session.client_capabilities):
         return None
     if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
@@ -134,13 +134,13 @@ def asker_of(ctx: ServerRequestContext[Any, Any], client: str) -> Asker | None:
 
 
 def shows_forms(capabilities: ClientCapabilities | None) -> bool:
-    """Whether a client said so; before URLs came, an empty capability meant forms."""
+    """Report whether a client declared that; before there were URLs, an empty capability meant forms."""
     elicitation = capabilities.elicitation if capabilities else None
     return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
 
 def answerable(capabilities: ClientCapabilities | None) -> frozenset[str]:
-    """The methods of a server's questions that a client said it answers. We ask with forms only."""
+    """Return the server's methods that a client declared it answers. We use only forms."""
     samples = capabilities is not None and capabilities.sampling is not None
     methods = {METHOD: shows_forms(capabilities), "sampling/createMessage": samples}
     return frozenset(method for method, known in methods.items() if known)
@@ -149,7 +149,7 @@ def answerable(capabilities: ClientCapabilities | None) -> frozenset[str]:
 def returned(
     ctx: ServerRequestContext[Any, Any], params: InputResponseRequestParams, client: str
 ) -> tuple[str, dict[str, Answer]]:
-    """State and answer that came back with a call; nothing in the handshake era, which answers by response."""
+    """Return state and answer that were sent with a call; nothing in the handshake era, which answers by response."""
     if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS or params.request_state is None:
         return "", {}
     response = (params.input_responses or {}).get(DECISION)
@@ -157,17 +157,17 @@ def returned(
 
 
 def to_be_answered(question: Question, state: str, meta: dict[str, Any]) -> InputRequiredResult:
-    """The result that makes a client ask and call again."""
+    """Return the result that makes a client ask and repeat the call."""
     return InputRequiredResult(input_requests={DECISION: request_of(question)}, request_state=state, _meta=dict(meta))
 
 
 def request_of(question: Question) -> ElicitRequest:
-    """The form a client shall show."""
+    """Return the form that a client must show."""
     return ElicitRequest(params=ElicitRequestFormParams(message=question.message, requested_schema=form(question)))
 
 
 def read(result: ElicitResult, client: str) -> Answer:
-    """What a filled-in form says. Everything that is no choice is no, with the reason."""
+    """Return the answer in a filled-in form. Anything but one of the choices is a no, with the reason."""
     by = f"client {client}".rstrip()
     if result.action != "accept":
         return Answer(False, reason=f"the client's form was answered with {result.action}", by=by)

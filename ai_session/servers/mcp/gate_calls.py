@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 Context = ServerRequestContext[Any, Any]
 
 RESOURCE_NOT_FOUND = -32002
-"""Of the handshake era; since 2026-07-28 what is not there is an invalid parameter."""
+"""The code in the handshake era; since 2026-07-28, a missing resource is an invalid parameter."""
 
 MISSING = (SessionNotFound.code, CommandNotFound.code)
 OURS = ("audit_broken", "config_invalid", "daemon_unavailable", "storage_full", "system_error")
-"""What goes wrong on this side; every other refusal is for the caller to act on."""
+"""Failures on this side; any other refusal is for the caller to act on."""
 
 
 class Missing(MCPError):
-    """It is not there, or not for this caller."""
+    """It does not exist, or not for this caller."""
 
 
-async def asked(
+async def call_tool(
     ctx: Context,
     tool: str,
     *,
@@ -41,9 +41,9 @@ async def asked(
     answers: dict[str, Answer] | None = None,
     **arguments: Any,
 ) -> ToolResult:
-    """The result of one call at the gate; a question only where ``asker`` returns them.
+    """Return the result of one call at the gate; with a question only if ``asker`` returns them.
 
-    Raises MCPError for every refusal: with the ``uri`` that was meant where there is one.
+    Raises MCPError for every refusal, with the ``uri`` that was requested, if any.
     """
     caller = caller_of(ctx)
     call = replace(call_of(ctx, caller.principal, tool, arguments, state=state, answers=answers), unlisted=True)
@@ -57,7 +57,7 @@ async def asked(
 
 
 def refused(ctx: Context, error: dict[str, Any], uri: str | None = None) -> MCPError:
-    """The protocol's error for one of the gate's, which is its ``data``."""
+    """Return the protocol's error for one of the gate's, which becomes its ``data``."""
     error = scrub(error)
     code, message = str(error.get("code", "")), str(error.get("message", ""))
     if code in MISSING:
@@ -71,7 +71,7 @@ def refused(ctx: Context, error: dict[str, Any], uri: str | None = None) -> MCPE
 
 
 def missing(ctx: Context, uri: str | None, why: str = "") -> Missing:
-    """The protocol's error for what is not there, or not for this caller."""
+    """Return the protocol's error for what does not exist, or not for this caller."""
     if uri is None:
         return Missing(INVALID_PARAMS, why)
     modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -80,7 +80,7 @@ def missing(ctx: Context, uri: str | None, why: str = "") -> Missing:
 
 
 def refusal(ctx: Context, error: AiSessionError) -> MCPError:
-    """As ``refused``, for an error that was raised."""
+    """Do the same as ``refused`` for an exception."""
     facts: dict[str, Any] = {"code": error.code, "message": error.message, "suggestion": error.suggestion}
     scope = getattr(error, "required_scope", "")
     return refused(ctx, facts | ({"required_scope": scope} if scope else {}))

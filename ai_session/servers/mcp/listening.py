@@ -1,4 +1,4 @@
-"""A client's stream of what changes, since 2026-07-28: what is heeded is said first, then each change."""
+"""A client's stream of changes, since 2026-07-28: an acknowledgement of what is watched, then each change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agentwire.json_lines import Message
 from ai_session.models import Change, ChangeKind
 from ai_session.servers.mcp.caller import AGENT, RUN, Caller, claim
 from ai_session.servers.mcp.calls import object_in
-from ai_session.servers.mcp.trace import Asking
+from ai_session.servers.mcp.trace import RequestContext
 from ai_session.servers.mcp.uris import Part, ResourceAddress, address_of
 from ai_session.sessions.changes import KINDS, LISTS
 
@@ -22,7 +22,7 @@ LIST_CHANGES: Mapping[str, tuple[ChangeKind | None, str]] = {
     "promptsListChanged": (None, ""),
     "resourcesListChanged": ("list", "notifications/resources/list_changed"),
 }
-"""Which change a client hears of that asks for it, and by which notification. Prompts are always the same."""
+"""The kind of change and the notification for each request. The list of prompts never changes."""
 
 RESOURCES = "resourceSubscriptions"
 
@@ -33,11 +33,11 @@ TOUCHED: dict[Part, frozenset[ChangeKind]] = {
     "output": frozenset({"output"}),
     "recording": frozenset({"output"}),
 }
-"""Which changes make which resource another one."""
+"""The kinds of changes that affect each part."""
 
 
 def touches(change: Change, address: ResourceAddress) -> bool:
-    """Whether what is at ``address`` may be another after this change."""
+    """Report whether the content of ``address`` may have changed with this change."""
     if change.kind not in TOUCHED[address.part]:
         return False
     if address.part == "list":
@@ -48,12 +48,12 @@ def touches(change: Change, address: ResourceAddress) -> bool:
 
 
 def updated(changes: Collection[Change], addresses: Iterable[tuple[str, ResourceAddress]]) -> Iterator[str]:
-    """Those of the URIs that changed."""
+    """Return those of the URIs that may have changed."""
     return (uri for uri, address in addresses if any(touches(change, address) for change in changes))
 
 
 def needs_no_sdk(params: Message | None) -> bool:
-    """Whether a client asks for nothing but lists, so that the SDK's models would only copy what it asks."""
+    """Report whether a client requests only lists, so that the SDK's models would only copy its request."""
     wanted = object_in((params or {}).get("notifications"))
     if params is None or wanted is None or not params.keys() <= {"notifications", "_meta"}:
         return False
@@ -61,25 +61,28 @@ def needs_no_sdk(params: Message | None) -> bool:
 
 
 async def listen(
-    caller: Caller, asking: Asking, wanted: Mapping[str, Any], tell: Callable[[str, Message], Awaitable[None]]
+    caller: Caller,
+    request: RequestContext,
+    wanted: Mapping[str, Any],
+    notify: Callable[[str, Message], Awaitable[None]],
 ) -> Message:
-    """The result of a stream that ended, which the client gives up or this process, as it leaves. ``wanted`` may name
-    resources that are none of ours: they are not heeded. Raises what ``Caller.watch_changes`` does."""
+    """Report changes until the client cancels or this process shuts down, and return the final result. ``wanted`` may
+    name resources that are not ours, which are ignored. Raises what ``Caller.watch_changes`` does."""
     addresses = {uri: address for uri in wanted.get(RESOURCES) or () if (address := address_of(uri))}
-    heeded: Message = {name: True for name in LIST_CHANGES if wanted.get(name)}
-    changes = await caller.watch_changes(claim(asking, AGENT), claim(asking, RUN), KINDS if addresses else LISTS)
-    meta: Message = {SUBSCRIPTION_ID: asking.request_id}
+    accepted: Message = {name: True for name in LIST_CHANGES if wanted.get(name)}
+    changes = await caller.watch_changes(claim(request, AGENT), claim(request, RUN), KINDS if addresses else LISTS)
+    meta: Message = {SUBSCRIPTION_ID: request.request_id}
     caller.streams.add(changes)
     try:
-        shown = heeded | ({RESOURCES: list(addresses)} if addresses else {})
-        await tell("notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": shown})
+        acknowledged = accepted | ({RESOURCES: list(addresses)} if addresses else {})
+        await notify("notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": acknowledged})
         while batch := await changes.next():
             kinds = {change.kind for change in batch}
-            for kind, method in (LIST_CHANGES[name] for name in heeded):
+            for kind, method in (LIST_CHANGES[name] for name in accepted):
                 if kind in kinds:
-                    await tell(method, {"_meta": meta})
+                    await notify(method, {"_meta": meta})
             for uri in updated(batch, addresses.items()):
-                await tell("notifications/resources/updated", {"_meta": meta, "uri": uri})
+                await notify("notifications/resources/updated", {"_meta": meta, "uri": uri})
     finally:
         caller.streams.discard(changes)
         changes.close()

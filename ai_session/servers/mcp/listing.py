@@ -1,4 +1,4 @@
-"""The tools of the gate as clients list them, without the SDK."""
+"""The gate's tools in the form for clients, without the SDK."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ CACHE_MS = 60_000
 
 
 def needs_no_page(version: str, params: Message | None) -> bool:
-    """Whether a client asks for the whole list, as all but those do that have their own idea of pages."""
+    """Report whether a client requests the whole list, as all but those with their own idea of pages do."""
     given = params or {}
     return version in WHOLE_RESULTS and given.keys() <= {"_meta"} and is_plain_meta(given.get("_meta", {}))
 
 
-async def listed(who: Who) -> Message:
-    """All tools on one page: four clients never ask for a second one. Raises Unanswerable where there is no gate."""
+async def list_tools(who: Who) -> Message:
+    """Return all tools on one page: four clients never request a second one. Raises Unanswerable without a gate."""
     try:
         tools = await (await who.caller.gate()).list_tools(who.caller.principal)
     except AiSessionError as problem:
         raise Unanswerable(INTERNAL_ERROR, f"{problem.message}; {problem.suggestion}") from None
-    shown: Message = {"tools": [described(tool, who.shows_views) for tool in tools]}
+    entry: Message = {"tools": [described(tool, who.shows_views) for tool in tools]}
     if who.modern:
-        shown |= {"_meta": STAMP, "cacheScope": "private", "resultType": "complete", "ttlMs": CACHE_MS}
-    return shown
+        entry |= {"_meta": STAMP, "cacheScope": "private", "resultType": "complete", "ttlMs": CACHE_MS}
+    return entry
 
 
 def described(tool: ListedTool, views: bool = False) -> Message:
-    """One tool, for a client that shows ``views`` of calls or not. Titles twice: clients read the one or the other."""
+    """Return one tool, with a link to its view if ``views``. The title is there twice, as clients read either."""
     hints = {
         "title": tool.title,
         "readOnlyHint": tool.read_only,
@@ -43,7 +43,7 @@ def described(tool: ListedTool, views: bool = False) -> Message:
         "idempotentHint": tool.idempotent,
         "openWorldHint": tool.open_world,
     }
-    shown: Message = {
+    entry: Message = {
         "name": tool.name,
         "title": tool.title,
         "description": tool.description,
@@ -52,4 +52,4 @@ def described(tool: ListedTool, views: bool = False) -> Message:
         "annotations": hints,
     }
     meta = ({"anthropic/alwaysLoad": True} if tool.always_load else {}) | (apps.link(tool.name) if views else {})
-    return shown | ({"_meta": meta} if meta else {})
+    return entry | ({"_meta": meta} if meta else {})

@@ -1,7 +1,7 @@
 """MCP for any client: lines of JSON-RPC in, answers out.
 
-The SDK takes half a second to import, longer than all else that a first session needs. So it is imported when something
-is asked that needs it, or after the first calls; until then the first questions get recorded answers.
+The SDK takes half a second to import, longer than everything else a first session needs. So it is imported when a
+request needs it, or after the first calls; until then the first requests get recorded answers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 READ_BYTES = 1 << 16
 MAX_LINE_BYTES = 64 << 20
 WRITE_BUFFER_BYTES = 1 << 20
-"""Reading stops while a client leaves more than this unread."""
+"""Reading stops while a client has more than this to read."""
 
 HELD_BYTES = 8 << 20
 
@@ -46,20 +46,21 @@ FIRST_ANSWERS = Path(__file__).with_name("first_answers.json")
 """Written by scripts/first_answers.py."""
 
 HEARTBEAT_SECONDS = 10.0
-"""Between progress notifications of a waiting call; no client known gives up sooner than 30 s without one."""
+"""The time between progress notifications of a waiting call; no known client times out before 30 s without one."""
 
-HAND_ON_SECONDS = 0.00005
-"""How long whoever wants the interpreter waits for it while the SDK is imported. A call takes it back some hundred
-times; with a millisecond for each, the second session of a daemon would take three times as long."""
+SWITCH_SECONDS = 0.00005
+"""How long other threads wait for the interpreter while the SDK is imported. A call needs it some hundred times; with a
+millisecond each, the second session of a daemon would take three times as long."""
 
 log = logging.getLogger(__name__)
 
 
 class Arriving(asyncio.Protocol):
-    """Lines as they arrive, each given to ``take`` at once: a stream's reader would cost every call a pass of the loop.
+    """Lines as they arrive, each passed to ``take`` at once: a stream's reader would cost every call a pass of the
+    loop.
 
-    While too much is unread by the other side what it says waits, and with HELD_BYTES of that reading stops: many
-    write all of their questions before they read an answer.
+    While the client has too much unread, its further lines are held, and beyond HELD_BYTES reading stops: many write
+    all of their requests before they read an answer.
     """
 
     def __init__(self, transport: asyncio.WriteTransport, take: Callable[[bytes | Refused], None]) -> None:
@@ -70,11 +71,11 @@ class Arriving(asyncio.Protocol):
         self._lines = LineReader(MAX_LINE_BYTES)
         self._held: deque[bytes] = deque()
         self._held_bytes = 0
-        self._unread = self._said_all = False
+        self._unread = self._input_ended = False
 
     def take_over(self) -> None:
-        """Hear of the connection in the stream's place, whose reader holds nothing, and whose writer neither."""
-        self._before = self._transport.get_protocol()  # which keeps who serves the connection
+        """Become the connection's protocol in place of the stream, whose reader and writer must hold nothing."""
+        self._before = self._transport.get_protocol()  # a reference that keeps the server's task alive
         self._transport.set_protocol(self)
 
     def data_received(self, data: bytes) -> None:
@@ -88,10 +89,10 @@ class Arriving(asyncio.Protocol):
             self._take(line)
 
     def eof_received(self) -> bool:
-        self._said_all = True
+        self._input_ended = True
         if not self._held:
             self._end()
-        return True  # and may still listen
+        return True  # it may still read
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()
@@ -107,7 +108,7 @@ class Arriving(asyncio.Protocol):
             self.data_received(data)
         if not self._held:
             self._transport.resume_reading()
-            if self._said_all:
+            if self._input_ended:
                 self._end()
 
     def _end(self) -> None:
@@ -116,7 +117,7 @@ class Arriving(asyncio.Protocol):
 
 
 class McpConnection:
-    """One client."""
+    """The connection of one client."""
 
     def __init__(self, server: McpServer, connection: Connection) -> None:
         self._server = server
@@ -127,7 +128,7 @@ class McpConnection:
         self._conversation = Conversation(caller, self._send, server.heartbeat_seconds, sdk, server.registry)
 
     async def run(self, chunk: bytes) -> None:
-        """Serve until the client is gone. ``chunk`` is what was read of it before."""
+        """Serve until the client disconnects. ``chunk`` is what was read of it before."""
         self._writer.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         preparing: asyncio.Task[None] | None = None
         reader = self._connection.reader
@@ -145,7 +146,7 @@ class McpConnection:
                     await arriving.ended
                     break
         except ConnectionError:
-            pass  # the same as its end
+            pass  # treated as the end
         finally:
             await self._close(preparing)
 
@@ -168,7 +169,7 @@ class McpConnection:
         self._conversation.receive(message, first)
 
     async def _prepare(self) -> None:
-        """What is not asked for yet: the gate at once, the SDK once it is of use and nobody waits for an answer."""
+        """Prepare what has not been requested yet: the gate at once, the SDK once it is useful and no request waits."""
         await self._server.gate_or_not(self._connection.daemon)
         await self._conversation.begun.wait()
         await self._conversation.quiet()
@@ -188,10 +189,10 @@ class McpConnection:
 
 
 def _import_sdk() -> Sdk:
-    # All that is made meanwhile stays; looking for garbage in it takes 90 of 800 ms, and some 25 at the end.
+    # All objects made meanwhile stay; collecting garbage among them takes 90 of 800 ms, and some 25 at the end.
     gc.disable()
     before = sys.getswitchinterval()
-    sys.setswitchinterval(HAND_ON_SECONDS)
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         from ai_session.servers.mcp import dispatch
     finally:
@@ -207,7 +208,7 @@ class McpServer:
     name = "mcp"
 
     def __init__(self, heartbeat_seconds: float = HEARTBEAT_SECONDS, registry: Server[Any] | None = None) -> None:
-        """``registry``: what is served instead of the gate's tools."""
+        """``registry`` is served instead of the gate's tools."""
         self.heartbeat_seconds = heartbeat_seconds
         self.registry = registry
         self._first = None if registry else FirstAnswers(FIRST_ANSWERS, __version__)
@@ -215,7 +216,7 @@ class McpServer:
         self._sdk: Sdk | None = None
 
     def first_answers(self, message: Message) -> Message | None:
-        """What is answered before the SDK is there. Lists may be other ones once there is a gate to ask."""
+        """Return a recorded answer while the SDK is not imported. Lists may differ once there is a gate to ask."""
         if self._sdk or self._first is None or not message.keys() >= {"id", "method"}:
             return None
         if self._gate_tried and message["method"] != "initialize":
@@ -223,13 +224,13 @@ class McpServer:
         return self._first.answer(message)
 
     async def gate_or_not(self, host: Host) -> None:
-        """Returns when there is a gate, or none can be made, which is then reported to every caller of a tool."""
+        """Return when there is a gate, or none can be started, which is then reported to every caller of a tool."""
         with contextlib.suppress(Exception):
             await host.gate()
         self._gate_tried = True
 
     async def sdk(self, host: Host) -> Sdk:
-        """The SDK, imported after all that a call needs. Raises Unanswerable where that cannot be done."""
+        """Return the SDK, imported after everything a call needs. Raises Unanswerable if it cannot be imported."""
         if self._sdk is None:
             await self.gate_or_not(host)
             try:
@@ -241,7 +242,7 @@ class McpServer:
         return self._sdk
 
     async def serve(self, connection: Connection) -> None:
-        """One client, until it closes its side; calls it still waits for are given up then, commands continue."""
+        """Serve one client, until it closes its side; calls in progress are then cancelled, but commands continue."""
         read = await first_line(connection.reader)
         if connection.hello.get("dialect") != self.name and is_envelope(read):
             other = await asyncio.to_thread(plugins.load, "ai_session.servers", "fluxloop")
@@ -251,7 +252,7 @@ class McpServer:
 
 
 async def first_line(reader: asyncio.StreamReader) -> bytes:
-    """The first line that is not blank, or what there is where it has no end; nothing of one that is very long."""
+    """Return the first line that is not blank, complete or not; nothing of a very long one."""
     line = b"\n"
     try:
         while line.isspace():
@@ -264,7 +265,7 @@ async def first_line(reader: asyncio.StreamReader) -> bytes:
 
 
 def is_envelope(line: bytes) -> bool:
-    """Whether a client that begins so speaks FluxLoop's dialect."""
+    """Report whether a client that begins with this line uses FluxLoop's dialect."""
     if b'"jsonrpc"' in line:
         return False
     with contextlib.suppress(ValueError, RecursionError):

@@ -29,24 +29,24 @@ from ai_session.servers.mcp import apps
 from ai_session.servers.mcp.caller import caller_of, scrub
 from ai_session.servers.mcp.calls import CALL_ID
 from ai_session.servers.mcp.elicitation import asker_of, returned, to_be_answered
-from ai_session.servers.mcp.gate_calls import Context, asked, missing
+from ai_session.servers.mcp.gate_calls import Context, call_tool, missing
 from ai_session.servers.mcp.tools import no_cursor, shows_views
 from ai_session.servers.mcp.uris import LIST, TEMPLATES, Part, ResourceAddress, address_of
 
 PAGE_SESSIONS = 50
-"""So many sessions are on one page of resources, four or five resources each."""
+"""The number of sessions on one page of resources, with four or five resources each."""
 
 OUTPUT_CHARS = 200_000
-"""The most that ``read_output`` gives at once."""
+"""The most that ``read_output`` returns at once."""
 
 ENDED_MS = 60_000
 STATIC_MS = 3_600_000
 LISTED_MS = 1000
-"""How long a read resource may be cached: the output of an ended command, what never changes, a list. Changes of
-sessions are reported to subscribers."""
+"""How long a resource may be cached: the output of an ended command, what never changes, a list. Changes of sessions
+are reported to subscribers."""
 
 DETAIL = "ai-session/resource"
-"""The key in a resource's ``_meta`` under which the facts beside its text stand."""
+"""The key in a resource's ``_meta`` for the facts next to its text."""
 
 TITLES: dict[Part, tuple[str, str, str]] = {
     "list": ("Sessions", "application/json", "All terminal sessions with their state."),
@@ -59,9 +59,9 @@ TITLES: dict[Part, tuple[str, str, str]] = {
 
 
 async def list_resources(ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
-    """The list, and of each session the caller sees its parts and its newest command's output, oldest first."""
+    """List the session list, and each visible session's parts and newest command's output, oldest first."""
     after = _after(params.cursor) if params and params.cursor is not None else None
-    result = await asked(ctx, "describe_sessions")
+    result = await call_tool(ctx, "describe_sessions")
     rows: Sequence[dict[str, Any]] = scrub(list(result.structured["sessions"]))
     rest = [row for row in rows if after is None or _key(row) > after]
     page = rest[:PAGE_SESSIONS]
@@ -101,7 +101,7 @@ def _cursor(row: dict[str, Any]) -> str:
 
 
 def _after(cursor: str) -> tuple[float, str]:
-    """Behind which session a page begins; that session may be gone. Raises MCPError for what is no cursor of ours."""
+    """Return the session after which a page begins; it may no longer exist. Raises MCPError for an invalid cursor."""
     try:
         created_at, session_id = json.loads(base64.b64decode(cursor, b"-_", validate=True))
         key = float(created_at), str(session_id)
@@ -113,7 +113,7 @@ def _after(cursor: str) -> tuple[float, str]:
 
 
 async def list_templates(ctx: Context, params: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
-    """All of them; there is no second page."""
+    """List all templates; there is no second page."""
     no_cursor(params)
     templates = [
         ResourceTemplate(
@@ -129,7 +129,7 @@ async def list_templates(ctx: Context, params: PaginatedRequestParams | None) ->
 
 
 async def read_resource(ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult | InputRequiredResult:
-    """The call the URI stands for, or the view of calls. Raises MCPError: what is not there carries its ``uri``."""
+    """Make the call that the URI stands for, or return the view of calls. Raises MCPError, with ``uri`` if missing."""
     if params.uri == apps.URI and shows_views(ctx.session.client_capabilities):
         shown = TextResourceContents(uri=apps.URI, mime_type=apps.MIME_TYPE, text=apps.view(), _meta=apps.ABOUT)
         return ReadResourceResult(contents=[shown], ttl_ms=STATIC_MS, cache_scope="public")
@@ -151,25 +151,25 @@ async def read_resource(ctx: Context, params: ReadResourceRequestParams) -> Read
     )
 
 
-async def read(ctx: Context, address: ResourceAddress, **asking: Any) -> ToolResult:
-    """The result of the call that reads ``address``. Raises MCPError."""
+async def read(ctx: Context, address: ResourceAddress, **options: Any) -> ToolResult:
+    """Return the result of the call that reads ``address``. Raises MCPError."""
     on_session = {"session_id": address.session}
     match address.part:
         case "list":
-            return await asked(ctx, "list_sessions", **asking)
+            return await call_tool(ctx, "list_sessions", **options)
         case "info":
-            return await asked(ctx, "get_session_info", **on_session, **asking)
+            return await call_tool(ctx, "get_session_info", **on_session, **options)
         case "screen":
-            return await asked(ctx, "read_screen", **on_session, **asking)
+            return await call_tool(ctx, "read_screen", **on_session, **options)
         case "recording":
-            return await asked(ctx, "get_recording", **on_session, **asking)
+            return await call_tool(ctx, "get_recording", **on_session, **options)
         case "output":
-            bound = {"command_id": address.command_id, "max_output_chars": OUTPUT_CHARS}
-            return await asked(ctx, "read_output", **on_session, **bound, **asking)
+            limits = {"command_id": address.command_id, "max_output_chars": OUTPUT_CHARS}
+            return await call_tool(ctx, "read_output", **on_session, **limits, **options)
 
 
 def contents(address: ResourceAddress, uri: str, result: ToolResult) -> TextResourceContents:
-    """What was read, as the text it is; what else is known of it stands in ``_meta``."""
+    """Return what was read as its text; further facts are in ``_meta``."""
     facts: dict[str, Any] = scrub(dict(result.structured))
     match address.part:
         case "list" | "info":
@@ -190,7 +190,7 @@ def contents(address: ResourceAddress, uri: str, result: ToolResult) -> TextReso
 
 
 def register(server: Server[Any]) -> None:
-    """Serve them."""
+    """Add the handlers."""
     server.add_request_handler("resources/list", PaginatedRequestParams, list_resources)
     server.add_request_handler("resources/templates/list", PaginatedRequestParams, list_templates)
     server.add_request_handler("resources/read", ReadResourceRequestParams, read_resource)

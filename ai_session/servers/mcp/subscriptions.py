@@ -1,6 +1,5 @@
 """Subscribers to changes of resources and lists: by ``resources/subscribe`` in the handshake era, by
-``subscriptions/listen`` since 2026-07-28. Both get the same changes, at most as often as ``sessions.changes``
-allows."""
+``subscriptions/listen`` since 2026-07-28. Both get the same changes, as often as ``sessions.changes`` allows."""
 
 from __future__ import annotations
 
@@ -35,17 +34,17 @@ from ai_session.gate.api import Watched
 from ai_session.models import ChangeKind
 from ai_session.servers.mcp import tasks
 from ai_session.servers.mcp.caller import AGENT, RUN, caller_of, claim
-from ai_session.servers.mcp.gate_calls import Context, asked, missing, refusal
+from ai_session.servers.mcp.gate_calls import Context, call_tool, missing, refusal
 from ai_session.servers.mcp.listening import LISTEN, RESOURCES, updated
 from ai_session.servers.mcp.listening import listen as stream_changes
 from ai_session.servers.mcp.uris import ResourceAddress, address_of
 from ai_session.sessions.changes import KINDS, LISTS
 
 MAX_URIS = 1000
-"""One client may subscribe to so many at once."""
+"""The resources to which one client may subscribe at once."""
 
 READING = frozenset({"sessions:read", "admin"})
-"""A token with neither hears nothing, and is not refused for it: it asked for nothing."""
+"""A token with neither gets no notifications, and no error: its client requested nothing."""
 
 STATE = "ai-session/subscriptions"
 GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, ConnectionError)
@@ -69,7 +68,7 @@ log = logging.getLogger(__name__)
 
 
 async def watch(ctx: Context, kinds: Collection[ChangeKind]) -> Watched:
-    """What the gate lets this caller hear of. Raises MCPError."""
+    """Return the changes that this caller may see. Raises MCPError."""
     try:
         return await caller_of(ctx).watch_changes(claim(ctx, AGENT), claim(ctx, RUN), kinds)
     except AiSessionError as problem:
@@ -77,25 +76,25 @@ async def watch(ctx: Context, kinds: Collection[ChangeKind]) -> Watched:
 
 
 async def listen(ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-    """One stream, until the client gives it up or this process leaves."""
+    """Serve one stream, until the client cancels it or this process shuts down."""
     if "taskIds" in (ctx.params or {}).get("notifications", {}):
-        tasks.require(ctx)  # the acknowledgement shows clients that may that these are ignored
+        tasks.require(ctx)  # the acknowledgement shows clients with tasks that these are ignored
     wanted = params.notifications.model_dump(by_alias=True)
     if len(wanted.get(RESOURCES) or ()) > MAX_URIS:
         raise MCPError(INVALID_PARAMS, f"more than {MAX_URIS} resources")
 
-    async def tell(method: str, said: Message) -> None:
-        notice = NOTICES[method].model_validate({"method": method, "params": said})
+    async def notify(method: str, content: Message) -> None:
+        notice = NOTICES[method].model_validate({"method": method, "params": content})
         await ctx.session.send_notification(notice, related_request_id=ctx.request_id)
 
     try:
-        return SubscriptionsListenResult.model_validate(await stream_changes(caller_of(ctx), ctx, wanted, tell))
+        return SubscriptionsListenResult.model_validate(await stream_changes(caller_of(ctx), ctx, wanted, notify))
     except AiSessionError as problem:
         raise refusal(ctx, problem) from None
 
 
 class Subscriber:
-    """A client of the handshake era, from its greeting to the end of its connection."""
+    """A client of the handshake era, from its handshake to the end of its connection."""
 
     def __init__(self, session: ServerSession) -> None:
         self._session = session
@@ -106,7 +105,7 @@ class Subscriber:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = False
 
-    async def greet(self, ctx: Context) -> None:
+    async def report_lists(self, ctx: Context) -> None:
         """Report changes of lists from now on; repeated calls have no effect."""
         async with self._opening:
             if self._lists is None and not self._ended:
@@ -114,7 +113,7 @@ class Subscriber:
                 self._follow(self._lists, None)
 
     async def subscribe(self, ctx: Context, uri: str, address: ResourceAddress) -> None:
-        """Notify of changes to what is at ``address`` from now on. Raises MCPError."""
+        """Report changes of ``address`` from now on. Raises MCPError."""
         who = claim(ctx, AGENT), claim(ctx, RUN)
         if uri not in self._followed.get(who, ()) and sum(map(len, self._followed.values())) >= MAX_URIS:
             raise MCPError(INVALID_PARAMS, f"more than {MAX_URIS} resources; unsubscribe from some")
@@ -127,7 +126,7 @@ class Subscriber:
             self._followed[who][uri] = address
 
     def unsubscribe(self, uri: str) -> None:
-        """Stop reporting it; it is not an error if it was never reported."""
+        """Stop reporting a resource; unknown ones are ignored."""
         for who, addresses in list(self._followed.items()):
             addresses.pop(uri, None)
             if not addresses and who in self._watches:
@@ -145,11 +144,11 @@ class Subscriber:
             await asyncio.wait(self._tasks)
 
     def _follow(self, changes: Watched, addresses: dict[str, ResourceAddress] | None) -> None:
-        task = asyncio.create_task(self._tell(changes, addresses))
+        task = asyncio.create_task(self._report(changes, addresses))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _tell(self, changes: Watched, addresses: dict[str, ResourceAddress] | None) -> None:
+    async def _report(self, changes: Watched, addresses: dict[str, ResourceAddress] | None) -> None:
         try:
             while batch := await changes.next():
                 kinds = {change.kind for change in batch}
@@ -167,7 +166,7 @@ class Subscriber:
 
 
 def _connection(ctx: Context) -> Connection:
-    """Whose requests these are. The SDK gives handlers no other way to what lasts from one request to the next."""
+    """Return the connection of a request. The SDK gives handlers no other access to state beyond one request."""
     return ctx.session._connection  # pyright: ignore[reportPrivateUsage]
 
 
@@ -180,38 +179,38 @@ def _subscriber(ctx: Context) -> Subscriber:
 
 
 async def initialized(ctx: Context, params: NotificationParams | None) -> None:
-    """Called when a client is ready: changes of lists are reported to it, if it can receive them."""
+    """Begin to report changes of lists to a client that is ready, if it can receive them."""
     scopes = caller_of(ctx).principal.scopes
     may_read = scopes is None or not READING.isdisjoint(scopes)
     if may_read and _connection(ctx).has_standalone_channel:
         try:
-            await _subscriber(ctx).greet(ctx)
+            await _subscriber(ctx).report_lists(ctx)
         except MCPError as problem:
             log.debug("a client is not notified of changes: %s", problem)
 
 
 async def subscribe(ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
-    """Of what is there and may be read. Raises MCPError as reading it does."""
+    """Subscribe to a resource that exists and may be read. Raises MCPError as reading it does."""
     address = address_of(params.uri)
     if address is None:
         raise missing(ctx, params.uri)
     if address.part == "output":
-        of: dict[str, Any] = {"session_id": address.session, "command_id": address.command_id}
-        await asked(ctx, "read_output", uri=params.uri, tail_lines=1, **of)
+        ids: dict[str, Any] = {"session_id": address.session, "command_id": address.command_id}
+        await call_tool(ctx, "read_output", uri=params.uri, tail_lines=1, **ids)
     elif address.part != "list":
-        await asked(ctx, "get_session_info", session_id=address.session, uri=params.uri)
+        await call_tool(ctx, "get_session_info", session_id=address.session, uri=params.uri)
     await _subscriber(ctx).subscribe(ctx, params.uri, address)
     return EmptyResult()
 
 
 async def unsubscribe(ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
-    """Also of what there is no more."""
+    """Unsubscribe, also from a resource that no longer exists."""
     _subscriber(ctx).unsubscribe(params.uri)
     return EmptyResult()
 
 
 def register(server: Server[Any]) -> None:
-    """Serve them, in both eras."""
+    """Add the handlers, for both eras."""
     server.add_request_handler("resources/subscribe", SubscribeRequestParams, subscribe)
     server.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, unsubscribe)
     server.add_request_handler(LISTEN, SubscriptionsListenRequestParams, listen)

@@ -1,8 +1,8 @@
 """Tasks, the extension `io.modelcontextprotocol/tasks`: a command that takes longer is answered with a handle.
 
-A task is another name for a wait on a command. Its id says which, so nothing is kept about it here: what a client asks
-of a task is a call of `read_output` at the gate, with its policy, its audit and its masks, by whoever asks. It outlives
-client, front and daemon as the command does, and what is gone is reported as unknown.
+A task is another name for a wait on a command. Its id describes it, so nothing is stored about it here: what a client
+requests of a task is a call of `read_output` at the gate, with its policy, audit and masks, for that caller. It
+outlives client, front and daemon as the command does, and one that no longer exists is reported as unknown.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pydantic import BaseModel, Field
 
 from ai_session.servers.mcp import tools as mcp_tools
 from ai_session.servers.mcp.caller import call_of, caller_of
-from ai_session.servers.mcp.calls import ERROR, TASKS, shown
+from ai_session.servers.mcp.calls import ERROR, TASKS, result_message
 from ai_session.servers.mcp.elicitation import DECISION, asker_of, read, request_of
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 COMMAND_ID = "ai-session/command_id"
 
 PATIENCE_SECONDS = 2.0
-"""A command that has ended by then is answered as ever."""
+"""A command that has ended by then is answered as without tasks."""
 
-LOOK_SECONDS = 1.5
+POLL_SECONDS = 1.5
 """How long an answer about a running command waits: detecting that a program wants input takes up to 1.2 s."""
 
 PREFIX = "task_"
@@ -57,44 +57,44 @@ TTL_SECONDS = 86400
 MAX_ID_CHARS = 2000
 MAX_QUESTIONS = 256
 POLL_MS = ((10, 500), (60, 2000), (float("inf"), 5000))
-"""Up to an age in seconds, how long a client should leave between two questions."""
+"""By age in seconds, how long a client should wait between two requests."""
 
 LEVELS = ("finish", "pattern", "input")
-"""What read_output can wait for that stays true; output that came between two looks would be missed."""
+"""What read_output can wait for that stays true; output between two polls would be missed."""
 
 GONE = ("session_not_found", "command_not_found")
 
 
 class Tasks(Protocol):
-    """What answers for tasks. Each raises ``unknown`` for a task that there is not, or not for who asks."""
+    """Answers requests about tasks. Each method raises ``unknown`` for a task that does not exist for this caller."""
 
     async def get(self, ctx: Context, task_id: str) -> dict[str, Any]:
-        """The task as it stands, with its result, error or questions."""
+        """Return the task's current state, with its result, error or questions."""
         ...
 
     async def update(self, ctx: Context, task_id: str, responses: Mapping[str, Any]) -> None:
-        """Takes answers to its questions; those to no open question say nothing."""
+        """Accept answers to its questions; others are ignored."""
         ...
 
     async def cancel(self, ctx: Context, task_id: str) -> None:
-        """Is asked to end it."""
+        """Cancel it."""
         ...
 
 
 class TaskParams(RequestParams):
-    """Which task."""
+    """The id of a task."""
 
     task_id: str
 
 
 class UpdateParams(TaskParams):
-    """Which task, and answers to its questions."""
+    """The id of a task, and answers to its questions."""
 
     input_responses: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
 def register(server: Server[Any], tasks: Tasks) -> None:
-    """Serves ``tasks`` on ``server``, and says so to whoever asks what it can."""
+    """Serve ``tasks`` on ``server``, and declare the extension."""
 
     async def get(ctx: Context, params: TaskParams) -> dict[str, Any]:
         return await tasks.get(ctx, _named(ctx, params))
@@ -114,17 +114,17 @@ def register(server: Server[Any], tasks: Tasks) -> None:
 
 
 def declared(ctx: Context) -> bool:
-    """Whether this request says that its client knows tasks; before 2026-07-28 there were others of that name."""
+    """Report whether this request's client declares tasks; before 2026-07-28 there were others of that name."""
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS and known_to(ctx.session.client_capabilities)
 
 
 def known_to(capabilities: ClientCapabilities | None) -> bool:
-    """Whether a client says that it knows tasks."""
+    """Report whether a client declares tasks."""
     return TASKS in ((capabilities.extensions if capabilities else None) or {})
 
 
 def require(ctx: Context) -> None:
-    """Raises MCPError unless ``declared``."""
+    """Raise MCPError unless ``declared``."""
     if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         raise MCPError(METHOD_NOT_FOUND, "Method not found", ctx.method)
     if not declared(ctx):
@@ -133,12 +133,12 @@ def require(ctx: Context) -> None:
 
 
 def unknown(task_id: str, why: str = "there is no such task, or it is not yours") -> MCPError:
-    """The error for a task that cannot be answered for."""
+    """Return the error for a task that does not exist for this caller."""
     return MCPError(INVALID_PARAMS, f"Unknown task: {why}", {"taskId": task_id[:MAX_ID_CHARS]})
 
 
 def created(task: Mapping[str, Any], meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The result that is a task, out of what ``Tasks.get`` would say."""
+    """Return the result that is a task, from the value of ``Tasks.get``."""
     return {"resultType": "task", **task, **({"_meta": dict(meta)} if meta else {})}
 
 
@@ -152,7 +152,7 @@ def _named(ctx: Context, params: TaskParams) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a task's id says: the look to take, when it was begun, for how long (None: to the end)."""
+    """The content of a task's id: the call to poll with, when it began, for how long (None: to the end)."""
 
     arguments: Mapping[str, Any]
     began_command: bool
@@ -167,7 +167,7 @@ class Wait:
 
     @classmethod
     def of(cls, task_id: str) -> Wait:
-        """Raises ``unknown``. Whoever makes an id up gets at nothing that a call would not give."""
+        """Parse an id. Raises ``unknown``. An invented id gives access to nothing that a call would not give."""
         try:
             text = task_id[:MAX_ID_CHARS].removeprefix(PREFIX).encode()
             began, created_at, seconds, arguments = json.loads(base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4)))
@@ -186,11 +186,11 @@ class Wait:
 
     @property
     def over(self) -> bool:
-        """Whether it has waited for as long as it was asked to."""
+        """Whether it has waited for as long as requested."""
         return self.seconds is not None and self.age_seconds >= self.seconds
 
-    def seen(self, status: str, message: str = "") -> dict[str, Any]:
-        """What there is to say of it in any state."""
+    def task_facts(self, status: str, message: str = "") -> dict[str, Any]:
+        """Return the task's facts in the given state."""
         facts: dict[str, Any] = {
             "taskId": self.task_id,
             "status": status,
@@ -203,8 +203,8 @@ class Wait:
 
 
 @dataclass(slots=True)
-class Asked:
-    """A question that a look is waiting for; ``answer`` is there when the client gave it."""
+class OpenQuestion:
+    """A question for which a poll waits; ``answer`` is set when the client has given it."""
 
     key: str
     request: dict[str, Any]
@@ -217,70 +217,70 @@ Who = tuple[str, str, str, str, str]
 
 
 class CommandTasks:
-    """Tasks of execute_command, and of read_output that waits. Keeps nothing but questions that are open."""
+    """Tasks of execute_command, and of read_output with a wait. Stores nothing but open questions."""
 
     def __init__(self, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._patience_seconds = patience_seconds
-        self._asked: OrderedDict[Who, Asked] = OrderedDict()
+        self._questions: OrderedDict[Who, OpenQuestion] = OrderedDict()
 
     async def call_tool(self, ctx: Context, params: CallToolRequestParams) -> Any:
-        """As ``tools.call_tool``; a client that knows tasks gets one for a wait that is not over soon."""
+        """Do the same as ``tools.call_tool``, but return a task for a longer wait if the client declares tasks."""
         given = params.arguments or {}
-        asked = given.get("timeout_seconds")
-        seconds = float(asked) if isinstance(asked, (int, float)) and asked >= 0 else None
+        timeout = given.get("timeout_seconds")
+        seconds = float(timeout) if isinstance(timeout, (int, float)) and timeout >= 0 else None
         waits = params.name == "execute_command" or (params.name == "read_output" and given.get("wait_for") in LEVELS)
         if not (waits and declared(ctx)) or (seconds is not None and seconds <= self._patience_seconds):
             return await mcp_tools.call_tool(ctx, params)
         began_at = round(time.time(), 3)
         result = await mcp_tools.call_tool(ctx, params, self._patience_seconds)
         facts = result.get("structuredContent") if isinstance(result, dict) else None
-        if not isinstance(result, dict) or not facts or not _goes_on(facts):
+        if not isinstance(result, dict) or not facts or not _still_running(facts):
             return result
-        look = {k: v for k, v in given.items() if k in LOOK_ARGUMENTS[params.name]}
-        look |= {"command_id": facts["command_id"], "wait_for": given.get("wait_for") or "finish"}
-        wait = Wait(look, params.name == "execute_command", began_at, seconds)
+        poll = {k: v for k, v in given.items() if k in POLL_ARGUMENTS[params.name]}
+        poll |= {"command_id": facts["command_id"], "wait_for": given.get("wait_for") or "finish"}
+        wait = Wait(poll, params.name == "execute_command", began_at, seconds)
         if len(wait.task_id) > MAX_ID_CHARS:
             return await mcp_tools.call_tool(ctx, params)
-        return created(wait.seen("working", _running(wait)), {**result["_meta"], COMMAND_ID: facts["command_id"]})
+        return created(wait.task_facts("working", _running(wait)), {**result["_meta"], COMMAND_ID: facts["command_id"]})
 
     async def get(self, ctx: Context, task_id: str) -> dict[str, Any]:
-        """The task as JSON. Raises MCPError for an unknown one."""
-        wait = _alive(task_id)
-        call = self._look(ctx, wait)
+        """Return the task as JSON. Raises MCPError for an unknown one."""
+        wait = _unexpired(task_id)
+        call = self._poll(ctx, wait)
         who = _who(call, task_id)
-        asked = self._asked.get(who)
-        if asked and not asked.answer and time.time() < asked.expires_at:
-            return self._waiting(wait, asked)
-        self._asked.pop(who, None)
-        if asked and asked.answer:
-            call = self._look(ctx, wait, asked.state, {DECISION: asked.answer})
+        pending = self._questions.get(who)
+        if pending and not pending.answer and time.time() < pending.expires_at:
+            return self._waiting(wait, pending)
+        self._questions.pop(who, None)
+        if pending and pending.answer:
+            call = self._poll(ctx, wait, pending.state, {DECISION: pending.answer})
         result = await caller_of(ctx).call(call, asker_of(ctx, call.principal.client))
         if question := result.question:
             key = f"{DECISION}.{question.question_id}.{result.state[-12:]}"
-            asked = Asked(key, plain(request_of(question)), result.state, question.expires_at)
-            self._asked[who] = asked
-            while len(self._asked) > MAX_QUESTIONS:
-                self._asked.popitem(last=False)
-            return self._waiting(wait, asked)
+            pending = OpenQuestion(key, plain(request_of(question)), result.state, question.expires_at)
+            self._questions[who] = pending
+            while len(self._questions) > MAX_QUESTIONS:
+                self._questions.popitem(last=False)
+            return self._waiting(wait, pending)
         _require_success(task_id, result)
-        if _goes_on(result.structured) and not wait.over:
-            return wait.seen("working", _running(wait))
-        return wait.seen("completed") | {"result": shown(call, result)}
+        if _still_running(result.structured) and not wait.over:
+            return wait.task_facts("working", _running(wait))
+        return wait.task_facts("completed") | {"result": result_message(call, result)}
 
     async def update(self, ctx: Context, task_id: str, responses: Mapping[str, Any]) -> None:
-        """As ``Tasks.update``: what a person said counts at the next look."""
-        call = self._look(ctx, _alive(task_id))
-        asked = self._asked.get(_who(call, task_id))
-        if asked is None:
-            await self._seen(ctx, task_id)
-        elif asked.key in responses and asked.answer is None:
-            asked.answer = read(_elicited(responses[asked.key]), call.principal.client)
+        """Accept answers, which apply at the next poll."""
+        call = self._poll(ctx, _unexpired(task_id))
+        pending = self._questions.get(_who(call, task_id))
+        if pending is None:
+            await self._require_known(ctx, task_id)
+        elif pending.key in responses and pending.answer is None:
+            pending.answer = read(_elicited(responses[pending.key]), call.principal.client)
 
     async def cancel(self, ctx: Context, task_id: str) -> None:
-        """Interrupts the command that the task began, where that one still runs; a task that only waits began none."""
-        wait = _alive(task_id)
+        """Interrupt the command that the task began, if it still runs; a task that only waits began none."""
+        wait = _unexpired(task_id)
         if not wait.began_command:
-            return await self._seen(ctx, task_id)
+            return await self._require_known(ctx, task_id)
         caller = caller_of(ctx)
         only = {name: wait.arguments.get(name, "") for name in ("session_id", "command_id")}
         result = await caller.call(call_of(ctx, caller.principal, "interrupt_command", only))
@@ -288,34 +288,34 @@ class CommandTasks:
             _require_success(task_id, result)
         return None
 
-    async def _seen(self, ctx: Context, task_id: str) -> None:
-        call = self._look(ctx, Wait.of(task_id), seconds=0.0)
+    async def _require_known(self, ctx: Context, task_id: str) -> None:
+        call = self._poll(ctx, Wait.of(task_id), seconds=0.0)
         _require_success(task_id, await caller_of(ctx).call(call))
 
-    def _look(
+    def _poll(
         self,
         ctx: Context,
         wait: Wait,
         state: str = "",
         answers: Mapping[str, Any] | None = None,
-        seconds: float = LOOK_SECONDS,
+        seconds: float = POLL_SECONDS,
     ) -> ToolCall:
         more = {"wait_for": ""} if wait.over else {"timeout_seconds": seconds}
         principal = caller_of(ctx).principal
         return call_of(ctx, principal, "read_output", {**wait.arguments, **more}, state=state, answers=answers)
 
-    def _waiting(self, wait: Wait, asked: Asked) -> dict[str, Any]:
+    def _waiting(self, wait: Wait, question: OpenQuestion) -> dict[str, Any]:
         message = "a person is asked whether the output may be read"
-        return wait.seen("input_required", message) | {"inputRequests": {asked.key: asked.request}}
+        return wait.task_facts("input_required", message) | {"inputRequests": {question.key: question.request}}
 
 
-LOOK_ARGUMENTS = {
+POLL_ARGUMENTS = {
     "execute_command": ("session_id", "max_output_chars"),
     "read_output": ("session_id", "max_output_chars", "pattern", "offset", "tail_lines"),
 }
 
 
-def _alive(task_id: str) -> Wait:
+def _unexpired(task_id: str) -> Wait:
     wait = Wait.of(task_id)
     if wait.age_seconds > TTL_SECONDS:
         raise unknown(task_id, "it has expired; read_output gives what the command printed")
@@ -326,8 +326,8 @@ def _who(call: ToolCall, task_id: str) -> Who:
     return (task_id, call.principal.subject, call.principal.client, call.run, call.agent)
 
 
-def _goes_on(facts: Mapping[str, Any]) -> bool:
-    """Whether a result says that it was only waited too short."""
+def _still_running(facts: Mapping[str, Any]) -> bool:
+    """Report whether the result only means that the wait was too short."""
     return (
         facts.get("status") == "running" and "input_mode" not in facts and facts.get("waited", "timeout") == "timeout"
     )
@@ -338,7 +338,7 @@ def _running(wait: Wait) -> str:
 
 
 def _require_success(task_id: str, result: ToolResult) -> None:
-    """A look that was refused says nothing of the command. Raises MCPError."""
+    """Raise MCPError if a poll was refused, as it then reveals nothing about the command."""
     if not result.is_error:
         return
     error: dict[str, Any] = dict(result.structured.get("error", {}))
@@ -355,7 +355,7 @@ def _elicited(response: Any) -> ElicitResult:
 
 
 def plain(value: BaseModel) -> dict[str, Any]:
-    """A value of the SDK as JSON has it."""
+    """Return a value of the SDK as JSON values."""
     return value.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 

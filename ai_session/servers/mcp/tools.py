@@ -1,4 +1,4 @@
-"""The tools of the gate, listed and called as the SDK has it."""
+"""The gate's tools, listed and called through the SDK."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from ai_session.errors import AiSessionError, InvalidArguments, UnknownTool
 from ai_session.models import ToolCall, ToolResult
 from ai_session.servers.mcp import apps
 from ai_session.servers.mcp.caller import call_of, caller_of
-from ai_session.servers.mcp.calls import ERROR, meta_of, shown
+from ai_session.servers.mcp.calls import ERROR, meta_of, result_message
 from ai_session.servers.mcp.elicitation import asker_of, returned, to_be_answered
 from ai_session.servers.mcp.listing import described
 
 
 def no_cursor(params: PaginatedRequestParams | None) -> None:
-    """Raises MCPError where a page is asked for of what has one only."""
+    """Raise MCPError if a page is requested of a list with only one."""
     if params and params.cursor is not None:
         raise MCPError(INVALID_PARAMS, "not a cursor of this list, which has one page")
 
 
 async def list_tools(ctx: ServerRequestContext[Any, Any], params: PaginatedRequestParams | None) -> ListToolsResult:
-    """As ``listing.listed``. Raises MCPError for a cursor nobody was given."""
+    """Do the same as ``listing.list_tools``. Raises MCPError for a cursor, as none is ever issued."""
     no_cursor(params)
     caller = caller_of(ctx)
     try:
@@ -47,29 +47,29 @@ async def list_tools(ctx: ServerRequestContext[Any, Any], params: PaginatedReque
 
 
 def shows_views(capabilities: ClientCapabilities | None) -> bool:
-    """Whether a client shows views of calls."""
+    """Report whether a client shows views of calls."""
     return apps.shows_views(capabilities.extensions if capabilities else None)
 
 
 async def call_tool(
     ctx: ServerRequestContext[Any, Any], params: CallToolRequestParams, patience_seconds: float | None = None
 ) -> Message | InputRequiredResult:
-    """One call through the gate, which waits for a command no longer than ``patience_seconds``."""
+    """Make one call through the gate, which waits for a command no longer than ``patience_seconds``."""
     client = caller_of(ctx).principal.client
     state, answers = returned(ctx, params, client)
     call = call_of(ctx, caller_of(ctx).principal, params.name, params.arguments or {}, state=state, answers=answers)
     call = replace(call, patience_seconds=patience_seconds)
-    result = await carried_out(ctx, call)
+    result = await gate_result(ctx, call)
     if result.question:
         return to_be_answered(result.question, result.state, meta_of(call, result))
-    given = shown(call, result)
+    given = result_message(call, result)
     if state and result.is_error and given["_meta"][ERROR].get("code") == InvalidArguments.code:
         raise MCPError(INVALID_PARAMS, result.text)
     return given
 
 
-async def carried_out(ctx: ServerRequestContext[Any, Any], call: ToolCall) -> ToolResult:
-    """What the gate makes of a call. Raises MCPError for a tool that there is not."""
+async def gate_result(ctx: ServerRequestContext[Any, Any], call: ToolCall) -> ToolResult:
+    """Return the gate's result of a call. Raises MCPError for an unknown tool."""
     caller = caller_of(ctx)
     try:
         return await caller.call(call, asker_of(ctx, caller.principal.client))

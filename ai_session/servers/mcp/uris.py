@@ -1,7 +1,7 @@
-"""The URIs of resources: what of which session is meant. Pure.
+"""The URIs of resources: which part of which session. No I/O.
 
-A URI is taken only as it is written here: no other scheme, no escapes but those that a name in another script needs, no
-dots that go up, no query.
+A URI is accepted only in the form written here: no other scheme, no escapes except those that a name in another script
+needs, no dots that go up, no query.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _URI = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ResourceAddress:
-    """A part of a session, which is meant by name or id; of the list neither."""
+    """A part of a session, which is given by name or id; of the list neither."""
 
     part: Part
     session: str = ""
@@ -40,14 +40,14 @@ class ResourceAddress:
 
     @property
     def uri(self) -> str:
-        """Its one spelling."""
+        """Its only spelling."""
         if self.part == "list":
             return LIST
         return TEMPLATES[self.part].replace("{id}", quote(self.session)).replace("{command_id}", self.command_id)
 
 
 def is_session(text: str) -> bool:
-    """Whether a session may have that name or id, in this spelling."""
+    """Report whether a session may have that name or id, in this spelling."""
     try:
         return checked_name(text) == text
     except ValueError:
@@ -55,7 +55,7 @@ def is_session(text: str) -> bool:
 
 
 def address_of(uri: str) -> ResourceAddress | None:
-    """What is meant; None where it is no URI of a resource."""
+    """Return the address in a URI, or None if it is not the URI of a resource."""
     found = _URI.fullmatch(uri)
     if not found:
         return None
