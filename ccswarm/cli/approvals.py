@@ -44,7 +44,7 @@ def approvals(config: Config = None, as_json: Json = False) -> None:
     Exit code: 0, also when nothing waits.
     """
 
-    found = looked(config, lambda sight: questions.waiting(sight.store))
+    found = looked(config, lambda sight: questions.open_questions(sight.store))
     if as_json:
         show_json({"approvals": found})
         return
@@ -61,7 +61,7 @@ def approvals(config: Config = None, as_json: Json = False) -> None:
             show_line(f"    {name} = {first}")
             for line in rest:
                 show_line(f"        {line}")
-        if answered := questions.heard_by(question):
+        if answered := questions.unheard_answer(question):
             show_line(f"    {answered}")
     if any("answer" not in question for question in found):
         say("ccswarm approve ID, or ccswarm reject ID --reason WHY.")

@@ -176,7 +176,7 @@ async def asked(sight: Sight) -> list[dict[str, Any]]:
     are: ``once``; ``command``, ``tool`` and ``run``, where a yes may count for more; ``return`` of work. None where
     the server of the tool takes the answer."""
     found: list[dict[str, Any]] = []
-    for one in await questions.waiting(sight.store):
+    for one in await questions.open_questions(sight.store):
         execution = str(one["task_id"])
         run, at = execution.partition(".")[0], 0.0
         async for event in sight.store.events(execution, follow=False):

@@ -314,7 +314,7 @@ def _show_approvals(facts: Mapping[str, Any]) -> None:
     for one in facts["approvals"]:
         asks = f"asks: {one['question']}" if "question" in one else f"asks for {one['tool']}"
         show_line(f"waits for approval {one['id']}: {one['agent']} {asks}")
-        if answered := questions.heard_by({**one, "task_id": one["task"]}):
+        if answered := questions.unheard_answer({**one, "task_id": one["task"]}):
             show_line(f"    {answered}")
     if any("answer" not in one for one in facts["approvals"]):
         say("ccswarm approve ID agrees, ccswarm reject ID refuses.")

@@ -238,7 +238,7 @@ class Evaluation:
         shell = self._settings.swarm.shell
         alone = any(server.name == shell and ALONE in command_of(server) for server in self._settings.mcp.servers)
         call = await app.task_worker.call(scope_for_ending(shell, directory))
-        if await end_terminals(call, shell, directory, everybodys=alone):
+        if await end_terminals(call, shell, directory, any_owner=alone):
             await app.task_worker.release(directory)
 
 

@@ -17,7 +17,7 @@ from ccswarm.errors import PlanInvalid, UsageInvalid
 from ccswarm.plan.check import grant_problems, plan_problems
 from ccswarm.runs.checks import brain_problems, tree_problems
 from ccswarm.runs.service import in_words
-from ccswarm.toolbox.discovery import called
+from ccswarm.toolbox.discovery import called_tools
 
 IN_WORDS = 'ccswarm run "list the files" takes a task in words; ccswarm init writes a configuration with tasks'
 
@@ -70,7 +70,7 @@ def sources(loaded: Loaded, plan: Loaded) -> list[str]:
 
 async def problems(settings: Settings, workspace: str) -> list[str]:
     """All that can be known before a run, without asking a model. Raises ServerUnavailable."""
-    tools = await called(settings, workspace)
+    tools = await called_tools(settings, workspace)
     workspaces = Workspaces(Path(workspace), clones_directory(config.state_directory()), config.server_environment())
     wrong = [*plan_problems(settings, tools), *grant_problems(settings, tools)]
     wrong += await asyncio.to_thread(brain_problems, settings)

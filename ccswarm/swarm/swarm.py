@@ -202,7 +202,7 @@ class Swarm:
                 )
 
     async def _remembered(self, request: CallRequest) -> str:
-        return await questions.remembered(self.engine, request)
+        return await questions.remembered_approval(self.engine, request)
 
     async def _remember(self, question: Mapping[str, Any], scope: questions.Scope, by: str, reason: str) -> None:
         """What is asked of the same run from now on is answered as ``question`` was, where ``scope`` covers it; what is
@@ -210,7 +210,7 @@ class Swarm:
         run, agent = str(question["task_id"]).partition(".")[0], str(question["agent"])
 
         def key(tool: str, digest: str) -> str:
-            return questions.covering(scope, agent, tool, digest)
+            return questions.approval_key(scope, agent, tool, digest)
 
         same = key(str(question["tool"]), str(question["digest"]))
         await self.engine.send(run, questions.REMEMBERED, question["id"], key=same)
@@ -226,7 +226,7 @@ class Swarm:
 
     async def approvals(self) -> list[dict[str, Any]]:
         """The questions that wait for a person."""
-        return await questions.waiting(self.engine)
+        return await questions.open_questions(self.engine)
 
     def staying(self, directory: str) -> AbstractAsyncContextManager[None]:
         """Meanwhile the servers that were started for a directory go on, whatever run ends there."""

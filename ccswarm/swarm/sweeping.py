@@ -75,7 +75,7 @@ async def interrupt(
     """Interrupt what runs in the terminals of a run, which stay open; as ``sweep``."""
 
     def interrupted(terminals: Terminals) -> Awaitable[tuple[int, str]]:
-        return replace(terminals, principal=run_id, everybodys=False).interrupt()
+        return replace(terminals, principal=run_id, any_owner=False).interrupt()
 
     return await _at_each(interrupted, access, servers, directory, files)
 
@@ -106,7 +106,7 @@ async def _at_each(
     for server in servers:
         try:
             send = await access(scope_for_ending(server, str(directory), files))
-            found, problem = await do(Terminals(send, server, everybodys=True))
+            found, problem = await do(Terminals(send, server, any_owner=True))
             count += found if not problem else 0
         except SwarmError as error:
             problem = error.message

@@ -212,7 +212,7 @@ class TaskFlow:
 
     async def _end_terminals(self, clone: Clone) -> str:
         """Nothing of the agent's changes a clone any more; why that is not so."""
-        await self._fence.settled()
+        await self._fence.settle()
         servers = {self._shell(), *self._servers()}
         problems = [await (await self._terminals(one, clone.path)).end() for one in sorted(servers)]
         return next(filter(None, problems), "")
@@ -223,7 +223,7 @@ class TaskFlow:
             return ending
 
         async def closed(_: str) -> Json:
-            await self._fence.settled()
+            await self._fence.settle()
             those = [await self._terminals(server) for server in self._servers()]
             if self._keeps(ending):
                 names = [f"{one.shell}: ai-session attach {name}" for one in those for name in await one.names()]
@@ -248,7 +248,7 @@ class TaskFlow:
             return ""
 
         async def quieted(_: str) -> Json:
-            await self._fence.settled()
+            await self._fence.settle()
             problems: list[str] = []
             for terminals in [await self._terminals(server) for server in self._servers()]:
                 if self._agent.keep == "failed":

@@ -1,1 +1,1 @@
-"""The only sender of calls: granted, checked, counted, recorded."""
+"""The only sender of tool calls: each is granted, checked, counted and recorded."""

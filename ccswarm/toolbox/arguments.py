@@ -1,4 +1,4 @@
-"""A description of a call's arguments without their contents."""
+"""A description of a call's arguments that leaves out their contents."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 Mask = Callable[[str], str]
-"""Takes a text and returns it without its secrets."""
+"""A function that returns a text without its secrets."""
 
 TEXT_CHARS = 4096
-"""Most characters of a command that are recorded."""
+"""The number of characters of a command that are recorded at most."""
 
 GUESSABLE_CHARS = 32
-"""Values up to this length get no digest, which would let them be found by brute force."""
+"""The length up to which a value gets no digest: it could be found by brute force."""
 
 MOST_NAMES = 64
 
 MOST_MASKED_CHARS = 64 * TEXT_CHARS
-"""Longer texts are omitted: masking takes time, and a piece could end within a secret."""
+"""The length up to which texts are masked: masking takes time, and cutting first could split a secret."""
 
 
 def not_json(arguments: object) -> str:
-    """Why this is no JSON object that can be sent; ``""`` where it is."""
+    """Return why ``arguments`` cannot be sent as a JSON object; ``""`` if they can."""
     if not isinstance(arguments, Mapping):
         return f"a {type(arguments).__name__}"
     try:
@@ -36,7 +36,7 @@ def not_json(arguments: object) -> str:
 
 
 def shape(arguments: object, mask: Mask) -> dict[str, Any]:
-    """Names, types, sizes and digests of arguments; the text of one named ``command``, masked. Never raises."""
+    """Return names, types, sizes and digests of ``arguments``, and the masked text of ``command``. Never raises."""
     if not isinstance(arguments, Mapping):
         return {}
     given = list(cast("Mapping[Any, Any]", arguments).items())[:MOST_NAMES]
@@ -44,13 +44,13 @@ def shape(arguments: object, mask: Mask) -> dict[str, Any]:
 
 
 def masked(text: str, mask: Mask, chars: int = TEXT_CHARS) -> str:
-    """The beginning of ``text`` without its secrets. Never raises."""
+    """Return the first ``chars`` characters of ``text``, masked, or a remark if that fails. Never raises."""
     if len(text) > MOST_MASKED_CHARS:
         return "(too long to be masked)"
     try:
         return mask(text)[:chars]
     except Exception:
-        return "(could not be masked)"  # then no text is the safe text
+        return "(could not be masked)"  # an unmasked text is not safe
 
 
 def _describe(name: str, value: object, mask: Mask) -> dict[str, Any]:
@@ -64,12 +64,12 @@ def _describe(name: str, value: object, mask: Mask) -> dict[str, Any]:
     facts["chars"] = len(text)
     if len(text) > GUESSABLE_CHARS:
         facts["sha256"] = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
-    if name == "command" and (words := _words(value)):
+    if name == "command" and (words := _command_text(value)):
         facts["text"] = masked(words, mask)
     return facts
 
 
-def _words(value: object) -> str:
+def _command_text(value: object) -> str:
     if isinstance(value, str):
         return value
     words = cast("list[object]", value) if isinstance(value, list) else []

@@ -1,4 +1,4 @@
-"""The tools of all servers by full name. A name is one tool: servers have names without dots, tools may have some."""
+"""The tools of all servers by full name. Only tools may have dots in their names: a full name is unambiguous."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ccswarm.models import ToolInfo
 
 
 class Catalogue:
-    """Asks the servers when somebody wants to know. Raises ConfigInvalid for a server's name with a dot."""
+    """The tools of ``clients``, requested when needed. Raises ConfigInvalid for a server whose name has a dot."""
 
     def __init__(self, clients: Mapping[str, ToolClient]) -> None:
         for name in clients:
@@ -27,8 +27,8 @@ class Catalogue:
         self._locked: dict[str, LoginNeeded] = {}
 
     async def all(self, wanted: Callable[[str], bool]) -> list[ToolInfo]:
-        """The tools of the servers whose names are ``wanted``, in the order of the configuration and then the
-        server's. A server that cannot be reached has none, and ``problems`` says why."""
+        """Return the tools of the servers whose names are ``wanted``, in the order of the configuration, then of the
+        server. A server that cannot be reached contributes none, and ``problems`` says why."""
         names = [name for name in self._clients if wanted(name)]
         listings = await asyncio.gather(*(self._of(name) for name in names), return_exceptions=True)
         found: list[ToolInfo] = []
@@ -40,16 +40,16 @@ class Catalogue:
         return found
 
     async def of(self, server: str) -> list[ToolInfo]:
-        """The tools of one server. Raises ServerUnavailable."""
+        """Return the tools of one server. Raises ServerUnavailable."""
         return list((await self._of(server)).values())
 
     async def find(self, tool: str) -> ToolInfo:
-        """The tool of that full name. Raises UnknownTool, ServerUnavailable."""
+        """Return the tool with that full name. Raises UnknownTool and ServerUnavailable."""
         server, _, name = tool.partition(".")
         if server not in self._clients:
             raise UnknownTool(f"there is no server {server[:80]!r}")
         found = (await self._of(server)).get(name)
-        if found is None:  # a server need not say that it has more now
+        if found is None:  # a server is not required to report a new tool
             found = (await self._of(server, fresh=True)).get(name)
         client = self._clients[server]
         if found is None and isinstance(client, Unlisted):
@@ -59,30 +59,30 @@ class Catalogue:
         return found
 
     def known(self) -> list[str]:
-        """Full names of the tools seen so far."""
+        """Return the full names of all tools listed so far."""
         return [info.full_name for _, index in self._seen.values() for info in index.values()]
 
     def problems(self) -> dict[str, str]:
-        """Server, or full name of a tool → what is wrong with it."""
+        """Return what is wrong, by server or by a tool's full name."""
         found = {name: client.problem for name, client in self._clients.items() if client.problem}
         return {**self._broken, **found}
 
     def locked(self) -> dict[str, LoginNeeded]:
-        """The servers that wanted a login the last time."""
+        """Return the servers that required a login when last used, with the errors they gave."""
         return dict(self._locked)
 
     async def _of(self, server: str, *, fresh: bool = False) -> dict[str, ToolInfo]:
         try:
             listing = await self._clients[server].list_tools(fresh=fresh)
-        except Exception as error:  # whatever a server says must not cost the tools of the others
+        except Exception as error:  # a failure of one server must not cost the tools of the others
             self._seen.pop(server, None)
-            words = error.message if isinstance(error, SwarmError) else f"{type(error).__name__}: {error}"
-            self._broken[server] = words[:2000]
+            problem = error.message if isinstance(error, SwarmError) else f"{type(error).__name__}: {error}"
+            self._broken[server] = problem[:2000]
             if isinstance(error, LoginNeeded):
                 self._locked[server] = error
             if isinstance(error, ServerUnavailable):
                 raise
-            raise ServerUnavailable(f"the tools of server {server} cannot be listed: {words[:2000]}") from error
+            raise ServerUnavailable(f"the tools of server {server} cannot be listed: {problem[:2000]}") from error
         self._broken.pop(server, None)
         self._locked.pop(server, None)
         seen, index = self._seen.get(server, ((), {}))

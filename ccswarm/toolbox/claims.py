@@ -1,4 +1,4 @@
-"""Calls that this process has recorded it is about to make."""
+"""Calls that this process has recorded as about to be made."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from contextlib import suppress
 
 
 class Claims:
-    """The calls that a process has claimed and that are not answered yet. Another process that finds a claim cannot
-    know whether the call was made: so one that leaves claims nothing more, and first has its claims answered.
-
-    ``process`` names this one.
-    """
+    """The calls that a process has claimed and that have not been answered. Another process that finds a claim cannot
+    know whether the call was made. So a process that leaves stops claiming, and first waits for the answers to its
+    claims. ``process`` names this process."""
 
     def __init__(self, process: str = "") -> None:
         self.process = process or f"{platform.node()}:{os.getpid()}:{secrets.token_hex(4)}"
@@ -23,18 +21,18 @@ class Claims:
         self._changed = asyncio.Event()
 
     async def open(self, execution: str, step: str) -> None:
-        """Claim a call. Once the process leaves, this waits until the execution is cancelled."""
+        """Claim a call. After ``leave``, this waits until the execution is cancelled."""
         if self._leaving:
             await asyncio.Event().wait()
         self._open.add((execution, step))
 
     def close(self, execution: str, step: str | None = None) -> None:
-        """It was answered; without ``step``, nothing of that execution is in progress here."""
+        """Release the claim of an answered call; without ``step``, all claims of that execution."""
         self._open = {claim for claim in self._open if claim != (execution, step or claim[1])}
         self._changed.set()
 
     async def leave(self, seconds: float) -> None:
-        """Claim nothing more, and wait at most that long for the answers of what is claimed."""
+        """Stop claiming, and wait at most ``seconds`` until all claimed calls are answered."""
         self._leaving = True
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):

@@ -1,4 +1,4 @@
-"""The servers of the configuration, asked side by side what tools they have."""
+"""The tools of the configured servers, listed concurrently."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ccswarm.toolbox.mail import TOOLS
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What one server answered: its tools, or ``problem`` and what to do about it. ``seconds`` are from its start to
-    its list; ``about`` is what it said of itself, ``notes`` what is wrong with the list."""
+    """The tools of one server, or the ``problem`` with it and a ``suggestion``. ``seconds`` is the time from its start
+    to its list; ``about`` describes the server; ``notes`` say what is wrong with the list."""
 
     server: str
     seconds: float
@@ -33,12 +33,13 @@ class Listing:
 
 
 def own_listing() -> Listing:
-    """Return the tools of the swarm's own server, which is no process."""
+    """Return the tools of the swarm's own server, which is not a process."""
     return Listing(OWN_SERVER, 0.0, TOOLS)
 
 
 async def listings(servers: Iterable[ServerSettings], directory: str) -> list[Listing]:
-    """Each server's, in the same order. They are started in ``directory`` as for agents, and ended."""
+    """Start each server in ``directory`` as for agents, list its tools and end it. Return the listings in the order of
+    ``servers``. Never raises for a server: its listing has the ``problem``."""
     state, environ = config.state_directory(), config.server_environment()
 
     async def listing(server: ServerSettings) -> Listing:
@@ -51,7 +52,7 @@ async def listings(servers: Iterable[ServerSettings], directory: str) -> list[Li
             return Listing(server.name, time.monotonic() - began, tools, about=client.about, notes=client.notes)
         except SwarmError as error:
             return Listing(server.name, time.monotonic() - began, (), error.message, error.suggestion)
-        except Exception as error:  # whatever one server does must not cost the tools of the others
+        except Exception as error:  # a failure of one server must not cost the tools of the others
             problem = f"server {server.name} cannot be used: {type(error).__name__}: {error}"
             return Listing(server.name, time.monotonic() - began, (), problem, "report this")
         finally:
@@ -61,9 +62,9 @@ async def listings(servers: Iterable[ServerSettings], directory: str) -> list[Li
     return await asyncio.gather(*map(listing, servers))
 
 
-async def called(settings: Settings, directory: str) -> dict[str, ToolInfo]:
-    """By full name, the tools of those servers that the tasks call, or that agents who think may call. Raises
-    ServerUnavailable."""
+async def called_tools(settings: Settings, directory: str) -> dict[str, ToolInfo]:
+    """Return, by full name, the tools of the servers that tasks, gates, or agents with a brain other than a playbook
+    may call. Raises ServerUnavailable."""
     tools = [step.tool for task in settings.tasks for step in task.steps]
     tools += [gate.tool for task in settings.tasks for gate in task.gates]
     names = {tool.partition(".")[0] for tool in tools}

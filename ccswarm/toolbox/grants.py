@@ -1,4 +1,4 @@
-"""Which tools an agent may use: patterns of their full names. Pure."""
+"""Which tools an agent may use, as patterns of their full names."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from fnmatch import translate
 
 
 class Grants:
-    """Patterns as shells have them (``*``, ``?``, ``[…]``; upper and lower case differ), of ``SERVER.TOOL``."""
+    """Shell patterns (``*``, ``?``, ``[…]``; case-sensitive) that match full names, ``SERVER.TOOL``."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._match = re.compile("|".join(translate(pattern) for pattern in patterns)).match if patterns else None
-        # Up to the first special character a pattern says what names begin with, without one what they are.
+        # The text before the first special character is what names begin with; without such a character it is the name.
         self._heads = [(re.split(r"[*?\[]", pattern, maxsplit=1)[0], pattern) for pattern in patterns]
 
     def allows(self, tool: str) -> bool:
-        """Whether a tool of this full name is granted."""
+        """Report whether the tool with this full name is granted."""
         return self._match is not None and self._match(tool) is not None
 
     def covers_server(self, server: str) -> bool:
-        """Whether a tool of this server could be: where not, nobody has to ask the server."""
+        """Report whether any tool of this server could be granted; if not, the server need not be asked."""
         begin = f"{server}."
         return any(
             head.startswith(begin) or (begin.startswith(head) and head != pattern) for head, pattern in self._heads

@@ -1,9 +1,9 @@
-"""What agents of a run have with each other, as a tool server named ``swarm``: messages, and work that is handed on.
-The topology decides who may write to whom.
+"""The tool server named ``swarm``: messages between the agents of a run, and delegation. The topology decides who may
+write to whom.
 
-Messages are stored with the run, so agents of workers on different machines reach each other where the workers share a
-store. A message is delivered once: ``read_messages`` gives what came since the last time, and a call that is repeated
-with the same key gives the same.
+Messages are stored with their run, so agents of workers on several machines reach each other if the workers share a
+store. Each message is delivered once: ``read_messages`` returns those that arrived since the previous call, and a
+repeated call with the same key returns the same ones.
 """
 
 from __future__ import annotations
@@ -79,20 +79,20 @@ TOOLS = (
 
 
 class MessageStore(Protocol):
-    """Where messages are stored with the run they belong to: an ``Engine``."""
+    """A store of messages with their runs: an ``Engine``."""
 
     async def send(self, execution_id: str, topic: str, message: Json, *, key: str = "") -> bool:
-        """Store a message; with ``key`` only the first one, which is reported."""
+        """Store a message, and return True; with ``key`` only the first one, and False for others."""
         ...
 
     async def messages(self, execution_id: str, topic: str) -> Mapping[str, Json]:
-        """Return what was sent on ``topic``, by an id of each."""
+        """Return the messages of ``topic`` by their ids."""
         ...
 
 
 class Mailboxes:
-    """A ToolClient for the agents of ``team``, who also have ``servers``. Work that may be handed on is only
-    agreed to here: the caller's agent hands it on."""
+    """The ToolClient for the agents of ``team``, who can also use ``servers``. A call of ``delegate`` is only checked
+    here; the agent loop of the caller starts the tasks."""
 
     name = OWN_SERVER
     problem = about = ""
@@ -115,12 +115,12 @@ class Mailboxes:
         timeout_seconds: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> ServerAnswer:
-        """The caller is who ``meta`` says, which the toolbox fills in."""
+        """Answer one call of the agent and run in ``meta``. Raises InvalidArguments without them, and UnknownTool."""
         agent, run = str(meta.get(AGENT, "")), str(meta.get(RUN, ""))
         if not agent or not run:
             raise InvalidArguments("messages are only possible within a run", suggestion="use it in a task of a plan")
         if name == "list_agents":
-            return _answer({"agents": [self._shown(name) for name in self._team.links.reachable(agent)]})
+            return _answer({"agents": [self._describe(name) for name in self._team.links.reachable(agent)]})
         if name == "delegate":
             plan = self._team.check(agent, arguments["tasks"], self._servers)
             return _answer({"agreed": [task.id for task in plan.tasks]})
@@ -139,15 +139,15 @@ class Mailboxes:
         raise UnknownTool(f"there is no tool {OWN_SERVER}.{name}")
 
     async def close(self) -> None:
-        """Does nothing: there is no connection."""
+        """Do nothing: there is no connection."""
 
-    def _shown(self, name: str) -> dict[str, Any]:
+    def _describe(self, name: str) -> dict[str, Any]:
         agent = self._team.agents[name]
         return {"name": name, "type": agent.type, "capabilities": list(agent.capabilities)}
 
     async def _read(self, run: str, agent: str, key: str) -> list[dict[str, Any]]:
-        """Return the messages that no earlier call has read, or those that the call with this key has read. Each call
-        records what it reads under its number: of two at once, the one that comes later reads again."""
+        """Return the messages that no earlier call has returned, or those that the call with this key returned. Each
+        call records what it reads under its number: of two concurrent ones, the later one reads again."""
         while True:
             reads = await self._store.messages(run, _read_by(agent))
             sent = await self._store.messages(run, _sent_to(agent))

@@ -1,4 +1,4 @@
-"""Questions to people that wait, and what was answered."""
+"""Questions that wait for a person, and their answers."""
 
 from __future__ import annotations
 
@@ -13,57 +13,58 @@ if TYPE_CHECKING:
 MOST_TASKS = 10_000
 
 Scope = Literal["command", "tool", "run"]
-"""For what else of the agent's in the same run a yes counts: the same call, all calls of the tool, all calls."""
+"""The further calls of the same agent and run that an approval covers: the same call, those of the tool, or all."""
 
 MERGE = "swarm.merge"
-"""What is asked for where a person is asked whether work is merged; no agent can call it."""
+"""The name that stands for a tool in the question whether to merge an agent's work; no agent can call it."""
 
 REMEMBERED = "remembered"
-"""The topic on which a run receives approvals for more than one call; the key says for which."""
+"""The topic on which a run receives approvals of more than one call; a message's key says which calls it covers."""
 
 
 def topic(number: str) -> str:
-    """On which the answer to a question is sent."""
+    """Return the topic on which the answer to a question is sent."""
     return f"approval:{number}"
 
 
-def covering(scope: Scope, agent: str, tool: str, digest: str) -> str:
-    """The key of a yes that counts for a call of ``agent``, ``digest`` being that of the call."""
+def approval_key(scope: Scope, agent: str, tool: str, digest: str) -> str:
+    """Return the key of an approval of ``agent``'s calls of ``tool``, or of the call with that ``digest``."""
     about = {"command": digest, "tool": tool, "run": ""}[scope]
     return hashlib.sha256(f"{scope}\0{agent}\0{about}".encode(errors="surrogatepass")).hexdigest()[:16]
 
 
-async def remembered(store: Store, request: CallRequest) -> str:
-    """The id of the question that was answered with a yes for this call, too; empty where none was."""
+async def remembered_approval(store: Store, request: CallRequest) -> str:
+    """Return the id of the earlier question whose approval covers this call; ``""`` if there is none."""
     for scope in get_args(Scope):
-        key = covering(scope, request.agent, request.tool, request.digest)
-        if said := await store.sent(request.run_id, REMEMBERED, key):
-            return str(said)
+        key = approval_key(scope, request.agent, request.tool, request.digest)
+        if number := await store.sent(request.run_id, REMEMBERED, key):
+            return str(number)
     return ""
 
 
 def command_for(question: Mapping[str, Any]) -> str:
-    """The command with which a person approves; if the server asks, the server's own command."""
+    """Return the command that approves the call; if the server asks, this is the server's own command."""
     return str(question.get("answer_with") or f"ccswarm approve {question['id']}")
 
 
-def heard_by(question: Mapping[str, Any]) -> str:
-    """What a person answered that nobody carries out yet, and what does; empty where nobody has answered."""
+def unheard_answer(question: Mapping[str, Any]) -> str:
+    """Return a note that a person's answer has not been received by a worker; ``""`` if there is none."""
     if not (answer := question.get("answer")):
         return ""
-    word = "agreed" if answer["approved"] else "returned it" if answer.get("again") else "refused"
+    verdict = "agreed" if answer["approved"] else "returned it" if answer.get("again") else "refused"
     run = str(question["task_id"]).partition(".")[0]
-    return f"answered: {answer['by']} {word}; it waits for a worker: ccswarm resume {run}"
+    return f"answered: {answer['by']} {verdict}; it waits for a worker: ccswarm resume {run}"
 
 
 async def answer_to(store: Store, number: str, task_id: str) -> dict[str, Any] | None:
-    """What a person answered to a task's question, heard or not: approved, by, reason."""
+    """Return a person's answer (``approved``, ``by``, ``reason``) to a task's question, or None. A worker may not have
+    received it yet."""
     return await store.sent(task_id, topic(number), number)
 
 
-async def waiting(store: Store) -> list[dict[str, Any]]:
-    """What waits for a person: id, task_id, agent, tool, arguments; and the answer where nobody carries the task out,
-    so that it was not heard yet."""
+async def open_questions(store: Store) -> list[dict[str, Any]]:
+    """Return the questions that are open: ``id``, ``task_id``, ``agent``, ``tool`` and ``arguments``; also ``answer``
+    if a person has answered, but no worker has received it."""
     found: list[dict[str, Any]] = []
     for task in await store.list(unfinished=True, limit=MOST_TASKS):
         for one in (task.shown or {}).get("approvals", ()):

@@ -1,4 +1,4 @@
-"""A tool's input schema as its server wrote it: a wrong, endless or hostile one harms nobody. No network, pure."""
+"""Validation by a tool's input schema as its server wrote it, possibly wrong, endless or hostile. Uses no network."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ re2 = cast("Any", _re2)
 MOST_PROBLEMS = 20
 
 MOST_STEPS = 10_000
-"""Keywords looked at in one check, 0.05 to 0.5 s: a few lines of schema can ask for billions."""
+"""The number of keywords evaluated in one check at most, 0.05 to 0.5 s: a few lines of schema can require billions."""
 
 _SHOWN_CHARS = 120
 _MESSAGE_CHARS = 4000
 _NAMES_ONLY = frozenset({"required", "additionalProperties", "unevaluatedProperties", "dependentRequired"})
-"""Whose messages have names of properties in them, and no values."""
+"""Keywords whose messages contain names of properties, and no values."""
 
 Keyword = Callable[..., Iterator[ValidationError] | None]
 
 
-class _TooMuch(Exception):
-    """Checking would take too long."""
+class _TooManySteps(Exception):
+    """The check exceeds ``MOST_STEPS``."""
 
 
 class Schema:
-    """Compiled once, of the draft it names, else 2020-12. Where it cannot be used ``unusable`` says why, and nothing
-    is checked: the server does that too. Regular expressions are RE2's; others are left to the server."""
+    """A schema compiled once, for the draft it names, else for 2020-12. If it cannot be used, ``unusable`` says why,
+    and nothing is checked: the server checks too. Regular expressions are RE2's; any other is left to the server."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self.unusable = ""
@@ -44,22 +44,22 @@ class Schema:
             known: dict[str, Keyword] = draft.VALIDATORS
             ours = {name: keyword for name, keyword in _SAFE.items() if name in known}
             if "patternProperties" in (text := json.dumps(schema)) and '"unevaluated' in text:
-                ours |= {"unevaluatedProperties": _let_be, "unevaluatedItems": _let_be}
+                ours |= {"unevaluatedProperties": _unchecked, "unevaluatedItems": _unchecked}
             keywords = {name: self._counted(keyword) for name, keyword in {**known, **ours}.items()}
             self._validator: Any = cast("Any", extend(draft, keywords))(schema, registry=REGISTRY)
-        except Exception as error:  # libraries meet what they never met before
+        except Exception as error:  # anything may be wrong with a foreign schema
             self._fail(error)
 
     def problem(self, arguments: Mapping[str, Any]) -> str:
-        """What is wrong with the arguments, every place of it and none of the values; ``""`` where nothing is."""
+        """Return what is wrong with ``arguments``, with positions and none of the values; ``""`` if nothing is."""
         if self.unusable:
             return ""
         self._steps = 0
         try:
-            found = sorted({_described(error) for error in self._validator.iter_errors(dict(arguments))})
-        except _TooMuch:
+            found = sorted({_describe(error) for error in self._validator.iter_errors(dict(arguments))})
+        except _TooManySteps:
             return ""
-        except Exception as error:  # references to nowhere, or in circles
+        except Exception as error:  # references that lead nowhere, or in circles
             self._fail(error)
             return ""
         if len(found) > MOST_PROBLEMS:
@@ -74,17 +74,17 @@ class Schema:
         def counted(*given: Any) -> Iterator[ValidationError] | None:
             self._steps += 1
             if self._steps > MOST_STEPS:
-                raise _TooMuch
+                raise _TooManySteps
             return keyword(*given)
 
         return counted
 
 
-def _described(error: Any) -> str:
-    return f"{error.json_path[:200]}: {_wanted(error)}"
+def _describe(error: Any) -> str:
+    return f"{error.json_path[:200]}: {_requirement(error)}"
 
 
-def _wanted(error: Any) -> str:
+def _requirement(error: Any) -> str:
     keyword, value = str(error.validator), error.validator_value
     if keyword in _NAMES_ONLY:
         return str(error.message)[:1000]
@@ -93,19 +93,19 @@ def _wanted(error: Any) -> str:
     if keyword in ("anyOf", "oneOf"):
         if not error.context:
             return "matches more than one of the alternatives"
-        return "matches none of these: " + " | ".join(dict.fromkeys(_described(each) for each in error.context[:8]))
+        return "matches none of these: " + " | ".join(dict.fromkeys(_describe(each) for each in error.context[:8]))
     if keyword in ("enum", "const"):
-        return f"must be {'one of ' if keyword == 'enum' else ''}{_shown(value)}"
-    return "nothing is allowed here" if error.validator is None else f"must match {keyword} {_shown(value)}"
+        return f"must be {'one of ' if keyword == 'enum' else ''}{_abbreviated(value)}"
+    return "nothing is allowed here" if error.validator is None else f"must match {keyword} {_abbreviated(value)}"
 
 
-def _shown(value: Any) -> str:
+def _abbreviated(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…"
 
 
 @lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> Any:
+def _compile(pattern: str) -> Any:
     options = re2.Options()
     options.log_errors = False
     try:
@@ -114,14 +114,14 @@ def _compiled(pattern: str) -> Any:
         return None
 
 
-def _found(pattern: str, text: str) -> bool | None:
-    """None if RE2 cannot decide."""
-    compiled = _compiled(pattern)
+def _matches(pattern: str, text: str) -> bool | None:
+    """Report whether the pattern occurs in ``text``; None if RE2 cannot compile it."""
+    compiled = _compile(pattern)
     return None if compiled is None else compiled.search(text) is not None
 
 
 def _pattern(validator: Any, pattern: str, instance: Any, _: Any) -> Iterator[ValidationError]:
-    if validator.is_type(instance, "string") and _found(pattern, instance) is False:
+    if validator.is_type(instance, "string") and _matches(pattern, instance) is False:
         yield ValidationError("")
 
 
@@ -129,7 +129,7 @@ def _pattern_properties(validator: Any, patterns: Any, instance: Any, _: Any) ->
     if validator.is_type(instance, "object"):
         for pattern, schema in patterns.items():
             for name, value in instance.items():
-                if _found(pattern, name):
+                if _matches(pattern, name):
                     yield from validator.descend(value, schema, path=name, schema_path=pattern)
 
 
@@ -140,7 +140,7 @@ def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: 
     extras = [
         name
         for name in instance
-        if name not in schema.get("properties", {}) and all(_found(pattern, name) is False for pattern in patterns)
+        if name not in schema.get("properties", {}) and all(_matches(pattern, name) is False for pattern in patterns)
     ]
     if validator.is_type(allowed, "object"):
         for name in extras:
@@ -149,8 +149,8 @@ def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: 
         yield ValidationError(f"has no {', '.join(repr(name[:64]) for name in extras[:20])}")
 
 
-def _let_be(*_: Any) -> None:
-    """Would match names by expressions of the server's, without a bound."""
+def _unchecked(*_: Any) -> None:
+    """Check nothing: this would match names by the server's own expressions, without a bound."""
 
 
 _SAFE: dict[str, Keyword] = {

@@ -1,4 +1,4 @@
-"""For whom tools are reached, and where."""
+"""Which agents use tools, and where."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ccswarm.plan.team import Team
 
 @dataclass(frozen=True, slots=True)
 class ToolScope:
-    """``agents``, by name, that work in ``directory``. Those of a ``team`` have what its members have with each other,
-    too; the servers of ``files`` stand beside those of the process."""
+    """The ``agents``, by name, that work in ``directory``. Those of a ``team`` also have the tools for messages and
+    delegation; the servers in ``files`` are added to those of the process."""
 
     agents: Mapping[str, AgentSettings]
     directory: str

@@ -1,7 +1,5 @@
-"""The terminals of an attempt at a task: found by whose they are, interrupted, ended, or left to a person.
-
-An attempt is a principal of its own, ``run:EXECUTION`` in the owner of each session that its agents open.
-"""
+"""The terminals of an attempt at a task: found by owner, then interrupted, ended, or left to a person. An attempt is a
+principal of its own: ``run:EXECUTION`` in the owner of each session that its agents open."""
 
 from __future__ import annotations
 
@@ -17,158 +15,163 @@ from ccswarm.models import CallOutcome, CallRequest, CallStatus
 from ccswarm.toolbox.scope import ToolScope
 
 CLEANER = "cleaner"
-"""Whose calls these are in the journal."""
+"""The agent under whose name the journal records these calls."""
 
 OPENING = "create_session"
 CLOSING = "close_session"
-"""The tools by which terminals are opened and closed."""
+"""The tools that open and close terminals."""
 
 SETTLE_SECONDS = 60.0
-"""How long the opening of a terminal is waited for that was under way when its attempt ended."""
+"""How long to wait for a terminal that was being opened when its attempt ended."""
 
 Send = Callable[[CallRequest], Awaitable[CallOutcome]]
 IsLeft = Callable[[str, str], Awaitable[bool]]
-"""Whether an attempt is over, and nobody asked to keep the terminals that this agent opened in it."""
+"""Reports whether an attempt is over, and nothing asks to keep the terminals that this agent opened in it."""
 
 
 def scope_for_ending(shell: str, directory: str, files: Sequence[str] = ()) -> ToolScope:
-    """What has to be granted for it."""
+    """Return the scope with the grants that ending terminals takes."""
     grants = (f"{shell}.list_sessions", f"{shell}.close_session", f"{shell}.interrupt_command")
     return ToolScope({CLEANER: AgentSettings(name=CLEANER, grants=grants)}, directory, files=files)
 
 
 class Fence:
-    """Between an attempt and its terminals: what is being opened when the attempt ends is waited for, so that it can be
-    ended, and nothing is opened any more."""
+    """The barrier between an attempt and its terminals. A terminal that is being opened when the attempt ends is waited
+    for, so that it can be ended, and no further one is opened."""
 
     def __init__(self) -> None:
         self._opening: set[asyncio.Task[CallOutcome]] = set()
         self._shut = False
 
     def around(self, send: Send) -> Send:
-        """``send``, whose calls that open a terminal go on to their answer when who asked for them is cancelled."""
+        """Return ``send``, but with calls that open a terminal completing even if the caller is cancelled."""
 
         async def fenced(request: CallRequest) -> CallOutcome:
             if not request.tool.endswith(f".{OPENING}"):
                 return await send(request)
             if self._shut:
                 return CallOutcome(CallStatus.CANCELLED, code="cancelled", message="the attempt is over")
-            opening = asyncio.create_task(_answered(send, request))
+            opening = asyncio.create_task(_complete(send, request))
             self._opening.add(opening)
             opening.add_done_callback(self._opening.discard)
             return await asyncio.shield(opening)
 
         return fenced
 
-    async def settled(self) -> None:
-        """Returns when nothing is being opened just now, or what is has had its time."""
+    async def settle(self) -> None:
+        """Wait until no terminal is being opened, or for ``SETTLE_SECONDS``."""
         if self._opening:
             await asyncio.wait(list(self._opening), timeout=SETTLE_SECONDS)
 
     async def shut(self) -> bool:
-        """As ``settled``; from now on nothing is opened. Whether something was being opened."""
+        """Forbid opening terminals from now on, and ``settle``. Report whether one was being opened."""
         self._shut = True
         opening = bool(self._opening)
-        await self.settled()
+        await self.settle()
         return opening
 
 
-async def _answered(send: Send, request: CallRequest) -> CallOutcome:
+async def _complete(send: Send, request: CallRequest) -> CallOutcome:
     return await send(request)
 
 
 @dataclass(frozen=True, slots=True)
 class Terminals:
-    """Those of a server that an attempt, ``principal``, has opened, or, where that is a run, all its attempts, and only
-    those of ``agent`` where one is named; and all of agents that may write below ``directory``; ``everybodys``: all
-    there are, whoever opened them. ``run_id`` and ``task_id`` are for the journal. A server without sessions has none.
+    """The terminals of one server that are selected by these fields.
+
+    ``principal`` selects those that the attempt opened, or, if it is a run, those of all its attempts; with ``agent``,
+    only that agent's. ``directory`` selects all of agents that may write below it, ``any_owner`` all there are.
+    ``run_id`` and ``task_id`` go to the journal. A server without sessions has none.
     """
 
     send: Send
     shell: str
     principal: str = ""
     directory: Path | str = ""
-    everybodys: bool = False
+    any_owner: bool = False
     run_id: str = ""
     task_id: str = ""
     agent: str = ""
 
     async def end(self) -> str:
-        """End them with every process in them. Why that cannot be done, else ``""``."""
-        sessions, problem = await self._listed()
+        """End them with every process in them. Return why that failed, else ``""``."""
+        sessions, problem = await self._list()
         return await self._end(sessions) or problem
 
     async def interrupt(self) -> tuple[int, str]:
-        """Interrupt what runs in them, and leave them open; whatever cannot be is left as it is. In how many something
-        ran, and why they cannot be found."""
-        sessions, problem = await self._listed()
-        asked = [await self._asked("interrupt", "interrupt_command", session_id=one["session_id"]) for one in sessions]
-        return sum(answer.ok for answer in asked), problem
+        """Interrupt what runs in them, and leave them open. Return in how many something was interrupted, and why they
+        cannot be listed, else ``""``. A failed interrupt is ignored."""
+        sessions, problem = await self._list()
+        interrupted = [
+            await self._request("interrupt", "interrupt_command", session_id=one["session_id"]) for one in sessions
+        ]
+        return sum(answer.ok for answer in interrupted), problem
 
     async def end_those_of(self, is_left: IsLeft) -> tuple[int, str]:
-        """As ``end``, of those only whose attempt and agent are left over; with how many these are."""
-        sessions, problem = await self._listed()
+        """End those whose attempt and agent are left over. Return their number, and why ending failed, else ``""``."""
+        sessions, problem = await self._list()
         found = [one for one in sessions if (whose := principal_of(one)) and await is_left(whose, agent_of(one))]
         return len(found), problem or await self._end(found)
 
     async def names(self) -> list[str]:
-        """What people call them."""
-        return [str(session["name"]) for session in (await self._listed())[0]]
+        """Return their names."""
+        return [str(session["name"]) for session in (await self._list())[0]]
 
     async def _end(self, sessions: Sequence[Mapping[str, Any]]) -> str:
         for session in sessions:
-            closed = await self._asked("close", "close_session", session_id=session["session_id"])
+            closed = await self._request("close", "close_session", session_id=session["session_id"])
             if not closed.ok and closed.code != "session_not_found":
                 return f"its terminal {session['name']} cannot be ended: {closed.message or closed.text}"
         return ""
 
-    async def _listed(self) -> tuple[list[Mapping[str, Any]], str]:
-        listed = await self._asked("list", "list_sessions")
+    async def _list(self) -> tuple[list[Mapping[str, Any]], str]:
+        listed = await self._request("list", "list_sessions")
         if listed.code == "unknown_tool":
             return [], ""
         if not listed.ok:
             return [], f"its terminals cannot be listed: {listed.message or listed.text}"
         sessions: list[Mapping[str, Any]] = list((listed.structured or {}).get("sessions", ()))
-        return [session for session in sessions if self._is_meant(session)], ""
+        return [session for session in sessions if self._is_selected(session)], ""
 
-    def _is_meant(self, session: Mapping[str, Any]) -> bool:
+    def _is_selected(self, session: Mapping[str, Any]) -> bool:
         return (
-            self.everybodys
-            or (bool(self.principal) and self._opened(session))
-            or (bool(self.directory) and _is_agents(session, Path(self.directory)))
+            self.any_owner
+            or (bool(self.principal) and self._opened_by_principal(session))
+            or (bool(self.directory) and _may_write_below(session, Path(self.directory)))
         )
 
-    def _opened(self, session: Mapping[str, Any]) -> bool:
+    def _opened_by_principal(self, session: Mapping[str, Any]) -> bool:
         principal = principal_of(session)
         if principal != self.principal and not principal.startswith(f"{self.principal}."):
             return False
         return not self.agent or str(session.get("owner", "")).endswith(f"/agent:{self.agent}")
 
-    async def _asked(self, step: str, tool: str, **arguments: Any) -> CallOutcome:
+    async def _request(self, step: str, tool: str, **arguments: Any) -> CallOutcome:
         whose, name = (self.run_id, self.task_id, step, CLEANER), f"{self.shell}.{tool}"
         return await self.send(CallRequest(*whose, name, arguments, for_user=True, repeatable=True))
 
 
 def principal_of(session: Mapping[str, Any]) -> str:
-    """The attempt that a session belongs to; ``""`` where it is none's."""
+    """Return the attempt that a session belongs to; ``""`` if there is none."""
     parts = str(session.get("owner", "")).split("/")
     return next((unquote(part.removeprefix("run:")) for part in parts if part.startswith("run:")), "")
 
 
 def agent_of(session: Mapping[str, Any]) -> str:
-    """The agent that a session belongs to; ``""`` where it is none's."""
+    """Return the agent that a session belongs to; ``""`` if there is none."""
     parts = str(session.get("owner", "")).split("/")
     return next((unquote(part.removeprefix("agent:")) for part in parts if part.startswith("agent:")), "")
 
 
 async def end_terminals(
-    send: Send, shell: str, directory: Path | str, *, run_id: str = "", task_id: str = "", everybodys: bool = False
+    send: Send, shell: str, directory: Path | str, *, run_id: str = "", task_id: str = "", any_owner: bool = False
 ) -> str:
-    """See ``Terminals.end``: of those that work in ``directory``."""
-    return await Terminals(send, shell, "", directory, everybodys, run_id, task_id).end()
+    """End the terminals of agents that work in ``directory``. Return why that failed, else ``""``."""
+    return await Terminals(send, shell, "", directory, any_owner, run_id, task_id).end()
 
 
-def _is_agents(session: Mapping[str, Any], directory: Path) -> bool:
-    """Its workspace is where its box can write, wherever its shell may have gone; an unboxed one has none."""
+def _may_write_below(session: Mapping[str, Any], directory: Path) -> bool:
+    """Report whether the session belongs to an agent of a run that may write below ``directory``. Its workspace is
+    where its box can write, wherever its shell has changed to; without a box, the working directory counts."""
     where = Path(session.get("workspace") or session["working_directory"])
     return "run:" in session.get("owner", "") and (where.is_relative_to(directory) or directory.is_relative_to(where))

@@ -1,4 +1,4 @@
-"""Servers started where an agent works, and a toolbox for each run's agents."""
+"""Tool servers, started where an agent works, and the toolboxes of the agents of each run."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ from ccswarm.toolbox.toolbox import Toolbox
 
 
 class Toolboxes:
-    """Those of a process. ``writer`` is who records its calls in the journal, else the person of this machine;
-    ``environ`` is what the servers may be given of. Raises as ``Journal``.
+    """All toolboxes and tool servers of a process.
 
-    A server that names no directory is started once for each directory that agents work in: what it may touch by
-    default is that directory, an agent's own clone or the run's workspace. ``servers_of`` reads those that the files
-    of a run named when it was started, for runs that were begun by another process. Agents of a team have the server
-    ``swarm`` where ``messages`` are stored.
+    ``writer`` records its calls in the journal, by default the person who uses this machine; ``environ`` is the
+    environment from which servers get their variables. ``servers_of`` reads the servers that the files of a run name,
+    for runs that another process started. Raises what ``Journal`` raises.
+
+    A server without a directory of its own is started once for each directory in which agents work: an agent's clone or
+    the run's workspace. By default, that directory is what the server may touch. Agents of a team have the server
+    ``swarm`` if there is a store for its ``messages``.
     """
 
     def __init__(
@@ -56,19 +58,19 @@ class Toolboxes:
         self._journal = Journal(directory, writer) if writer else persons_journal(directory)
 
     def toolbox(self, scope: ToolScope) -> Toolbox:
-        """The one of this scope. Raises ConfigInvalid for files that are wrong."""
+        """Return the toolbox of this scope, opened on first use. Raises ConfigInvalid if its files are wrong."""
         agents, directory, team = scope.agents, scope.directory, scope.team
-        those = [agent.model_dump(mode="json") for agent in agents.values()]
-        who = json.dumps([team and team.key, list(scope.files), *those], sort_keys=True)
-        if (who, directory) not in self._toolboxes:
-            reached = self._reached(directory, tuple(scope.files))
+        members = [agent.model_dump(mode="json") for agent in agents.values()]
+        identity = json.dumps([team and team.key, list(scope.files), *members], sort_keys=True)
+        if (identity, directory) not in self._toolboxes:
+            clients = self._clients_for(directory, tuple(scope.files))
             if team and self._messages:
-                mail = Mailboxes(self._messages, team, list(reached))
-                reached[mail.name] = mail
-            self._toolboxes[who, directory] = Toolbox(
-                reached, agents, self._journal, mask=self._mask, process=self.claims.process, telemetry=self._telemetry
+                mail = Mailboxes(self._messages, team, list(clients))
+                clients[mail.name] = mail
+            self._toolboxes[identity, directory] = Toolbox(
+                clients, agents, self._journal, mask=self._mask, process=self.claims.process, telemetry=self._telemetry
             )
-        return self._toolboxes[who, directory]
+        return self._toolboxes[identity, directory]
 
     async def call(self, scope: ToolScope) -> Callable[[CallRequest], Awaitable[CallOutcome]]:
         toolbox = self.toolbox(scope)
@@ -83,33 +85,34 @@ class Toolboxes:
 
     async def release(self, directory: str) -> None:
         self._toolboxes = {key: box for key, box in self._toolboxes.items() if key[1] != directory}
-        gone = [self._clients.pop(key) for key in [key for key in self._clients if key[1] == directory]]
-        await asyncio.gather(*(client.close() for client in gone), return_exceptions=True)
+        released = [self._clients.pop(key) for key in [key for key in self._clients if key[1] == directory]]
+        await asyncio.gather(*(client.close() for client in released), return_exceptions=True)
 
     async def close(self) -> None:
-        """Ends every server that was started here, then the journal."""
+        """End every server that was started here, then close the journal."""
         self._toolboxes.clear()
         clients = self._clients
         self._clients = {}
         await asyncio.gather(*(client.close() for client in clients.values()), return_exceptions=True)
         self._journal.close()
 
-    def _reached(self, directory: str, files: tuple[str, ...]) -> dict[str, ToolClient]:
+    def _clients_for(self, directory: str, files: tuple[str, ...]) -> dict[str, ToolClient]:
         found: dict[str, ToolClient] = {}
         servers = self._servers | {server.name: server for server in self._servers_of(files)}
         for server in servers.values():
             own = bool(server.command or server.args) and not server.cwd
             key = (server.model_dump_json(), directory if own else "")
             if key not in self._clients:
-                settings = self._placed(server, directory) if own and directory else server
+                settings = self._placed_in(server, directory) if own and directory else server
                 self._clients[key] = plugins.load("ccswarm.clients", server.protocol).open(
                     settings, env=self._environ, state_directory=self._state
                 )
             found[server.name] = self._clients[key]
         return found
 
-    def _placed(self, server: ServerSettings, directory: str) -> ServerSettings:
-        """Where a run works has no links; the state directory may lie behind those that the person made."""
+    def _placed_in(self, server: ServerSettings, directory: str) -> ServerSettings:
+        """Return the server's settings for ``directory``, with links resolved: paths of a run have none, but the state
+        directory may lie behind links that the person made."""
         at = Path(directory)
         if not at.is_relative_to(self._state):
             return server.placed_in(directory)

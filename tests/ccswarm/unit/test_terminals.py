@@ -54,7 +54,7 @@ async def test_whoever_may_write_there_is_ended_wherever_its_shell_has_gone() ->
     )
     assert await end_terminals(there.send, "shell", "/c/ada") == ""
     assert set(there.sessions) == {"elsewhere", "alike", "persons"}
-    assert await end_terminals(there.send, "shell", "/c/ada", everybodys=True) == ""
+    assert await end_terminals(there.send, "shell", "/c/ada", any_owner=True) == ""
     assert there.sessions == {}
 
 

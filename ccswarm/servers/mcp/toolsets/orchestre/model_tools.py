@@ -37,7 +37,7 @@ from ccswarm.servers.mcp.toolsets.orchestre.review import SHAPE, consensus, find
 from ccswarm.servers.mcp.toolsets.orchestre.schemas import ANALYSIS, PLAN, analysis_problem, plan_problem
 from ccswarm.servers.mcp.toolsets.orchestre.sources import MOST_FILES, sources_of, within
 from ccswarm.servers.mcp.toolsets.orchestre.starters import ABOUT
-from ccswarm.toolbox.discovery import called
+from ccswarm.toolbox.discovery import called_tools
 
 RULES, MODEL = "rules", "model"
 
@@ -202,7 +202,7 @@ async def _problems(workbench: Workbench, loaded: Loaded, text: str) -> list[str
         settings = workbench.meant({"plan": text}, loaded)
         if problems := plan_problems(settings, None):
             return problems
-        tools = await called(settings, workbench.directory(".", loaded))
+        tools = await called_tools(settings, workbench.directory(".", loaded))
         return [*plan_problems(settings, tools), *await asyncio.to_thread(brain_problems, settings)]
     except (ConfigInvalid, PlanInvalid, ServerUnavailable) as error:
         return [error.message]

@@ -35,7 +35,7 @@ from ccswarm.servers.mcp.toolsets.swarm.answers import (
 from ccswarm.servers.mcp.toolsets.swarm.cursor import Position
 from ccswarm.servers.mcp.toolsets.swarm.tools import BY_NAME, INTERRUPTED, Facts
 from ccswarm.servers.mcp.toolsets.workbench import Workbench
-from ccswarm.toolbox.discovery import called
+from ccswarm.toolbox.discovery import called_tools
 
 EVENT_CHARS = 24_000
 """Of the events in one answer, about 8,000 tokens."""
@@ -238,7 +238,7 @@ async def check_plan(workbench: Workbench, given: Given) -> Answer:
         with suppress(PlanInvalid):  # its needs, which are among the problems
             described = describe(settings)
         if not problems and not given.get("offline", False):
-            problems = plan_problems(settings, await called(settings, workbench.directory(".", loaded)))
+            problems = plan_problems(settings, await called_tools(settings, workbench.directory(".", loaded)))
             problems += await asyncio.to_thread(brain_problems, settings)
     except (ConfigInvalid, PlanInvalid) as error:
         problems = [*problems, *re.sub(r"^(the plan|/\S+\.toml): ", "", error.message).split("; ")]
