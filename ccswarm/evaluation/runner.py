@@ -156,7 +156,7 @@ class Evaluation:
             raise PlanInvalid("; ".join(dict.fromkeys(problems)), suggestion="fix the suite")
 
     async def _work(self, app: App, workdir: WorkDirectory, waiting: deque[Try]) -> None:
-        async with app.swarm.staying(str(workdir.directory)):
+        async with app.swarm.keep_servers(str(workdir.directory)):
             await self._one_by_one(app, workdir, waiting)
 
     async def _one_by_one(self, app: App, workdir: WorkDirectory, waiting: deque[Try]) -> None:

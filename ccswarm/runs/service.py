@@ -203,7 +203,7 @@ async def _again(opened: App, found: Execution) -> Execution:
         )
     run_id, (plan, sources) = new_run_id(), await asyncio.to_thread(_plan_now, found)
     refuse(plan_problems(plan, None) if plan else [])
-    await opened.swarm.again(found.id, run_id, plan, sources)
+    await opened.swarm.rerun(found.id, run_id, plan, sources)
     return await opened.engine.status(run_id)
 
 

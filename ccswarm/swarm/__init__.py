@@ -1,1 +1,1 @@
-"""A run, its tasks and an agent at each: durable, scheduled, reviewed."""
+"""A run, its tasks and the agent at each: durable, scheduled, reviewed."""

@@ -1,7 +1,5 @@
-"""What becomes of work that gates and reviews accepted: merged, merged when a person agrees, or left on a branch.
-
-Every method is durable: what happens in it is a recorded step, and a person's word is waited for by the flow.
-"""
+"""The delivery of work that gates and reviews accepted: merged, merged once a person agrees, or left on a branch. Every
+method is durable: what it does is a recorded step, and the flow waits for a person's answer."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from typing import Any
 from ccswarm.config.settings import Merge
 from ccswarm.engines.base import Flow
 from ccswarm.models import Json, RunStatus
-from ccswarm.swarm.agent import APPROVAL_SECONDS, STOP, Ending, stopped, tell
+from ccswarm.swarm.agent import APPROVAL_SECONDS, STOP, Ending, emit_event, stopped
 from ccswarm.swarm.gates import LONGEST_SECONDS, Checked
 from ccswarm.swarm.time_budgets import TimeBudgets
 from ccswarm.swarm.tree import Tree, blocked
@@ -22,16 +20,17 @@ from ccswarm.telemetry.base import Telemetry
 from ccswarm.toolbox.questions import MERGE
 
 MOST_MERGES = 10
-"""How often gates look at the merge again because something else was committed meanwhile."""
+"""How often the gates check the merge again because other commits were made in the meantime."""
 
 Check = Callable[[str, str], Awaitable[Checked]]
-"""Runs the task's gates in a directory; the second is what that is called in the record."""
+"""Runs the task's gates in a directory; the second argument is the name of that check in the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """How work ended; where it succeeded, ``feedback`` is what does not hold of it, and ``commit`` is what was judged
-    where it is in a tree of its own. A person may have ``agreed`` to merging it, or ``returned`` it."""
+    """How work ended, and how it was judged. If it succeeded, ``feedback`` is what gates or reviews rejected, and
+    ``commit`` is what was judged, if the work has a tree of its own. A person may have ``agreed`` to merging it, or
+    ``returned`` it."""
 
     ending: Ending
     commit: str = ""
@@ -41,9 +40,12 @@ class Judged:
 
 
 class Delivery:
-    """Of one attempt at a task, ``number``. ``check`` is None where it has no gates; ``needed``: other tasks wait for
-    its work. ``facts`` are for the result of the task: what another run needs to deliver the work (``unmerged``),
-    which commit was ``merged``, whether a person refused it, and what git would have done that was ``not_run``."""
+    """The delivery of the work of one attempt, ``number``.
+
+    ``check`` is None if the task has no gates; ``needed`` says that other tasks wait for its work. ``facts`` are for
+    the result of the task: what another run needs to deliver the work (``unmerged``), which commit was ``merged``,
+    whether a person ``refused`` it, and which parts of the person's git were ``not_run``.
+    """
 
     def __init__(
         self,
@@ -69,14 +71,14 @@ class Delivery:
         self._time = time
         self._telemetry = telemetry
 
-    async def agreed(self, done: Judged, visit: int) -> Judged:
-        """Accepted work, with what a person says to merging it where one has to be asked: once for each ``visit``."""
+    async def ask_to_merge(self, done: Judged, visit: int) -> Judged:
+        """Ask a person, once for each ``visit``, whether accepted work may be merged, if the plan says so."""
         if self._how != "ask" or done.agreed or done.feedback or done.ending.status != RunStatus.SUCCEEDED:
             return done
         size = await self._tree.size(done.commit, visit)
         if not size["files"]:
             return done
-        answer = await self._asked(done.commit, str(size["told"]), visit)
+        answer = await self._ask(done.commit, str(size["told"]), visit)
         if isinstance(answer, Ending):
             return replace(done, ending=replace(answer, result=done.ending.result, usage=done.ending.usage))
         by, reason = str(answer.get("by") or "a person"), str(answer.get("reason") or "")
@@ -89,17 +91,17 @@ class Delivery:
         return replace(done, ending=replace(done.ending, status=RunStatus.FAILED, summary=f"{why}: {reason}"))
 
     async def deliver(self, done: Judged) -> Judged:
-        """Merge it, or leave it on a branch; what of it is wrong where that cannot be, is its ending then."""
-        return await (self._on_branch if self._how == "branch" else self._merged)(done)
+        """Merge the work, or leave it on a branch. If that fails, the returned ending says why."""
+        return await (self._leave_on_branch if self._how == "branch" else self._merge)(done)
 
-    async def _merged(self, done: Judged) -> Judged:
+    async def _merge(self, done: Judged) -> Judged:
         ending, judged = done.ending, [done.commit]
         for turn in range(1, MOST_MERGES + 1):
             left = await self._time.left()
             seconds = left.seconds if left else None
             merge = await self._tree.merge(done.commit, judged if self._check else None, turn, seconds)
             if merge.problem:
-                return self._waiting(done, blocked(merge.problem, ending))
+                return self._blocked(done, blocked(merge.problem, ending))
             if not merge.candidate or not self._check:
                 self.facts = self._as_merged(done) | ({"not_run": list(merge.not_run)} if merge.not_run else {})
                 return replace(done, ending=ending)
@@ -113,32 +115,32 @@ class Delivery:
                 return replace(done, ending=replace(ending, status=RunStatus.FAILED, summary=why))
             judged.append(merge.candidate)
         why = f"something else was committed {MOST_MERGES} times while its gates checked the merge; ccswarm resume"
-        return self._waiting(done, blocked(f"{why} tries it again", ending))
+        return self._blocked(done, blocked(f"{why} tries it again", ending))
 
-    async def _on_branch(self, done: Judged) -> Judged:
+    async def _leave_on_branch(self, done: Judged) -> Judged:
         branch, problem = await self._tree.leave_on_branch(done.commit, waits=self._needed)
         if problem:
-            return self._waiting(done, blocked(problem, done.ending))
+            return self._blocked(done, blocked(problem, done.ending))
         if not branch:
             self.facts = self._as_merged(done)
             return done
         if self._needed:
-            return self._waiting(done, blocked(f"other tasks wait for its merge: git merge {branch}", done.ending))
-        said = f"its work is on a branch: git merge {branch}"
-        summary = "; ".join(filter(None, (done.ending.summary, said)))
+            return self._blocked(done, blocked(f"other tasks wait for its merge: git merge {branch}", done.ending))
+        remark = f"its work is on a branch: git merge {branch}"
+        summary = "; ".join(filter(None, (done.ending.summary, remark)))
         return replace(done, ending=replace(done.ending, summary=summary))
 
     def _as_merged(self, done: Judged) -> dict[str, Any]:
-        """What those that need the work find in what is checked out, where there was any work."""
+        """Return the fact by which dependent tasks find the work in their checkout, if there is any work."""
         return {} if done.commit == self._tree.clone.base else {"merged": done.commit}
 
-    def _waiting(self, done: Judged, ending: Ending) -> Judged:
-        """Until a person has done something, and another run delivers it."""
+    def _blocked(self, done: Judged, ending: Ending) -> Judged:
+        """End blocked: a person has to do something before another run can deliver the work."""
         self.facts = self._tree.unmerged(done.ending, done.commit, agreed=done.agreed)
         return replace(done, ending=ending)
 
-    async def _asked(self, commit: str, changes: str, visit: int) -> dict[str, Any] | Ending:
-        """What a person answered, nothing where nobody did; or how the attempt ended meanwhile."""
+    async def _ask(self, commit: str, changes: str, visit: int) -> dict[str, Any] | Ending:
+        """Return a person's answer, empty if none came; or how the attempt ended in the meantime."""
         run, _, task = self._number.partition(".")
         name = f"{run[:12]}.{task}"
         question: dict[str, Json] = {
@@ -152,7 +154,8 @@ class Delivery:
         await self._time.left()
         left = await self._time.left(attempt=False)
         await self._flow.publish({"approvals": [question]})
-        await tell(self._flow, "approval.asked", **question)  # who hears it may answer at once
+        # The question may be answered as soon as this is emitted.
+        await emit_event(self._flow, "approval.asked", **question)
         stop = asyncio.create_task(self._flow.receive(STOP, left.seconds if left else LONGEST_SECONDS))
         answer = asyncio.create_task(self._answer(number))
         try:
@@ -167,7 +170,7 @@ class Delivery:
             return stopped(stop.result(), LONGEST_SECONDS, left)
         facts: dict[str, Any] = dict(answer.result() or {})
         about = {**facts, "id": number, "approved": facts.get("approved") is True}
-        await tell(self._flow, "approval.answered", **about)
+        await emit_event(self._flow, "approval.answered", **about)
         return facts
 
     async def _answer(self, number: str) -> Any:

@@ -1,8 +1,6 @@
-"""Checks after an agent's work: a command whose exit code decides, or any tool's answer.
-
-The orchestrator runs the gates that the person wrote. All others act for an agent: each call is one of that agent's
-own, so its grants, its approval and its budgets hold for it.
-"""
+"""Gates, the checks after an agent's work: a command whose exit code decides, or the answer of any tool. The
+orchestrator runs the gates that the person wrote. All others act for an agent: each call is that agent's, under its
+grants, approvals and budgets."""
 
 from __future__ import annotations
 
@@ -20,28 +18,27 @@ from ccswarm.swarm.agent import ORCHESTRATOR, Agent, Ending, Work
 from ccswarm.swarm.time_budgets import TimeBudgets
 
 WAIT_SECONDS = 45.0
-"""One call's; servers and clients give up on longer ones."""
+"""The limit of a single call; servers and clients give up on longer ones."""
 
 LONGEST_SECONDS = 365 * 86400.0
-"""A gate has a time of its own, in which the time of people does not count."""
+"""The time limit of a gate's agent loop: each gate has a limit of its own, which excludes waits for people."""
 
 SHOWN_CHARS = 2000
 
 Calls = Generator[CallTool, CallOutcome, str]
-"""Calls one after the other, each sent its outcome; returns what does not hold, ``""`` where all does."""
+"""Yields calls one after the other and is sent the outcome of each; returns what failed, or ``""``."""
 
 
 def orchestrator(shell: str, gates: Sequence[Gate], *more: str) -> AgentSettings:
-    """The agent that a person's gates are run by: the tools of the shell server and of ``more``, and those that gates
-    name."""
+    """Return the agent that runs a person's gates, with the tools of the shell server, ``more`` and the gates."""
     servers = dict.fromkeys(f"{name}.*" for name in (shell, *more))
     return AgentSettings(name=ORCHESTRATOR, type=ORCHESTRATOR, grants=(*servers, *(g.tool for g in gates if g.tool)))
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """``problem`` is what the first gate that does not hold said; ``""`` where all hold. ``ending`` is how the task
-    ended where the gates could not be carried on with: it was stopped, or a budget is used up."""
+    """The result of gates: ``problem`` is the failure of the first gate that failed, or ``""``. If the gates could not
+    be completed, ``ending`` says how the task ended: it was stopped, or a budget is used up."""
 
     problem: str = ""
     usage: Usage = field(default_factory=Usage)
@@ -49,8 +46,8 @@ class Checked:
 
 
 class Gates:
-    """The gates of one task. ``directory`` is where its commands run; ``agent`` is whom they act for, ``""`` where they
-    are the person's; ``time`` is what bounds them all."""
+    """The gates of one task. Commands run in ``directory`` and act for ``agent``, or, if that is ``""``, for the
+    person; ``time`` limits all gates together."""
 
     def __init__(
         self, flow: Flow, work: Work, shell: str, directory: str, visit: str, agent: str, time: TimeBudgets
@@ -64,7 +61,7 @@ class Gates:
         self._time = time
 
     async def check(self, gates: Sequence[Gate]) -> Checked:
-        """One after the other, until one does not hold."""
+        """Run the gates one after the other, until one fails."""
         usage = Usage()
         for number, gate in enumerate(gates):
             check = self._check(f"gate{self._visit}.{number}", gate)
@@ -73,8 +70,8 @@ class Gates:
             if check.problem is None:
                 return Checked(usage=usage, ending=ending)
             if check.problem:
-                what = gate.tool or (shlex.quote(gate.command) if "\n" in gate.command else gate.command)
-                return Checked(f"gate `{what}`: {check.problem}", usage)
+                name = gate.tool or (shlex.quote(gate.command) if "\n" in gate.command else gate.command)
+                return Checked(f"gate `{name}`: {check.problem}", usage)
         return Checked(usage=usage)
 
     def _check(self, name: str, gate: Gate) -> _Check:
@@ -96,10 +93,10 @@ class Gates:
             return replace(self._call(f"{name}.{step}", tool, given), asked_as=question)
 
         afterwards.append(call("close", "close_session", **session))
-        made = yield call("open", "create_session", name=session["session_id"], **where)
-        if not made.ok:
+        opened = yield call("open", "create_session", name=session["session_id"], **where)
+        if not opened.ok:
             afterwards.clear()
-            return _words(made)
+            return _failure(opened)
         left = gate.timeout_seconds
         seconds = min(left, WAIT_SECONDS)
         outcome = yield call("run", "execute_command", **session, command=gate.command, timeout_seconds=seconds)
@@ -120,8 +117,8 @@ class Gates:
 
 
 class _Check:
-    """A Thinking that makes ``calls``, and those of ``afterwards`` when it is over, whatever ended it. ``problem`` is
-    None until it has come to its end. Implements ``SupportsClose``."""
+    """A Thinking that makes ``calls``, then those of ``afterwards``, however the calls ended. ``problem`` is None until
+    the calls have completed. Implements ``SupportsClose``."""
 
     def __init__(self, calls: Calls, afterwards: Sequence[CallTool]) -> None:
         self.problem: str | None = None
@@ -145,5 +142,5 @@ class _Check:
         return self._afterwards
 
 
-def _words(outcome: CallOutcome) -> str:
+def _failure(outcome: CallOutcome) -> str:
     return f"{outcome.code or outcome.status}: {outcome.message or outcome.text[:SHOWN_CHARS]}"

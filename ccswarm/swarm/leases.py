@@ -1,4 +1,4 @@
-"""Where runs have tasks in this process: what was started for a directory ends with the last run there."""
+"""Which runs have tasks in this process: what was started for a directory ends with the last run there."""
 
 from __future__ import annotations
 
@@ -13,60 +13,61 @@ from ccswarm.models import RunStatus
 Release = Callable[[str], Awaitable[None]]
 
 STAYING = "staying"
-"""What stands for a run of somebody who has more to do in a directory than one."""
+"""The id that stands for a caller that keeps a directory over several runs."""
 
 
 class DirectoryLeases:
-    """``release`` ends what was started for a directory; None where this process does not execute.
-
-    Whether a run that another process carries out continues is asked when something ends here, and at no other time.
-    """
+    """The use of directories by runs. ``release`` ends what was started for a directory; None if this process does not
+    execute. Whether a run that another process carries out continues is only checked when something ends here."""
 
     def __init__(self, engine: Engine, release: Release | None) -> None:
         self._engine = engine
         self._release = release
-        self._there: dict[str, Counter[str]] = {}
-        """By directory and run, how many tasks go on; 0 of a run whose tasks did."""
-        self._over: set[str] = set()
-        """Runs that were over here, of those."""
+        self._tasks: dict[str, Counter[str]] = {}
+        """By directory and run, the number of its tasks in progress; 0 once they have ended."""
+        self._ended_runs: set[str] = set()
+        """Those of these runs that ended in this process."""
 
     @asynccontextmanager
     async def run(self, run_id: str, *, whole: bool) -> AsyncGenerator[None]:
-        """While a run continues here, or, unless it is the ``whole`` of it, what was handed on in it."""
-        self._over.discard(run_id)
+        """The time in which a run continues here; unless ``whole``, it is one of delegated work."""
+        self._ended_runs.discard(run_id)
         try:
             yield
         finally:
-            if whole and any(run_id in runs for runs in self._there.values()):
-                self._over.add(run_id)
-                await self._tidy("")
+            if whole and any(run_id in runs for runs in self._tasks.values()):
+                self._ended_runs.add(run_id)
+                await self._release_unused("")
 
     @asynccontextmanager
     async def task(self, directory: str, run_id: str) -> AsyncGenerator[None]:
-        """While a task of a run works in ``directory``."""
-        runs = self._there.setdefault(directory, Counter())
+        """The time in which a task of a run works in ``directory``."""
+        runs = self._tasks.setdefault(directory, Counter())
         runs[run_id] += 1
         try:
             yield
         finally:
             runs[run_id] -= 1
-            await self._tidy(run_id)
+            await self._release_unused(run_id)
 
-    async def _tidy(self, going: str) -> None:
-        """``going`` is a run that is asked about when the next thing ends: it has just had a task here."""
-        for directory, runs in list(self._there.items()):
-            over = [not any(runs.values()) and await self._is_over(run, going) for run in list(runs)]
-            # Others may have tidied, or begun to work there, while it was asked.
-            if all(over) and len(over) == len(runs) and not any(runs.values()) and directory in self._there:
-                del self._there[directory]
-                self._over = {run for run in self._over if any(run in others for others in self._there.values())}
+    async def _release_unused(self, active: str) -> None:
+        """Release the directories in which all runs have ended. ``active`` has just had a task here, so it is only
+        checked when something ends next."""
+        for directory, runs in list(self._tasks.items()):
+            ended = [not any(runs.values()) and await self._is_over(run, active) for run in list(runs)]
+            # During the checks, another task may have begun there or released it.
+            if all(ended) and len(ended) == len(runs) and not any(runs.values()) and directory in self._tasks:
+                del self._tasks[directory]
+                self._ended_runs = {
+                    run for run in self._ended_runs if any(run in others for others in self._tasks.values())
+                }
                 if self._release:
                     await self._release(directory)
 
-    async def _is_over(self, run_id: str, going: str) -> bool:
-        if run_id in self._over or run_id == STAYING:
+    async def _is_over(self, run_id: str, active: str) -> bool:
+        if run_id in self._ended_runs or run_id == STAYING:
             return True
-        if run_id == going:
+        if run_id == active:
             return False
         try:
             status = (await self._engine.status(run_id)).status

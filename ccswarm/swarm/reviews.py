@@ -1,4 +1,4 @@
-"""What other agents say of an agent's work before it counts."""
+"""Reviews: the votes of other agents on an agent's work before it counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from ccswarm.config.settings import SwarmSettings, TaskSettings
 from ccswarm.engines.base import Flow, Outcome
 from ccswarm.models import Json, RunStatus, Usage
-from ccswarm.swarm.agent import PART, STOP, Ending, stopped, tell
+from ccswarm.swarm.agent import PART, STOP, Ending, emit_event, stopped
 from ccswarm.swarm.time_budgets import TimeLeft
 
 ASKED = """Review what agent {agent} did in this directory. Its task was:
@@ -28,12 +28,12 @@ failed if it must be done again: then say exactly what is wrong."""
 LONGEST_SECONDS = 365 * 86400.0
 DEPTH = SwarmSettings().spawn_depth
 OF_THE_RUN = ("swarm", "agents")
-"""What a payload has of the run: it is not kept with each of its parts."""
+"""The parts of a payload that belong to the run, and are not stored with each of its parts."""
 
 
 class Review:
-    """Of one visit. ``payload`` is the task's, with its budget among those ``above``; ``directory`` is where its work
-    lies, unless it is a commit that is ``shown`` to each reviewer in a copy. ``usage`` is what it has cost."""
+    """The reviews of one attempt. ``payload`` is the task's, with the task's budget among those ``above``. The work
+    lies in ``directory``; each reviewer gets a copy of the commit ``shown``, if any. ``usage`` is what reviews cost."""
 
     def __init__(
         self,
@@ -51,17 +51,19 @@ class Review:
         self._shown = shown
         self.usage = Usage()
 
-    async def held(self, ending: Ending, left: TimeLeft | None = None) -> str | Ending:
-        """``""`` when as many of those who were asked accept it as have to, else what the others say; how the task ends
-        where it was stopped meanwhile, or the time that budgets leave is over."""
+    async def collect(self, ending: Ending, left: TimeLeft | None = None) -> str | Ending:
+        """Start all reviews and wait for them. Return ``""`` if as many reviewers as required accept the work, else
+        what the others say. If the task is stopped, or the time ``left`` is over, stop them and return how it ends."""
         review = self._task.review
         numbers = {name: f"{self._flow.id}.review{self._visit}.{name}" for name in review.by}
         for name, number in numbers.items():
-            await self._flow.start(PART, number, self._given(name, ending), agent=name, priority=self._task.priority)
-        await tell(self._flow, "review.asked", by=list(numbers), visit=self._visit)
+            await self._flow.start(
+                PART, number, self._payload_for(name, ending), agent=name, priority=self._task.priority
+            )
+        await emit_event(self._flow, "review.asked", by=list(numbers), visit=self._visit)
         seconds = max(left.seconds, 0.0) if left else LONGEST_SECONDS
         stop = asyncio.create_task(self._flow.receive(STOP, seconds))
-        asked = {name: asyncio.create_task(self._over(number)) for name, number in numbers.items()}
+        asked = {name: asyncio.create_task(self._outcome(number)) for name, number in numbers.items()}
         ended: Ending | None = None
         try:
             while waited := [task for task in asked.values() if not task.done()]:
@@ -75,28 +77,28 @@ class Review:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        said = {name: await self._verdict(name, task.result()) for name, task in asked.items()}
+        verdicts = {name: await self._verdict(name, task.result()) for name, task in asked.items()}
         if ended:
             return ended
-        against = {name: why for name, why in said.items() if why}
-        if len(said) - len(against) >= (review.quorum or len(said)):
+        against = {name: why for name, why in verdicts.items() if why}
+        if len(verdicts) - len(against) >= (review.quorum or len(verdicts)):
             return ""
         return "\n".join(f"review by {name}: {why}" for name, why in against.items())
 
-    async def _over(self, number: str) -> Outcome:
+    async def _outcome(self, number: str) -> Outcome:
         return await self._flow.outcome(number)
 
     async def _verdict(self, name: str, outcome: Outcome) -> str:
         facts: Mapping[str, Any] = outcome.result or {"status": outcome.status, "summary": outcome.error}
         self.usage += Usage(**facts.get("usage", {}))
         accepted = facts["status"] == RunStatus.SUCCEEDED
-        why = "" if accepted else str(facts["summary"] or facts["status"])
+        objection = "" if accepted else str(facts["summary"] or facts["status"])
         vote = {"by": name, "visit": self._visit, "accepted": accepted, "summary": str(facts["summary"])}
-        await tell(self._flow, "review.said", **vote)
-        return why
+        await emit_event(self._flow, "review.said", **vote)
+        return objection
 
-    def _given(self, reviewer: str, ending: Ending) -> dict[str, Any]:
-        """A task for the reviewer, who works where the work lies, or in a copy of it."""
+    def _payload_for(self, reviewer: str, ending: Ending) -> dict[str, Any]:
+        """Return the payload of a reviewer's task. The reviewer works where the work lies, or in a copy of it."""
         review = self._task.review
         facts = {"agent": self._payload["agent"], "text": self._task.text, "summary": ending.summary}
         text = ASKED.format(**facts, more=f"{review.text}\n" if review.text else "")
@@ -106,7 +108,7 @@ class Review:
         placed = {**self._payload.get("placed", {}), reviewer: where}
         changed: dict[str, Any] = {"task": task, "agent": reviewer, "placed": placed, "unmerged": None}
         if self._shown:
-            # What is handed on would be merged, and is not what was reviewed.
+            # Delegated work would be merged, and is not what was reviewed.
             changed |= {"shown": self._shown, "depth": self._payload["swarm"].get("spawn_depth", DEPTH)}
         else:
             changed |= {"workspace": self._directory}

@@ -1,4 +1,4 @@
-"""One run: a durable function that starts its tasks as their needs allow, and says what they all came to."""
+"""One run: a durable function that starts its tasks as their needs allow, and reports their results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ccswarm.config.settings import Settings, TaskSettings
 from ccswarm.engines.base import Flow, Outcome
 from ccswarm.models import Json, RunStatus, Usage
 from ccswarm.plan.team import Team
-from ccswarm.swarm.agent import PART, STEPS, STOP, TASK, tell
+from ccswarm.swarm.agent import PART, STEPS, STOP, TASK, emit_event
 from ccswarm.swarm.scheduler import Placed, Scheduler
 from ccswarm.swarm.task import plain
 
@@ -27,12 +27,12 @@ RANK = {
     RunStatus.FAILED: 3,
     RunStatus.CANCELLED: 4,
 }
-"""Which of several attempts at a task says what became of it: the lowest."""
+"""Of several attempts at a task, the one with the lowest rank gives the task's result."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """``number`` is its execution's."""
+    """An attempt in progress; ``number`` is the id of its execution."""
 
     placed: Placed
     number: str
@@ -40,11 +40,9 @@ class _Attempt:
 
 
 class RunFlow:
-    """What starts when, tries again what failed, and what it all came to.
-
-    Work that an agent hands on is a run too, within that of its plan (``root``), for those it may give work to
-    (``helpers``); the plan's time and budgets are the root's.
-    """
+    """A run: it starts tasks, retries those that failed, and collects the results. Delegated work is also a run, within
+    the run of the plan (``root``), with the agents that may do it (``helpers``); the plan's limits of time and its
+    budgets apply to the root."""
 
     def __init__(self, flow: Flow, payload: Mapping[str, Any]) -> None:
         self._flow = flow
@@ -57,15 +55,15 @@ class RunFlow:
         self._tasks = {task.id: task for task in plan.tasks}
         self._tries: dict[str, int] = {}
         self._results: dict[str, dict[str, Any]] = {}
-        self._going: dict[asyncio.Task[Any], _Attempt] = {}
+        self._in_progress: dict[asyncio.Task[Any], _Attempt] = {}
         self._best: dict[str, dict[str, Any]] = {}
-        """Of tasks with attempts in progress: what came of the best of those that ended."""
+        """The best result of the ended attempts, for tasks with further attempts in progress."""
         self._usage = Usage()
         self._not_run: dict[str, None] = {}
         """What of the person's git was not run when work was merged."""
         self._stopping = ""
         self._cancelled = False
-        """Stopped by who handed the work on, not by a budget."""
+        """Whether the agent that delegated the work stopped it, not a budget."""
         for name, facts in payload.get("done", {}).items():
             if name in self._tasks:
                 self._scheduler.assume(name, facts["agent"])
@@ -77,33 +75,33 @@ class RunFlow:
         facts: dict[str, Any] = {"tasks": list(self._tasks), "agents": len(self._plan.agents)}
         if before := self._payload.get("continues"):
             facts |= {"continues": before, "done": list(self._results)}
-        await tell(self._flow, "run.started", **facts)
+        await emit_event(self._flow, "run.started", **facts)
         stop = asyncio.create_task(self._flow.receive(STOP, seconds or FOREVER_SECONDS))
         try:
             while True:
                 for placed in () if self._stopping else self._scheduler.start():
                     await self._start(placed)
-                await self._flow.publish(self._shown())
-                if not self._going:
+                await self._flow.publish(self._progress())
+                if not self._in_progress:
                     break
-                done = await self._flow.first([*([] if self._stopping else [stop]), *self._going])
+                done = await self._flow.first([*([] if self._stopping else [stop]), *self._in_progress])
                 if stop in done:
                     self._cancelled = bool(stop.result())
                     await self._stop(stop.result() or f"the seconds of the run ({seconds:g}) are used up")
-                for task in [task for task in self._going if task in done]:
-                    await self._ended(self._going.pop(task), task.result())
+                for task in [task for task in self._in_progress if task in done]:
+                    await self._handle_end(self._in_progress.pop(task), task.result())
         finally:
-            for task in (stop, *self._going):
+            for task in (stop, *self._in_progress):
                 task.cancel()
-            await asyncio.gather(stop, *self._going, return_exceptions=True)
+            await asyncio.gather(stop, *self._in_progress, return_exceptions=True)
         status = self._status()
         notes = {"notes": [NOT_RUN.format(", ".join(self._not_run))]} if self._not_run else {}
-        await tell(self._flow, "run.ended", status=status, counts=dict(self._scheduler.counts()), **notes)
+        await emit_event(self._flow, "run.ended", status=status, counts=dict(self._scheduler.counts()), **notes)
         not_run = {"not_run": list(self._not_run)} if self._not_run and self._root != self._flow.id else {}
         return {"status": status, "tasks": self._table(), "usage": plain(self._usage), **notes, **not_run}
 
     async def _start(self, placed: Placed, pause_seconds: float = 0.0) -> None:
-        """All attempts that are made side by side; what only waits to be delivered is done already."""
+        """Start all attempts that are made in parallel; work that only has to be delivered needs a single one."""
         unmerged = placed.task_id in self._payload.get("unmerged", {})
         for index in range(1 if unmerged else self._tasks[placed.task_id].attempts):
             await self._attempt(placed, index, pause_seconds)
@@ -112,7 +110,7 @@ class RunFlow:
         task = self._tasks[placed.task_id]
         tried = self._tries[task.id] = self._tries.get(task.id, 0) + 1
         number = f"{self._flow.id}.{task.id}" + (f"~{tried}" if tried > 1 else "")
-        given = {
+        payload = {
             "steps": STEPS,
             "run_id": self._flow.id,
             "root": self._root,
@@ -123,7 +121,9 @@ class RunFlow:
             "agent": placed.agent,
             "placed": self._payload.get("placed", {}),
             "inputs": {need: self._results[need]["result"] for need in task.needs},
-            "merged": {name: self._results[name]["merged"] for name in self._below(task) if self._is_merged(name)},
+            "merged": {
+                name: self._results[name]["merged"] for name in self._transitive_needs(task) if self._is_merged(name)
+            },
             "workspace": self._payload["workspace"],
             "files": self._payload.get("files", ()),
             "attempt": tried,
@@ -132,35 +132,35 @@ class RunFlow:
             "needed": any(task.id in other.needs for other in self._plan.tasks),
         }
         kind = TASK if self._root == self._flow.id else PART
-        # An agent does one thing at a time, and each of these counts as one more.
+        # An agent does one thing at a time; each parallel attempt counts as another agent.
         agent = f"{placed.agent}~{index + 1}" if index else placed.agent
-        await self._flow.start(kind, number, given, agent=agent, priority=task.priority)
+        await self._flow.start(kind, number, payload, agent=agent, priority=task.priority)
         facts = {"task": task.id, "agent": placed.agent, "attempt": tried, "execution": number}
-        await tell(self._flow, "task.started", **facts)
-        self._going[asyncio.create_task(self._over(number))] = _Attempt(placed, number, tried)
+        await emit_event(self._flow, "task.started", **facts)
+        self._in_progress[asyncio.create_task(self._outcome(number))] = _Attempt(placed, number, tried)
 
-    def _below(self, task: TaskSettings) -> list[str]:
-        """All that it builds on, directly or not, in the order of the plan."""
-        found, asked = set[str](), list(task.needs)
-        while asked:
-            if (name := asked.pop()) not in found:
+    def _transitive_needs(self, task: TaskSettings) -> list[str]:
+        """Return all tasks that it needs, directly or not, in the order of the plan."""
+        found, pending = set[str](), list(task.needs)
+        while pending:
+            if (name := pending.pop()) not in found:
                 found.add(name)
-                asked += self._tasks[name].needs
+                pending += self._tasks[name].needs
         return [name for name in self._tasks if name in found]
 
     def _is_merged(self, name: str) -> bool:
         return bool(self._results.get(name, {}).get("merged"))
 
-    async def _over(self, number: str) -> Outcome:
+    async def _outcome(self, number: str) -> Outcome:
         return await self._flow.outcome(number)
 
     async def _stop(self, why: str) -> None:
-        """Starts nothing more and stops what is in progress; what was done by then is kept."""
+        """Stop what is in progress, and start nothing more; results so far are kept."""
         self._stopping = why
-        for attempt in self._going.values():
+        for attempt in self._in_progress.values():
             await self._flow.send(attempt.number, STOP, why)
 
-    async def _ended(self, attempt: _Attempt, outcome: Outcome) -> None:
+    async def _handle_end(self, attempt: _Attempt, outcome: Outcome) -> None:
         placed, tried = attempt.placed, attempt.tried
         task = self._tasks[placed.task_id]
         facts: dict[str, Any] = {"status": RunStatus.FAILED, "summary": outcome.error, "result": None, "usage": {}}
@@ -172,15 +172,15 @@ class RunFlow:
         self._not_run |= dict.fromkeys(facts.pop("not_run", ()))
         facts = min((self._best.pop(task.id, facts), facts), key=lambda one: RANK[RunStatus(one["status"])])
         status = RunStatus(facts["status"])
-        if rivals := [one for one in self._going.values() if one.placed.task_id == task.id]:
+        if rivals := [one for one in self._in_progress.values() if one.placed.task_id == task.id]:
             self._best[task.id] = facts
             for one in rivals if status is RunStatus.SUCCEEDED else ():
                 await self._flow.send(one.number, STOP, "another attempt passed")
             return
         refused, rounds = facts.pop("refused", False), self._tries[task.id] // task.attempts
         again = status is RunStatus.FAILED and rounds <= task.retry.times and not self._stopping and not refused
-        shown = {"task": task.id, "agent": placed.agent, "attempt": tried, "summary": facts["summary"]}
-        await tell(self._flow, "task.ended", **shown, status=status, again=again)
+        about = {"task": task.id, "agent": placed.agent, "attempt": tried, "summary": facts["summary"]}
+        await emit_event(self._flow, "task.ended", **about, status=status, again=again)
         if again:
             await self._start(placed, task.retry.seconds * task.retry.factor ** (rounds - 1))
             return
@@ -190,7 +190,7 @@ class RunFlow:
             await self._stop("a budget of the run is used up")
 
     def _status(self) -> RunStatus:
-        """The worst that befell a task; a run that was stopped is over its budget, or nobody waits for it any more."""
+        """Return the worst status of a task; for a stopped run, EXHAUSTED or CANCELLED."""
         found = set(self._scheduler.statuses.values())
         worst = (RunStatus.EXHAUSTED, RunStatus.BLOCKED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.SKIPPED)
         if self._stopping:
@@ -206,6 +206,6 @@ class RunFlow:
             table[name] = {**facts, "status": status, "agent": agent, "attempts": tries}
         return table
 
-    def _shown(self) -> dict[str, Any]:
-        going = [{"task": one.placed.task_id, "agent": one.placed.agent} for one in self._going.values()]
+    def _progress(self) -> dict[str, Any]:
+        going = [{"task": one.placed.task_id, "agent": one.placed.agent} for one in self._in_progress.values()]
         return {"counts": dict(self._scheduler.counts()), "going": going}

@@ -1,4 +1,4 @@
-"""Which task goes to which agent next: needs, priority, strategy, capacity. Pure, and the same for the same history."""
+"""Which task goes to which agent next, by needs, priority, strategy and capacity. Pure, without side effects."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from ccswarm.config.settings import AgentSettings, Strategy, TaskSettings
 from ccswarm.models import PRIORITIES, RunStatus
 from ccswarm.plan.topology import Links
 
-_Wanted = tuple[str, str, tuple[str, ...]]
-"""What a task asks of its agent: name, type, capabilities."""
+_Requirements = tuple[str, str, tuple[str, ...]]
+"""The agent that a task requires: name, type, capabilities."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A task and the agent that does it now."""
+    """A task and the agent that does it."""
 
     task_id: str
     agent: str
 
 
 class Scheduler:
-    """Given which tasks ended, decides which start. ``adaptive`` starts with one task per agent, halves the number at
-    once after a failure, and adds one after each success; ``sequential`` runs one at a time.
+    """A scheduler that decides, from the tasks that have ended, which ones start.
 
-    Needs are known and without cycles (``plan.check``); a task that no agent can do is skipped, with the reason.
+    ``adaptive`` starts with one task per agent, halves the number of concurrent tasks after a failure, and adds one
+    after each success; ``sequential`` runs one at a time. All needs exist, without cycles (``plan.check``). A task that
+    no agent can do is skipped, with the reason.
     """
 
     def __init__(
@@ -44,10 +45,10 @@ class Scheduler:
         self._limit = self._most
         self.statuses: dict[str, RunStatus] = {task.id: RunStatus.QUEUED for task in tasks}
         self.reasons: dict[str, str] = {}
-        """Why a task was skipped."""
+        """Why each skipped task was skipped."""
         self.agents: dict[str, str] = {}
-        """Who does or did each task."""
-        self._wanted: dict[str, _Wanted] = {
+        """The agent of each task that has started."""
+        self._requirements: dict[str, _Requirements] = {
             task.id: (task.agent or "", task.type or "", task.capabilities) for task in tasks
         }
         self._rank = {task.id: (PRIORITIES.index(task.priority), index) for index, task in enumerate(tasks)}
@@ -56,7 +57,7 @@ class Scheduler:
         for task in tasks:
             for need in dict.fromkeys(task.needs):
                 self._needed_by.setdefault(need, []).append(task.id)
-        self._ready: dict[_Wanted, list[tuple[int, int, str]]] = {}
+        self._ready: dict[_Requirements, list[tuple[int, int, str]]] = {}
         self._free = set(self._agents)
         self._running: set[str] = set()
         self._last = ""
@@ -66,7 +67,7 @@ class Scheduler:
 
     @property
     def running(self) -> int:
-        """Tasks in progress."""
+        """The number of tasks in progress."""
         return len(self._running)
 
     @property
@@ -75,24 +76,24 @@ class Scheduler:
         return not self._running and not self._ready
 
     def assume(self, task_id: str, agent: str) -> None:
-        """A task succeeded in an earlier run, and is not done again. Before the first ``start``."""
+        """Count a task as succeeded in an earlier run. Call this before the first ``start``."""
         self.agents[task_id] = agent
         self.statuses[task_id] = RunStatus.SUCCEEDED
-        queue = [entry for entry in self._ready.pop(self._wanted[task_id], []) if entry[2] != task_id]
+        queue = [entry for entry in self._ready.pop(self._requirements[task_id], []) if entry[2] != task_id]
         if queue:
             heapq.heapify(queue)
-            self._ready[self._wanted[task_id]] = queue
+            self._ready[self._requirements[task_id]] = queue
         self._unlock(task_id)
 
     def start(self) -> list[Placed]:
-        """What starts now, in this order; counted as running from then on."""
+        """Return the tasks to start now, in order; they count as running from here on."""
         placed: list[Placed] = []
         while len(self._running) < self._limit and (found := self._choose()):
-            wanted, agent = found
-            queue = self._ready[wanted]
+            requirements, agent = found
+            queue = self._ready[requirements]
             task_id = heapq.heappop(queue)[2]
             if not queue:
-                del self._ready[wanted]
+                del self._ready[requirements]
             self._free.discard(agent)
             self._running.add(task_id)
             self.agents[task_id] = self._last = agent
@@ -101,7 +102,7 @@ class Scheduler:
         return placed
 
     def ended(self, task_id: str, status: RunStatus) -> None:
-        """A task is over. What needs one that did not succeed is skipped, and so on."""
+        """Record that a task is over. Tasks that need one that did not succeed are skipped, transitively."""
         self._running.discard(task_id)
         self._free.add(self.agents[task_id])
         self.statuses[task_id] = status
@@ -120,31 +121,31 @@ class Scheduler:
                 self._offer(dependent)
 
     def counts(self) -> Mapping[str, int]:
-        """Tasks by status."""
+        """Return the number of tasks by status."""
         found: dict[str, int] = {}
         for status in self.statuses.values():
             found[status] = found.get(status, 0) + 1
         return found
 
     def _offer(self, task_id: str) -> None:
-        wanted = self._wanted[task_id]
-        if not any(self._able(name, wanted) for name in self._agents):
+        requirements = self._requirements[task_id]
+        if not any(self._is_able(name, requirements) for name in self._agents):
             self.statuses[task_id] = RunStatus.SKIPPED
-            self.reasons[task_id] = f"no agent is {_described(wanted)}"
+            self.reasons[task_id] = f"no agent is {_describe(requirements)}"
             self._skip(task_id)
             return
-        heapq.heappush(self._ready.setdefault(wanted, []), (*self._rank[task_id], task_id))
+        heapq.heappush(self._ready.setdefault(requirements, []), (*self._rank[task_id], task_id))
 
-    def _choose(self) -> tuple[_Wanted, str] | None:
+    def _choose(self) -> tuple[_Requirements, str] | None:
         order = [name for name in self._links.order(self._last) if name in self._free]
-        for wanted in sorted(self._ready, key=lambda wanted: self._ready[wanted][0]):
-            if agent := next((name for name in order if self._able(name, wanted)), ""):
-                return wanted, agent
+        for requirements in sorted(self._ready, key=lambda requirements: self._ready[requirements][0]):
+            if agent := next((name for name in order if self._is_able(name, requirements)), ""):
+                return requirements, agent
         return None
 
-    def _able(self, name: str, wanted: _Wanted) -> bool:
+    def _is_able(self, name: str, requirements: _Requirements) -> bool:
         agent = self._agents[name]
-        who, kind, capabilities = wanted
+        who, kind, capabilities = requirements
         return who in ("", name) and kind in ("", agent.type) and set(capabilities) <= set(agent.capabilities)
 
     def _skip(self, failed: str) -> None:
@@ -158,8 +159,8 @@ class Scheduler:
                     left.append(dependent)
 
 
-def _described(wanted: _Wanted) -> str:
-    who, kind, capabilities = wanted
+def _describe(requirements: _Requirements) -> str:
+    who, kind, capabilities = requirements
     parts = [f"called {who!r}"] if who else []
     parts += [f"of type {kind!r}"] if kind else []
     parts += [f"able to {', '.join(capabilities)}"] if capabilities else []

@@ -1,4 +1,4 @@
-"""One task: a durable function in which one agent does it, where it works, what must hold afterwards."""
+"""One task: a durable function in which an agent does it, and its work is checked and delivered."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ccswarm.errors import Conflict, PlanInvalid, WorkspaceUnusable
 from ccswarm.models import Json, RunStatus, ToolInfo, Usage
 from ccswarm.plan.origin import Author, Origin, gate_problems
 from ccswarm.plan.team import Team
-from ccswarm.swarm.agent import STEPS, Agent, Allowance, Call, Ending, Remembered, Work, nothing_remembered, tell
+from ccswarm.swarm.agent import STEPS, Agent, Allowance, Call, Ending, Remembered, Work, emit_event, nothing_remembered
 from ccswarm.swarm.delivery import Delivery, Judged
 from ccswarm.swarm.gates import ORCHESTRATOR, Checked, Gates, orchestrator
 from ccswarm.swarm.reviews import Review
 from ccswarm.swarm.time_budgets import TimeBudgets, time_budgets
-from ccswarm.swarm.tree import Tree, blocked, clone_of, facts_of, first_tree, shown_tree
+from ccswarm.swarm.tree import Tree, blocked, clone_from_json, clone_to_json, first_tree, shown_tree
 from ccswarm.telemetry.base import Telemetry
 from ccswarm.toolbox.claims import Claims
 from ccswarm.toolbox.scope import ToolScope
@@ -34,30 +34,30 @@ log = logging.getLogger(__name__)
 
 
 class TaskWorker(Protocol):
-    """What a worker process has to do the work with."""
+    """What a worker process provides for tasks."""
 
     claims: Claims
     worker_context: WorkerContext
 
     async def call(self, scope: ToolScope) -> Call:
-        """The way to the tools."""
+        """Return the function that makes calls within the scope."""
         ...
 
     async def tools(self, scope: ToolScope, agent: str) -> list[ToolInfo]:
-        """What an agent is granted."""
+        """Return the tools that an agent is granted."""
         ...
 
     async def release(self, directory: str) -> None:
-        """Nobody works in ``directory`` any more."""
+        """End what was started for ``directory``, which is no longer used."""
         ...
 
     def workspaces(self, repository: str) -> Workspaces:
-        """The clones of the repository a run works on."""
+        """Return the clones of the repository that a run works on."""
         ...
 
 
 class TaskFlow:
-    """Its agent's workspace, its brain's work, its gates and reviews, the way of its work back."""
+    """A task: its agent's workspace, the work of its brain, gates and reviews, and the delivery of the work."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class TaskFlow:
         self._flow = flow
         self._remembered = remembered
         self._id = flow.id
-        """Also when the flow is over."""
+        """The id, also after the flow is over."""
         self._telemetry = telemetry or Telemetry()
         self._payload = payload
         self._task_worker = task_worker
@@ -84,7 +84,7 @@ class TaskFlow:
         self._root: str = payload.get("root", self._run_id)
         self._files: tuple[str, ...] = tuple(payload.get("files", ()))
         self._facts: dict[str, Any] = {}
-        """More of the result: see ``Delivery.facts``."""
+        """Further facts for the result: those of ``Delivery.facts``."""
         self._fence = Fence()
         self._most_visits = 1
         self._first = False
@@ -101,24 +101,24 @@ class TaskFlow:
         if pause := self._payload["pause_seconds"]:
             await self._flow.sleep(pause)
         try:
-            ending = await self._carry_out()
+            ending = await self._attempt()
         except (PlanInvalid, WorkspaceUnusable) as error:
             ending = Ending(RunStatus.FAILED, f"{error.message}; {error.suggestion}")
         except Conflict as error:
             ending = Ending(RunStatus.BLOCKED, f"{error.message}; {error.suggestion}")
-        await self._shut(ending)
+        await self._shut_fence(ending)
         facts = {"status": ending.status, "summary": ending.summary, "result": ending.result, "scope": ending.scope}
         not_run = list(dict.fromkeys((*self._not_run, *self._facts.get("not_run", ()))))
         return {**facts, "usage": plain(ending.usage), **self._facts, **({"not_run": not_run} if not_run else {})}
 
-    async def _carry_out(self) -> Ending:
+    async def _attempt(self) -> Ending:
         await self._time.left()
         if left := self._payload.get("unmerged"):
-            return await self._delivered(left)
+            return await self._deliver_unmerged(left)
         if not (tree := await self._tree()):
             done = await self._visits(self._payload["workspace"], None)
             await self._time.left()
-            return await self._closed(done.ending)
+            return await self._close_terminals(done.ending)
         self._directory = tree.directory
         try:
             try:
@@ -130,8 +130,8 @@ class TaskFlow:
                 await tree.discard()
                 ending = done.ending
             else:
-                ending = await self._ended(tree, done)  # which has ended its terminals, unless they are kept
-                ending = await self._closed(ending) if self._keeps(ending) else ending
+                ending = await self._deliver_or_keep(tree, done)  # this has ended the terminals, unless they are kept
+                ending = await self._close_terminals(ending) if self._keeps(ending) else ending
         except asyncio.CancelledError:
             raise  # a program that is asked to end still needs the tools
         except BaseException:
@@ -140,9 +140,9 @@ class TaskFlow:
         await self._task_worker.release(tree.directory)
         return ending
 
-    async def _delivered(self, left: Mapping[str, Any]) -> Ending:
-        """What another run could not deliver: the work is done, and is not done again."""
-        tree = self._tree_in(clone_of(left["clone"]))
+    async def _deliver_unmerged(self, left: Mapping[str, Any]) -> Ending:
+        """Deliver what another run could not deliver; the work is not done again."""
+        tree = self._tree_in(clone_from_json(left["clone"]))
         done = Judged(
             Ending(RunStatus.SUCCEEDED, left["summary"], left["result"]),
             str(left.get("commit") or ""),
@@ -151,13 +151,13 @@ class TaskFlow:
         try:
             self._require_gates()
             if not done.commit:
-                done = await self._judged(tree.directory, tree, done.ending, 1)
-            return await self._ended(tree, await self._agreed(tree, done, 1))
+                done = await self._judge(tree.directory, tree, done.ending, 1)
+            return await self._deliver_or_keep(tree, await self._ask_to_merge(tree, done, 1))
         finally:
             await self._task_worker.release(tree.directory)
 
-    async def _ended(self, tree: Tree, done: Judged) -> Ending:
-        """Work that counts is delivered, all other is kept apart."""
+    async def _deliver_or_keep(self, tree: Tree, done: Judged) -> Ending:
+        """Deliver accepted work; keep other work apart, and say where."""
         if done.ending.status == RunStatus.SUCCEEDED and not done.feedback:
             delivery = self._delivery(tree)
             done = await delivery.deliver(done)
@@ -173,22 +173,22 @@ class TaskFlow:
             return replace(
                 ending, summary="; ".join(filter(None, (ending.summary, f"its work is in {tree.clone.path}")))
             )
-        kept = await tree.keep(self._task.timeout_seconds)  # of a task whose time is over, too
+        kept = await tree.keep(self._task.timeout_seconds)  # also when the task's time is over
         return replace(ending, summary="; ".join(filter(None, (ending.summary, kept))))
 
-    async def _agreed(self, tree: Tree, done: Judged, visit: int) -> Judged:
-        """With a person's word, where one has to agree; nobody is asked about what another attempt was first in."""
+    async def _ask_to_merge(self, tree: Tree, done: Judged, visit: int) -> Judged:
+        """Return the work with a person's answer, if one must agree and no other attempt passed first."""
         if done.ending.status == RunStatus.SUCCEEDED and not done.feedback and not await self._is_first():
             return Judged(
                 replace(done.ending, status=RunStatus.FAILED, summary="another attempt passed before this one")
             )
         delivery = self._delivery(tree)
-        done = await delivery.agreed(done, visit)
+        done = await delivery.ask_to_merge(done, visit)
         self._facts |= delivery.facts
         return done
 
     async def _is_first(self) -> bool:
-        """Whether this attempt holds before those beside it do; the same whenever it is asked."""
+        """Report whether this attempt passes before its parallel ones; the answer never changes."""
         parallel = self._task.attempts
         if not self._first and parallel > 1 and not self._payload.get("unmerged"):
             scope = f"{self._run_id}.{self._task.id}/first{(self._payload['attempt'] - 1) // parallel}"
@@ -205,49 +205,49 @@ class TaskFlow:
             number=self._flow.id,
             agent=self._agent.name,
             needed=bool(self._payload.get("needed")),
-            check=self._checked_apart if self._task.gates else None,
+            check=self._run_gates_apart if self._task.gates else None,
             time=self._time,
             telemetry=self._telemetry,
         )
 
     async def _end_terminals(self, clone: Clone) -> str:
-        """Nothing of the agent's changes a clone any more; why that is not so."""
+        """End the terminals of agents that could still change the clone. Return why that failed, else ``""``."""
         await self._fence.settle()
         servers = {self._shell(), *self._servers()}
         problems = [await (await self._terminals(one, clone.path)).end() for one in sorted(servers)]
         return next(filter(None, problems), "")
 
-    async def _closed(self, ending: Ending) -> Ending:
-        """The end, without the terminals that the attempt opened, or with how a person gets to them."""
+    async def _close_terminals(self, ending: Ending) -> Ending:
+        """End the terminals that the attempt opened, or add to the ending how a person gets to them."""
         if not self._servers():
             return ending
 
-        async def closed(_: str) -> Json:
+        async def close(_: str) -> Json:
             await self._fence.settle()
-            those = [await self._terminals(server) for server in self._servers()]
+            terminals = [await self._terminals(server) for server in self._servers()]
             if self._keeps(ending):
-                names = [f"{one.shell}: ai-session attach {name}" for one in those for name in await one.names()]
+                names = [f"{one.shell}: ai-session attach {name}" for one in terminals for name in await one.names()]
                 return {"said": f"its terminals are open, {', '.join(names)}" if names else ""}
-            return {"said": "; ".join(filter(None, [await one.end() for one in those]))}
+            return {"said": "; ".join(filter(None, [await one.end() for one in terminals]))}
 
-        said = (await self._flow.step("close terminals", closed))["said"]
-        return replace(ending, summary="; ".join(filter(None, (ending.summary, said)))) if said else ending
+        remark = (await self._flow.step("close terminals", close))["said"]
+        return replace(ending, summary="; ".join(filter(None, (ending.summary, remark)))) if remark else ending
 
     def _servers(self) -> list[str]:
-        """Where agents opened terminals, or were about to."""
+        """Return the servers at which agents opened terminals, or were about to."""
         return sorted({name for name, as_host in self._opened.values() if not as_host})
 
     def _keeps(self, ending: Ending) -> bool:
-        """Whether a person wants to see what an attempt that came to nothing left."""
+        """Report whether a person wants to inspect what a failed attempt left."""
         return self._agent.keep == "failed" and ending.status != RunStatus.SUCCEEDED
 
-    async def _quiet(self, visit: int) -> str:
-        """What the agent left running in its terminals changes nothing that gates and reviewers look at; why that is
-        not so."""
+    async def _stop_terminals(self, visit: int) -> str:
+        """End or interrupt what the agent left running in its terminals, before gates and reviewers look at the work.
+        Return why that failed, else ``""``."""
         if not self._servers():
             return ""
 
-        async def quieted(_: str) -> Json:
+        async def stop(_: str) -> Json:
             await self._fence.settle()
             problems: list[str] = []
             for terminals in [await self._terminals(server) for server in self._servers()]:
@@ -257,10 +257,10 @@ class TaskFlow:
                     problems.append(await terminals.end())
             return {"problem": next(filter(None, problems), "")}
 
-        return str((await self._flow.step(f"end terminals {visit}", quieted))["problem"])
+        return str((await self._flow.step(f"end terminals {visit}", stop))["problem"])
 
-    async def _shut(self, ending: Ending) -> None:
-        """Nothing of the attempt opens any more; what was just being opened is ended. Nothing of that is recorded."""
+    async def _shut_fence(self, ending: Ending) -> None:
+        """Let the attempt open nothing more, and end what was being opened. Nothing of this is recorded."""
         if not await self._fence.shut() or self._keeps(ending):
             return
         for server in self._servers():
@@ -270,8 +270,8 @@ class TaskFlow:
             await self._task_worker.release(self._directory)
 
     async def leave(self, status: RunStatus) -> None:
-        """The attempt is not gone on with here, and that is why: what it opened is ended where it was cancelled, and
-        interrupted where it was paused; another worker continues with all other. Nothing of it is recorded."""
+        """End what the attempt opened if it was cancelled, and interrupt it if it was paused; in any other ``status``,
+        another worker continues with it. Nothing of this is recorded."""
         await self._fence.shut()
         for server in (
             sorted({name for name, _ in self._opened.values()}) if status.over or status is RunStatus.PAUSED else ()
@@ -292,20 +292,20 @@ class TaskFlow:
         return Terminals(call, server, self._id, path, run_id=self._root, task_id=self._id)
 
     async def _visits(self, directory: str, tree: Tree | None) -> Judged:
-        """The agent's work, given back to it as often as the task allows when a gate or a review does not hold."""
+        """Have the agent do the task, again with feedback as often as the task allows, until gates and reviews pass."""
         brain: Brain = starters.load_brain(self._agent.brain)
         priced = any("dollars" in one.caps for one in self._allowances(self._agent.name))
         if wrong := brain.problems(self._agent, self._task_worker.worker_context.secret, priced=priced):
             raise PlanInvalid("; ".join(wrong), suggestion="fix it, or give the agent another brain")
         self._require_gates()
         work = await self._work(directory)
-        tools = await self._tools(directory) if brain.wants_tools else []
+        tools = await self._list_tools(directory) if brain.wants_tools else []
         feedback = ""
         usage = Usage()
         thinking = None
         judged = Judged(Ending(RunStatus.FAILED))
-        given_back = self._task.gates or self._task.review.by or self._swarm.merge == "ask"
-        self._most_visits = (self._task.visits or brain.visits) if given_back else 1
+        repeatable = self._task.gates or self._task.review.by or self._swarm.merge == "ask"
+        self._most_visits = (self._task.visits or brain.visits) if repeatable else 1
         visit, last = 0, self._most_visits
         while visit < last:
             visit += 1
@@ -317,10 +317,10 @@ class TaskFlow:
             if ending.status != RunStatus.SUCCEEDED:
                 judged = Judged(ending)
                 break
-            judged = await self._judged(directory, tree, ending, visit)
+            judged = await self._judge(directory, tree, ending, visit)
             usage = judged.ending.usage
             if tree and not self._payload.get("shown"):
-                judged = await self._agreed(tree, judged, visit)
+                judged = await self._ask_to_merge(tree, judged, visit)
             if not (feedback := judged.feedback):
                 break
             if judged.returned:
@@ -331,19 +331,19 @@ class TaskFlow:
             return judged
         return Judged(replace(judged.ending, status=RunStatus.FAILED, summary=feedback))
 
-    async def _judged(self, directory: str, tree: Tree | None, ending: Ending, visit: int) -> Judged:
-        """What gates and reviews say of one visit: of what lies in ``directory``, or of the commit made of the tree."""
+    async def _judge(self, directory: str, tree: Tree | None, ending: Ending, visit: int) -> Judged:
+        """Run gates and reviews on one attempt: on ``directory``, or on the commit made of the tree."""
         commit, shown = "", None
         if tree:
-            presented = await tree.present(visit, gates=bool(self._task.gates), seconds=await self._seconds())
+            presented = await tree.present(visit, gates=bool(self._task.gates), seconds=await self._seconds_left())
             if presented.problem:
                 self._facts |= tree.unmerged(ending, "")
                 return Judged(blocked(presented.problem, ending))
             commit, directory = presented.commit, presented.directory
-            shown = {"clone": facts_of(tree.clone), "commit": commit}
-        elif (self._task.gates or self._task.review.by) and (problem := await self._quiet(visit)):
+            shown = {"clone": clone_to_json(tree.clone), "commit": commit}
+        elif (self._task.gates or self._task.review.by) and (problem := await self._stop_terminals(visit)):
             return Judged(replace(ending, status=RunStatus.FAILED, summary=problem))
-        checked = await self._checked(directory, str(visit))
+        checked = await self._run_gates(directory, str(visit))
         usage = ending.usage + checked.usage
         if tree and self._task.gates:
             await tree.withdraw(directory)
@@ -352,44 +352,44 @@ class TaskFlow:
             return Judged(replace(checked.ending, result=ending.result, usage=usage))
         feedback = checked.problem
         if not feedback and self._task.review.by:
-            payload = {**self._payload, "above": self._of_task()}
+            payload = {**self._payload, "above": self._task_limits()}
             review = Review(self._flow, payload, directory, visit, shown)
-            said = await review.held(ending, await self._time.left())
+            verdict = await review.collect(ending, await self._time.left())
             usage = usage + review.usage
-            if isinstance(said, Ending):
-                return Judged(replace(said, result=ending.result, usage=usage))
-            feedback = said
+            if isinstance(verdict, Ending):
+                return Judged(replace(verdict, result=ending.result, usage=usage))
+            feedback = verdict
         return Judged(replace(ending, usage=usage), commit, feedback)
 
-    async def _seconds(self) -> float | None:
-        """How long the task may still go on."""
+    async def _seconds_left(self) -> float | None:
+        """Return how many seconds the task has left; None without a limit."""
         left = await self._time.left()
         return left.seconds if left else None
 
     def _require_gates(self) -> None:
-        """Raises PlanInvalid for gates that may not be run, before anything is done."""
+        """Raise PlanInvalid for gates that may not be run, before anything is done."""
         agent = self._team.agents.get(self._gates_act_for)
         if wrong := list(gate_problems(self._task.gates, [agent], self._swarm.shell)) if agent else []:
             raise PlanInvalid("; ".join(wrong), suggestion="leave the gates out")
 
-    async def _checked_apart(self, directory: str, visit: str) -> Checked:
-        """In a directory that is removed afterwards."""
-        checked = await self._checked(directory, visit)
+    async def _run_gates_apart(self, directory: str, visit: str) -> Checked:
+        """Run the gates in a directory that is removed afterwards."""
+        checked = await self._run_gates(directory, visit)
         await self._task_worker.release(directory)
         return checked
 
-    async def _checked(self, directory: str, visit: str) -> Checked:
+    async def _run_gates(self, directory: str, visit: str) -> Checked:
         if not self._task.gates:
             return Checked()
         work = await self._work(directory)
         gates = Gates(self._flow, work, self._swarm.shell, directory, visit, self._gates_act_for, self._time)
         checked = await gates.check(self._task.gates)
         if not checked.ending:
-            await tell(self._flow, "gate.failed" if checked.problem else "gates.held", said=checked.problem)
+            await emit_event(self._flow, "gate.failed" if checked.problem else "gates.held", said=checked.problem)
         return checked
 
     async def _work(self, directory: str) -> Work:
-        # Apart from the agents, so that none of them can have what the orchestrator is granted.
+        # Kept apart from the agents, so that none of them can use what the orchestrator is granted.
         gates = () if self._gates_act_for else self._task.gates
         hosts = {ORCHESTRATOR: orchestrator(self._swarm.shell, gates, self._shell())}
         host = self._fence.around(await self._task_worker.call(ToolScope(hosts, directory, files=self._files)))
@@ -404,23 +404,23 @@ class TaskFlow:
             self._allowances,
             self._payload["attempt"],
             host,
-            self._delegated,
+            self._delegation_payload,
             self._telemetry,
             self._remembered,
             self._opened,
             self._not_run,
         )
 
-    def _delegated(self, agent: str, tasks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """What the run of the tasks that ``agent`` hands on is started with. Raises PlanInvalid, BudgetExhausted."""
+    def _delegation_payload(self, agent: str, tasks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Return the payload of the run of tasks that ``agent`` delegates. Raises PlanInvalid and BudgetExhausted."""
         plan = self._team.delegated(agent, tasks)
-        shown = {"tasks": [task.model_dump(mode="json", exclude_defaults=True) for task in plan.tasks]}
-        given = {name: self._payload[name] for name in ("workspace", "files", "placed") if name in self._payload}
+        tasks_only = {"tasks": [task.model_dump(mode="json", exclude_defaults=True) for task in plan.tasks]}
+        shared = {name: self._payload[name] for name in ("workspace", "files", "placed") if name in self._payload}
         helpers, depth = [helper.name for helper in plan.agents], self._team.depth + 1
-        above = [[scope, caps] for scope, caps in self._of_task()]
+        above = [[scope, caps] for scope, caps in self._task_limits()]
         author = Author(Origin.AGENT, agent).to_json()
-        made = {"plan": shown, "root": self._root, "depth": depth, "helpers": helpers, "above": above}
-        return {**given, **made, "author": author, "steps": STEPS}
+        run = {"plan": tasks_only, "root": self._root, "depth": depth, "helpers": helpers, "above": above}
+        return {**shared, **run, "author": author, "steps": STEPS}
 
     def _assignment(self, tools: list[ToolInfo], directory: str, feedback: str, visit: int) -> Assignment:
         task = self._task.model_dump(mode="json", exclude_defaults=True) | {"visits": self._most_visits}
@@ -440,7 +440,7 @@ class TaskFlow:
         )
 
     def _shell(self) -> str:
-        """The server of the terminals that the agent's brain itself may need."""
+        """Return the server of the terminals that the agent's brain itself may need."""
         return str(self._agent.settings.get("shell") or self._swarm.shell)
 
     def _allowances(self, name: str) -> list[Allowance]:
@@ -448,22 +448,22 @@ class TaskFlow:
         scopes = (
             ("run", self._root, _caps(self._swarm.budget)),
             ("agent", f"{self._root}/{name}", _caps(agent.budget if agent else Budget())),
-            *(("task", scope, caps) for scope, caps in self._of_task()),
+            *(("task", scope, caps) for scope, caps in self._task_limits()),
         )
         return [Allowance(kind, scope, caps) for kind, scope, caps in scopes if caps]
 
-    def _of_task(self) -> list[tuple[str, dict[str, float]]]:
-        """The budget of the task, and of those whose work was handed on to it: by scope, what may be used."""
+    def _task_limits(self) -> list[tuple[str, dict[str, float]]]:
+        """Return the limits by scope, of the task and of the tasks that delegated it."""
         above = [(str(scope), dict(caps)) for scope, caps in self._payload.get("above", ())]
         own = _caps(self._task.budget)
         return [*above, *([(f"{self._run_id}.{self._task.id}", own)] if own else [])]
 
-    async def _tools(self, directory: str) -> list[ToolInfo]:
-        async def listed(_: str) -> Json:
+    async def _list_tools(self, directory: str) -> list[ToolInfo]:
+        async def list_granted(_: str) -> Json:
             tools = await self._task_worker.tools(self._scope(directory), self._agent.name)
             return [asdict(tool) for tool in tools]
 
-        return [ToolInfo(**facts) for facts in await self._flow.step("tools", listed)]
+        return [ToolInfo(**facts) for facts in await self._flow.step("tools", list_granted)]
 
     async def _tree(self) -> Tree | None:
         if self._agent.workspace != "clone":
@@ -494,5 +494,5 @@ def _caps(budget: Budget) -> dict[str, float]:
 
 
 def plain(usage: Usage) -> dict[str, Any]:
-    """The usage as a JSON object."""
+    """Return the usage as a JSON object."""
     return asdict(usage)

@@ -1,5 +1,4 @@
-"""How long a task may still go on, by the budgets of its agent and its own, and by what one attempt may take. Durable:
-its clock is recorded."""
+"""How much time a task has left, by its budget, its agent's, and an attempt's limit. Durable: the clock is recorded."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ SECONDS = "seconds"
 
 @dataclass(frozen=True, slots=True)
 class TimeBudget:
-    """``seconds`` of all that is counted at ``scope``; ``kind`` is whose: agent or task."""
+    """A budget of ``seconds`` for all that is counted at ``scope``; ``kind`` is whose: agent or task."""
 
     kind: str
     scope: str
@@ -25,7 +24,8 @@ class TimeBudget:
 
 @dataclass(frozen=True, slots=True)
 class TimeLeft:
-    """Of the bound that ends first: a budget of that ``kind``, or what the attempt may take, ``whole``, without one."""
+    """The remaining time of the limit that ends first: a budget of that ``kind``, or, if that is empty, the attempt's
+    limit, ``whole``."""
 
     kind: str
     seconds: float
@@ -33,13 +33,13 @@ class TimeLeft:
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left."""
+        """Whether no time is left."""
         return self.seconds <= 0
 
 
 class TimeBudgets:
-    """Time from start to end, whoever is waited for: models, tools, gates, reviews, people, git. One attempt may take
-    ``attempt_seconds``, where it has several parts. Without that and a budget of seconds nothing is recorded."""
+    """The time from start to end, including all waits. ``attempt_seconds`` limits one attempt that has several parts.
+    Without it and a budget of seconds, nothing is recorded."""
 
     def __init__(self, flow: Flow, budgets: Sequence[TimeBudget], attempt_seconds: float = 0.0) -> None:
         self._flow = flow
@@ -49,8 +49,8 @@ class TimeBudgets:
         self._counted_until: float | None = None
 
     async def left(self, *, attempt: bool = True) -> TimeLeft | None:
-        """Counts the time since it was last asked, of the first time none; None where there is no bound. Without
-        ``attempt`` what has passed is none of the attempt's time, and what is left is of budgets alone."""
+        """Count the time since the previous call, and return what is left; None without a limit. Without ``attempt``,
+        the time does not count as the attempt's, and only budgets limit what is left."""
         if not self._budgets and not self._attempt_seconds:
             return None
         now = await self._now()
@@ -75,5 +75,5 @@ class TimeBudgets:
 
 
 def time_budgets(*budgets: tuple[str, str, Budget]) -> list[TimeBudget]:
-    """Of kind, scope and budget, those that bound the time."""
+    """Return those of the given (kind, scope, budget) that limit the time."""
     return [TimeBudget(kind, scope, budget.seconds) for kind, scope, budget in budgets if budget.seconds]

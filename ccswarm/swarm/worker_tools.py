@@ -1,4 +1,4 @@
-"""What a worker process does the work with."""
+"""What a worker process provides for the work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ccswarm.toolbox.toolboxes import Toolboxes
 
 
 class AgentTools(Toolboxes):
-    """The ``TaskWorker`` of a swarm over real servers. ``environ`` is also what git is run with."""
+    """The ``TaskWorker`` of a swarm, with real servers. ``environ`` is also the environment of git."""
 
     def __init__(
         self,

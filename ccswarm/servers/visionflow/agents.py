@@ -53,7 +53,7 @@ class AgentLoop:
 
     async def _live(self) -> None:
         try:
-            async with self._app.swarm.staying(self._directory):
+            async with self._app.swarm.keep_servers(self._directory):
                 await self._check()
                 self._ready.set_result(None)
                 await self._ending.wait()

@@ -146,7 +146,7 @@ class Work:
         # Of the same run always the same one: it may have been queued before a crash.
         new = "run_" + hashlib.sha256(before.id.encode()).hexdigest()[:32]
         try:
-            await self._app.swarm.again(before.id, new, self._plan(kept, task, self._last().settings))
+            await self._app.swarm.rerun(before.id, new, self._plan(kept, task, self._last().settings))
         except SwarmError as error:
             log.warning("%s is not continued: %s", task.id, error.message)
         else:

@@ -31,7 +31,7 @@ async def ran(house: Attempts, *tasks: Mapping[str, Any], **more: Any) -> Mappin
 async def continued(house: Attempts) -> Mapping[str, Any]:
     """What a second run makes of the first."""
     async with house.working(), asyncio.timeout(BOUND_SECONDS):
-        await house.swarm.again("run_1", "run_2")
+        await house.swarm.rerun("run_1", "run_2")
         return (await house.engine.wait("run_2")).result["tasks"]
 
 
@@ -199,7 +199,7 @@ async def test_work_that_was_not_merged_is_merged_by_a_later_run_as_it_was_judge
     house.repository.git("checkout", "-q", "a.txt")
     (house.repository.directory / "clones/run_1/t.1/late.txt").write_text("after it was judged\n")
     async with house.working(), asyncio.timeout(BOUND_SECONDS):
-        await house.swarm.again("run_1", "run_2")
+        await house.swarm.rerun("run_1", "run_2")
         done = await house.engine.wait("run_2")
     assert status(done.result["tasks"]) == {"t": "succeeded"}
     assert house.head == {"a.txt": "one", "x.txt": "1"}
@@ -233,7 +233,7 @@ async def test_what_another_version_began_is_refused_and_can_be_done_anew(house:
         done = await house.engine.wait("run_1")
         assert done.result["status"] == RunStatus.FAILED
         assert "another version of ccswarm" in done.result["tasks"]["t"]["summary"]
-        await house.swarm.again("run_1", "run_2")
+        await house.swarm.rerun("run_1", "run_2")
         assert (await house.engine.wait("run_2")).result["status"] == RunStatus.SUCCEEDED
 
 
@@ -283,7 +283,7 @@ async def test_what_is_not_merged_in_the_time_of_its_task_waits_for_more(house: 
         assert (house.head, hurried.given) == ({"a.txt": "one"}, sorted(hurried.given, reverse=True))
         assert 0 < hurried.given[-1] < 1000
         hurried.never = ""
-        await house.swarm.again("run_1", "run_2")
+        await house.swarm.rerun("run_1", "run_2")
         done = await house.engine.wait("run_2")
     assert status(done.result["tasks"]) == {"t": "succeeded"}
     assert house.head == {"a.txt": "one", "x.txt": "1"}

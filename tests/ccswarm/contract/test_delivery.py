@@ -72,7 +72,7 @@ async def test_gates_that_never_catch_up_leave_the_work_to_a_later_run(house: At
     assert (tasks["t"]["status"], len(seen)) == ("blocked", 11)
     assert "was committed 10 times while its gates checked the merge" in tasks["t"]["summary"]
     async with house.working(), asyncio.timeout(BOUND_SECONDS):
-        await house.swarm.again("run_1", "run_2")
+        await house.swarm.rerun("run_1", "run_2")
         assert (await house.engine.wait("run_2")).result["status"] == "succeeded"
     assert "x.txt" in house.head
 
@@ -94,7 +94,7 @@ async def test_work_is_left_on_a_branch_and_those_that_need_it_wait_for_its_merg
     house.repository.git("merge", "-q", "ccswarm/run_1/alone")
     house.repository.git("merge", "-q", "-m", "by hand", "ccswarm/run_1/first")
     async with house.working(), asyncio.timeout(BOUND_SECONDS):
-        await house.swarm.again("run_1", "run_2")
+        await house.swarm.rerun("run_1", "run_2")
         done = (await house.engine.wait("run_2")).result
     assert (done["status"], done["tasks"]["second"]["summary"]) == ("succeeded", "1 step done")
     assert (house.trees, house.refs) == ([], [])

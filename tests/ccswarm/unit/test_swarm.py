@@ -379,7 +379,7 @@ async def test_what_did_not_succeed_is_done_again_in_a_new_run_with_the_results_
     assert (await world.run(plan)).result["status"] == "failed"
     codes["b"] = 0
     async with world.working("second"), asyncio.timeout(BOUND_SECONDS):
-        await world.swarm.again("run_1", "run_2")
+        await world.swarm.rerun("run_1", "run_2")
         done = await world.engine.wait("run_2")
     assert done.result["status"] == "succeeded"
     assert world.ran == ["a", "b", "b", "c"]
@@ -389,9 +389,9 @@ async def test_what_did_not_succeed_is_done_again_in_a_new_run_with_the_results_
     (first, *_) = await world.events("run_2")
     assert (first["continues"], first["done"]) == ("run_1", ["a"])
     with pytest.raises(UsageInvalid, match="succeeded"):
-        await world.swarm.again("run_2", "run_3")
+        await world.swarm.rerun("run_2", "run_3")
     with pytest.raises(RunNotFound):
-        await world.swarm.again("run_9", "run_3")
+        await world.swarm.rerun("run_9", "run_3")
 
 
 async def test_no_step_is_taken_by_the_orchestrator_whose_grants_are_for_gates() -> None:

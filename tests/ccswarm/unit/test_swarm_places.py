@@ -62,7 +62,7 @@ async def test_who_stays_in_a_directory_finds_what_runs_before_started() -> None
     world.tool("srv.do")
     plan = settings({**CREW, "tasks": [{"id": "a", "steps": steps("s")}]})
     async with world.working(), asyncio.timeout(BOUND_SECONDS):
-        async with world.swarm.staying("/project"):
+        async with world.swarm.keep_servers("/project"):
             for run in ("run_1", "run_2"):
                 await world.swarm.submit(plan, run, "/project")
                 await world.engine.wait(run)
