@@ -51,7 +51,7 @@ async def submit(
     """Queue a run, as ``ccswarm.submit``."""
     loaded = files.load(_path(config), remember_absent=True, workspace=_path(workspace))
     meant = _meant(plan, loaded, workspace)
-    settings = service.named(meant.settings, name)
+    settings = service.with_name(meant.settings, name)
     directory = planning.directory(_path(workspace), settings, loaded)
     service.refuse(plan_problems(settings, None))
     async with app.submitting(settings, files.state_directory()) as opened:
@@ -119,7 +119,7 @@ class Run:
                 yield event
             if not follow:
                 return
-            async with stream.coming() as queue:
+            async with stream.follow() as queue:
                 while event := await queue.get():
                     yield event
 
@@ -127,7 +127,7 @@ class Run:
         """What its tasks changed in their clones, or one task and its parts; without those that changed nothing."""
         async with _looking(self._config) as opened:
             repository, works = await work.works_of(opened.engine, self.id, task)
-        found = await asyncio.to_thread(work.compared, self.id, repository, works)
+        found = await asyncio.to_thread(work.compare, self.id, repository, works)
         return [WorkDiff.of(*one) for one in found]
 
     async def pause(self) -> None:
@@ -141,7 +141,7 @@ class Run:
     async def resume(self) -> Run:
         """Go on with it; of one that failed, begin a new run of what did not succeed, which is returned."""
         async with _looking(self._config) as opened:
-            begun = await (await service.go_on(opened, self.id))
+            begun = await (await service.resume(opened, self.id))
             return Run(begun.id, config=self._config)
 
     async def _stop(self, how: str) -> None:
@@ -149,7 +149,7 @@ class Run:
             await service.stop(opened, self.id, how)
 
     async def _info(self, opened: App) -> RunInfo:
-        run, facts = await status.described_run(opened.engine, self.id)
+        run, facts = await status.run_and_facts(opened.engine, self.id)
         last = answers.last_task(run, facts["tasks"])
         return RunInfo.of(facts, answers.answer(facts["tasks"][last]) if last else "")
 
@@ -172,7 +172,7 @@ def _meant(plan: AnyPath | None, loaded: Loaded, workspace: AnyPath | None, *, o
     if what and what.strip() and not Path(what).exists():
         found = files.supplied(loaded.settings, starters.TYPES[:1], files.server_environment())
         loaded = replace(loaded, settings=found.settings)
-    return planning.planned(what, loaded, workspace=_path(workspace), only_look=only_look)
+    return planning.load_tasks(what, loaded, workspace=_path(workspace), only_look=only_look)
 
 
 def _path(name: AnyPath | None) -> Path | None:

@@ -44,7 +44,7 @@ def approvals(config: Config = None, as_json: Json = False) -> None:
     Exit code: 0, also when nothing waits.
     """
 
-    found = looked(config, lambda sight: questions.open_questions(sight.store))
+    found = looked(config, lambda view: questions.open_questions(view.store))
     if as_json:
         show_json({"approvals": found})
         return

@@ -126,7 +126,7 @@ async def _started(asked: Asked, name: str, digest: str, config: Path | None) ->
     if digest != checked({"words": asked.words, "file": asked.file}, config)["digest"]:
         raise UsageInvalid("the plan has changed since it was checked", suggestion="check it again")
     loaded, plan = _planned(asked, load(config, executes=True))
-    settings = service.named(plan.settings, name)
+    settings = service.with_name(plan.settings, name)
     directory = planning.directory(None, settings, loaded)
     service.refuse(await planning.problems(settings, directory))
     sources = planning.sources(loaded, plan)
@@ -167,12 +167,12 @@ async def _unfinished(text: str, config: Path | None) -> str:
 def _planned(asked: Asked, loaded: Loaded, *, only_look: bool = False) -> tuple[Loaded, Loaded]:
     """The configuration, and the same with the tasks that are meant."""
     from ccswarm.runs import planning
-    from ccswarm.runs.service import in_words
+    from ccswarm.runs.service import with_task
 
     if asked.words:
         loaded = with_agents(loaded)
-        return loaded, replace(loaded, settings=in_words(asked.words, loaded.settings))
-    return loaded, planning.planned(asked.file or None, loaded, only_look=only_look)
+        return loaded, replace(loaded, settings=with_task(asked.words, loaded.settings))
+    return loaded, planning.load_tasks(asked.file or None, loaded, only_look=only_look)
 
 
 def _shown(stages: list[list[str]], task: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ccswarm.models import RunStatus
-from ccswarm.runs.events import RunEvent, above, begun, cut, ended, format_event, nested, task_of
+from ccswarm.runs.events import (
+    RunEvent,
+    cut,
+    enclosing_task,
+    ended_execution,
+    format_event,
+    nested,
+    started_executions,
+    task_of,
+)
 
 
 @dataclass(slots=True)
@@ -61,7 +70,9 @@ class RunTable:
     def waits(self, task: str) -> bool:
         """Whether nothing of a task and its parts goes on until somebody answered."""
         row = self.rows.get(task)
-        parts = [path for path in self._below(task) if self.rows[path].began and above(path, self.rows) == task]
+        parts = [
+            path for path in self._below(task) if self.rows[path].began and enclosing_task(path, self.rows) == task
+        ]
         if not row or row.calls or not (row.asked or parts):
             return False
         return all(self.waits(path) for path in parts)
@@ -99,11 +110,11 @@ class RunTable:
             case "work.came_back":
                 self._leave(task_of(self.run, str(facts["run"])), run_event)
             case "review.asked":
-                for agent, execution in zip(facts["by"], begun(run_event.execution, facts), strict=True):
+                for agent, execution in zip(facts["by"], started_executions(run_event.execution, facts), strict=True):
                     path = task_of(self.run, execution)
                     self.rows[path] = Row(path, RunStatus.RUNNING, str(agent), 1, began=run_event.at)
             case "review.said":
-                judge = self.rows[task_of(self.run, ended(run_event.execution, facts))]
+                judge = self.rows[task_of(self.run, ended_execution(run_event.execution, facts))]
                 judge.end(RunStatus.SUCCEEDED if facts["accepted"] else RunStatus.FAILED, run_event)
             case "approval.asked":
                 row.asked[str(facts["id"])] = {**facts, "task_id": run_event.execution}

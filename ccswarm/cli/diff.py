@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ccswarm.clones.difference import Difference
-    from ccswarm.runs.store import Sight
+    from ccswarm.runs.store import StoreView
     from ccswarm.runs.work import Work
 
 Found = tuple["Work", "Difference | SwarmError"]
@@ -55,10 +55,10 @@ def diff(
 
 def compared_work(run: str, task: str, config: Path | None) -> tuple[str, Sequence[Found]]:
     """The run's id and what its tasks changed. Raises RunNotFound, UsageInvalid."""
-    from ccswarm.runs.work import compared
+    from ccswarm.runs.work import compare
 
-    run_id, repository, works = looked(config, lambda sight: _works(run, task, sight))
-    return run_id, compared(run_id, repository, works)
+    run_id, repository, works = looked(config, lambda view: _works(run, task, view))
+    return run_id, compare(run_id, repository, works)
 
 
 def facts_of_diff(run_id: str, found: Sequence[Found]) -> dict[str, Any]:
@@ -82,12 +82,12 @@ def drawn(found: Sequence[Found], see_all: str, most: int) -> list[Text]:
     return lines[:most] + rest
 
 
-async def _works(text: str, task: str, sight: Sight) -> tuple[str, str, list[Work]]:
+async def _works(text: str, task: str, view: StoreView) -> tuple[str, str, list[Work]]:
     """The run's id, the repository it works on, and what there is to show."""
     from ccswarm.runs.work import works_of
 
-    run_id = await run_id_of(sight.store, text, sight.project)
-    return run_id, *await works_of(sight.store, run_id, task)
+    run_id = await run_id_of(view.store, text, view.project)
+    return run_id, *await works_of(view.store, run_id, task)
 
 
 def _facts(work: Work, result: Difference | SwarmError) -> dict[str, Any]:

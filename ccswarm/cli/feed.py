@@ -24,7 +24,7 @@ from ccswarm.journal.files import directory_of
 from ccswarm.runs.detail import cut, detail
 from ccswarm.runs.events import task_of
 from ccswarm.runs.status import run_id_of, short
-from ccswarm.runs.store import Sight
+from ccswarm.runs.store import StoreView
 from ccswarm.system.folder_changes import FolderChanges
 from ccswarm.toolbox import questions
 
@@ -137,8 +137,8 @@ def _lines(loop: asyncio.AbstractEventLoop) -> asyncio.Queue[bytes]:
     return queue
 
 
-async def _in_files(sight: Sight) -> bool:
-    return sight.in_files
+async def _in_files(view: StoreView) -> bool:
+    return view.in_files
 
 
 def _text(params: Params, name: str, default: str | None = None) -> str:
@@ -155,14 +155,14 @@ def _list(params: Params, config: Path | None) -> dict[str, Any]:
     return looked(config, partial(_listed, limit))
 
 
-async def _listed(limit: int, sight: Sight) -> dict[str, Any]:
+async def _listed(limit: int, view: StoreView) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
-    for row in await runs.listed(limit, sight):
-        payload: dict[str, Any] = (await sight.store.status(row["run"])).payload or {}
+    for row in await runs.listed(limit, view):
+        payload: dict[str, Any] = (await view.store.status(row["run"])).payload or {}
         name = payload.get("plan", {}).get("swarm", {}).get("name", "swarm")
         shown = {name: row[name] for name in ("run", "status", "begun_at", "seconds", "tasks")}
         rows.append({**shown, "name": name, "workspace": payload.get("workspace", "")})
-    workers: Mapping[str, float] = (await sight.store.health())["workers"]
+    workers: Mapping[str, float] = (await view.store.health())["workers"]
     heard = [{"worker": name, "heard_seconds_ago": round(age, 1)} for name, age in workers.items()]
     return {"runs": rows, "workers": heard, "begin": BEGIN}
 
@@ -171,15 +171,15 @@ def _questions(params: Params, config: Path | None) -> dict[str, Any]:
     return {"questions": looked(config, asked)}
 
 
-async def asked(sight: Sight) -> list[dict[str, Any]]:
+async def asked(view: StoreView) -> list[dict[str, Any]]:
     """What waits for people, the first asked first: with the run, the task, when it was asked, and which answers there
     are: ``once``; ``command``, ``tool`` and ``run``, where a yes may count for more; ``return`` of work. None where
     the server of the tool takes the answer."""
     found: list[dict[str, Any]] = []
-    for one in await questions.open_questions(sight.store):
+    for one in await questions.open_questions(view.store):
         execution = str(one["task_id"])
         run, at = execution.partition(".")[0], 0.0
-        async for event in sight.store.events(execution, follow=False):
+        async for event in view.store.events(execution, follow=False):
             if event.get("event") == "approval.asked" and event.get("id") == one["id"]:
                 at = float(event.get("at") or 0)
         merges = one["tool"] == questions.MERGE
@@ -197,8 +197,8 @@ async def asked(sight: Sight) -> list[dict[str, Any]]:
 def _run(params: Params, config: Path | None) -> dict[str, Any]:
     name = _text(params, "run")
 
-    async def look(sight: Sight) -> dict[str, Any]:
-        return await detail(sight.store, await run_id_of(sight.store, name, sight.project))
+    async def look(view: StoreView) -> dict[str, Any]:
+        return await detail(view.store, await run_id_of(view.store, name, view.project))
 
     return looked(config, look)
 

@@ -24,7 +24,7 @@ from ccswarm.cli.board import Row, RunTable
 from ccswarm.cli.output import printable
 from ccswarm.config import config
 from ccswarm.models import RunStatus
-from ccswarm.runs.events import above, asks
+from ccswarm.runs.events import enclosing_task, question_text
 from ccswarm.system.ancestry import in_session
 from ccswarm.toolbox.questions import command_for
 
@@ -154,7 +154,7 @@ class LiveView:
         )
         parts: list[RenderableType] = [head, self._table()]
         for question in questions[:1]:
-            parts.append(Text(printable(asks(question)), style="yellow"))
+            parts.append(Text(printable(question_text(question)), style="yellow"))
             more = f" ({len(questions) - 1} more questions wait)" if len(questions) > 1 else ""
             here = self._keys and "answer_with" not in question
             how = "y: agree, n: refuse" if here else command_for(question)
@@ -172,7 +172,7 @@ class LiveView:
         if crowded := len(rows) > room:
             rows.sort(key=_urgency)
         for row in rows[:room]:
-            within = above(row.task, depths)
+            within = enclosing_task(row.task, depths)
             name = row.task if crowded or not within else "  " * depths[row.task] + row.task[len(within) + 1 :]
             seconds = (row.ended or time.time()) - row.began if row.began else 0.0
             status = Text(row.shown.replace("_", " "), style=STYLES.get(row.shown, ""))

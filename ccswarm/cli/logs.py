@@ -11,9 +11,17 @@ from ccswarm.cli.output import Json, show_json_line, show_line
 from ccswarm.cli.parameters import Config, LastRun
 from ccswarm.cli.reading import looked
 from ccswarm.journal.files import directory_of
-from ccswarm.runs.events import CALLS, Calls, RunEvent, by_time, format_event, happened_in, of_record
+from ccswarm.runs.events import (
+    CALLS,
+    Calls,
+    RunEvent,
+    event_from_record,
+    events_with_calls,
+    format_event,
+    merged_by_time,
+)
 from ccswarm.runs.status import LAST, require_task, run_id_of
-from ccswarm.runs.store import Sight
+from ccswarm.runs.store import StoreView
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,13 +49,13 @@ def logs(
     if follow:
         _following(run, config, task, as_json)
     else:
-        _show(looked(config, lambda sight: _past(run, task, sight)), task, as_json)
+        _show(looked(config, lambda view: _past(run, task, view)), task, as_json)
 
 
-async def _past(text: str, task: str, sight: Sight) -> list[RunEvent]:
-    run_id = await run_id_of(sight.store, text, sight.project)
-    await require_task(sight.store, run_id, task)
-    return await happened_in(sight.store, run_id, sight.journal)
+async def _past(text: str, task: str, view: StoreView) -> list[RunEvent]:
+    run_id = await run_id_of(view.store, text, view.project)
+    await require_task(view.store, run_id, task)
+    return await events_with_calls(view.store, run_id, view.journal)
 
 
 def _following(text: str, config: Path | None, task: str, as_json: bool) -> None:
@@ -62,7 +70,7 @@ def _following(text: str, config: Path | None, task: str, as_json: bool) -> None
             await require_task(opened.engine, run_id, task)
             feed = EventStream(opened.engine, run_id)
             calls = Calls(directory_of(opened.state_directory), run_id)
-            _show(await by_time(opened.engine, await feed.past(), calls), task, as_json)
+            _show(await merged_by_time(opened.engine, await feed.past(), calls), task, as_json)
             await _follow(feed, calls, task, as_json)
 
     asyncio.run(followed())
@@ -71,13 +79,13 @@ def _following(text: str, config: Path | None, task: str, as_json: bool) -> None
 async def _follow(feed: EventStream, calls: Calls, task: str, as_json: bool) -> None:
     import asyncio
 
-    async with feed.coming() as queue:
+    async with feed.follow() as queue:
         coming = asyncio.create_task(queue.get())
         try:
             over = False
             while not over:
                 await asyncio.wait({coming}, timeout=LOOK_SECONDS)
-                found = [of_record(feed.run, record) for record in calls.new() if record.event in CALLS]
+                found = [event_from_record(feed.run, record) for record in calls.new() if record.event in CALLS]
                 while coming.done() and not over:
                     run_event = coming.result()
                     over = run_event is None

@@ -12,10 +12,10 @@ from ccswarm.config.programs import tables_in, workspace_in
 from ccswarm.config.project import Project
 from ccswarm.config.trust import Change, ConfigTrust, Content, as_used_last, chosen, is_discovered
 from ccswarm.errors import EngineUnavailable
-from ccswarm.runs.store import Sight, open_store
+from ccswarm.runs.store import StoreView, open_store
 
 T = TypeVar("T")
-Look = Callable[[Sight], Awaitable[T]]
+Look = Callable[[StoreView], Awaitable[T]]
 
 
 def looked(config: Path | None, look: Look[T]) -> T:
@@ -36,7 +36,7 @@ def looked(config: Path | None, look: Look[T]) -> T:
         own = bool(content and (config or is_discovered(content, config)))
         project = Project.at(content.path if content else None, workspace_in(tables), own=own)
         try:
-            seen = _at_once(look(Sight(store, state, project, in_files=True)))
+            seen = _at_once(look(StoreView(store, state, project, in_files=True)))
         except EngineUnavailable:
             pass  # the engine may know what to do about it, and says so where it does not
         else:
@@ -62,6 +62,6 @@ def _with_engine(config: Path | None, look: Look[T]) -> T:
     async def opened() -> T:
         async with looking(config) as app:
             assert app.project
-            return await look(Sight(app.engine, app.state_directory, app.project))
+            return await look(StoreView(app.engine, app.state_directory, app.project))
 
     return asyncio.run(opened())

@@ -65,8 +65,8 @@ def run(
 
     loaded = peek(config) if dry_run else load(config, executes=True, workspace=workspace)
     loaded = with_agents(loaded) if what and what.strip() and not Path(what).exists() else loaded
-    planned = planning.planned(what, loaded, confirm=asker(), workspace=workspace, only_look=dry_run)
-    settings = service.named(planned.settings, name)
+    planned = planning.load_tasks(what, loaded, confirm=asker(), workspace=workspace, only_look=dry_run)
+    settings = service.with_name(planned.settings, name)
     directory = planning.directory(workspace, settings, loaded)
     service.refuse(plan_problems(settings, None))
     if dry_run:
@@ -172,7 +172,7 @@ async def _go_on(opened: App, text: str) -> tuple[str, Awaitable[Execution]]:
     from ccswarm.runs import service
 
     run_id = await run_id_of(opened.engine, text, opened.project)
-    begin = await service.go_on(opened, run_id)
+    begin = await service.resume(opened, run_id)
 
     async def resumed() -> Execution:
         started = await begin

@@ -16,20 +16,20 @@ from ccswarm.cli.parameters import MOST_RUNS, Config, LastRun
 from ccswarm.cli.reading import looked
 from ccswarm.errors import UsageInvalid
 from ccswarm.models import RunStatus
-from ccswarm.runs.events import RunEvent, happened_in, nested
+from ccswarm.runs.events import RunEvent, events_with_calls, nested
 from ccswarm.runs.status import (
     LAST,
     all_waiting,
-    asking,
     facts_of,
     run_id_of,
     runs,
     short,
     status_of,
     task_of,
-    tasks_going,
+    unfinished_tasks,
+    waits_for_people,
 )
-from ccswarm.runs.store import Sight
+from ccswarm.runs.store import StoreView
 from ccswarm.toolbox import questions
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def status(
 
     Exit codes: 0 shown, 2 there is no such run.
     """
-    facts = looked(config, lambda sight: _facts(run, sight))
+    facts = looked(config, lambda view: _facts(run, view))
     if as_json:
         show_json(facts)
         return
@@ -90,7 +90,7 @@ def list_runs(
     as_json: Json = False,
 ) -> None:
     """List runs, the newest first."""
-    found = looked(config, lambda sight: listed(limit, sight))
+    found = looked(config, lambda view: listed(limit, view))
     if as_json:
         show_json(found)
     elif found:
@@ -107,7 +107,7 @@ def show(run: LastRun = LAST, config: Config = None, as_json: Json = False) -> N
 
     Exit codes: 0 shown, 2 there is no such run.
     """
-    facts = looked(config, lambda sight: _shown(run, sight))
+    facts = looked(config, lambda view: _shown(run, view))
     if as_json:
         show_json(facts)
         return
@@ -153,12 +153,12 @@ def replay(run: LastRun = LAST, config: Config = None, as_json: Json = False) ->
 
     Calls are those in the journal of this machine.
     """
-    _replay(looked(config, lambda sight: happened(run, sight)), as_json)
+    _replay(looked(config, lambda view: happened(run, view)), as_json)
 
 
 def compared(one: str, other: str, config: Path | None) -> dict[str, Any]:
     """The document that ``diff --json`` shows. Raises RunNotFound, UsageInvalid."""
-    first, second = looked(config, lambda sight: _both(one, other, sight))
+    first, second = looked(config, lambda view: _both(one, other, view))
     rows = differences(_without_name(first), _without_name(second))
     return {"a": first["run"], "b": second["run"], "differences": rows}
 
@@ -204,34 +204,34 @@ def task_rows(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-async def happened(text: str, sight: Sight) -> list[RunEvent]:
+async def happened(text: str, view: StoreView) -> list[RunEvent]:
     """All that is known of a run by now, by time: its events, and the calls in the journal of this machine."""
-    return await happened_in(sight.store, await run_id_of(sight.store, text, sight.project), sight.journal)
+    return await events_with_calls(view.store, await run_id_of(view.store, text, view.project), view.journal)
 
 
-async def _facts(text: str, sight: Sight) -> dict[str, Any]:
-    facts = await facts_of(sight.store, await run_id_of(sight.store, text, sight.project))
+async def _facts(text: str, view: StoreView) -> dict[str, Any]:
+    facts = await facts_of(view.store, await run_id_of(view.store, text, view.project))
     for one in facts["approvals"]:
-        if answer := await questions.answer_to(sight.store, str(one["id"]), str(one["task"])):
+        if answer := await questions.answer_to(view.store, str(one["id"]), str(one["task"])):
             one["answer"] = answer
     return facts
 
 
-async def _both(one: str, other: str, sight: Sight) -> tuple[dict[str, Any], dict[str, Any]]:
-    names = [await run_id_of(sight.store, text, sight.project) for text in (one, other)]
+async def _both(one: str, other: str, view: StoreView) -> tuple[dict[str, Any], dict[str, Any]]:
+    names = [await run_id_of(view.store, text, view.project) for text in (one, other)]
     if names[0] == names[1]:
         raise UsageInvalid(f"{one} and {other} are the same run", suggestion="ccswarm runs list")
-    return await facts_of(sight.store, names[0]), await facts_of(sight.store, names[1])
+    return await facts_of(view.store, names[0]), await facts_of(view.store, names[1])
 
 
-async def _shown(text: str, sight: Sight) -> dict[str, Any]:
+async def _shown(text: str, view: StoreView) -> dict[str, Any]:
     from ccswarm.journal import files
 
-    facts = await _facts(text, sight)
+    facts = await _facts(text, view)
     journal: dict[str, Any] = {"calls": 0, "ended": 0, "refused": 0, "seconds": 0.0}
     names = {"call.begin": "calls", "call.end": "ended", "call.refused": "refused"}
     workers: set[str] = set()
-    for record in files.read(sight.journal, facts["run"]):
+    for record in files.read(view.journal, facts["run"]):
         workers.add(record.worker)
         if record.event in names:
             journal[names[record.event]] += 1
@@ -241,10 +241,10 @@ async def _shown(text: str, sight: Sight) -> dict[str, Any]:
     return {**facts, "journal": {**journal, "workers": sorted(workers)}}
 
 
-async def listed(limit: int, sight: Sight) -> list[dict[str, Any]]:
+async def listed(limit: int, view: StoreView) -> list[dict[str, Any]]:
     """Rows of the newest runs."""
-    found = await runs(sight.store, min(limit, MOST_RUNS))
-    tasks = await tasks_going(sight.store) if any(not run.status.over for run in found) else []
+    found = await runs(view.store, min(limit, MOST_RUNS))
+    tasks = await unfinished_tasks(view.store) if any(not run.status.over for run in found) else []
     return [_row(run, tasks) for run in found]
 
 
@@ -270,15 +270,15 @@ def _row(execution: Execution, tasks: Iterable[Execution]) -> dict[str, Any]:
     }
 
 
-async def _going(sight: Sight) -> dict[str, Any]:
-    health = await sight.store.health()
+async def _going(view: StoreView) -> dict[str, Any]:
+    health = await view.store.health()
     found: list[dict[str, Any]] = []
-    tasks = await tasks_going(sight.store)
-    for run in await runs(sight.store, MOST_RUNS, unfinished=True):
+    tasks = await unfinished_tasks(view.store)
+    for run in await runs(view.store, MOST_RUNS, unfinished=True):
         own = _own(run, tasks)
         found.append(_process(run, run.id, all_waiting(run, own)))
         for name, depth in nested(reversed(own)).items():
-            found.append(_process(own[name], f"{'  ' * (depth + 1)}{name}", asking(name, own)))
+            found.append(_process(own[name], f"{'  ' * (depth + 1)}{name}", waits_for_people(name, own)))
     return {"going": found, "workers": dict(health["workers"])}
 
 

@@ -129,7 +129,7 @@ async def _serve(
         tell(words)
 
     with logged(executed):
-        async with app.working(settings, config.state_directory(), environ, swept=lambda _: None) as opened:
+        async with app.working(settings, config.state_directory(), environ, on_swept=lambda _: None) as opened:
             token = AccessToken(opened.state_directory, "ccswarm_")
             context = ServeContext(options, opened, environ, tell, token, sys.stderr.isatty())
             coming = [dialects[name].serve(context, at, stop) for name, at in chosen.items()]

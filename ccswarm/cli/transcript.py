@@ -14,9 +14,9 @@ from ccswarm.cli.parameters import Config, LastRun
 from ccswarm.cli.reading import looked
 from ccswarm.errors import UsageInvalid
 from ccswarm.models import RunStatus
-from ccswarm.runs.answers import answer, last_task, over
-from ccswarm.runs.status import LAST, described_run, require_task, run_id_of, short
-from ccswarm.runs.store import Sight
+from ccswarm.runs.answers import answer, is_over, last_task
+from ccswarm.runs.status import LAST, require_task, run_and_facts, run_id_of, short
+from ccswarm.runs.store import StoreView
 from ccswarm.runs.transcript import transcript as transcript_of
 from ccswarm.runs.transcript import used
 
@@ -50,7 +50,7 @@ def result(run: LastRun = LAST, task: Task = "", config: Config = None, as_json:
 
     Exit codes: 0 shown, 1 it is not there, or that of a task that did not succeed, 2 there is no such run or task.
     """
-    found = looked(config, lambda sight: _result(run, task, sight))
+    found = looked(config, lambda view: _result(run, task, view))
     succeeded = found["status"] == RunStatus.SUCCEEDED
     if as_json:
         show_json(found)
@@ -67,24 +67,24 @@ def result(run: LastRun = LAST, task: Task = "", config: Config = None, as_json:
 
 def transcribed(run: str, task: str, config: Path | None) -> dict[str, Any]:
     """The document that ``transcript --json`` shows. Raises RunNotFound, UsageInvalid."""
-    return looked(config, lambda sight: _transcript(run, task, sight))
+    return looked(config, lambda view: _transcript(run, task, view))
 
 
-async def _transcript(text: str, task: str, sight: Sight) -> dict[str, Any]:
-    run_id = await run_id_of(sight.store, text, sight.project)
-    await require_task(sight.store, run_id, task)
-    attempts = await transcript_of(sight.store, run_id, task, sight.journal)
+async def _transcript(text: str, task: str, view: StoreView) -> dict[str, Any]:
+    run_id = await run_id_of(view.store, text, view.project)
+    await require_task(view.store, run_id, task)
+    attempts = await transcript_of(view.store, run_id, task, view.journal)
     return {"run": run_id, "usage": used(attempts), "attempts": attempts}
 
 
-async def _result(text: str, task: str, sight: Sight) -> dict[str, Any]:
-    run, facts = await described_run(sight.store, await run_id_of(sight.store, text, sight.project))
+async def _result(text: str, task: str, view: StoreView) -> dict[str, Any]:
+    run, facts = await run_and_facts(view.store, await run_id_of(view.store, text, view.project))
     tasks: Mapping[str, Mapping[str, Any]] = facts["tasks"]
     if task and task not in tasks:
         raise UsageInvalid(f"the run has no task {task!r}", suggestion=f"there is: {', '.join(tasks)}")
     name = task or last_task(run, tasks)
     one = tasks.get(name) or {"status": facts["status"], "summary": facts["error"], "result": None}
-    shown = {"status": one["status"], "summary": one.get("summary") or "", "over": over(one)}
+    shown = {"status": one["status"], "summary": one.get("summary") or "", "over": is_over(one)}
     return {"run": run.id, "task": name, **shown, "answer": answer(one), "result": one.get("result")}
 
 

@@ -18,9 +18,9 @@ from ccswarm.errors import AnsweredAlready, EngineUnavailable, RunNotFound, Swar
 from ccswarm.journal.files import directory_of
 from ccswarm.models import RunStatus
 from ccswarm.runs.answers import answer, last_task
-from ccswarm.runs.events import Calls, RunEvent, format_event, of_record
+from ccswarm.runs.events import Calls, RunEvent, event_from_record, format_event
 from ccswarm.runs.feed import EventStream
-from ccswarm.runs.status import described_run, short
+from ccswarm.runs.status import run_and_facts, short
 from ccswarm.toolbox.questions import command_for
 
 if TYPE_CHECKING:
@@ -194,18 +194,18 @@ class Watch:
     async def _changes(self, question: Mapping[str, Any]) -> list[Text]:
         """What a person is asked to merge."""
         from ccswarm.cli.diff import drawn
-        from ccswarm.runs.work import compared, works_of
+        from ccswarm.runs.work import compare, works_of
 
         task = str(question["task_id"]).removeprefix(f"{self._run}.")
         with suppress(SwarmError):  # diff shows it, and the question includes its size
             repository, works = await works_of(self._engine, self._run, task)
-            found = await asyncio.to_thread(compared, self._run, repository, works)
+            found = await asyncio.to_thread(compare, self._run, repository, works)
             return drawn(found, f"ccswarm diff {short(self._run)} {task}", MOST_CHANGED_LINES)
         return []
 
     async def _follow(self, view: View, interrupted: asyncio.Event) -> str:
         """Why it is not watched any longer: over, interrupted, paused (by somebody) or waiting."""
-        async with self._feed.coming() as queue:
+        async with self._feed.follow() as queue:
             stop = asyncio.create_task(interrupted.wait())
             coming = asyncio.create_task(queue.get())
             try:
@@ -214,7 +214,7 @@ class Watch:
                     if stop in done:
                         return "interrupted"
                     for record in self._calls.new():
-                        self._board.take(of_record(self._run, record))
+                        self._board.take(event_from_record(self._run, record))
                     while coming.done():
                         run_event = coming.result()
                         if run_event is None:
@@ -250,7 +250,7 @@ class Watch:
         return "" if any(answers) else "waiting"  # what was answered continues in a moment
 
     async def _tell_end(self, why: str) -> int:
-        run, facts = await described_run(self._engine, self._run)
+        run, facts = await run_and_facts(self._engine, self._run)
         name = last_task(run, facts["tasks"])
         said = answer(facts["tasks"][name]) if name else ""
         code = BY_STATUS.get(RunStatus(facts["status"]), EXIT_ERROR)

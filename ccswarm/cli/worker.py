@@ -70,7 +70,7 @@ async def _work(settings: Settings, name: str, as_json: bool) -> None:
         remark("warning: no server is configured: agents have no tools here")
     with logged(tell):
         environ = config.server_environment()
-        async with app.working(settings, config.state_directory(), environ, swept=swept) as opened:
+        async with app.working(settings, config.state_directory(), environ, on_swept=swept) as opened:
             store = (await opened.engine.health())["store"]
             tell("worker.started", f"worker {name} carries out queued runs in {store}; Ctrl-C ends it", store=store)
             await over.wait()

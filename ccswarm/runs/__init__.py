@@ -1,1 +1,1 @@
-"""Everything that works with runs, opened and closed; runs begun, gone on with and stopped; how far they are."""
+"""The engine, servers and swarm of a process; and runs: started, resumed, stopped, and their progress."""

@@ -1,4 +1,4 @@
-"""What a run came to, in the words of its last task."""
+"""The answer of a run, which is that of its last task."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from ccswarm.models import Execution
 
 TEXTS = ("output", "text")
-"""Members of a step's result that are what a person wants to read."""
+"""The members of a step's result that a person wants to read."""
 
 
 def last_task(run: Execution, tasks: Mapping[str, Mapping[str, Any]]) -> str:
-    """The task whose answer is the run's: the last that failed; else of those that no other needs the one that is
-    written last, and has begun; else the last that has. Empty where none has."""
+    """Return the task whose answer is the run's: the last that failed; else the last in the plan that has begun and
+    that no other task needs; else the last that has begun. Return ``""`` if none has begun."""
     payload: Mapping[str, Any] = run.payload or {}
     planned: Sequence[Mapping[str, Any]] = payload.get("plan", {}).get("tasks") or ()
     needed = {need for task in planned for need in task.get("needs", ())}
@@ -28,13 +28,13 @@ def last_task(run: Execution, tasks: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def answer(task: Mapping[str, Any]) -> str:
-    """What a task answered, as text: empty where it has no result. ``task`` is what ``facts_of`` says of it."""
+    """Return a task's answer as text, empty without a result. ``task`` is its entry in ``facts_of``."""
     result: Json = task.get("result")
     if isinstance(result, Mapping):
         facts = cast("Mapping[str, Json]", result)
         if list(facts) == ["steps"]:
-            return _of_steps(facts["steps"])
-        if list(facts) == ["reached"]:  # what a model came to that gave up
+            return _text_of_steps(facts["steps"])
+        if list(facts) == ["reached"]:  # what a model had reached when it gave up
             return str(facts["reached"]["last_words"])
         if "summary" in facts:
             rest = {name: value for name, value in facts.items() if name != "summary"}
@@ -43,22 +43,23 @@ def answer(task: Mapping[str, Any]) -> str:
     return _text(result)
 
 
-def over(task: Mapping[str, Any]) -> bool:
-    """Whether it says no more."""
+def is_over(task: Mapping[str, Any]) -> bool:
+    """Report whether the task is over."""
     return RunStatus(task["status"]).over
 
 
-def _of_steps(steps: Mapping[str, Json]) -> str:
-    """Of the last step that said something; where none did, all of the last, if it is not one that could have."""
-    said = [text for step in steps.values() if (text := _said(step))]
+def _text_of_steps(steps: Mapping[str, Json]) -> str:
+    """Return the text of the last step that has any. If none has, return the last step as JSON, unless it is one that
+    could have had text."""
+    texts = [text for step in steps.values() if (text := _step_text(step))]
     last = next(reversed(list(steps.values())), None)
     is_silent = isinstance(last, Mapping) and any(name in last for name in TEXTS)
-    return said[-1] if said else "" if is_silent else _text(last)
+    return texts[-1] if texts else "" if is_silent else _text(last)
 
 
-def _said(step: Json) -> str:
+def _step_text(step: Json) -> str:
     if isinstance(step, list):
-        return "\n".join(filter(None, map(_said, cast("list[Json]", step))))
+        return "\n".join(filter(None, map(_step_text, cast("list[Json]", step))))
     facts: Mapping[str, Json] = cast("Mapping[str, Json]", step) if isinstance(step, Mapping) else dict[str, Json]()
     return next((text.rstrip("\n") for name in TEXTS if isinstance(text := facts.get(name), str) and text), "")
 

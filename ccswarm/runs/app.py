@@ -1,4 +1,4 @@
-"""Settings → servers, engine, swarm: everything that works with runs, opened and closed in order."""
+"""The engine, servers and swarm of a process, opened from its settings and closed in order."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from ccswarm.telemetry.base import Telemetry
 from ccswarm.telemetry.factory import open_telemetry
 
 ANSWERS_SECONDS = 5
-"""For calls in progress when a process leaves whose own work is done: tasks of other processes may be among its own."""
+"""How long a leaving process waits for its calls in progress: they may be of tasks that other processes wait for."""
 
 
 @dataclass(frozen=True, slots=True)
 class App:
-    """What is open. ``task_worker`` only where this process executes."""
+    """What is open in this process. ``task_worker`` is only there if this process executes."""
 
     settings: Settings
     state_directory: Path
@@ -40,16 +40,16 @@ class App:
     swarm: Swarm
     task_worker: AgentTools | None = None
     project: Project | None = None
-    """Where it was opened, for who says ``last``."""
+    """The project in which it was opened, for ``last``."""
 
 
 def new_run_id() -> str:
-    """Unguessable, and short enough to type the beginning of."""
+    """Return a new run id: unguessable, with a beginning short enough to type."""
     return f"run_{secrets.token_hex(16)}"
 
 
 def worker_name(settings: Settings) -> str:
-    """What this process is called among the workers."""
+    """Return this process's name among the workers."""
     return settings.engine.worker_id or f"{platform.node() or 'host'}-{os.getpid()}"
 
 
@@ -65,7 +65,7 @@ def _telemetry(settings: Settings, environ: Mapping[str, str]) -> Telemetry:
 
 @asynccontextmanager
 async def submitting(settings: Settings, state_directory: Path) -> AsyncGenerator[App]:
-    """To look at runs and to start, stop and answer them; executes nothing. Raises EngineUnavailable."""
+    """Open the engine to read, start, stop and answer runs; nothing is executed. Raises EngineUnavailable."""
     engine = _engine(settings, state_directory)
     swarm = Swarm(engine)
     await engine.open(limits=limits(settings))
@@ -77,13 +77,14 @@ async def submitting(settings: Settings, state_directory: Path) -> AsyncGenerato
 
 @asynccontextmanager
 async def working(
-    settings: Settings, state_directory: Path, environ: Mapping[str, str], *, swept: Tell | None = None
+    settings: Settings, state_directory: Path, environ: Mapping[str, str], *, on_swept: Tell | None = None
 ) -> AsyncGenerator[App]:
-    """As ``submitting``, and executes what is queued, here or elsewhere, until the block is left; all others know this
-    worker when it begins. What is unfinished then is handed back, and every server that was started is ended. With
-    ``swept`` it ends, meanwhile, the terminals of runs that are over, and says how many there were.
+    """Open everything and execute what is queued, here or elsewhere, until the block is left; all other workers know
+    this one when the block begins. What is unfinished at the end is handed back, and every server that was started is
+    ended. With ``on_swept``, the terminals of runs that are over are ended in the meantime, and it is given their
+    number, if there were any.
 
-    Raises EngineUnavailable, JournalBroken; and in the block what ends the worker.
+    Raises EngineUnavailable and JournalBroken; inside the block also what ends the worker.
     """
     worker_id = worker_name(settings)
     servers = settings.mcp.servers
@@ -100,12 +101,12 @@ async def working(
             days, most = settings.engine.clone_days, settings.engine.clone_bytes
             kept.expire(clones_directory(state_directory), unfinished, days, most, environ)
 
-        async def swept_here(tell: Tell) -> None:
+        async def sweep_here(report: Tell) -> None:
             names = [server.name for server in servers]
             ended, _ = await sweep(Over(engine), task_worker.call, names, state_directory)
             await task_worker.release(str(state_directory))
             if ended:
-                tell(ended)
+                report(ended)
 
         swarm = Swarm(engine, task_worker, telemetry, tidy)
         stop = asyncio.Event()
@@ -114,13 +115,13 @@ async def working(
         worker = asyncio.create_task(engine.run_worker(worker_id, stop, limits=limits(settings), known=known))
         block = asyncio.current_task()
         assert block
-        # What ended the worker is raised in place of the cancellation.
+        # The block is cancelled when the worker fails; the worker's error is raised instead.
         worker.add_done_callback(lambda _: stop.is_set() or block.cancel())
         sweeping: asyncio.Task[None] | None = None
         try:
             await known.wait()
-            if swept:
-                sweeping = asyncio.create_task(swept_here(swept))
+            if on_swept:
+                sweeping = asyncio.create_task(sweep_here(on_swept))
             yield App(settings, state_directory, engine, swarm, task_worker)
             await task_worker.claims.leave(ANSWERS_SECONDS)
         finally:
@@ -136,6 +137,6 @@ async def working(
 
 
 def limits(settings: Settings) -> Limits:
-    """Each run's scheduler gives an agent one task at a time, so the engine has no limit for agents."""
+    """Return the engine's limits. None is for agents: each run's scheduler gives an agent one task at a time."""
     engine = settings.engine
     return Limits(at_once=engine.at_once, per_agent=0, starts=engine.starts, period_seconds=engine.period_seconds)

@@ -9,7 +9,7 @@ from ccswarm.errors import ConfigInvalid, Conflict, WorkspaceUnusable
 
 
 def brain_problems(settings: Settings) -> list[str]:
-    """What keeps the brains of a plan's agents from working in this process: packages, keys, programs, prices."""
+    """Return what keeps the brains of a plan's agents from working here: packages, keys, programs, prices."""
     money = [settings.swarm.budget, *(task.budget for task in settings.tasks)]
     found: list[str] = []
     for agent in settings.agents[: settings.swarm.max_agents]:
@@ -25,17 +25,17 @@ def brain_problems(settings: Settings) -> list[str]:
 
 
 async def tree_problems(settings: Settings, workspaces: Workspaces, *, ready: bool = False) -> list[str]:
-    """What keeps the agents that may do a task from having clones of their own: no repository, no commit in it; and,
-    where it is to be ``ready``, why nothing could be merged into it."""
+    """Return what keeps the agents that may do a task from having clones: no repository, no commit in it; with
+    ``ready`` also why nothing could be merged into it."""
     doers = [agent for task in settings.tasks for agent in settings.agents_for(task) if agent.workspace == "clone"]
     if not doers:
         return []
-    who = ", ".join(dict.fromkeys(agent.name for agent in doers))
+    names = ", ".join(dict.fromkeys(agent.name for agent in doers))
     if not await workspaces.is_repository():
-        what = f"agent {who}: works in a clone, and {workspaces.repository} is not a git repository with a commit"
+        what = f"agent {names}: works in a clone, and {workspaces.repository} is not a git repository with a commit"
         return [f'{what} (git init && git add -A && git commit -m Begin, or workspace = "shared")']
     try:
         await workspaces.require_ready(merges=settings.swarm.merge != "branch") if ready else None
     except (Conflict, WorkspaceUnusable) as error:
-        return [f"agent {who}: works in a clone: {error.message}"]
+        return [f"agent {names}: works in a clone: {error.message}"]
     return []

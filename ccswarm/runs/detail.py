@@ -1,5 +1,4 @@
-"""All of a run that a page shows: its tasks in the plan's order, the attempts at each with what happened in them and
-when they waited for people, and what of the budget is used."""
+"""All of a run that a page shows: tasks in the plan's order, events of each attempt, questions, and use of budgets."""
 
 from __future__ import annotations
 
@@ -9,29 +8,29 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ccswarm.runs.answers import answer
-from ccswarm.runs.events import RunEvent, ended, format_event, past, task_of, timed
-from ccswarm.runs.status import MOST_TASKS, RUN, asking, described, status_of
+from ccswarm.runs.events import RunEvent, ended_execution, format_event, past, task_of, timed
+from ccswarm.runs.status import MOST_TASKS, RUN, run_facts, status_of, waits_for_people
 
 if TYPE_CHECKING:
     from ccswarm.engines.base import Store
     from ccswarm.models import Execution
 
 MOST_CHARS = 20_000
-"""Of one text that an agent or a gate wrote."""
+"""The length to which a text of an agent or a gate is cut."""
 
 BUDGETS = ("seconds", "calls", "tokens", "dollars")
 
 
 async def detail(store: Store, run_id: str) -> dict[str, Any]:
-    """Of a run with its whole id. Times are seconds since 1970, 0 where not yet. Raises RunNotFound."""
+    """Return the details of the run with this complete id. Times are Unix times, 0 if not yet. Raises RunNotFound."""
     run = await store.status(run_id)
     executions = await store.list(prefix=f"{run_id}.", limit=MOST_TASKS)
-    facts = described(run, executions)
+    facts = run_facts(run, executions)
     events = timed(await past(store, run_id), {one.id: one for one in (*executions, run)})
     payload: Mapping[str, Any] = run.payload or {}
     plan: Mapping[str, Any] = payload.get("plan", {})
     over = [one for one in events if one.event == "task.ended"]
-    summaries = {ended(one.execution, one.facts): str(one.facts.get("summary") or "") for one in over}
+    summaries = {ended_execution(one.execution, one.facts): str(one.facts.get("summary") or "") for one in over}
     attempts: dict[str, list[dict[str, Any]]] = {}
     going = {task_of(run_id, one.id): one for one in executions if one.kind != RUN and not one.status.over}
     for execution in sorted(executions, key=lambda one: one.created_at):
@@ -39,7 +38,7 @@ async def detail(store: Store, run_id: str) -> dict[str, Any]:
             path = task_of(run_id, execution.id)
             own = [one for one in events if one.execution == execution.id]
             summary = summaries.get(execution.id, "")
-            attempts.setdefault(path, []).append(_attempt(execution, own, summary, asking(path, going)))
+            attempts.setdefault(path, []).append(_attempt(execution, own, summary, waits_for_people(path, going)))
     planned = {str(one["id"]): one for one in plan.get("tasks", ())}
     tasks = [_task(name, one, planned.get(name, {}), attempts.get(name, [])) for name, one in facts["tasks"].items()]
     basics = {
@@ -55,14 +54,18 @@ def _task(
 ) -> dict[str, Any]:
     gates = [str(one.get("tool") or one.get("command", "")) for one in planned.get("gates", ())]
     reviewers = list(planned.get("review", {}).get("by", ()))
-    shown = {"task": name, "status": facts["status"], "agent": facts["agent"], "summary": cut(facts["summary"] or "")}
-    wanted = {
+    state = {"task": name, "status": facts["status"], "agent": facts["agent"], "summary": cut(facts["summary"] or "")}
+    plan = {
         "text": cut(str(planned.get("text", ""))),
         "needs": list(planned.get("needs", ())),
         "planned": bool(planned),
     }
-    came = {"answer": cut(answer(facts)), "todo": list(facts.get("todo", ())), "usage": dict(facts.get("usage") or {})}
-    return {**shown, **wanted, **came, "gates": gates, "reviewers": reviewers, "attempts": list(attempts)}
+    outcome = {
+        "answer": cut(answer(facts)),
+        "todo": list(facts.get("todo", ())),
+        "usage": dict(facts.get("usage") or {}),
+    }
+    return {**state, **plan, **outcome, "gates": gates, "reviewers": reviewers, "attempts": list(attempts)}
 
 
 def _attempt(execution: Execution, events: Iterable[RunEvent], summary: str, waiting: bool) -> dict[str, Any]:
@@ -91,7 +94,7 @@ def _attempt(execution: Execution, events: Iterable[RunEvent], summary: str, wai
 
 
 async def _budgets(store: Store, run: Execution, plan: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What is used, and the most of it, 0 where there is no limit; nothing of what is neither."""
+    """Return what is used and its limit, 0 for none, of each budget that is used or limited."""
     caps: Mapping[str, Any] = plan.get("swarm", {}).get("budget", {})
     used = {**(await store.spent(run.id)), **_used(run)}
     if run.created_at:
@@ -101,13 +104,13 @@ async def _budgets(store: Store, run: Execution, plan: Mapping[str, Any]) -> lis
 
 
 def _used(run: Execution) -> dict[str, Any]:
-    """What a run that is over has used, from its result."""
+    """Return what a run that is over has used, from its result."""
     result: Mapping[str, Any] = run.result or {}
     usage: Mapping[str, Any] = result.get("usage") or {}
     return {name: value for name, value in usage.items() if name in BUDGETS}
 
 
 def cut(text: str) -> str:
-    """The text; of one that is very long the beginning, and how much is left out."""
+    """Return ``text``, or, if it is very long, its beginning and how much is left out."""
     left = len(text) - MOST_CHARS
     return text if left <= 0 else f"{text[:MOST_CHARS]}\n… {left} characters more"

@@ -1,8 +1,6 @@
-"""What happens in a run: its own record and those of its tasks as one sequence, and the calls the journal has.
-
-Tasks are named by their ids; those that are parts of another one by a path: ``main.hand.count`` is the task ``count``
-that ``main`` handed on with its step ``hand``, and ``main.review1.bob`` is what bob does to judge its first visit.
-"""
+"""The events of a run: its own record and those of its tasks as one sequence, and the calls in the journal. Tasks are
+named by their ids, and parts of a task by a path: ``main.hand.count`` is the task ``count`` that ``main`` delegated in
+its step ``hand``, and ``main.review1.bob`` is bob's review of its first attempt."""
 
 from __future__ import annotations
 
@@ -24,55 +22,54 @@ if TYPE_CHECKING:
 SHOWN_CHARS = 120
 MOST_EXECUTIONS = 10_000
 CALLS = ("call.begin", "call.end", "call.refused")
-"""Events of the journal that are shown."""
+"""The journal's events that are shown."""
 
 TRY = re.compile(r"~\d+(?=\.|$)")
 
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """One thing that happened in ``run``. ``task`` is empty where it was the run itself; ``at`` is in seconds since
-    1970, 0 where nobody knows."""
+    """An event in ``run``. ``task`` is empty for the run's own; ``at`` is in seconds since 1970, 0 if unknown."""
 
     run: str
     execution: str
     facts: Mapping[str, Any]
     at: float = 0.0
     count: int = 0
-    """Events of its execution up to this one; 0 where it is none of them."""
+    """The number of events of its execution up to this one; 0 for an event that is not the execution's own."""
 
     @property
     def event(self) -> str:
-        """What kind."""
+        """The kind of event."""
         return str(self.facts.get("event", ""))
 
     @property
     def task(self) -> str:
-        """The task it is about."""
+        """The path of the task that it is about."""
         within = task_of(self.run, self.execution)
         if not self.event.startswith("task."):
             return within
         return f"{within}.{self.facts['task']}" if within else str(self.facts["task"])
 
     def to_json(self) -> dict[str, Any]:
-        """A line of ``--json``; work that was handed on is named by ``execution``."""
+        """Return a line of ``--json``; delegated work is named by ``execution``."""
         shown = {"event": self.event, "at": round(self.at, 3) or None, "run": self.run, "task": self.task or None}
         facts = {"execution" if name == "run" else name: value for name, value in self.facts.items()}
         return {name: value for name, value in {**shown, **facts, "task": shown["task"]}.items() if value is not None}
 
 
 def task_of(run: str, execution: str) -> str:
-    """The path of the task that an execution is an attempt at; empty for the run itself."""
+    """Return the path of the task that an execution attempts; ``""`` for the run itself."""
     return TRY.sub("", execution.removeprefix(run).removeprefix("."))
 
 
 def execution_of(run: str, task: str, attempt: int) -> str:
-    """The id of an attempt at a task of a run, or of what was handed on."""
+    """Return the id of an attempt at a task of a run, or of delegated work."""
     return f"{run}.{task}" + (f"~{attempt}" if attempt > 1 else "")
 
 
-def above(task: str, known: Collection[str]) -> str:
-    """The nearest of ``known`` that a task is a part of; empty where it is one of none."""
+def enclosing_task(task: str, known: Collection[str]) -> str:
+    """Return the nearest of ``known`` that contains the task; ``""`` if none does."""
     while "." in task:
         task = task.rpartition(".")[0]
         if task in known:
@@ -81,11 +78,11 @@ def above(task: str, known: Collection[str]) -> str:
 
 
 def nested(tasks: Iterable[str]) -> dict[str, int]:
-    """Tasks, each followed by its parts, with the number of those it is a part of; else in the order given."""
+    """Return the tasks in the given order, but each followed by its parts, with the depth of each."""
     known = dict.fromkeys(tasks)
     parts: dict[str, list[str]] = {}
     for task in known:
-        parts.setdefault(above(task, known), []).append(task)
+        parts.setdefault(enclosing_task(task, known), []).append(task)
     found: dict[str, int] = {}
     left = [(task, 0) for task in reversed(parts.get("", []))]
     while left:
@@ -95,8 +92,8 @@ def nested(tasks: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def begun(execution: str, facts: Mapping[str, Any]) -> list[str]:
-    """The executions that begin with an event of ``execution``."""
+def started_executions(execution: str, facts: Mapping[str, Any]) -> list[str]:
+    """Return the executions that begin with an event of ``execution``."""
     match facts.get("event"):
         case "task.started":
             return [str(facts["execution"])]
@@ -108,8 +105,8 @@ def begun(execution: str, facts: Mapping[str, Any]) -> list[str]:
             return []
 
 
-def ended(execution: str, facts: Mapping[str, Any]) -> str:
-    """The execution that had ended when ``execution`` reported this; empty for none."""
+def ended_execution(execution: str, facts: Mapping[str, Any]) -> str:
+    """Return the execution whose end ``execution`` reports by this event; ``""`` if none."""
     match facts.get("event"):
         case "task.ended":
             return execution_of(execution, str(facts["task"]), int(facts["attempt"]))
@@ -122,32 +119,32 @@ def ended(execution: str, facts: Mapping[str, Any]) -> str:
 
 
 def reviewing(execution: str, facts: Mapping[str, Any], agent: str) -> str:
-    """The execution of the review that an event reports."""
+    """Return the execution of the review that an event reports."""
     return f"{execution}.review{facts['visit']}.{agent}"
 
 
 async def past(store: Store, run: str) -> list[RunEvent]:
-    """The events recorded so far of a run, its tasks and their parts; each execution's events come before its end.
-    Start and end of delegated work are reported by the delegating agent."""
+    """Return the events recorded so far of a run, its tasks and their parts; each execution's events come before its
+    end. Start and end of delegated work are reported by the delegating agent."""
     found: list[RunEvent] = []
     read: set[str] = set()
 
     async def add(execution: str) -> None:
         read.add(execution)
-        count, open_ = 0, dict[str, None]()
+        count, unfinished = 0, dict[str, None]()
         async for facts in store.events(execution, follow=False):
             count += 1
-            open_ |= dict.fromkeys(begun(execution, facts))
-            if (over := ended(execution, facts)) in open_:
-                del open_[over]
-                await part(over)
+            unfinished |= dict.fromkeys(started_executions(execution, facts))
+            if (over := ended_execution(execution, facts)) in unfinished:
+                del unfinished[over]
+                await add_part(over)
             if execution == run or facts.get("event") not in ("run.started", "run.ended"):
                 found.append(RunEvent(run, execution, facts, float(facts.get("at") or 0), count))
-        for other in open_:
-            await part(other)
+        for other in unfinished:
+            await add_part(other)
 
-    async def part(execution: str) -> None:
-        with suppress(RunNotFound):  # removed meanwhile, as runs are that were over long ago
+    async def add_part(execution: str) -> None:
+        with suppress(RunNotFound):  # removed in the meantime, as old runs are
             await add(execution) if execution not in read else None
 
     await add(run)
@@ -155,28 +152,27 @@ async def past(store: Store, run: str) -> list[RunEvent]:
 
 
 def recorded_calls(state_directory: Path, run: str) -> Iterator[dict[str, Any]]:
-    """What the journals of this machine have of the calls of a run, as plain JSON. Raises OSError."""
+    """Yield the calls of the run that are in this machine's journals, as plain JSON. Raises OSError."""
     for one in read(directory_of(state_directory), run):
         yield {"event": one.event, "at": one.at, "worker": one.worker, **one.facts}
 
 
-async def happened_in(store: Store, run: str, journal: Path) -> list[RunEvent]:
-    """All there is of a run so far, by time, with the calls that ``journal`` has."""
-    return await by_time(store, await past(store, run), Calls(journal, run))
+async def events_with_calls(store: Store, run: str, journal: Path) -> list[RunEvent]:
+    """Return all events of a run so far, with the calls in ``journal``, in chronological order."""
+    return await merged_by_time(store, await past(store, run), Calls(journal, run))
 
 
-async def by_time(store: Store, events: Sequence[RunEvent], calls: Calls) -> list[RunEvent]:
-    """The events of a run and its calls in the journal, with their times, in chronological order."""
+async def merged_by_time(store: Store, events: Sequence[RunEvent], calls: Calls) -> list[RunEvent]:
+    """Return the events of a run and its calls in the journal, with their times, in chronological order."""
     run = calls.run
     executions = await store.list(prefix=f"{run}.", limit=MOST_EXECUTIONS)
     known = {execution.id: execution for execution in (*executions, await store.status(run))}
-    records = [of_record(run, record) for record in calls.new() if record.event in CALLS]
+    records = [event_from_record(run, record) for record in calls.new() if record.event in CALLS]
     return sorted((*timed(events, known), *records), key=lambda run_event: run_event.at)
 
 
 def timed(run_events: Sequence[RunEvent], executions: Mapping[str, Execution]) -> list[RunEvent]:
-    """With the times that are known of what has none of its own: when executions began and ended; what is between has
-    the time of what came before it in the same execution."""
+    """Add times to events without: when their execution began or ended, else that of its previous event."""
     last = {name: execution.created_at for name, execution in executions.items()}
     found: list[RunEvent] = []
     for one in run_events:
@@ -193,7 +189,7 @@ def timed(run_events: Sequence[RunEvent], executions: Mapping[str, Execution]) -
 
 
 class Calls:
-    """What the journal of this machine's workers says of a run's calls. ``fresh``: only what is written from now on."""
+    """The calls of a run in the journal of this machine's workers. With ``fresh``, only those written from now on."""
 
     def __init__(self, directory: Path, run: str, *, fresh: bool = False) -> None:
         self._directory = directory
@@ -201,7 +197,7 @@ class Calls:
         self._offsets = {path: path.stat().st_size for path in files(directory).values()} if fresh else {}
 
     def new(self) -> list[Record]:
-        """What was written since the last time, by time."""
+        """Return the records written since the previous call, in chronological order."""
         found: list[Record] = []
         for path in files(self._directory).values():
             offset = self._offsets.get(path, 0)
@@ -219,21 +215,21 @@ class Calls:
         return sorted(found, key=lambda record: record.at)
 
 
-def of_record(run: str, record: Record) -> RunEvent:
-    """A journal's record as something that happened in its task."""
+def event_from_record(run: str, record: Record) -> RunEvent:
+    """Return a record of the journal as an event of its task."""
     facts = {name: value for name, value in record.facts.items() if name not in ("run", "task")}
     return RunEvent(run, str(record.facts.get("task") or run), {"event": record.event, **facts}, record.at)
 
 
 def format_event(run_event: RunEvent) -> str:
-    """One line for people."""
+    """Format an event as one line for people."""
     facts, event = run_event.facts, run_event.event
     line = (_format_call_event if event in CALLS else _format_run_event)(event, facts)
     return f"{run_event.task}: {line}" if run_event.task else line
 
 
 def counted(number: int, what: str) -> str:
-    """``1 task``, ``2 tasks``."""
+    """Return ``1 task``, ``2 tasks``."""
     return f"{number} {what}{'s' * (number != 1)}"
 
 
@@ -252,24 +248,24 @@ def _format_run_event(event: str, facts: Mapping[str, Any]) -> str:
             again = f", attempt {facts['attempt']}" if facts["attempt"] > 1 else ""
             return f"started by {facts['agent']}{again}"
         case "task.ended":
-            said = f": {cut(str(facts['summary']))}" if facts["summary"] else ""
-            return f"{facts['status']}{' (again)' if facts.get('again') else ''}{said}"
+            summary = f": {cut(str(facts['summary']))}" if facts["summary"] else ""
+            return f"{facts['status']}{', to be retried' if facts.get('again') else ''}{summary}"
         case "approval.asked":
-            return f"waits for approval {facts['id']}: {asks(facts)}"
+            return f"waits for approval {facts['id']}: {question_text(facts)}"
         case "approval.answered":
             by = f" by {facts['by']}" if facts.get("by") else ""
             why = f": {facts['reason']}" if facts.get("reason") else ""
-            how = "given" if facts["approved"] else "given back for more work" if facts.get("again") else "refused"
+            how = "given" if facts["approved"] else "returned for more work" if facts.get("again") else "refused"
             return f"approval {facts['id']} {how}{by}{why}"
         case "person.said":
-            return f"{facts['by']} tells it: {cut(str(facts['text']))}"
+            return f"{facts['by']} says to it: {cut(str(facts['text']))}"
         case "gates.held":
             return "gates held"
         case "gate.failed":
             return cut(str(facts["said"]))
         case "merge":
-            came = "it cannot be merged" if facts.get("conflict") else counted(facts.get("commits") or 0, "commit")
-            return f"merge of {facts['ref']}: {came}"
+            result = "it cannot be merged" if facts.get("conflict") else counted(facts.get("commits") or 0, "commit")
+            return f"merge of {facts['ref']}: {result}"
         case "merge.judged":
             return f"the gates check the merge with {facts['head'][:12]}, committed in the meantime"
         case "work.on_branch":
@@ -283,7 +279,7 @@ def _format_run_event(event: str, facts: Mapping[str, Any]) -> str:
         case "review.asked":
             return f"to be reviewed by {', '.join(facts['by'])}"
         case "review.said":
-            return f"{facts['by']} {'accepts' if facts['accepted'] else 'refuses'} it: {cut(str(facts['summary']))}"
+            return f"{facts['by']} {'accepts' if facts['accepted'] else 'rejects'} it: {cut(str(facts['summary']))}"
         case "agent.said":
             used = f" ({facts['tokens']} tokens)" if facts.get("tokens") else ""
             if not facts["text"] and facts.get("calls"):
@@ -310,7 +306,7 @@ def _format_run_event(event: str, facts: Mapping[str, Any]) -> str:
 
 
 def _why(facts: Mapping[str, Any]) -> str:
-    """Why a model did not answer, in words."""
+    """Return in words why a model did not answer."""
     message = f": {facts['message']}" if facts.get("message") else ""
     return f"{str(facts['why']).replace('_', ' ')}{message}"
 
@@ -320,10 +316,10 @@ def _format_call_event(event: str, facts: Mapping[str, Any]) -> str:
     if event == "call.begin":
         return f"{who} {_command(facts)}".rstrip()
     code = facts.get("exit_code")
-    came = str(facts.get("status", "")) + (f" {facts['code']}" if facts.get("code") else "")
-    came += f", exit code {code}" if code is not None else ""
+    outcome = str(facts.get("status", "")) + (f" {facts['code']}" if facts.get("code") else "")
+    outcome += f", exit code {code}" if code is not None else ""
     why = f": {cut(str(facts['message']))}" if facts.get("message") else ""
-    return f"{who} → {came}{why} ({float(facts.get('seconds') or 0):.1f} s)"
+    return f"{who} → {outcome}{why} ({float(facts.get('seconds') or 0):.1f} s)"
 
 
 def _command(facts: Mapping[str, Any]) -> str:
@@ -332,20 +328,20 @@ def _command(facts: Mapping[str, Any]) -> str:
     return cut(str(command.get("text", "")))
 
 
-def asks(question: Mapping[str, Any]) -> str:
-    """Who asks a person for what."""
+def question_text(question: Mapping[str, Any]) -> str:
+    """Return which agent asks a person for what."""
     if "question" in question:
         return f"{question['agent']} asks: {question['question']}"
-    return f"{question['agent']} asks for {asked(question)}"
+    return f"{question['agent']} asks for {asked_call(question)}"
 
 
-def asked(question: Mapping[str, Any]) -> str:
-    """The call that a person is asked about."""
+def asked_call(question: Mapping[str, Any]) -> str:
+    """Return the call that a person is asked about."""
     given = (f"{name}={cut(str(value))}" for name, value in question.get("arguments", {}).items())
     return " ".join((str(question["tool"]), *given))
 
 
 def cut(text: str) -> str:
-    """The beginning, on one line."""
+    """Return the beginning of ``text``, on one line."""
     line = " ".join(text.split())
     return line if len(line) <= SHOWN_CHARS else line[: SHOWN_CHARS - 1] + "…"

@@ -1,4 +1,4 @@
-"""Notices for the person: that a run is over, and that one waits for an answer."""
+"""Notices to the person that a run is over, or waits for an answer."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ ANSWERED_SOON_SECONDS = 1.0
 """Delay before a notice: what is answered earlier, by a person who is watching or from a continued run's record, is not
 reported."""
 SENT_SECONDS = 5.0
-"""For notices that are under way when this process ends."""
+"""How long this process waits at its end for notices that are being sent."""
 
 
 def make_notifier(settings: NotifySettings, environ: Mapping[str, str], masked: Callable[[str], str]) -> Notifier:
-    """By what the person's own configuration says."""
+    """Return the notifier that the person's configuration describes."""
     return Notifier(PROGRAM, settings, program_path.environment(environ), masked, _unusable)
 
 
 def _unusable(argv: Sequence[str]) -> str:
-    apart = program_path.directories(os.path.dirname(argv[0]))
-    return "" if apart else f"{argv[0]} is where agents may write: put it next to your configuration"
+    safe_directories = program_path.directories(os.path.dirname(argv[0]))
+    return "" if safe_directories else f"{argv[0]} is where agents may write: put it next to your configuration"
 
 
 def with_notices(telemetry: Telemetry, notifier: Notifier) -> Telemetry:
-    """With notices beside it, where there is a way to send them."""
+    """Return ``telemetry`` with notices, if there is a way to send them."""
     return NotifyingTelemetry(telemetry, notifier) if notifier else telemetry
 
 
 class NotifyingTelemetry(Telemetry):
-    """Sends notices to the person, and passes everything on to ``inner``."""
+    """A telemetry that sends notices to the person, and passes everything on to ``inner``."""
 
     def __init__(self, inner: Telemetry, notifier: Notifier) -> None:
         self._inner = inner
@@ -63,17 +63,17 @@ class NotifyingTelemetry(Telemetry):
     ) -> Json:
         try:
             result = await self._inner.execution(execution_id, root, work, status)
-        except Exception:  # one that is cancelled was paused, handed back, or ended by a person
-            self._over(execution_id, root, RunStatus.FAILED.value)
+        except Exception:  # not for cancellation: the run was paused, handed back, or ended by a person
+            self._notify_end(execution_id, root, RunStatus.FAILED.value)
             raise
-        self._over(execution_id, root, str(result["status"]))
+        self._notify_end(execution_id, root, str(result["status"]))
         return result
 
-    def _over(self, execution_id: str, run: str, came: str) -> None:
+    def _notify_end(self, execution_id: str, run: str, status: str) -> None:
         if execution_id != run:
             return
-        text = f"{run[:12]} {came.replace('_', ' ')}: ccswarm result {run[:12]}"
-        self._notifier.tell(Notice("run", f"{PROGRAM}: a run is over", text, {"run": run, "status": came}))
+        text = f"{run[:12]} {status.replace('_', ' ')}: ccswarm result {run[:12]}"
+        self._notifier.tell(Notice("run", f"{PROGRAM}: a run is over", text, {"run": run, "status": status}))
 
     async def close(self) -> None:
         await self._notifier.close(SENT_SECONDS)

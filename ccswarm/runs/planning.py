@@ -1,4 +1,4 @@
-"""What is to be done, as people and their programs say it: a plan's file, words, or the tasks of the configuration."""
+"""What a person or program wants done: the file of a plan, a task in words, or the tasks of the configuration."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ccswarm.config.settings import Settings
 from ccswarm.errors import PlanInvalid, UsageInvalid
 from ccswarm.plan.check import grant_problems, plan_problems
 from ccswarm.runs.checks import brain_problems, tree_problems
-from ccswarm.runs.service import in_words
+from ccswarm.runs.service import with_task
 from ccswarm.toolbox.discovery import called_tools
 
-IN_WORDS = 'ccswarm run "list the files" takes a task in words; ccswarm init writes a configuration with tasks'
+HINT = 'ccswarm run "list the files" takes a task in words; ccswarm init writes a configuration with tasks'
 
 
-def planned(
+def load_tasks(
     what: str | None,
     loaded: Loaded,
     *,
@@ -30,8 +30,8 @@ def planned(
     workspace: Path | None = None,
     only_look: bool = False,
 ) -> Loaded:
-    """The settings with the tasks that are meant, and the file that says them. With ``only_look`` nobody has to have
-    agreed to that. Raises PlanInvalid, UsageInvalid, ConfigInvalid, ConfigChanged."""
+    """Return the settings with the tasks that ``what`` names, and the files they are from. With ``only_look``, the
+    person need not have agreed to these files. Raises PlanInvalid, UsageInvalid, ConfigInvalid and ConfigChanged."""
     if what is None:
         if not loaded.settings.tasks:
             source = loaded.path or "there is no configuration, and so"
@@ -50,12 +50,12 @@ def planned(
     near = get_close_matches(what, [path.name for path in Path().glob("*.toml")], n=1) if one_word else []
     if near or what.endswith(".toml") or (os.sep in what and one_word):
         hint = f"did you mean {near[0]}?" if near else ""
-        raise UsageInvalid(f"there is no file {what}", suggestion=hint or IN_WORDS)
-    return replace(loaded, settings=in_words(what, loaded.settings))
+        raise UsageInvalid(f"there is no file {what}", suggestion=hint or HINT)
+    return replace(loaded, settings=with_task(what, loaded.settings))
 
 
 def directory(given: Path | None, settings: Settings, loaded: Loaded) -> str:
-    """Where the work is done: a relative path in a configuration counts from its place. Raises UsageInvalid."""
+    """Return the absolute directory of the work, relative to a configuration's file. Raises UsageInvalid."""
     configured = loaded.directory / Path(settings.swarm.workspace).expanduser() if settings.swarm.workspace else None
     found = (given or configured or Path.cwd()).expanduser().absolute()
     if not found.is_dir():
@@ -64,12 +64,12 @@ def directory(given: Path | None, settings: Settings, loaded: Loaded) -> str:
 
 
 def sources(loaded: Loaded, plan: Loaded) -> list[str]:
-    """The files that a run of ``plan``, read over ``loaded``, is started from."""
+    """Return the files from which a run of ``plan``, read over ``loaded``, is started."""
     return list(dict.fromkeys([*loaded.sources, *plan.sources]))
 
 
 async def problems(settings: Settings, workspace: str) -> list[str]:
-    """All that can be known before a run, without asking a model. Raises ServerUnavailable."""
+    """Return all problems that can be known before a run, without asking a model. Raises ServerUnavailable."""
     tools = await called_tools(settings, workspace)
     workspaces = Workspaces(Path(workspace), clones_directory(config.state_directory()), config.server_environment())
     wrong = [*plan_problems(settings, tools), *grant_problems(settings, tools)]

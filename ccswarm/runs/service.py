@@ -1,4 +1,4 @@
-"""Runs as people and programs ask for them: begun, gone on with, stopped."""
+"""Runs started, resumed and stopped for people and programs."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from ccswarm.runs.app import App
 
 MAIN = "main"
-"""The one task of a run that was begun with words."""
+"""The only task of a run that was started in words."""
 
 OWN_STEPS = "steps"
-"""The setting of an agent that follows a playbook: what it does with a task in words."""
+"""The setting of an agent with a playbook that holds its steps for a task in words."""
 
 CLIENTS_TABLES = ("tasks", "steps", "swarm")
 CLIENTS_SWARM = ("name", "strategy")
-"""What a client's plan may say, and what of the swarm. All else is what the person allows: agents, grants, servers,
+"""What a client's plan may set, and what of ``swarm``. All else is for the person to set: agents, grants, servers,
 limits, and where telemetry goes."""
 
 CHECKER = "checker"
-"""Who looks at all tools there are before a run starts."""
+"""The agent that lists all tools before a run starts."""
 
 
-def in_words(text: str, settings: Settings) -> Settings:
-    """With one task in words, for the first agent that takes them: one that thinks before one that goes by the words,
-    a coordinator before others. Raises UsageInvalid, ConfigInvalid."""
+def with_task(text: str, settings: Settings) -> Settings:
+    """Return the settings with a task in words, for the first agent that accepts one: rather a model than a playbook,
+    and rather a coordinator. Raises UsageInvalid and ConfigInvalid."""
     able = [agent for agent in settings.agents if agent.takes_words]
     able.sort(key=lambda agent: (agent.follows_words, agent.type != "coordinator"))
     if not able:
@@ -58,8 +58,8 @@ def in_words(text: str, settings: Settings) -> Settings:
 
 
 def task_in_words(name: str, text: str, agent: AgentSettings, **more: Any) -> TaskSettings:
-    """A task that is only said, for that agent: one that follows a playbook does the steps it has of its own, in which
-    ``${task.text}`` is what was said. Raises ConfigInvalid where these are none."""
+    """Return a task in words for that agent. A playbook does its own steps, in which ``${task.text}`` is ``text``.
+    Raises ConfigInvalid if they are not valid steps."""
     steps = agent.settings.get(OWN_STEPS, ()) if agent.brain == PLAYBOOK else ()
     try:
         return TaskSettings.model_validate({"id": name, "text": text, "agent": agent.name, "steps": steps, **more})
@@ -70,8 +70,8 @@ def task_in_words(name: str, text: str, agent: AgentSettings, **more: Any) -> Ta
         ) from None
 
 
-def named(settings: Settings, name: str) -> Settings:
-    """With ``name`` instead of swarm.name, where one is given. Raises UsageInvalid."""
+def with_name(settings: Settings, name: str) -> Settings:
+    """Return the settings with ``name`` as swarm.name, if it is not empty. Raises UsageInvalid."""
     if not name:
         return settings
     try:
@@ -83,26 +83,26 @@ def named(settings: Settings, name: str) -> Settings:
     return settings.model_copy(update={"swarm": swarm})
 
 
-def planned(text: str, own: Settings, where: str = "the plan") -> Settings:
-    """The configuration ``own`` with a client's plan, which has tasks and leaves alone what is the person's to say.
-    Raises ConfigInvalid; PlanInvalid, also where its gates would do what the agents that may do the task may not."""
-    said = parsing.plan_tables(text, where)
+def with_client_plan(text: str, own: Settings, where: str = "the plan") -> Settings:
+    """Return the configuration ``own`` with a client's plan. Raises ConfigInvalid; PlanInvalid if the plan has no
+    tasks, sets what only the person may set, or has gates that do what its agents may not."""
+    tables = parsing.plan_tables(text, where)
     settings = parsing.parse_plan(text, own, where=where)
-    more = [f"[{name}]" for name in said if name not in CLIENTS_TABLES]
-    more += [f"[swarm] {name}" for name in said.get("swarm", ()) if name not in CLIENTS_SWARM]
-    if more:
+    forbidden = [f"[{name}]" for name in tables if name not in CLIENTS_TABLES]
+    forbidden += [f"[swarm] {name}" for name in tables.get("swarm", ()) if name not in CLIENTS_SWARM]
+    if forbidden:
         raise PlanInvalid(
-            "; ".join(f"{where}: {name} can only be set in the person's configuration" for name in more),
+            "; ".join(f"{where}: {name} can only be set in the person's configuration" for name in forbidden),
             suggestion="leave it out: list_agents shows the configured agents",
         )
-    if not said.get("tasks") and not said.get("steps"):
+    if not tables.get("tasks") and not tables.get("steps"):
         raise PlanInvalid(f"{where}: there are no tasks", suggestion="add [[tasks]] with steps, or [[steps]]")
     require_gates(settings)
     return settings
 
 
 def require_gates(settings: Settings) -> None:
-    """Raises PlanInvalid where gates that no person wrote could not act for an agent that may do the task."""
+    """Raise PlanInvalid for gates of a client that could not act for an agent that may do the task."""
     wrong = [
         f"task {task.id}: {problem}"
         for task in settings.tasks
@@ -115,14 +115,13 @@ def require_gates(settings: Settings) -> None:
         )
 
 
-def kept(app: App, run_id: str, plan: str) -> str:
-    """The file in which a client's plan is kept, as a source of its run for whoever goes on with it; those of old runs
-    go."""
+def store_plan(app: App, run_id: str, plan: str) -> str:
+    """Write a client's plan to a file, and return it as a source of the run. Delete the files of old runs."""
     folder = app.state_directory / PLANS
     oldest = time.time() - 2 * 86400 * app.settings.engine.retention_days
     folder.mkdir(mode=0o700, exist_ok=True)
     for file in folder.glob("run_*.toml"):
-        with suppress(FileNotFoundError):  # another process removes them, too
+        with suppress(FileNotFoundError):  # another process deletes them, too
             if file.stat().st_mtime < oldest:
                 file.unlink()
     file = folder / f"{run_id}.toml"
@@ -132,7 +131,7 @@ def kept(app: App, run_id: str, plan: str) -> str:
 
 
 def refuse(problems: Sequence[str]) -> None:
-    """Raises PlanInvalid where there are any."""
+    """Raise PlanInvalid if there are ``problems``."""
     if problems:
         raise PlanInvalid("; ".join(problems), suggestion="fix the problems listed above")
 
@@ -140,9 +139,9 @@ def refuse(problems: Sequence[str]) -> None:
 async def check(
     opened: App, settings: Settings, directory: str, files: Sequence[str] = (), grants: Sequence[str] = ("*",)
 ) -> list[str]:
-    """What the servers' tools and the brains make impossible is found before anything starts, with the servers of
-    ``files`` beside those of this process; servers that none of ``grants`` reaches are not asked. Returns which servers
-    that are not needed do not work; raises PlanInvalid, ServerUnavailable, LoginNeeded."""
+    """Find what the tools and the brains make impossible, before anything starts. The servers of ``files`` are used in
+    addition to those of this process; servers that none of ``grants`` covers are not asked. Return the problems of
+    servers that are not needed. Raises PlanInvalid, ServerUnavailable and LoginNeeded."""
     assert opened.task_worker
     checker = AgentSettings(name=CHECKER, grants=tuple(grants))
     toolbox = opened.task_worker.toolbox(ToolScope({CHECKER: checker}, directory, files=files))
@@ -169,21 +168,20 @@ async def submit(
     origin: Origin,
     by: str = "",
 ) -> Execution:
-    """Queue a run; a second time with its id does nothing. ``origin`` is who wrote its tasks, ``by`` the person who
-    began it, where one did."""
+    """Queue a run; repeating it with the same id does nothing. ``origin`` wrote its tasks, ``by`` began it."""
     run_id = run_id or new_run_id()
     await opened.swarm.submit(settings, run_id, directory, sources, priority, origin=origin, by=by)
     return await opened.engine.status(run_id)
 
 
-async def go_on(opened: App, text: str) -> Awaitable[Execution]:
-    """Looks whether the run that is meant can continue; what is returned makes it go on, or, of one that is over,
-    begins a new run of what did not succeed, as its files say it now. Raises RunNotFound, UsageInvalid; and then,
-    before there is that run, ConfigInvalid, ConfigChanged."""
+async def resume(opened: App, text: str) -> Awaitable[Execution]:
+    """Check that the run named by ``text`` can continue. Awaiting the result resumes it, or, if it is over, starts a
+    new run of what did not succeed, with the current state of its files. Raises RunNotFound and UsageInvalid; awaiting
+    raises ConfigInvalid and ConfigChanged before a new run is started."""
     run_id = await run_id_of(opened.engine, text, opened.project)
     found = await opened.engine.status(run_id)
     if found.status is RunStatus.SUCCEEDED:
-        return _again(opened, found)
+        return _rerun(opened, found)
 
     async def begin() -> Execution:
         if found.status is RunStatus.RUNNING and ended_here(found.worker):
@@ -194,8 +192,8 @@ async def go_on(opened: App, text: str) -> Awaitable[Execution]:
     return begin()
 
 
-async def _again(opened: App, found: Execution) -> Execution:
-    """As the plan's files say it now, where the plan is theirs."""
+async def _rerun(opened: App, found: Execution) -> Execution:
+    """Start a new run of what did not succeed, with the plan as its files have it now."""
     if found.result["status"] == RunStatus.SUCCEEDED:
         raise UsageInvalid(
             f"{found.id} is over: {status_of(found).replace('_', ' ')}",
@@ -208,28 +206,28 @@ async def _again(opened: App, found: Execution) -> Execution:
 
 
 def _plan_now(found: Execution) -> tuple[Settings | None, Sequence[str]]:
-    """The plan of a run as its files say it now, and these as sources; None where it stays the one it had. Raises
-    ConfigInvalid, ConfigChanged; PlanInvalid where a client's plan says what the person has not allowed it since."""
+    """Return the plan of a run as its files have it now, and its sources; None if the old plan stays. Raises
+    ConfigInvalid and ConfigChanged; PlanInvalid if a client's plan sets what only the person may set by now."""
     sources: Sequence[str] = found.payload.get("files", ())
     (first, *others) = found.payload["plan"]["tasks"]
     origin = Author.of(found.payload).origin
     if origin is Origin.CLIENT and len(sources) > 1:
         own, now = config.settings_of(sources[:1])
         kept = Source.parse(sources[1])
-        plan = planned(config.text_of(kept.path), own) if own and kept.path.is_file() else None
+        plan = with_client_plan(config.text_of(kept.path), own) if own and kept.path.is_file() else None
         now = [*now, str(kept)]
     else:
         plan, now = config.settings_of(sources)
-    plan = plan if plan and plan.agents else None  # agents that no file names were those to begin with
+    plan = plan if plan and plan.agents else None  # agents that no file names are the default ones
     if plan and first["id"] == MAIN and not others and not any(task.id == MAIN for task in plan.tasks):
-        return in_words(first["text"], plan), now  # it was a task in words, which no file says
+        return with_task(first["text"], plan), now  # a task in words is in no file
     return (plan, now) if plan and (origin is Origin.PERSON or len(sources) > 1) else (None, sources)
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """``attended``: a worker carries the run out, and ends or interrupts what it has open. Where none does, how many
-    ``terminals`` that was done to here, and why there may be others."""
+    """A stopped run. If ``attended``, a worker carries it out, and ends or interrupts what it has open. If not, that
+    was done here to ``terminals``, and ``problems`` say why there may be more."""
 
     run: Execution
     attended: bool = False
@@ -238,7 +236,7 @@ class Stopped:
 
 
 async def stop(opened: App, text: str, how: str) -> Stopped:
-    """``how`` is pause or cancel. Raises RunNotFound, UsageInvalid where the run is over."""
+    """Pause or cancel (``how``) a run. Raises RunNotFound, and UsageInvalid if the run is over."""
     run_id = await run_id_of(opened.engine, text, opened.project)
     found = await opened.engine.status(run_id)
     if found.status.over:

@@ -1,4 +1,4 @@
-"""Runs by name, and how far one is: what the store knows of it and its tasks, as plain facts."""
+"""Runs by name, and their progress: what the store has of a run and its tasks, as plain facts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from ccswarm.config.project import Project
 from ccswarm.errors import RunNotFound, UsageInvalid
 from ccswarm.models import RunStatus
-from ccswarm.runs.events import above, nested, task_of
+from ccswarm.runs.events import enclosing_task, nested, task_of
 
 if TYPE_CHECKING:
     from ccswarm.engines.base import Store
     from ccswarm.models import Execution
 
 RUN = "run"
-"""The kind of execution that a run is, and what is handed on in one; all others are tasks and their parts."""
+"""The kind of execution of a run and of delegated work; all others are tasks and their parts."""
 
 LAST = "last"
 FEW_RUNS = 20
@@ -26,8 +26,8 @@ MOST_TASKS = 10_000
 
 
 async def run_id_of(store: Store, text: str, project: Project | None = None) -> str:
-    """The whole id of the run that ``text`` names: its id, an unambiguous beginning of it, or ``last``, the newest one
-    (of the ``project``). Raises RunNotFound."""
+    """Return the complete id of the run that ``text`` names: its id, an unambiguous beginning of it, or ``last``, the
+    newest one (of the ``project``). Raises RunNotFound."""
     last = text == LAST
     if last and project:
         return await _last(store, project)
@@ -59,13 +59,13 @@ async def _last(store: Store, project: Project) -> str:
 
 
 def short(run_id: str) -> str:
-    """The beginning of an id, which is enough to name the run."""
+    """Return the beginning of an id, which is enough to name the run."""
     return run_id[:12]
 
 
 def ended_here(worker: str) -> bool:
-    """Whether it was a process of this machine, without a name of its own, that is gone: nobody needs to wait until
-    it counts as lost."""
+    """Report whether the worker was an unnamed process of this machine that has ended. If so, there is no need to wait
+    until it counts as lost."""
     host, _, pid = worker.rpartition("-")
     if host != (platform.node() or "host") or not pid.isdecimal():
         return False
@@ -79,8 +79,8 @@ def ended_here(worker: str) -> bool:
 
 
 def status_of(execution: Execution, waiting: bool = False) -> RunStatus:
-    """Of a run or a task: what its result says where it has one. ``waiting``: nothing of it is in progress but
-    questions to people."""
+    """Return the status of a run or a task, from its result if it has one. ``waiting`` says that only questions to
+    people are in progress in it."""
     if execution.status is RunStatus.SUCCEEDED:
         return RunStatus(_result(execution).get("status", RunStatus.SUCCEEDED))
     going = execution.status in (RunStatus.QUEUED, RunStatus.RUNNING)
@@ -88,26 +88,27 @@ def status_of(execution: Execution, waiting: bool = False) -> RunStatus:
 
 
 def approvals_of(execution: Execution) -> list[dict[str, Any]]:
-    """What of a task waits for a person."""
+    """Return the questions of a task that wait for a person."""
     if execution.status.over or not execution.shown:
         return []
     return [{**one, "task": execution.id} for one in execution.shown.get("approvals", ())]
 
 
 async def facts_of(store: Store, run_id: str) -> dict[str, Any]:
-    """All of a run: id, the run it continues, name, status, workspace, worker, times, tasks, usage, notes for people,
-    approvals. Tasks are followed by their parts, named by their paths, whose usage is in theirs. Raises RunNotFound."""
-    return (await described_run(store, run_id))[1]
+    """Return all facts of a run: id, the run it continues, name, status, workspace, worker, times, tasks, usage, notes
+    for people, approvals. Tasks are followed by their parts, which are named by paths, and whose usage is included in
+    theirs. Raises RunNotFound."""
+    return (await run_and_facts(store, run_id))[1]
 
 
-async def described_run(store: Store, run_id: str) -> tuple[Execution, dict[str, Any]]:
-    """A run, and what ``facts_of`` says of it. Raises RunNotFound."""
+async def run_and_facts(store: Store, run_id: str) -> tuple[Execution, dict[str, Any]]:
+    """Return a run, and its ``facts_of``. Raises RunNotFound."""
     run = await store.status(run_id)
-    return run, described(run, await store.list(prefix=f"{run_id}.", limit=MOST_TASKS))
+    return run, run_facts(run, await store.list(prefix=f"{run_id}.", limit=MOST_TASKS))
 
 
-def described(run: Execution, executions: Sequence[Execution]) -> dict[str, Any]:
-    """See ``facts_of``; ``executions`` are the tasks, and what was handed on."""
+def run_facts(run: Execution, executions: Sequence[Execution]) -> dict[str, Any]:
+    """Return the ``facts_of`` a run, from its ``executions``: the tasks, and delegated work."""
     payload: Mapping[str, Any] = run.payload or {}
     plan: Mapping[str, Any] = payload.get("plan", {})
     result = _result(run)
@@ -122,10 +123,10 @@ def described(run: Execution, executions: Sequence[Execution]) -> dict[str, Any]
     going = {name: one for name, one in latest.items() if not one.status.over}
     names = nested([*(str(task["id"]) for task in plan.get("tasks", ())), *latest, *results])
     tasks = {
-        name: _task(results.get(name), latest.get(name), over=run.status.over, waiting=asking(name, going))
+        name: _task(results.get(name), latest.get(name), over=run.status.over, waiting=waits_for_people(name, going))
         for name in names
     }
-    asked = [one for name in names if name in going for one in approvals_of(going[name])]
+    questions = [one for name in names if name in going for one in approvals_of(going[name])]
     return {
         "run": run.id,
         "continues": payload.get("continues", ""),
@@ -139,21 +140,21 @@ def described(run: Execution, executions: Sequence[Execution]) -> dict[str, Any]
         "tasks": tasks,
         "usage": result.get("usage") or {},
         "notes": result.get("notes", []),
-        "approvals": asked,
+        "approvals": questions,
     }
 
 
 def all_waiting(run: Execution, going: Mapping[str, Execution]) -> bool:
-    """Whether everything that a run has going waits for people; ``going`` are its tasks that are not over."""
+    """Report whether everything in progress in a run waits for people; ``going`` are its tasks that are not over."""
     names = [str(one["task"]) for one in (run.shown or {}).get("going", ())]
-    return bool(names) and all(asking(name, going) for name in names)
+    return bool(names) and all(waits_for_people(name, going) for name in names)
 
 
-def asking(task: str, going: Mapping[str, Execution]) -> bool:
-    """Whether a task waits for people, or all its parts in progress do."""
+def waits_for_people(task: str, going: Mapping[str, Execution]) -> bool:
+    """Report whether a task waits for people, or all its parts in progress do."""
     if task not in going:
         return False
-    parts = [asking(one, going) for one in going if above(one, going) == task]
+    parts = [waits_for_people(one, going) for one in going if enclosing_task(one, going) == task]
     return all(parts) if parts else bool(approvals_of(going[task]))
 
 
@@ -186,7 +187,7 @@ def _result(execution: Execution) -> dict[str, Any]:
 
 
 async def require_task(store: Store, run_id: str, task: str) -> None:
-    """Raises UsageInvalid where the run has no such task."""
+    """Raise UsageInvalid if the run does not have this task."""
     if not task:
         return
     payload: dict[str, Any] = (await store.status(run_id)).payload or {}
@@ -195,11 +196,11 @@ async def require_task(store: Store, run_id: str, task: str) -> None:
         raise UsageInvalid(f"the run has no task {task!r}", suggestion=f"there is: {', '.join(names)}")
 
 
-async def tasks_going(store: Store) -> list[Execution]:
-    """Tasks and their parts that are not over, of all runs, the newest first."""
+async def unfinished_tasks(store: Store) -> list[Execution]:
+    """Return the tasks of all runs that are not over, and their parts, newest first."""
     return [one for one in await store.list(unfinished=True, limit=MOST_TASKS) if one.kind != RUN]
 
 
 async def runs(store: Store, limit: int, *, unfinished: bool = False) -> Sequence[Execution]:
-    """The newest first; none of what was handed on in one."""
+    """Return runs, newest first, without delegated work."""
     return await store.list(kind=RUN, top=True, unfinished=unfinished, limit=limit)

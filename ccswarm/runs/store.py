@@ -1,4 +1,4 @@
-"""The store of the runs, looked at without the engine that executes them: at once, and also where a disk is full."""
+"""The store of runs, opened without the engine that executes them: this is immediate, and works on a full disk."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ DEFAULT_ENGINE = "dbos"
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """What can be seen. ``project`` is that of the place where somebody asks."""
+class StoreView:
+    """What can be read of runs. ``project`` is the one of the current directory."""
 
     store: Store
     state_directory: Path
     project: Project
     in_files: bool = False
-    """Whether all that is kept lies in files of the state directory."""
+    """Whether everything is stored in files of the state directory."""
 
     @property
     def journal(self) -> Path:
-        """Where the records of calls lie."""
+        """The directory of the records of calls."""
         return directory_of(self.state_directory)
 
 
 def open_store(tables: Mapping[str, Any], state_directory: Path) -> Store | None:
-    """That of the engine which a configuration of these tables names; None where only the engine can read it."""
+    """Open the store of the engine that a configuration with these tables names; None if it has no reader."""
     engine: object = tables.get("engine", {})
     if not isinstance(engine, dict):
         return None

@@ -1,4 +1,5 @@
-"""Terminals that runs left open: ended by who cancels a run, begins one or cleans up, interrupted by who pauses one."""
+"""Terminals that runs left open. Those of runs that are over are ended by the process that cancels a run, starts one or
+cleans up; those of a paused run are interrupted by the process that pauses it."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ from ccswarm.toolbox.toolboxes import Toolboxes
 async def end_terminals(
     opened: App, run: Execution | None = None, *, only_interrupt: bool = False
 ) -> tuple[int, list[str]]:
-    """End what a ``run`` that is over, or else all that are, left open on servers that can be reached from here, or
-    ``only_interrupt`` what runs there, of a run that is not: how many terminals there were, and what kept others from
-    being found."""
+    """End what a ``run`` that is over left open, or else all runs that are over, on servers that can be reached from
+    here; with ``only_interrupt``, interrupt what runs in the terminals of ``run``. Return the number of terminals, and
+    what kept others from being found."""
     state = opened.state_directory
     servers = opened.settings.mcp.servers
     plan = opened.settings
@@ -24,8 +25,8 @@ async def end_terminals(
     try:
         if run:
             files = tuple(run.payload.get("files", ()))
-            shown = {name: facts for name, facts in run.payload["plan"].items() if name in ("swarm", "agents")}
-            plan = Settings.model_validate({**shown, "mcp": {"servers": config.servers_of(files) or servers}})
+            members = {name: facts for name, facts in run.payload["plan"].items() if name in ("swarm", "agents")}
+            plan = Settings.model_validate({**members, "mcp": {"servers": config.servers_of(files) or servers}})
         toolboxes = Toolboxes(servers, state, config.server_environment(), servers_of=config.servers_of)
     except SwarmError as error:
         return 0, [error.message]
@@ -38,7 +39,7 @@ async def end_terminals(
 
 
 async def end_old_terminals(opened: App, settings: Settings, directory: str) -> int:
-    """As ``end_terminals``, of all runs, by who is about to execute ``settings`` in ``directory``: with the servers
-    that are started there anyway."""
+    """End the terminals of all runs that are over, on the servers that a worker for ``settings`` in ``directory``
+    starts anyway. Return their number."""
     assert opened.task_worker
     return (await sweep(Over(opened.engine), opened.task_worker.call, where_opened(settings), directory))[0]

@@ -1,4 +1,4 @@
-"""What agents thought and did in a run: answers of models, calls with what came of them, what was said to them."""
+"""What agents thought and did in a run: answers of models, calls with their results, messages of people."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from ccswarm.models import Execution
 
 THOUGHT, CALL = "think ", "call "
-"""How the names of steps begin in which a brain did something, and those of calls."""
+"""The prefixes of the names of steps in which a brain did something, and of calls."""
 
 SHOWN_ANYWAY = ("agent.said", "task.started", "task.ended")
-"""Events that repeat what a transcript shows otherwise."""
+"""Events that repeat what a transcript shows elsewhere."""
 
 USED = ("tokens", "cached_tokens", "dollars")
 
 Begun = dict[tuple[str, str], list[Mapping[str, Any]]]
-"""What the journal says of the calls of each step of an execution, one after the other."""
+"""The journal's begin records of the calls of each step of an execution, in order."""
 
 
 async def transcript(store: Store, run: str, task: str, journal: Path) -> list[dict[str, Any]]:
-    """Of each attempt at a task of a run and at its parts, in the order in which they began: task, attempt, agent,
-    status, what was asked, what was used, and ``entries`` by time. ``task``: only of that one and its parts. Calls that
-    ``journal`` does not know have no arguments."""
+    """Return the attempts at the tasks of a run and at their parts, in the order in which they began, each with task,
+    attempt, agent, status, the task's text, usage, and ``entries`` in chronological order. With ``task``, only that
+    task and its parts. Calls that are not in ``journal`` have no arguments."""
     executions = [one for one in await store.list(prefix=f"{run}.", limit=MOST_EXECUTIONS) if one.kind != RUN]
     wanted = [one for one in executions if not task or f"{task_of(run, one.id)}.".startswith(f"{task}.")]
     begun: Begun = {}
@@ -44,18 +44,18 @@ async def _attempt(store: Store, run: str, execution: Execution, begun: Begun) -
     entries = [entry for step in await store.steps(execution.id) if (entry := _entry(execution.id, step, begun))]
     async for facts in store.events(execution.id, follow=False):
         if facts["event"] not in SHOWN_ANYWAY:
-            happened = RunEvent(run, execution.id, facts)
-            words = {"kind": "event", "said": format_event(happened).removeprefix(f"{happened.task}: ")}
-            entries.append({**facts, "at": float(facts.get("at") or 0), **words})
+            event = RunEvent(run, execution.id, facts)
+            about = {"kind": "event", "said": format_event(event).removeprefix(f"{event.task}: ")}
+            entries.append({**facts, "at": float(facts.get("at") or 0), **about})
     entries.sort(key=lambda entry: entry["at"])
-    asked: Mapping[str, Any] = _table(_table(execution.payload).get("task"))
+    task: Mapping[str, Any] = _table(_table(execution.payload).get("task"))
     thoughts = [entry for entry in entries if entry["kind"] == "thought"]
     return {
         "task": task_of(run, execution.id),
         "attempt": int(execution.id.rpartition(".")[2].partition("~")[2] or 1),
         "agent": execution.agent or str(_table(execution.payload).get("agent", "")),
         "status": status_of(execution, bool(approvals_of(execution))).value,
-        "asked": str(asked.get("text", "")),
+        "asked": str(task.get("text", "")),
         "usage": {name: sum(one[name] for one in thoughts) for name in USED},
         "entries": entries,
     }
@@ -67,7 +67,7 @@ def _entry(execution: str, step: Step, begun: Begun) -> dict[str, Any] | None:
     head = {"at": step.ended_at, "seconds": round(step.ended_at - step.began_at, 3), "step": name}
     if f"{kind} " == THOUGHT and "calls" in facts and "text" in facts:
         used = _table(facts.get("usage"))
-        calls = [_asked_for(call) for call in facts["calls"]]
+        calls = [_requested_call(call) for call in facts["calls"]]
         usage = {one: used.get(one) or 0 for one in USED}
         return {
             **head,
@@ -83,22 +83,22 @@ def _entry(execution: str, step: Step, begun: Begun) -> dict[str, Any] | None:
         records = begun.get((execution, name), [])
         known: Mapping[str, Any] = records.pop(0) if len(records) > 1 else records[0] if records else {}
         command: object = _table(_table(known.get("args")).get("command")).get("text")
-        given: dict[str, Any] = {name: known.get(name, "") for name in ("tool", "agent", "call")}
-        given["command"] = command or ""
+        identity: dict[str, Any] = {name: known.get(name, "") for name in ("tool", "agent", "call")}
+        identity["command"] = command or ""
         structured = _table(facts.get("structured"))
         code = {"exit_code": structured["exit_code"]} if "exit_code" in structured else {}
-        shown = {name: facts.get(name, "") for name in ("status", "code", "message")}
+        outcome = {name: facts.get(name, "") for name in ("status", "code", "message")}
         text = facts.get("text") or structured.get("output") or structured or ""
-        return {**head, "kind": "call", **given, **shown, **code, "answer": text}
+        return {**head, "kind": "call", **identity, **outcome, **code, "answer": text}
     return None
 
 
-def _asked_for(call: Mapping[str, Any]) -> dict[str, Any]:
+def _requested_call(call: Mapping[str, Any]) -> dict[str, Any]:
     return {"tool": call.get("name", ""), "arguments": call.get("arguments")}
 
 
 def used(attempts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """By all of them."""
+    """Return the total usage of all attempts."""
     return {name: sum(one["usage"][name] for one in attempts) for name in USED}
 
 

@@ -1,4 +1,4 @@
-"""What the tasks of a run changed: where the work of each lies, merged or not, also while it is under way."""
+"""What the tasks of a run changed: where the work of each is, merged or not, also while the task is in progress."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ STATES: Mapping[str, State] = {
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Of the last attempt at a task, named by its path. It is ``commit``, made from ``base``, and lies at a branch or
-    ref, ``place``; or, where there is no commit, in the clone of ``execution``, if that has one."""
+    """The work of the last attempt at a task, named by its path. It is ``commit``, made from ``base``, at a branch or
+    ref, ``place``; or, without a commit, it is in the clone of ``execution``, if that has one."""
 
     task: str
     execution: str
@@ -44,10 +44,8 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class WorkDiff:
-    """What a task changed in its clone since its attempt began. ``text`` is what ``git apply`` reads.
-
-    ``place`` is the branch or ref where the work lies, ``error`` why it cannot be shown.
-    """
+    """What a task changed in its clone since its attempt began. ``text`` is input of ``git apply``; ``place`` is the
+    branch or ref of the work, ``error`` why it cannot be shown."""
 
     task: str
     state: State
@@ -58,14 +56,14 @@ class WorkDiff:
 
     @classmethod
     def of(cls, work: Work, found: Difference | SwarmError) -> WorkDiff:
-        """From what was compared."""
+        """Create it from the result of a comparison."""
         if isinstance(found, SwarmError):
             return cls(work.task, work.state, work.place, (), b"", found)
         return cls(work.task, work.state, work.place, found.files, found.text)
 
 
 async def works(store: Store, run_id: str, task: str = "") -> list[Work]:
-    """Of all tasks that have begun, or of one and its parts; in the order in which they began."""
+    """Return the work of all tasks that have begun, or of one task and its parts, in the order in which they began."""
     latest: dict[str, Execution] = {}
     for execution in sorted(await store.list(prefix=f"{run_id}.", limit=MOST_TASKS), key=lambda one: one.created_at):
         path = task_of(run_id, execution.id)
@@ -75,8 +73,7 @@ async def works(store: Store, run_id: str, task: str = "") -> list[Work]:
 
 
 async def works_of(store: Store, run_id: str, task: str) -> tuple[str, list[Work]]:
-    """The repository a run works on, and its ``works``. Raises RunNotFound, and UsageInvalid where there is no such
-    task."""
+    """Return the repository a run works on, and its ``works``. Raises RunNotFound, UsageInvalid for unknown tasks."""
     found = await works(store, run_id, task)
     if task and not found and task not in (await facts_of(store, run_id))["tasks"]:
         raise UsageInvalid(f"{short(run_id)} has no task {task!r}", suggestion=f"ccswarm status {short(run_id)}")
@@ -84,7 +81,7 @@ async def works_of(store: Store, run_id: str, task: str) -> tuple[str, list[Work
 
 
 async def _work(store: Store, path: str, execution: Execution) -> Work:
-    status, event = status_of(execution).value, await _last(store, execution.id)
+    status, event = status_of(execution).value, await _last_report(store, execution.id)
     state: State = STATES[str(event["event"])] if event else "under way"
     if state == "under way" and any(one.get("tool") == MERGE for one in approvals_of(execution)):
         state = "waits to be accepted"
@@ -95,8 +92,8 @@ async def _work(store: Store, path: str, execution: Execution) -> Work:
     return Work(path, execution.id, status, state, str(event["base"]), str(event["commit"]), where)
 
 
-async def _last(store: Store, execution: str) -> Mapping[str, Any]:
-    """The latest report about where the work is."""
+async def _last_report(store: Store, execution: str) -> Mapping[str, Any]:
+    """Return the last event that reports where the work is."""
     last: Mapping[str, Any] = {}
     try:
         async for event in store.events(execution, follow=False):
@@ -107,8 +104,7 @@ async def _last(store: Store, execution: str) -> Mapping[str, Any]:
 
 
 def difference(work: Work, run_id: str, looker: Looker) -> Difference | None:
-    """What of the files is another one since its attempt began; None where it has no clone. Raises WorkRefused,
-    WorkspaceUnusable."""
+    """Return what changed since the attempt began; None without a clone. Raises WorkRefused, WorkspaceUnusable."""
     from ccswarm.clones.collect import runs_directory
 
     if work.commit:
@@ -118,8 +114,8 @@ def difference(work: Work, run_id: str, looker: Looker) -> Difference | None:
     return looker.under_way(runs_directory(run_id, within), f"{name}.{attempt or 1}")
 
 
-def compared(run_id: str, repository: str, found: Sequence[Work]) -> list[tuple[Work, Difference | SwarmError]]:
-    """What each has changed, or why that cannot be shown; without what changed nothing. Blocks."""
+def compare(run_id: str, repository: str, found: Sequence[Work]) -> list[tuple[Work, Difference | SwarmError]]:
+    """Return what each task has changed, or why that cannot be shown, without tasks that changed nothing. Blocks."""
     from ccswarm.clones.looker import Looker
     from ccswarm.config import files
 

@@ -261,7 +261,7 @@ def test_work_is_returned_with_a_comment_and_a_run_cancelled(browser: Browser, h
         page.wait("document.activeElement.matches('.reason input')")
         page.write("Say it shorter.")
         choose(page, ".acts .btn:nth-of-type(2)")
-        page.shows("given back for more work by")
+        page.shows("returned for more work by")
         page.shows("Say it shorter.")
         choose(page, ".run-head .btn.no")
         choose(page, ".run-head .btn.no")

@@ -160,7 +160,7 @@ class Watchers:
             app = await self._workbench.looking()
             feed = EventStream(app.engine, await run_id_of(app.engine, name))
             await feed.past()
-            async with feed.coming() as queue:
+            async with feed.follow() as queue:
                 one = await queue.get()
                 while one:
                     while one and not queue.empty():

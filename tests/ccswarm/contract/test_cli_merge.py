@@ -95,7 +95,7 @@ def test_work_is_given_back_and_kept_apart_where_it_is_refused(asked: Project) -
     for verb in ("approvals", "status"):
         assert "returned it; it waits for a worker: ccswarm resume run_" in asked.run(verb).out
     said = asked.run("resume", "last", "--no-wait", code=3)
-    assert "given back for more work by" in said.out
+    assert "returned for more work by" in said.out
     asked.run("reject", "ap_", "--reason", "no")
     result = asked.result("resume", "last", code=1)
     assert result["tasks"]["t"]["attempts"] == 1

@@ -92,7 +92,7 @@ def test_who_thinks_is_added_beside_who_goes_by_words_and_is_who_takes_a_task(de
     assert "added: agent coder (claude; " in said.out + said.err
     assert "note: [swarm] budget limits a whole run, too: seconds = 300, calls = 100" in said.err
     settings = config.peek(desk.file).settings
-    (task,) = service.in_words("make the tests pass", settings).tasks
+    (task,) = service.with_task("make the tests pass", settings).tasks
     assert (task.agent, settings.swarm.merge) == ("coder", "ask")
     assert desk.json("init", "--with", "none", "--for", "a2a", code=2)["error"]["code"] == "config_invalid"
     desk.rewrite("")

@@ -100,7 +100,7 @@ def test_work_is_given_back_with_a_comment_and_no_agent_agrees(asked: Project) -
     with feed(asked.home) as told:
         told.ask("return", run="last", task="t", comment="once more")
     said = asked.run("resume", "last", "--no-wait", code=3)
-    assert "given back for more work by" in said.out
+    assert "returned for more work by" in said.out
 
 
 def test_a_yes_may_count_for_more_and_a_run_is_cancelled(home: Path) -> None:

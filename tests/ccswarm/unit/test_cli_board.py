@@ -7,7 +7,7 @@ from typing import Any
 from ccswarm.cli.board import RunTable
 from ccswarm.journal.chain import Record
 from ccswarm.models import Execution, RunStatus
-from ccswarm.runs.events import RunEvent, cut, format_event, nested, of_record, task_of, timed
+from ccswarm.runs.events import RunEvent, cut, event_from_record, format_event, nested, task_of, timed
 
 RUN = "run_1"
 
@@ -27,7 +27,7 @@ def ended(status: str, summary: str = "", at: float = 0.0, *, again: bool = Fals
 
 def call(name: str, **facts: Any) -> RunEvent:
     facts = {"run": RUN, "task": "run_1.a", "agent": "ada", "tool": "x.do", "call": "c1", **facts}
-    return of_record(RUN, Record("w", 1, 5.0, name, facts))
+    return event_from_record(RUN, Record("w", 1, 5.0, name, facts))
 
 
 def test_a_task_goes_its_way() -> None:

@@ -85,7 +85,7 @@ def planned(
 
 def as_run(plan: dict[str, Any], requirements: str, facts: dict[str, Any] | None = None) -> Settings:
     """As ``ccswarm run`` takes it."""
-    return service.planned(toml_of(plan, requirements, SETTINGS, facts), SETTINGS)
+    return service.with_client_plan(toml_of(plan, requirements, SETTINGS, facts), SETTINGS)
 
 
 def test_what_others_build_on_comes_first() -> None:
@@ -150,7 +150,11 @@ def test_the_tests_of_a_repository_are_a_gate(tmp_path: Path) -> None:
     assert visits["dora"] == 2
     assert visits.get("carl", 0) == 0
     narrow = parsing.parse(CREW.replace('"ai-session.*", "web.*"', '"web.*"'))
-    left = {task.agent for task in service.planned(toml_of(plan, NEEDED, narrow, facts), narrow).tasks if task.gates}
+    left = {
+        task.agent
+        for task in service.with_client_plan(toml_of(plan, NEEDED, narrow, facts), narrow).tasks
+        if task.gates
+    }
     assert left == {task.agent for task in settings_.tasks if task.gates} - {"rita"}, "she may not run commands then"
     facts["tests"] |= {"directory": "a b"}
     assert gate_of(SETTINGS, facts) == "cd 'a b' && uv run python -m pytest"

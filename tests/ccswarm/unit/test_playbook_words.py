@@ -125,16 +125,16 @@ def test_settings_that_are_wrong_are_named() -> None:
 def test_who_takes_words_needs_the_grants_for_a_terminal() -> None:
     server = McpSettings(servers=(ServerSettings(name="ai-session", command="x"),))
     few = AgentSettings(name="a", grants=("ai-session.create_session",), settings={"words": "playbooks"})
-    told = check.plan_problems(service.in_words("files", Settings(agents=(few,), mcp=server)), None)
+    told = check.plan_problems(service.with_task("files", Settings(agents=(few,), mcp=server)), None)
     assert told[0].endswith("agent a has no grant for ai-session.execute_command, ai-session.read_output")
     able = few.model_copy(update={"grants": ("ai-session.*",)})
-    assert check.plan_problems(service.in_words("files", Settings(agents=(able,), mcp=server)), None) == []
+    assert check.plan_problems(service.with_task("files", Settings(agents=(able,), mcp=server)), None) == []
     assert (
-        "needs a terminal server" in check.plan_problems(service.in_words("files", Settings(agents=(able,))), None)[0]
+        "needs a terminal server" in check.plan_problems(service.with_task("files", Settings(agents=(able,))), None)[0]
     )
 
 
 def test_who_thinks_is_asked_before_who_goes_by_the_words() -> None:
     goes_by = AgentSettings(name="a", type="coordinator", settings={"words": "playbooks"})
     thinks = AgentSettings(name="b", brain="llm")
-    assert service.in_words("x", Settings(agents=(goes_by, thinks))).tasks[0].agent == "b"
+    assert service.with_task("x", Settings(agents=(goes_by, thinks))).tasks[0].agent == "b"

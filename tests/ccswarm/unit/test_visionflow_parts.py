@@ -99,11 +99,11 @@ def test_steps_that_are_none_are_named() -> None:
 
 def test_a_task_in_words_goes_to_who_has_steps_of_its_own_for_it() -> None:
     plain, able = AgentSettings(name="bob"), agents("ada")[0]
-    plan = service.in_words("go", Settings(agents=(plain, able)))
+    plan = service.with_task("go", Settings(agents=(plain, able)))
     (only,) = plan.tasks
     assert (only.agent, only.text, [step.id for step in only.steps]) == ("ada", "go", ["say"])
     with pytest.raises(UsageInvalid, match="all agents here only follow the steps"):
-        service.in_words("go", Settings(agents=(plain,)))
+        service.with_task("go", Settings(agents=(plain,)))
 
 
 def task(number: int, *members: str) -> Assigned:

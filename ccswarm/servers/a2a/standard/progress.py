@@ -8,7 +8,7 @@ from typing import Any
 
 from ccswarm.errors import RunNotFound
 from ccswarm.models import RunStatus
-from ccswarm.runs.events import RunEvent, asked, execution_of, format_event
+from ccswarm.runs.events import RunEvent, asked_call, execution_of, format_event
 from ccswarm.runs.feed import EventStream
 from ccswarm.runs.status import ended_here, facts_of
 from ccswarm.servers.a2a.core.context import DialectContext
@@ -51,7 +51,7 @@ class Follower:
                     self._take(run_event)
                     await self._ended(run_event)
                 await self.look()
-            async with feed.coming() as queue:
+            async with feed.follow() as queue:
                 leaving = asyncio.create_task(self._leave(queue))
                 try:
                     while run_event := await queue.get():
@@ -137,7 +137,8 @@ class Follower:
 
     def _ask(self, questions: list[tuple[str, Mapping[str, Any]]], number: str) -> None:
         lines = [
-            f"{one['agent']} asks for {asked(one)}; a person answers with: {command_for(one)}" for _, one in questions
+            f"{one['agent']} asks for {asked_call(one)}; a person answers with: {command_for(one)}"
+            for _, one in questions
         ]
         shown = [
             {"id": name, "agent": one["agent"], "tool": one["tool"], "command": command_for(one)}

@@ -91,7 +91,7 @@ def planned(plan: str, named: str, settings: Settings) -> Settings:
     if named not in ("", PLAN):
         raise _wrong("metadata.agent", "a plan itself assigns its agents")
     try:
-        found = service.planned(plan, settings, WHERE)
+        found = service.with_client_plan(plan, settings, WHERE)
     except (ConfigInvalid, PlanInvalid) as error:
         raise refused(error) from None
     if problems := plan_problems(found, None):
@@ -123,7 +123,7 @@ def in_words(sent: Sent, named: str, settings: Settings, referred: Sequence[Task
         raise _wrong("metadata.agent", f"must be one of: {names}")
     text = _words(sent)
     ours = settings.model_copy(update={"agents": tuple(agent for agent in able if named in ("", agent.name))})
-    doer = next(agent for agent in settings.agents if agent.name == service.in_words(text, ours).tasks[0].agent)
+    doer = next(agent for agent in settings.agents if agent.name == service.with_task(text, ours).tasks[0].agent)
     if doer.brain != service.PLAYBOOK:
         text += "".join(_referred(task) for task in referred)
     task = _task(text, doer)

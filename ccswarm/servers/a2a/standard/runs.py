@@ -75,7 +75,7 @@ class Work:
         task = self._record(number, message)
         try:
             if files and plan:
-                files.append(service.kept(self._app, number, plan))
+                files.append(service.store_plan(self._app, number, plan))
             await service.submit(self._app, settings, directory, files, number, origin=Origin.CLIENT)
         except SwarmError as error:
             self._tasks.turn(task, State.FAILED, said(task, f"{number}-failed", error.message))

@@ -186,10 +186,10 @@ class Workbench:
         if task and plan:
             raise UsageInvalid("both a task and a plan were given", suggestion="give one of them")
         if task:
-            return service.in_words(task, loaded.settings)
+            return service.with_task(task, loaded.settings)
         if plan:
             where, text = self._read(plan, loaded)
-            return service.planned(text, loaded.settings, where)
+            return service.with_client_plan(text, loaded.settings, where)
         if not loaded.settings.tasks:
             raise PlanInvalid(
                 f"{loaded.path or 'there is no configuration, and so'}: there are no tasks",
@@ -276,7 +276,7 @@ class Workbench:
         except TimeoutError:
             warnings = ["the servers did not list their tools in time: the plan was not checked against them"]
         if loaded.path and plan:
-            files.append(service.kept(app, run_id, plan))
+            files.append(service.store_plan(app, run_id, plan))
         await service.submit(app, settings, directory, files, run_id, origin=origin)
         self.begun.add(run_id)
         return run_id, warnings
@@ -284,7 +284,7 @@ class Workbench:
     async def go_on(self, text: str) -> str:
         """The id of the run that continues here: the one that is named, or one that does what did not succeed in it."""
         app = await self.working((await self.loaded()).settings)
-        started = await (await service.go_on(app, text))
+        started = await (await service.resume(app, text))
         self.begun.add(started.id)
         return started.id
 

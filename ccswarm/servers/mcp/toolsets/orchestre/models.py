@@ -89,7 +89,7 @@ async def asked(
     app = await workbench.working(loaded.settings)
     run = new_run_id()
     # For whoever continues with the run: it is not the configuration's own plan.
-    files = [*loaded.sources, service.kept(app, run, _text(settings, tools=tools))] if loaded.path else []
+    files = [*loaded.sources, service.store_plan(app, run, _text(settings, tools=tools))] if loaded.path else []
     await service.submit(app, settings, workbench.directory(".", loaded), files, run, origin=Origin.SERVER)
     workbench.begun.add(run)
     reporting = asyncio.create_task(_tell(app, run))

@@ -127,7 +127,7 @@ def _planned(own: Settings, name: str, template: str, folder: Path, files: Mappi
             # Its steps are all there is to it, whoever thinks for the agent otherwise; its grants and approvals stay.
             follower: Facts = {"name": agent.name, "brain": service.PLAYBOOK, "settings": {}}
             text = json.dumps({"agents": [follower], "tasks": [{**task, "agent": agent.name}]}, indent=1)
-            settings = service.named(parsing.parse_plan(text, own), name.lstrip("-")[:63])
+            settings = service.with_name(parsing.parse_plan(text, own), name.lstrip("-")[:63])
             problems = [*plan_problems(settings, None), *gate_problems(settings.tasks[0].gates, [agent], server)]
             if not problems:
                 return text, settings

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ccswarm.models import Execution, RunStatus
-from ccswarm.runs.events import asked, cut, task_of
+from ccswarm.runs.events import asked_call, cut, task_of
 from ccswarm.runs.status import all_waiting, status_of
 from ccswarm.servers.mcp.toolsets.swarm.tools import INTERRUPTED, PAGE_CHARS, Facts
 from ccswarm.toolbox.questions import command_for
@@ -92,7 +92,7 @@ def approvals_in(found: Iterable[Mapping[str, Any]]) -> list[Facts]:
 def lines_of_approvals(approvals: Sequence[Facts]) -> list[str]:
     """One for each, with what is asked."""
     return [
-        f"waits for a person: {one['id']}: {one['agent']} in {one['task']} wants to call {asked(one)}"
+        f"waits for a person: {one['id']}: {one['agent']} in {one['task']} wants to call {asked_call(one)}"
         for one in approvals
     ]
 

@@ -17,7 +17,7 @@ from ccswarm.runs.app import App
 from ccswarm.runs.checks import brain_problems
 from ccswarm.runs.events import RunEvent, format_event
 from ccswarm.runs.feed import EventStream
-from ccswarm.runs.status import facts_of, run_id_of, tasks_going
+from ccswarm.runs.status import facts_of, run_id_of, unfinished_tasks
 from ccswarm.runs.status import runs as listed
 from ccswarm.servers.mcp.toolsets.swarm.answers import (
     Answer,
@@ -70,7 +70,7 @@ async def call(workbench: Workbench, name: str, arguments: Given) -> Answer:
 
 async def start_run(workbench: Workbench, given: Given) -> Answer:
     loaded = await workbench.loaded()
-    settings = service.named(workbench.meant(given, loaded), given.get("name", ""))
+    settings = service.with_name(workbench.meant(given, loaded), given.get("name", ""))
     directory = workbench.directory(given.get("workspace", "."), loaded)
     run, notes = await workbench.begin(given, settings, directory, loaded, origin=workbench.origin(given))
     return await _changed(workbench, run, "is started", notes)
@@ -121,7 +121,7 @@ async def list_runs(workbench: Workbench, given: Given) -> Answer:
     found = await listed(app.engine, given.get("limit", 20))
     tasks: Sequence[Execution] = []
     if any(not run.status.over for run in found):
-        tasks = await tasks_going(app.engine)
+        tasks = await unfinished_tasks(app.engine)
     return runs_answer(found, tasks, await carriers_of(workbench, app))
 
 
@@ -174,7 +174,7 @@ async def _awaited(feed: EventStream, seconds: float, *, whole: bool) -> tuple[l
     over or a person is asked. And whether nothing more will come."""
     found: list[RunEvent] = []
     asked = False
-    async with feed.coming() as queue:
+    async with feed.follow() as queue:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while one := await queue.get():

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from ccswarm.errors import InvalidArguments
-from ccswarm.runs.events import RunEvent, begun, ended
+from ccswarm.runs.events import RunEvent, ended_execution, started_executions
 
 CURSOR = re.compile(r"(\d{1,12})((?:;[A-Za-z0-9_.~-]{1,400}:\d{1,12})*)\Z")
 
@@ -35,9 +35,9 @@ class Position:
     def take(self, one: RunEvent) -> None:
         """It was read, and so was all before it."""
         self._counts[one.execution] = one.count
-        for other in begun(one.execution, one.facts):
+        for other in started_executions(one.execution, one.facts):
             self._counts.setdefault(other, 0)
-        if over := ended(one.execution, one.facts):
+        if over := ended_execution(one.execution, one.facts):
             for name in [name for name in self._counts if name == over or name.startswith(f"{over}.")]:
                 del self._counts[name]
 
