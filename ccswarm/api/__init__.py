@@ -1,5 +1,3 @@
-"""What `import ccswarm` offers: plans checked, runs begun and followed, tools called; blocking or awaited.
-
-A program is the user's own: it goes by the configurations and plans that a person has used as they are, and what its
-runs do is granted, approved, counted and recorded as theirs are that `ccswarm run` begins.
-"""
+"""What `import ccswarm` offers: plans are checked, runs started and followed, tools called; blocking or awaited. A
+program acts for its user: it uses the configurations and plans that the person has used as they are, and its runs are
+granted, approved, counted and recorded like those of `ccswarm run`."""

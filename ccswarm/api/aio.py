@@ -1,4 +1,4 @@
-"""Plans, runs and tools for programs that await: the names and arguments of the blocking API."""
+"""Plans, runs and tools for asynchronous programs, with the names and arguments of the blocking API."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ __all__ = ["McpClient", "Run", "check", "find_run", "list_runs", "submit", "work
 
 AnyPath = str | os.PathLike[str]
 
-_at_work = list[bool]()
-"""Not empty inside of a ``working`` block."""
+_in_working = list[bool]()
+"""Non-empty inside a ``working`` block."""
 
 
 async def check(
@@ -38,82 +38,85 @@ async def check(
     workspace: AnyPath | None = None,
     offline: bool = False,
 ) -> list[str]:
-    """What keeps a plan from being carried out, as ``ccswarm.check``."""
+    """Return what keeps a plan from being carried out, like ``ccswarm.check``."""
     loaded = files.peek(_path(config)) if offline else files.load(_path(config))
-    meant = _meant(plan, loaded, workspace, only_look=offline)
-    directory = planning.directory(_path(workspace), meant.settings, loaded)
-    return plan_problems(meant.settings, None) if offline else await planning.problems(meant.settings, directory)
+    loaded_plan = _load_tasks(plan, loaded, workspace, only_look=offline)
+    directory = planning.directory(_path(workspace), loaded_plan.settings, loaded)
+    return (
+        plan_problems(loaded_plan.settings, None)
+        if offline
+        else await planning.problems(loaded_plan.settings, directory)
+    )
 
 
 async def submit(
     plan: AnyPath | None = None, *, config: AnyPath | None = None, workspace: AnyPath | None = None, name: str = ""
 ) -> Run:
-    """Queue a run, as ``ccswarm.submit``."""
+    """Queue a run, like ``ccswarm.submit``."""
     loaded = files.load(_path(config), remember_absent=True, workspace=_path(workspace))
-    meant = _meant(plan, loaded, workspace)
-    settings = service.with_name(meant.settings, name)
+    loaded_plan = _load_tasks(plan, loaded, workspace)
+    settings = service.with_name(loaded_plan.settings, name)
     directory = planning.directory(_path(workspace), settings, loaded)
     service.refuse(plan_problems(settings, None))
     async with app.submitting(settings, files.state_directory()) as opened:
-        sources = planning.sources(loaded, meant)
+        sources = planning.sources(loaded, loaded_plan)
         started = await service.submit(opened, settings, directory, sources, origin=Origin.PERSON)
     return Run(started.id, config=config)
 
 
 async def find_run(run: str = status.LAST, *, config: AnyPath | None = None) -> Run:
-    """A run by its id, the beginning of it, or ``last``, as ``ccswarm.find_run``."""
-    async with _looking(config) as opened:
+    """Return a run by its id, the beginning of its id, or ``last``, like ``ccswarm.find_run``."""
+    async with _open_store(config) as opened:
         return Run(await status.run_id_of(opened.engine, run, opened.project), config=config)
 
 
 async def list_runs(limit: int = status.FEW_RUNS, *, config: AnyPath | None = None) -> list[Run]:
-    """The newest first, as ``ccswarm.list_runs``."""
-    async with _looking(config) as opened:
+    """Return the newest runs first, like ``ccswarm.list_runs``."""
+    async with _open_store(config) as opened:
         return [Run(one.id, config=config) for one in await status.runs(opened.engine, limit)]
 
 
 @asynccontextmanager
 async def working(*, config: AnyPath | None = None) -> AsyncGenerator[None]:
-    """Carries out what is queued, here, until the block is left, as ``ccswarm.working``."""
-    if _at_work:
+    """Carry out what is queued, in this process, until the block is left, like ``ccswarm.working``."""
+    if _in_working:
         raise UsageInvalid("this process carries runs out already", suggestion="use one working block at a time")
-    _at_work.append(True)
+    _in_working.append(True)
     try:
         settings = files.load(_path(config), remember_absent=True).settings
         async with app.working(settings, files.state_directory(), files.server_environment()):
             yield
     finally:
-        _at_work.clear()
+        _in_working.clear()
 
 
 class Run:
-    """A run of a plan: queued, carried out or over. It belongs to no event loop and holds nothing open."""
+    """A run of a plan: queued, in progress or over. It belongs to no event loop and holds nothing open."""
 
     def __init__(self, run_id: str, *, config: AnyPath | None = None) -> None:
         self.id = run_id
         self._config = config
 
     async def info(self) -> RunInfo:
-        """How it stands now. Raises RunNotFound once it is no longer kept."""
-        async with _looking(self._config) as opened:
+        """Return its current state. Raises RunNotFound if the run has been removed."""
+        async with _open_store(self._config) as opened:
             return await self._info(opened)
 
     async def wait(self, *, timeout: float | None = None) -> RunInfo:
-        """``timeout`` ends the wait, never the run, which then continues; so does cancelling the task."""
-        async with _looking(self._config) as opened:
+        """Return its state once it is over or ``timeout`` seconds have passed. The run itself continues after a timeout
+        or a cancellation."""
+        async with _open_store(self._config) as opened:
             try:
                 async with asyncio.timeout(timeout):
                     await opened.engine.wait(self.id)
             except TimeoutError:
-                pass  # how it stands says so
+                pass  # the returned state shows it
             return await self._info(opened)
 
     async def events(self, *, follow: bool = True) -> AsyncGenerator[RunEvent]:
-        """What happened in it, from its beginning on, in order; until it is over, or with ``follow=False`` until now.
-
-        Who leaves the loop earlier closes it: ``async with contextlib.aclosing(run.events()) as events``.
-        """
-        async with _looking(self._config) as opened:
+        """Yield the events of the run from its beginning until it is over, or with ``follow=False`` until now. To leave
+        the loop earlier, use ``async with contextlib.aclosing(run.events()) as events``."""
+        async with _open_store(self._config) as opened:
             stream = EventStream(opened.engine, self.id)
             for event in await stream.past():
                 yield event
@@ -124,28 +127,28 @@ class Run:
                     yield event
 
     async def diff(self, task: str = "") -> list[WorkDiff]:
-        """What its tasks changed in their clones, or one task and its parts; without those that changed nothing."""
-        async with _looking(self._config) as opened:
+        """Return the changes of its tasks in their clones, or of one task and its parts, without empty ones."""
+        async with _open_store(self._config) as opened:
             repository, works = await work.works_of(opened.engine, self.id, task)
         found = await asyncio.to_thread(work.compare, self.id, repository, works)
         return [WorkDiff.of(*one) for one in found]
 
     async def pause(self) -> None:
-        """Stop it so that it can continue later. Raises UsageInvalid where it is over."""
+        """Pause the run, so that it can be resumed. Raises UsageInvalid if it is over."""
         await self._stop("pause")
 
     async def cancel(self) -> None:
-        """End it. Raises UsageInvalid where it is over."""
+        """Cancel the run. Raises UsageInvalid if it is over."""
         await self._stop("cancel")
 
     async def resume(self) -> Run:
-        """Go on with it; of one that failed, begin a new run of what did not succeed, which is returned."""
-        async with _looking(self._config) as opened:
-            begun = await (await service.resume(opened, self.id))
-            return Run(begun.id, config=self._config)
+        """Resume the run and return it; if it failed, start and return a new run of what did not succeed."""
+        async with _open_store(self._config) as opened:
+            started = await (await service.resume(opened, self.id))
+            return Run(started.id, config=self._config)
 
     async def _stop(self, how: str) -> None:
-        async with _looking(self._config) as opened:
+        async with _open_store(self._config) as opened:
             await service.stop(opened, self.id, how)
 
     async def _info(self, opened: App) -> RunInfo:
@@ -158,16 +161,16 @@ class Run:
 
 
 @asynccontextmanager
-async def _looking(config: AnyPath | None) -> AsyncGenerator[App]:
-    """The store, found by the configuration as a person used it last."""
+async def _open_store(config: AnyPath | None) -> AsyncGenerator[App]:
+    """Open the store that the configuration names, as a person used it last."""
     loaded = files.load_last(_path(config))
     project = Project.at(loaded.path, loaded.settings.swarm.workspace, own=bool(config))
     async with app.submitting(loaded.settings, files.state_directory()) as opened:
         yield replace(opened, project=project)
 
 
-def _meant(plan: AnyPath | None, loaded: Loaded, workspace: AnyPath | None, *, only_look: bool = False) -> Loaded:
-    """The plan over the configuration; words are for agents to begin with where none is configured."""
+def _load_tasks(plan: AnyPath | None, loaded: Loaded, workspace: AnyPath | None, *, only_look: bool = False) -> Loaded:
+    """Return the plan over the configuration. A task in words gets default agents if none is configured."""
     what = None if plan is None else os.fspath(plan)
     if what and what.strip() and not Path(what).exists():
         found = files.supplied(loaded.settings, starters.TYPES[:1], files.server_environment())

@@ -1,4 +1,4 @@
-"""Plans, runs and tools for programs that wait. Each call has an event loop of its own, on a thread."""
+"""Plans, runs and tools for blocking programs. Each call has an event loop of its own, on a thread."""
 
 from __future__ import annotations
 
@@ -32,70 +32,62 @@ def check(
     workspace: AnyPath | None = None,
     offline: bool = False,
 ) -> list[str]:
-    """What keeps a plan from being carried out, each with its place; empty where nothing does.
+    """Return what keeps a plan from being carried out, each with its position; empty if nothing does.
 
-    ``plan`` is a file, or what is to be done in words; without one, the tasks of the configuration are meant. Servers
-    are asked for the tools that it calls, and it is looked whether agents' models, programs and clones can be used;
-    with ``offline`` the text alone is looked at. Raises ConfigInvalid where it cannot be read, ConfigChanged where no
-    person has used the file as it is, ServerUnavailable.
+    ``plan`` is a file, or a task in words; without one, the tasks of the configuration are checked. Servers are asked
+    for the tools that are called, and the agents' models, programs and clones are checked; with ``offline``, only the
+    text is. Raises ConfigInvalid for a file that cannot be read, ConfigChanged for one that no person has used as it
+    is, and ServerUnavailable.
     """
-    return _called(partial(aio.check, plan, config=config, workspace=workspace, offline=offline))
+    return _block_on(partial(aio.check, plan, config=config, workspace=workspace, offline=offline))
 
 
 def submit(
     plan: AnyPath | None = None, *, config: AnyPath | None = None, workspace: AnyPath | None = None, name: str = ""
 ) -> Run:
-    """Queue a run of a plan; ``with ccswarm.working()`` here, or ``ccswarm worker`` anywhere, carries it out.
-
-    ``plan`` as for ``check``. ``workspace`` is the directory of the work instead of the configured one, ``name`` what
-    the run is called. Raises PlanInvalid, naming every problem, ConfigInvalid, ConfigChanged.
-    """
-    return Run(_called(partial(aio.submit, plan, config=config, workspace=workspace, name=name)))
+    """Queue a run of a plan; ``with ccswarm.working()`` here, or ``ccswarm worker`` anywhere, carries it out. ``plan``
+    is that of ``check``. ``workspace`` replaces the configured directory of the work, ``name`` the configured name of
+    the run. Raises PlanInvalid, naming every problem, ConfigInvalid and ConfigChanged."""
+    return Run(_block_on(partial(aio.submit, plan, config=config, workspace=workspace, name=name)))
 
 
 def find_run(run: str = LAST, *, config: AnyPath | None = None) -> Run:
-    """A run by its id, the beginning of it, or ``last``: the newest of this place. Raises RunNotFound."""
-    return Run(_called(partial(aio.find_run, run, config=config)))
+    """Return a run by its id, the beginning of its id, or ``last``: the newest of this project. Raises RunNotFound."""
+    return Run(_block_on(partial(aio.find_run, run, config=config)))
 
 
 def list_runs(limit: int = FEW_RUNS, *, config: AnyPath | None = None) -> list[Run]:
-    """The newest first."""
-    return [Run(one) for one in _called(partial(aio.list_runs, limit, config=config))]
+    """Return the newest runs first."""
+    return [Run(one) for one in _block_on(partial(aio.list_runs, limit, config=config))]
 
 
 @contextmanager
 def working(*, config: AnyPath | None = None) -> Generator[None]:
-    """Carries out what is queued, in this process, until the block is left; what is unfinished is then handed back.
-
-    A process has one such block at a time. Raises EngineUnavailable, JournalBroken, ConfigChanged.
-    """
+    """Carry out what is queued, in this process, until the block is left; what is unfinished then is handed back. A
+    process can have only one such block at a time. Raises EngineUnavailable, JournalBroken and ConfigChanged."""
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(aio.working(config=config)):
         yield
 
 
 class Run:
-    """A run of a plan: queued, carried out or over. It holds nothing open."""
+    """A run of a plan: queued, in progress or over. It holds nothing open."""
 
     def __init__(self, run: aio.Run) -> None:
         self.id = run.id
         self._run = run
 
     def info(self) -> RunInfo:
-        """How it stands now. Raises RunNotFound once it is no longer kept."""
-        return _called(self._run.info)
+        """Return its current state. Raises RunNotFound if the run has been removed."""
+        return _block_on(self._run.info)
 
     def wait(self, *, timeout: float | None = None) -> RunInfo:
-        """``timeout`` ends the wait, never the run, which then continues (``status`` says how it stands).
-
-        Returns once it is over or ``timeout`` seconds have passed. That a run failed is data.
-        """
-        return _called(partial(self._run.wait, timeout=timeout))
+        """Return its state once it is over or ``timeout`` seconds have passed. The timeout does not end the run, and a
+        failed run raises nothing: see ``status``."""
+        return _block_on(partial(self._run.wait, timeout=timeout))
 
     def events(self, *, follow: bool = True) -> Iterator[RunEvent]:
-        """What happened in it, from its beginning on, in order; until it is over, or with ``follow=False`` until now.
-
-        Each has ``event``, ``task``, ``at`` and ``facts``.
-        """
+        """Yield the events of the run from its beginning, in order, until it is over, or with ``follow=False`` until
+        now. Each has ``event``, ``task``, ``at`` and ``facts``."""
         received = SimpleQueue[RunEvent | None]()
 
         async def read() -> None:
@@ -106,42 +98,38 @@ class Run:
             finally:
                 received.put(None)
 
-        with start_blocking_portal() as portal:  # whatever ends the block earlier ends the reading
+        with start_blocking_portal() as portal:  # leaving the block ends the reading
             reading = portal.start_task_soon(read)
             while event := received.get():
                 yield event
             reading.result()
 
     def diff(self, task: str = "") -> list[WorkDiff]:
-        """What its tasks changed in their clones, or one task and its parts; without those that changed nothing.
-
-        Merged, on a branch, kept, waiting to be accepted or under way: ``state`` says which. Raises UsageInvalid where
-        there is no such task.
-        """
-        return _called(partial(self._run.diff, task))
+        """Return what its tasks changed in their clones, or one task and its parts, without those that changed nothing.
+        ``state`` says whether that is merged, on a branch, kept, waiting or in progress. Raises UsageInvalid for an
+        unknown task."""
+        return _block_on(partial(self._run.diff, task))
 
     def pause(self) -> None:
-        """Stop it so that it can continue later. Raises UsageInvalid where it is over."""
-        _called(self._run.pause)
+        """Pause the run, so that it can be resumed. Raises UsageInvalid if it is over."""
+        _block_on(self._run.pause)
 
     def cancel(self) -> None:
-        """End it. Raises UsageInvalid where it is over."""
-        _called(self._run.cancel)
+        """Cancel the run. Raises UsageInvalid if it is over."""
+        _block_on(self._run.cancel)
 
     def resume(self) -> Run:
-        """Go on with it; of one that failed, begin a new run of what did not succeed, which is returned."""
-        return Run(_called(self._run.resume))
+        """Resume the run and return it; if it failed, start and return a new run of what did not succeed."""
+        return Run(_block_on(self._run.resume))
 
     def __repr__(self) -> str:
         return repr(self._run)
 
 
 class McpClient:
-    """The tools of one server: a command line, an address (Streamable HTTP), or settings as in a configuration.
-
-    It is started in ``directory`` when it is first needed and ends with the ``with`` block. Calls are recorded as those
-    of agents are, in the journal in ``state_directory``: the person's own where it is not given.
-    """
+    """The tools of one server, given as a command line, an address (Streamable HTTP), or settings of a configuration.
+    It starts in ``directory`` on first use and ends with the ``with`` block. Calls are recorded like those of agents,
+    in the journal in ``state_directory``, by default the person's own."""
 
     def __init__(
         self, server: str | ServerSettings, *, directory: str | Path = ".", state_directory: Path | None = None
@@ -170,11 +158,11 @@ class McpClient:
         return self._client.available_tools
 
     def discover_tools(self) -> Sequence[ToolInfo]:
-        """All tools of the server, in its order. Raises ServerUnavailable."""
+        """Return all tools of the server, in its order. Raises ServerUnavailable."""
         return self._call(self._client.discover_tools)
 
     def invoke_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> CallOutcome:
-        """One call. The outcome has: ``ok``, ``text``, ``structured``, else ``code`` and ``message``."""
+        """Call a tool. The outcome has ``ok``, ``text`` and ``structured``; for a failure ``code`` and ``message``."""
         return self._call(partial(self._client.invoke_tool, name, arguments))
 
     def _call(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -183,6 +171,6 @@ class McpClient:
         return self._portal.call(function)
 
 
-def _called(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def _block_on(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
     with start_blocking_portal() as portal:
         return portal.call(function)

@@ -1,4 +1,4 @@
-"""What calls return. Units are in the names; a value never changes after it was returned."""
+"""The values that calls return. Units are in their names; a returned value never changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ccswarm.runs.work import WorkDiff as WorkDiff
 
 @dataclass(frozen=True, slots=True)
 class TaskInfo:
-    """How a task stands. ``result`` is what it handed on, as JSON; ``summary`` says in words what came of it."""
+    """The state of a task. ``result`` is its result as JSON; ``summary`` is the outcome in words."""
 
     task: str
     status: RunStatus
@@ -25,11 +25,9 @@ class TaskInfo:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """How a run stands. ``answer`` is what it came to, in the words of its last task, and ``error`` why it ended early.
-
-    ``tasks`` are by name, those that another handed on by their path. ``usage`` is what was spent, and ``questions``
-    are what waits for a person: ``ccswarm approvals`` shows them.
-    """
+    """The state of a run. ``answer`` is the answer of its last task, and ``error`` why it ended early. ``tasks`` are by
+    name, delegated ones by path. ``usage`` is what was spent, and ``questions`` are those that wait for a person:
+    ``ccswarm approvals`` shows them."""
 
     run_id: str
     name: str
@@ -42,12 +40,12 @@ class RunInfo:
 
     @property
     def ok(self) -> bool:
-        """Whether all of it succeeded."""
+        """Whether the whole run succeeded."""
         return self.status is RunStatus.SUCCEEDED
 
     @classmethod
     def of(cls, facts: Mapping[str, Any], answer: str) -> RunInfo:
-        """From what the store knows."""
+        """Create it from the store's facts."""
         names = [one.name for one in fields(TaskInfo) if one.name not in ("task", "status")]
         tasks = {
             name: TaskInfo(task=name, status=RunStatus(task["status"]), **{key: task[key] for key in names})

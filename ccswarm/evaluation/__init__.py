@@ -1,1 +1,1 @@
-"""Suites of small tasks, done by agents in repositories of their own and judged by gates."""
+"""Suites of small tasks that agents do in repositories of their own, judged by gates."""

@@ -1,4 +1,4 @@
-"""What came of an evaluation: one result for each try, totals of each entrant, reports and what differs in them."""
+"""The results of an evaluation, one for each try; the totals of each entrant, reports, and comparisons of reports."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ COUNTED = ("calls", "tokens", "dollars", "seconds")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One try. ``passed`` is whether the gates held, and nothing else; ``expected`` whether they were to. ``why`` is
-    what the first gate said that did not, or what kept them from being asked; ``status`` and ``summary`` are what the
-    agent's own task came to. ``seconds`` are the agent's, from its task's start to its end."""
+    """One try. ``passed`` says whether the gates held, ``expected`` whether they should. ``why`` is the message of the
+    first gate that failed, or what kept the gates from running; ``status`` and ``summary`` are those of the agent's
+    task. ``seconds`` is the time from the task's start to its end."""
 
     case: str
     entrant: str
@@ -34,21 +34,20 @@ class Result:
     dollars: float = 0.0
     seconds: float = 0.0
     kept: str = ""
-    """Where the repository is as it was left, if it was kept."""
+    """Where the repository was kept as the try left it; empty if it was not."""
 
     @property
     def good(self) -> bool:
-        """Whether it came out as it was to."""
+        """Whether the result is the expected one."""
         return self.passed == self.expected
 
 
 def rows(results: Iterable[Result]) -> list[dict[str, Any]]:
-    """One for each case and entrant, in the order they were first tried: all its attempts together, sums of what they
-    used."""
+    """Return a row for each case and entrant, in the order they were first tried, with the sums over all attempts."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for one in results:
         row = found.setdefault(
-            (one.case, one.entrant), {"case": one.case, "entrant": one.entrant, **_none(), "why": ""}
+            (one.case, one.entrant), {"case": one.case, "entrant": one.entrant, **_empty_row(), "why": ""}
         )
         _add(row, one)
         if not one.good:
@@ -57,14 +56,14 @@ def rows(results: Iterable[Result]) -> list[dict[str, Any]]:
 
 
 def totals(results: Iterable[Result]) -> list[dict[str, Any]]:
-    """One for each entrant."""
+    """Return a row for each entrant."""
     found: dict[str, dict[str, Any]] = {}
     for one in results:
-        _add(found.setdefault(one.entrant, {"entrant": one.entrant, **_none()}), one)
+        _add(found.setdefault(one.entrant, {"entrant": one.entrant, **_empty_row()}), one)
     return [{**row, "rate": round(row["passed"] / row["attempts"], 4)} for row in found.values()]
 
 
-def _none() -> dict[str, Any]:
+def _empty_row() -> dict[str, Any]:
     return {"good": True, "passed": 0, "attempts": 0, **dict.fromkeys(COUNTED, 0)}
 
 
@@ -77,19 +76,19 @@ def _add(row: dict[str, Any], one: Result) -> None:
 
 
 def document(about: Mapping[str, Any], results: Sequence[Result], *, complete: bool) -> dict[str, Any]:
-    """The report: what was tried, every result, and the totals. ``complete``: it was not interrupted."""
+    """Return the report: the options, every result, and the totals. ``complete`` means not interrupted."""
     facts = [asdict(one) for one in results]
     return {"report": FORMAT, **about, "complete": complete, "totals": totals(results), "results": facts}
 
 
 def write(path: Path, report: Mapping[str, Any]) -> None:
-    """All of it or nothing."""
+    """Write the report atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     whole_files.replace(path, (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode(), 0o666)
 
 
 def read(path: Path) -> list[Result]:
-    """The results in a report. Raises UsageInvalid for a file that is none."""
+    """Return the results in a report. Raises UsageInvalid for a file that is not a report."""
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
         if facts["report"] != FORMAT:
@@ -103,10 +102,10 @@ def read(path: Path) -> list[Result]:
 
 
 def compare(before: Sequence[Result], after: Sequence[Result]) -> list[dict[str, Any]]:
-    """A row for each case and entrant in either, with what changed: ``broken`` (it passed less often), ``fixed``,
-    ``same``, ``new`` or ``gone``. Where each report has one entrant, it is the same one whatever it is called."""
-    alone = len({one.entrant for one in before}) == len({one.entrant for one in after}) == 1
-    first, second = _table(before, alone), _table(after, alone)
+    """Return a row for each case and entrant in either report, with what changed: ``broken`` (it passed less often),
+    ``fixed``, ``same``, ``new`` or ``gone``. If each report has a single entrant, their names may differ."""
+    single = len({one.entrant for one in before}) == len({one.entrant for one in after}) == 1
+    first, second = _table(before, single), _table(after, single)
     found: list[dict[str, Any]] = []
     for key in [*first, *(key for key in second if key not in first)]:
         old, new = first.get(key), second.get(key)
@@ -118,8 +117,8 @@ def compare(before: Sequence[Result], after: Sequence[Result]) -> list[dict[str,
     return found
 
 
-def _table(results: Sequence[Result], alone: bool) -> dict[tuple[str, str], dict[str, Any]]:
-    return {(row["case"], "" if alone else row["entrant"]): row for row in rows(results)}
+def _table(results: Sequence[Result], single: bool) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(row["case"], "" if single else row["entrant"]): row for row in rows(results)}
 
 
 def _change(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> str:

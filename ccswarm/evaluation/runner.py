@@ -1,9 +1,6 @@
-"""An evaluation being carried out: every case by every entrant, each in a repository and with sessions of its own.
-
-The agent works in a run that knows nothing of the gates. When it is over its sessions are ended, so that nothing of it
-is left running; only then are the files of the gates put in place, and the orchestrator runs the gates in a run of
-their own.
-"""
+"""An evaluation: every case is tried by every entrant, each in a repository and with sessions of its own. The agent
+works in a run that does not know the gates. When that is over, its sessions are ended, so that nothing of it keeps
+running; only then are the files of the gates written, and the orchestrator runs the gates in another run."""
 
 from __future__ import annotations
 
@@ -38,32 +35,32 @@ from ccswarm.toolbox.scope import ToolScope
 from ccswarm.toolbox.terminals import end_terminals, scope_for_ending
 
 CHECKER = AgentSettings(name="checker", grants=("swarm.list_agents",))
-"""Whose task has the gates. It does nothing that could change what they look at."""
+"""The agent of the task with the gates. Its step changes nothing that they check."""
 
 LOOKER = "looker"
 POLL_SECONDS = 0.05
 MOST_CALLS = 100
-"""After so many a place's server is started again: no case is refused for what was called, or opened, in others before.
-ai-session allows 120 new sessions in a minute."""
+"""The number of calls after which a directory's server is restarted, so that no try is refused for the calls or
+sessions of earlier ones: ai-session allows 120 new sessions in a minute."""
 
 OWN_CALLS = 10
-"""About as many as gates and cleaning take."""
+"""The approximate number of calls for gates and cleaning."""
 
 SPARE_SECONDS = 60.0
-"""A run that is not over so long after its task had to be is cancelled."""
+"""A run is cancelled if it is not over this long after the time limit of its task."""
 
 AI_SESSION = ServerSettings(name="ai-session", command="ai-session mcp-server --stdio", trusted=True)
-"""The server where none is configured."""
+"""The server that is used if none is configured."""
 
 ALONE = "--no-daemon"
-"""With it ai-session has sessions of its own, which end with it, and nobody else's."""
+"""The option with which ai-session has sessions of its own, which end with it."""
 
 Tell = Callable[[str, Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """A case, who is tried on it, and which time it is."""
+    """One attempt of an entrant at a case."""
 
     case: Case
     entrant: Entrant
@@ -71,18 +68,18 @@ class Try:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The JSON object in events."""
+        """The try as a JSON object for events."""
         return {"case": self.case.id, "entrant": self.entrant.name, "attempt": self.attempt}
 
 
 def settings_for(configured: Settings) -> Settings:
-    """The configuration's servers, with state and engine of the evaluation's own. The shell's server is started once
-    for each place; that of ai-session then has sessions of its own, which end with it."""
+    """Return the configuration's servers, with state and engine of the evaluation's own. The shell's server is started
+    once for each directory; if it is ai-session, it has sessions of its own, which end with it."""
     shell = configured.swarm.shell
     servers = configured.mcp.servers
     if not any(server.name == shell for server in servers):
         servers = (*servers, AI_SESSION.model_copy(update={"name": shell}))
-    own = tuple(_own(server) if server.name == shell else server for server in servers)
+    own = tuple(_with_own_sessions(server) if server.name == shell else server for server in servers)
     return Settings(
         mcp=McpSettings(servers=own),
         swarm=SwarmSettings(name="evaluation", shell=shell, topology="star"),
@@ -90,16 +87,15 @@ def settings_for(configured: Settings) -> Settings:
     )
 
 
-def _own(server: ServerSettings) -> ServerSettings:
+def _with_own_sessions(server: ServerSettings) -> ServerSettings:
     alone = (ALONE,) if command_of(server)[-2:] == ["mcp-server", "--stdio"] else ()
     return server.model_copy(update={"cwd": "", "args": (*server.args, *alone)})
 
 
 class Evaluation:
-    """``root``: an empty directory for work directories, state and results. ``suite_directory`` holds the fixtures.
-
-    ``tell`` is called with case.started and case.ended and their facts; ``results`` grows as tries end.
-    """
+    """An evaluation in ``root``, an empty directory for work directories, state and results. ``suite_directory``
+    contains the fixtures. ``tell`` is called with case.started and case.ended and their facts; ``results`` grows as
+    tries end."""
 
     def __init__(
         self,
@@ -123,14 +119,14 @@ class Evaluation:
         return [WorkDirectory(self._root / str(number), self._environ) for number in range(1, count + 1)]
 
     async def carry_out(self, tries: Sequence[Try], at_once: int) -> None:
-        """All of them, ``at_once`` side by side. Raises PlanInvalid for solutions that the servers' tools make
-        impossible, ServerUnavailable, EngineUnavailable."""
+        """Carry out all tries, ``at_once`` in parallel. Raises PlanInvalid for solutions that the servers' tools make
+        impossible, ServerUnavailable and EngineUnavailable."""
         state = self._root / "state"
         state.mkdir(mode=0o700)
         workdirs = await asyncio.to_thread(self._workdirs, min(at_once, len(tries)))
         waiting = deque(tries)
         async with working(self._settings, state, self._environ) as app:
-            await self._look(app, tries, str(workdirs[0].directory))
+            await self._require_possible(app, tries, str(workdirs[0].directory))
             workers = [asyncio.create_task(self._work(app, workdir, waiting)) for workdir in workdirs]
             try:
                 await asyncio.gather(*workers)
@@ -139,7 +135,7 @@ class Evaluation:
                     worker.cancel()
                 await asyncio.gather(*workers, return_exceptions=True)
 
-    async def _look(self, app: App, tries: Sequence[Try], directory: str) -> None:
+    async def _require_possible(self, app: App, tries: Sequence[Try], directory: str) -> None:
         assert app.task_worker
         toolbox = app.task_worker.toolbox(ToolScope({LOOKER: AgentSettings(name=LOOKER, grants=("*",))}, directory))
         tools = {tool.full_name: tool for tool in await toolbox.discover_tools(LOOKER)}
@@ -157,15 +153,15 @@ class Evaluation:
 
     async def _work(self, app: App, workdir: WorkDirectory, waiting: deque[Try]) -> None:
         async with app.swarm.keep_servers(str(workdir.directory)):
-            await self._one_by_one(app, workdir, waiting)
+            await self._carry_out_each(app, workdir, waiting)
 
-    async def _one_by_one(self, app: App, workdir: WorkDirectory, waiting: deque[Try]) -> None:
+    async def _carry_out_each(self, app: App, workdir: WorkDirectory, waiting: deque[Try]) -> None:
         assert app.task_worker
         directory, calls = str(workdir.directory), MOST_CALLS
         while waiting:
             if calls >= MOST_CALLS:
                 await app.task_worker.release(directory)
-                # So the server has started, which takes longer than a case: no agent's time is spent on it.
+                # This also starts the server, which takes longer than a case, so that no agent's time is spent on it.
                 await self._end_sessions(app, directory)
                 calls = 0
             one = waiting.popleft()
@@ -183,17 +179,19 @@ class Evaluation:
             return Result(**facts, passed=False, why=f"setup: {error.message}")
         directory = str(workdir.directory)
         if one.entrant.does != "nothing":
-            facts |= _worked(await self._run(app, self._plan(one), directory, one.case.timeout_seconds), one.case.id)
+            facts |= _result_facts(
+                await self._run(app, self._plan(one), directory, one.case.timeout_seconds), one.case.id
+            )
             await self._end_sessions(app, directory)
-        held = await self._held(app, workdir, one.case)
+        problem = await self._run_gates(app, workdir, one.case)
         if self._keep:
             facts["kept"] = str(self._root / "kept" / one.entrant.name / f"{one.case.id}-{one.attempt}")
             await asyncio.to_thread(workdir.keep, Path(facts["kept"]))
         await asyncio.to_thread(workdir.clear)
-        return Result(**facts, passed=not held, why=held)
+        return Result(**facts, passed=not problem, why=problem)
 
-    async def _held(self, app: App, workdir: WorkDirectory, case: Case) -> str:
-        """``""`` where all gates hold, else what the first said that does not."""
+    async def _run_gates(self, app: App, workdir: WorkDirectory, case: Case) -> str:
+        """Run the gates. Return ``""`` if all hold, else the message of the first that fails."""
         try:
             await asyncio.to_thread(workdir.put, case.gate_files)
         except (OSError, WorkspaceUnusable) as error:
@@ -232,18 +230,18 @@ class Evaluation:
             return await app.engine.wait(run_id)
 
     async def _end_sessions(self, app: App, directory: str) -> None:
-        """Those of the place, with every process in them; where that fails, with their server. Of a server that others
-        use as well, those that are in the place's directory."""
+        """End all sessions of the directory's server with every process in them, or, if other programs use that server,
+        those in the directory. If that fails, end the server."""
         assert app.task_worker
         shell = self._settings.swarm.shell
-        alone = any(server.name == shell and ALONE in command_of(server) for server in self._settings.mcp.servers)
+        exclusive = any(server.name == shell and ALONE in command_of(server) for server in self._settings.mcp.servers)
         call = await app.task_worker.call(scope_for_ending(shell, directory))
-        if await end_terminals(call, shell, directory, any_owner=alone):
+        if await end_terminals(call, shell, directory, any_owner=exclusive):
             await app.task_worker.release(directory)
 
 
-def _worked(run: Execution, case: str) -> dict[str, Any]:
-    """What the agent's run came to."""
+def _result_facts(run: Execution, case: str) -> dict[str, Any]:
+    """Return the result of the agent's run."""
     result: Mapping[str, Any] = run.result or {}
     usage: Mapping[str, Any] = result.get("usage") or {}
     task = _task(run, case)
@@ -261,7 +259,7 @@ def _task(run: Execution, case: str) -> Mapping[str, Any]:
 def tries_of(
     suite: Suite, entrants: Sequence[Entrant], repeat: int, only: Sequence[str] = ()
 ) -> tuple[list[Try], list[dict[str, str]]]:
-    """What is to be tried, and what is left out: case, entrant, why."""
+    """Return the tries, and the case, entrant and reason of what is left out."""
     cases = [case for case in suite.cases if not only or case.id in only]
     left_out = [
         {"case": case.id, "entrant": entrant.name, "why": why}

@@ -1,4 +1,4 @@
-"""What a suite says, a TOML file: cases, each a repository, a task in words and the gates that decide; who is tried."""
+"""A suite, read from a TOML file: entrants, and cases: each a repository, a task in words, and its gates."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ccswarm.config.settings import AgentSettings, Name, PlanStep, Section
 GUIDE = "ai-session docs evaluation describes the format of a suite"
 TERMINAL = "terminal"
 RECORDED = "recorded:"
-"""The model of brain llm that answers what ``replies`` say."""
+"""The prefix of the models of brain llm that answer with ``replies``."""
 
 Done = Annotated[
     Annotated[str, Tag("command")] | Annotated[PlanStep, Tag("step")],
     Discriminator(lambda one: "command" if isinstance(one, str) else "step"),
 ]
-"""A command in the case's terminal, or a step as playbooks have them."""
+"""A command in the case's terminal, or a step of a playbook."""
 
 
 class ReplyCall(Section):
-    """A tool that a recorded model asks for."""
+    """A tool call of a recorded model."""
 
     tool: str = Field(description="SERVER.TOOL, or finish.")
     arguments: dict[str, Any] = Field(
@@ -35,7 +35,7 @@ class ReplyCall(Section):
 
 
 class Reply(Section):
-    """What a recorded model says once."""
+    """One answer of a recorded model."""
 
     text: str = Field(default="", description="In words.")
     calls: tuple[ReplyCall, ...] = Field(default=(), description="The tools it calls.")
@@ -44,7 +44,7 @@ class Reply(Section):
 
 
 class Case(Section):
-    """A repository, a task, and what must hold afterwards."""
+    """A repository, a task, and the gates that must hold afterwards."""
 
     id: Name = Field(description="ID, unique in the suite.")
     text: str = Field(description="The task as given to agents.")
@@ -62,14 +62,14 @@ class Case(Section):
 
 
 class SuiteFacts(Section):
-    """What the suite is called."""
+    """The name and description of a suite."""
 
     name: Name = Field(description="Name of the suite in reports.")
     description: str = Field(default="", description="Description of the suite.")
 
 
 class Suite(Section):
-    """The whole file."""
+    """A suite file."""
 
     suite: SuiteFacts
     cases: tuple[Case, ...] = Field(description="The cases, in order.")
@@ -77,8 +77,8 @@ class Suite(Section):
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """Who is tried: ``agent`` with those it may work with; or, to prove gates, nobody at all (``nothing``) or what a
-    case calls ``wrong``. ``expected`` is whether the gates are to hold afterwards."""
+    """An entrant: ``agent`` with the agents it may work with; or, to prove the gates, an agent that does ``nothing``,
+    or a case's ``wrong`` solution. ``expected`` says whether the gates should hold afterwards."""
 
     name: str
     agent: AgentSettings
@@ -88,11 +88,11 @@ class Entrant:
 
     @property
     def model(self) -> str:
-        """What thinks for it, where its settings say so."""
+        """The model or program that thinks for it, if its settings name one."""
         return str(self.agent.settings.get("model") or self.agent.settings.get("program") or "")
 
     def cannot(self, case: Case) -> str:
-        """Why there is nothing it could do for that case; ``""`` where there is."""
+        """Return why it cannot try that case; ``""`` if it can."""
         if self.does == "wrong":
             return "" if case.wrong else "the case has no wrong solution"
         if self.does == "work" and self.agent.brain == "playbook":
@@ -102,22 +102,22 @@ class Entrant:
         return ""
 
     def agent_for(self, case: Case) -> AgentSettings:
-        """Its agent, with the replies of the case where it answers recorded ones."""
+        """Return its agent, which has the case's replies if its model is a recorded one."""
         if not self.model.startswith(RECORDED):
             return self.agent
         replies = [reply.model_dump(mode="json") for reply in case.replies]
         return self.agent.model_copy(update={"settings": {**self.agent.settings, "replies": replies}})
 
     def steps_for(self, case: Case, shell: str) -> tuple[PlanStep, ...]:
-        """The playbook it follows; none where it thinks, or does nothing."""
+        """Return the playbook it follows; empty if a model thinks for it, or it does nothing."""
         if self.does == "wrong":
             return playbook(case.wrong, shell)
         return playbook(case.steps, shell) if self.does == "work" and self.agent.brain == "playbook" else ()
 
 
 def load(path: Path, confirm: config.Confirm | None = None, *, shipped: bool = False) -> Suite:
-    """The suite in that file, which a person has to have used as it is, unless it is ``shipped`` with ccswarm: its
-    commands make repositories outside of any box. Raises ConfigInvalid, naming every problem, and ConfigChanged."""
+    """Return the suite in that file. Raises ConfigInvalid, naming every problem, and ConfigChanged. A person must have
+    used the file as it is, unless it is ``shipped`` with ccswarm: its commands run outside any box."""
 
     def problems(suite: Suite) -> Iterator[str]:
         return _problems(suite, path.parent)
@@ -128,8 +128,8 @@ def load(path: Path, confirm: config.Confirm | None = None, *, shipped: bool = F
 
 
 def playbook(done: Sequence[str | PlanStep], shell: str) -> tuple[PlanStep, ...]:
-    """As steps: a terminal is opened first, ``${steps.terminal.session_id}``, and closed last. Commands are a shell's
-    own text, in which ``${`` is no reference."""
+    """Return commands and steps as a playbook, which opens a terminal first, ``${steps.terminal.session_id}``, and
+    closes it last. ``${`` in a command is text for the shell, and not a reference."""
     if not done:
         return ()
     session = {"session_id": f"${{steps.{TERMINAL}.session_id}}"}

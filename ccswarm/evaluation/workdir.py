@@ -1,5 +1,4 @@
-"""Where a case is worked on: a repository made afresh for each try, and files put into it that nobody can lead
-astray."""
+"""The directory of a case: a repository created again for each try, and files written without following links."""
 
 from __future__ import annotations
 
@@ -16,15 +15,15 @@ from ccswarm.evaluation.suite import Case
 from ccswarm.system.confined_files import SHOWN_CHARS, remove_tree, write_files
 
 WHEN = "2024-01-01T12:00:00Z"
-"""All commits of a case are made then, so that they are called the same in every try."""
+"""The date of all commits of a case, so that their ids are the same in every try."""
 
 SETUP_SECONDS = 60.0
 NAME, EMAIL = "A Person", "person@example.org"
-"""Whose all commits are, the agents' as well."""
+"""The author of all commits, also of the agents' ones."""
 
 
 class WorkDirectory:
-    """A directory that stays, and whose content is replaced. Its methods block."""
+    """A directory that stays, while its content is replaced. Its methods block."""
 
     def __init__(self, directory: Path, environ: Mapping[str, str]) -> None:
         self.directory = directory
@@ -42,8 +41,8 @@ class WorkDirectory:
         }
 
     def fill(self, case: Case, suite_directory: Path) -> None:
-        """What the case begins with; ``suite_directory`` holds its fixture. Raises WorkspaceUnusable with the output of
-        the command that failed."""
+        """Create the initial repository of the case; ``suite_directory`` contains its fixture. Raises WorkspaceUnusable
+        with the output of the command that failed."""
         self.clear()
         if case.fixture:
             shutil.copytree(suite_directory / case.fixture, self.directory, symlinks=True, dirs_exist_ok=True)
@@ -57,11 +56,11 @@ class WorkDirectory:
             self._run(("sh", "-e", "-c", command))
 
     def put(self, files: Mapping[str, str]) -> None:
-        """Write files whatever is there. Raises WorkspaceUnusable, OSError."""
+        """Write files, replacing what is there. Raises WorkspaceUnusable and OSError."""
         write_files(self.directory, files)
 
     def clear(self) -> None:
-        """Everything out; the directory stays. Raises WorkspaceUnusable where something cannot be removed."""
+        """Empty the directory. Raises WorkspaceUnusable if something cannot be removed."""
         for entry in os.scandir(self.directory):
             if entry.is_dir(follow_symlinks=False):
                 remove_tree(entry.path)
@@ -69,18 +68,18 @@ class WorkDirectory:
                 Path(entry.path).unlink(missing_ok=True)
 
     def keep(self, target: Path) -> None:
-        """Move what is there to ``target``."""
+        """Move the content to ``target``."""
         target.mkdir(parents=True)
         for entry in os.scandir(self.directory):
             with suppress(FileNotFoundError):
                 if entry.is_dir(follow_symlinks=False):
-                    os.chmod(entry.path, 0o700)  # else it could not be moved
+                    os.chmod(entry.path, 0o700)  # otherwise it could not be moved
                 os.rename(entry.path, target / entry.name)
 
-    def _run(self, words: Sequence[str]) -> None:
+    def _run(self, argv: Sequence[str]) -> None:
         try:
             done = subprocess.run(
-                words,
+                argv,
                 cwd=self.directory,
                 env=self._environ,
                 stdin=subprocess.DEVNULL,
@@ -89,9 +88,9 @@ class WorkDirectory:
                 timeout=SETUP_SECONDS,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise WorkspaceUnusable(f"{words[-1]}: {error}", suggestion="fix the setup of the case") from None
+            raise WorkspaceUnusable(f"{argv[-1]}: {error}", suggestion="fix the setup of the case") from None
         if done.returncode:
-            said = done.stdout.decode(errors="replace")[-SHOWN_CHARS:].strip()
+            output = done.stdout.decode(errors="replace")[-SHOWN_CHARS:].strip()
             raise WorkspaceUnusable(
-                f"{words[-1]}: exit code {done.returncode}: {said}", suggestion="fix the setup of the case"
+                f"{argv[-1]}: exit code {done.returncode}: {output}", suggestion="fix the setup of the case"
             )
