@@ -1,1 +1,1 @@
-"""Ways in: what other programs reach the swarm by."""
+"""The servers by which other programs reach the swarm."""

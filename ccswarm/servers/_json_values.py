@@ -1,4 +1,4 @@
-"""JSON of others, read without trusting its shape. Pure."""
+"""Foreign JSON, read without trusting its structure."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any, cast
 
 
 def table(value: object) -> Mapping[str, Any]:
-    """The object it is; empty where it is none."""
+    """Return ``value`` if it is an object, else an empty one."""
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def items(value: object) -> list[Any]:
-    """The list it is; empty where it is none."""
+    """Return ``value`` if it is a list, else an empty one."""
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def cut(text: str, most: int) -> str:
-    """At most that many characters; where some are missing, the last one says so."""
+    """Return at most ``most`` characters of ``text``; an ellipsis is the last one if any are missing."""
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
 def object_in(text: str) -> Mapping[str, Any]:
-    """The first JSON object that stands in a text; empty where there is none."""
+    """Return the first JSON object in ``text``, else an empty one."""
     decoder, start = json.JSONDecoder(), text.find("{")
     for _ in range(100):
         if start < 0:

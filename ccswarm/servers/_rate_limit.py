@@ -1,4 +1,4 @@
-"""How many requests an address may make."""
+"""The limit of requests per address."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ MOST_ADDRESSES = 10_000
 
 
 class Rates:
-    """``each_second``, and twice as many at once; 0: as many as come."""
+    """A limit of ``each_second`` requests, with bursts of twice as many; 0 is no limit."""
 
     def __init__(self, each_second: float) -> None:
         self._each = each_second
         self._left = dict[str, tuple[float, float]]()
 
     def take(self, address: str, now: float) -> bool:
-        """Whether it may make one more."""
+        """Count a request, and report whether it is allowed."""
         if not self._each:
             return True
         most = max(1.0, 2 * self._each)
         left, at = self._left.get(address, (most, now))
         left = min(most, left + (now - at) * self._each)
         if address not in self._left and len(self._left) >= MOST_ADDRESSES:
-            self._left = {one: it for one, it in self._left.items() if it[0] + (now - it[1]) * self._each < most}
+            self._left = {
+                one: state for one, state in self._left.items() if state[0] + (now - state[1]) * self._each < most
+            }
         self._left[address] = (left - 1 if left >= 1 else left, now)
         return left >= 1

@@ -1,7 +1,5 @@
-"""What a way in must do, and what it is given: the words of ``ccswarm mcp-server`` and ``ccswarm serve``.
-
-A server only translates: bytes of clients into what is asked of runs, or of an agent's tools, and answers back.
-"""
+"""What a server must implement, and what ``ccswarm mcp-server`` and ``ccswarm serve`` provide for it. A server only
+translates: requests of clients become operations on runs or calls of an agent's tools, and results become responses."""
 
 from __future__ import annotations
 
@@ -28,36 +26,37 @@ if TYPE_CHECKING:
 
 
 WORKSPACE = "ccswarm-workspace"
-"""In the home, for servers that are started nowhere in particular."""
+"""The workspace in the home, for servers that are started in no particular directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """What the program was started with. ``config`` is as it was given, ``workspace`` with links followed, None if not
-    given; ``agent`` is empty for the swarm itself rather than one agent's tools. ``trace``: messages are logged to
-    standard error."""
+    """The options of the program. ``config`` is as it was given, ``workspace`` has its links resolved; both are None if
+    not given. ``agent`` is empty for the swarm itself; else the server offers that agent's tools. ``trace``: messages
+    are logged to standard error."""
 
     config: Path | None = None
     workspace: Path | None = None
     agent: str = ""
     trace: bool = False
     types: tuple[str, ...] = ("coder",)
-    """Of the agents there are where the configuration names none."""
+    """The types of the default agents, if the configuration names none."""
     runs_only: bool = False
-    """Whether MCP clients are offered the tools for runs alone, and neither those for projects nor prompts."""
+    """Whether MCP clients are offered only the tools for runs, without those for projects and without prompts."""
     _roots: dict[Path, Path] = field(default_factory=dict[Path, Path], repr=False, compare=False)
-    """Where directories led that a configuration names, when they were first used."""
+    """Where directories that a configuration names led when they were first used."""
 
     async def loaded(self) -> Loaded:
-        """The configuration as it is now, which a person has used, with agents to begin with where it names none: for
-        what begins something. Raises ConfigInvalid, ConfigChanged."""
+        """Return the current configuration, which a person must have used as it is, with default agents if it names
+        none: for operations that start something. Raises ConfigInvalid and ConfigChanged."""
         from ccswarm.config import config
 
         given = partial(config.load, self.config, remember_absent=True, workspace=self.workspace)
         return self._with_agents(await asyncio.to_thread(given))
 
     def last(self) -> Loaded:
-        """As ``loaded``, as a person used it last: for what looks at runs, continues or ends. Raises ConfigInvalid."""
+        """Return the configuration as a person used it last, with the same defaults: for operations that read, continue
+        or end. Raises ConfigInvalid."""
         from ccswarm.config import config
 
         return self._with_agents(config.load_last(self.config))
@@ -69,20 +68,20 @@ class ServerOptions:
         return replace(loaded, settings=found.settings)
 
     def root(self, loaded: Loaded) -> Path:
-        """The directory that no client leaves. Where it would be everything, as for programs that desktop clients start
-        in /, it is one of its own in the home, which is made. Raises UsageInvalid where that cannot be, and where its
-        path leads elsewhere than at first."""
+        """Return the directory that no client may leave. If it would contain the home, as for programs that desktop
+        clients start in /, it is a directory in the home instead, which is created. Raises UsageInvalid if that fails,
+        or if the path leads elsewhere than on first use."""
         if self.workspace:
-            return self._as_first(self.workspace, self.workspace, self.workspace.resolve())
+            return self._require_unchanged(self.workspace, self.workspace, self.workspace.resolve())
         if named := loaded.settings.swarm.workspace:
             path = loaded.directory / Path(named).expanduser()
-            return self._as_first(path, now := path.resolve(), now)
+            return self._require_unchanged(path, now := path.resolve(), now)
         here = Path.cwd()
         if Path.home().resolve().is_relative_to(here):
-            return _made(Path.home().resolve() / WORKSPACE, here)
+            return _created(Path.home().resolve() / WORKSPACE, here)
         return here
 
-    def _as_first(self, path: Path, first: Path, now: Path) -> Path:
+    def _require_unchanged(self, path: Path, first: Path, now: Path) -> Path:
         if self._roots.setdefault(path, first) != now:
             raise UsageInvalid(
                 f"the workspace {path} has been replaced by another directory",
@@ -91,7 +90,7 @@ class ServerOptions:
         return now
 
 
-def _made(workspace: Path, here: Path) -> Path:
+def _created(workspace: Path, here: Path) -> Path:
     try:
         workspace.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
@@ -104,20 +103,19 @@ def _made(workspace: Path, here: Path) -> Path:
 
 
 class Server(Protocol):
-    """A way in, found by name: ``ccswarm/servers/<name>.py`` exports it as ``PLUGIN``."""
+    """A server, found by name: ``ccswarm/servers/<name>.py`` exports it as ``PLUGIN``."""
 
     name: str
 
     def main(self, options: ServerOptions) -> int:
-        """Serves on standard input and output until the client is gone; the exit code. Raises SwarmError where it
-        cannot begin."""
+        """Serve on standard input and output until the client disconnects; return the exit code. Raises SwarmError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where a dialect listens and what it bears. ``host`` is empty and ``port`` None where its own are meant;
-    ``requests`` are those of one address in a second, 0: as many as come. ``no_auth``: nobody is asked for a token."""
+    """Where a dialect listens, and its limits. An empty ``host`` and a ``port`` of None mean the dialect's defaults;
+    ``requests`` is the limit per second and address, 0 for none. ``no_auth``: no token is required."""
 
     host: str = ""
     port: int | None = None
@@ -128,18 +126,18 @@ class Listening:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Who may use an address. ``named`` tokens are the environment's: everybody shows one. Where there are none, the
-    programs of this user need none, and everybody else shows ``own``; without that nobody is asked."""
+    """Who may use an address. If the environment names tokens, ``named``, every client needs one of them. Otherwise
+    programs of this user need none, and all others need ``own``; if that is None, no client needs a token."""
 
     named: tuple[str, ...] = ()
     own: AccessToken | None = None
 
     def is_free(self, user: int | None) -> bool:
-        """Whether a program of that user needs no token; None: nobody knows whose it is."""
+        """Report whether a program of that user needs no token; None is an unknown user."""
         return not self.named and (self.own is None or user == os.getuid())
 
     def caller(self, shown: Sequence[str]) -> str | None:
-        """Whom one of these tokens stands for: empty for this user. None where none of them opens anything."""
+        """Return the caller that one of these tokens identifies, empty for this user; None if no token is valid."""
         if self.own and self.own.fits(shown):
             return ""
         pairs = [(one.encode(errors="replace"), token) for one in shown for token in self.named]
@@ -149,9 +147,9 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class ServeContext:
-    """What all dialects of one process share: ``app`` executes runs as long as they serve. ``variables`` hold their
+    """What all dialects of a process share. ``app`` executes runs as long as they serve. ``variables`` contain their
     secrets; ``tell`` prints a message for the person who started them, on a terminal if ``is_terminal``. ``token`` is
-    for other users' programs."""
+    for programs of other users."""
 
     options: ServerOptions
     app: App
@@ -161,8 +159,8 @@ class ServeContext:
     is_terminal: bool = False
 
     def admission(self, listening: Listening, host: str, variable: str, named: Sequence[str]) -> Admission:
-        """Who may use what listens at ``host``; ``named`` are the tokens of ``variable``. Makes the token that
-        strangers show. Raises UsageInvalid where nothing would protect it, OperatorError."""
+        """Return who may use what listens at ``host``; ``named`` are the tokens of ``variable``. Creates the token for
+        other users if needed. Raises UsageInvalid if nothing would protect the address, and OperatorError."""
         if listening.no_auth and named:
             raise UsageInvalid(f"--no-auth and {variable} exclude each other", suggestion="leave one of them out")
         if listening.no_auth and not is_loopback(host):
@@ -181,8 +179,8 @@ class ServeContext:
         return Admission(own=self.token)
 
     def tell_admission(self, admission: Admission, host: str, variable: str, protocol: str) -> None:
-        """Says who needs a token, and how clients of ``protocol`` show it. The token itself is shown once, when it was
-        made, and only at a terminal: anything else may be a log."""
+        """Print who needs a token, and how clients of ``protocol`` send it. The token itself is printed only once, when
+        it is created, and only on a terminal: anything else may be a log."""
         if admission.named:
             self.tell(f"every client needs a token of {variable}")
             if not is_loopback(host):
@@ -196,11 +194,11 @@ class ServeContext:
                 if peers.can_identify()
                 else "this system does not report which user connects: every client needs the token"
             )
-            made = admission.own.is_new and self.is_terminal
-            self.tell(f"{who}: {ways_to_show(admission.own.read())[protocol] if made else 'ccswarm token shows it'}")
+            is_new = admission.own.is_new and self.is_terminal
+            self.tell(f"{who}: {ways_to_show(admission.own.read())[protocol] if is_new else 'ccswarm token shows it'}")
 
     def port(self, listening: Listening, variable: str, own: int) -> int:
-        """Which one is meant: as it was given, as the variable says, or the dialect's own. Raises UsageInvalid."""
+        """Return the port: the given one, that of the variable, or the dialect's default. Raises UsageInvalid."""
         if listening.port is not None:
             return listening.port
         named = self.variables.get(variable, "")
@@ -210,8 +208,8 @@ class ServeContext:
 
 
 def who_takes_words(settings: Settings, types: Sequence[str], purpose: str) -> list[str]:
-    """The lines a server prints at its start: the agents that take tasks in words, and which of ``types`` are missing,
-    with the command that adds them."""
+    """Return the lines that a server prints at its start: the agents that take tasks in words, and which of ``types``
+    are missing, with the command that adds them."""
     agents = settings.agents[: settings.swarm.max_agents]
     able = [agent for agent in agents if agent.takes_words]
     missing = [kind for kind in types if not any(agent.type == kind for agent in able)]
@@ -226,7 +224,7 @@ def who_takes_words(settings: Settings, types: Sequence[str], purpose: str) -> l
 
 
 def ways_to_show(token: str) -> dict[str, str]:
-    """What clients write to be known by it, by protocol."""
+    """Return how clients send the token, by protocol."""
     asked = {"jsonrpc": "2.0", "id": 0, "method": "authenticate", "params": {"token": token}}
     return {
         "visionflow": json.dumps(asked, separators=(",", ":")),
@@ -236,16 +234,15 @@ def ways_to_show(token: str) -> dict[str, str]:
 
 
 class Dialect(Protocol):
-    """A way in at an address, of which ``ccswarm serve`` opens several side by side; found as a Server is."""
+    """A server at an address, of which ``ccswarm serve`` opens several at once; it is found like a Server."""
 
     name: str
 
     def settings(self, settings: Settings, variables: Mapping[str, str]) -> Settings:
-        """What the process works with: the configuration, and what the dialect's own variables name. Raises
-        SwarmError."""
+        """Return the settings: the configuration, with what the dialect's own variables add. Raises SwarmError."""
         ...
 
     async def serve(self, serve_context: ServeContext, listening: Listening, stop: asyncio.Event) -> None:
-        """Serves until ``stop`` is set, then answers pending requests and disconnects its clients. Reports its address
-        once it listens. Raises SwarmError if it cannot start."""
+        """Serve until ``stop`` is set, then answer pending requests and disconnect all clients. Print the address once
+        it listens. Raises SwarmError if it cannot start."""
         ...

@@ -1,1 +1,1 @@
-"""The tools of one agent, for the program that thinks for it."""
+"""The tools of an agent, for the program that decides for it."""

@@ -63,8 +63,8 @@ OWN_TOOLS = (
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """Whose requests a connection carries. ``answered`` are those whose answers are on their way: the request of the
-    bridge that each is the last of, by the number of the connection's own."""
+    """The client of a connection. ``answered`` are the requests whose responses are being sent: the request at the
+    bridge that each completes, by the connection's own request id."""
 
     bridge: ToolBridge
     name: str
@@ -72,14 +72,14 @@ class Guest:
 
 
 async def converse(bridge: ToolBridge, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Serve one connection, lines of JSON-RPC both ways, until it ends. ``name`` is its own for as long as it
-    continues, at whichever bridge of the task."""
+    """Serve one connection, JSON-RPC lines in both directions, until it ends. ``name`` identifies it as long as it
+    continues, at any bridge of the task."""
     guest = Guest(bridge, name)
     inward_send, inward = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outward, outward_receive = anyio.create_memory_object_stream[SessionMessage](0)
 
     async def read() -> None:
-        # A reset, or a line that is far too long, is the end as well.
+        # A reset and an overlong line also end the connection.
         async with inward_send:
             with suppress(ConnectionError, ValueError):
                 while line := await reader.readline():
@@ -88,7 +88,7 @@ async def converse(bridge: ToolBridge, name: str, reader: asyncio.StreamReader, 
     async def write() -> None:
         async with outward_receive:
             async for one in outward_receive:
-                # Who has gone gets nothing, and what was asked is over all the same.
+                # A client that has disconnected gets no answer; the request is completed all the same.
                 with suppress(ConnectionError):
                     writer.write(one.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
                     await writer.drain()
@@ -111,8 +111,8 @@ def _parsed(line: bytes) -> SessionMessage | Exception:
 
 def _server(guest: Guest) -> Server[Any]:
     async def list_tools(_: ServerRequestContext[Any], __: PaginatedRequestParams | None) -> ListToolsResult:
-        shown = [_described(name, tool) for name, tool in guest.bridge.tools.items()]
-        return ListToolsResult(tools=[*shown, *OWN_TOOLS])
+        granted = [_tool(name, tool) for name, tool in guest.bridge.tools.items()]
+        return ListToolsResult(tools=[*granted, *OWN_TOOLS])
 
     async def call_tool(ctx: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
         number, arguments = f"{guest.name}-{ctx.request_id}", params.arguments or {}
@@ -135,7 +135,7 @@ def _server(guest: Guest) -> Server[Any]:
         finally:
             beats.cancel()
         guest.answered[str(ctx.request_id)] = number
-        return _shown(outcome)
+        return _result_from_outcome(outcome)
 
     server: Server[Any] = Server(
         "ccswarm",
@@ -150,7 +150,7 @@ def _server(guest: Guest) -> Server[Any]:
 
 
 async def _beat(ctx: ServerRequestContext[Any], seconds: float) -> None:
-    """Sends progress to a client that asked for it while its call continues."""
+    """Report progress every ``seconds`` to a client that asked for it, while its call is in progress."""
     loop, never = asyncio.get_running_loop(), asyncio.Event()
     began = loop.time()
     with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -162,7 +162,7 @@ async def _beat(ctx: ServerRequestContext[Any], seconds: float) -> None:
             await ctx.session.report_progress(round(waited, 3), None, f"still in progress after {waited:.0f} s")
 
 
-def _described(name: str, tool: ToolInfo) -> Tool:
+def _tool(name: str, tool: ToolInfo) -> Tool:
     return Tool(
         name=name,
         title=tool.title or None,
@@ -179,13 +179,13 @@ def _described(name: str, tool: ToolInfo) -> Tool:
 
 
 def _without_key(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Calls get their ``call_key`` from the task."""
+    """Remove ``call_key``, which the task sets."""
     properties: Mapping[str, Any] = schema.get("properties") or {}
     kept = {name: one for name, one in properties.items() if name != "call_key"}
     return {**schema, "type": "object", "properties": kept}
 
 
-def _shown(outcome: CallOutcome) -> CallToolResult:
+def _result_from_outcome(outcome: CallOutcome) -> CallToolResult:
     if outcome.ok:
         structured = dict(outcome.structured) if outcome.structured is not None else None
         return _result(outcome.text, structured)
@@ -196,16 +196,16 @@ def _shown(outcome: CallOutcome) -> CallToolResult:
 
 
 def _result(text: str, structured: dict[str, Any] | None = None, *, failed: bool = False) -> CallToolResult:
-    content: list[Any] = [TextContent(type="text", text=_whole(text))]
-    return CallToolResult(content=content, structured_content=_whole(structured), is_error=failed)
+    content: list[Any] = [TextContent(type="text", text=_sendable(text))]
+    return CallToolResult(content=content, structured_content=_sendable(structured), is_error=failed)
 
 
-def _whole(value: Any) -> Any:
-    """The same without halves of characters, which cannot be sent."""
+def _sendable(value: Any) -> Any:
+    """Replace unpaired surrogates, which cannot be sent."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
-        return {_whole(name): _whole(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        return {_sendable(name): _sendable(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, (list, tuple)):
-        return [_whole(one) for one in value]  # pyright: ignore[reportUnknownVariableType]
+        return [_sendable(one) for one in value]  # pyright: ignore[reportUnknownVariableType]
     return value

@@ -1,6 +1,5 @@
-"""An agent's tools for whoever starts ``ccswarm mcp-server --agent NAME --stdio``: a person's client, or the program
-of a task. Every call is a step of a run: granted, approved, counted and journalled as any agent's.
-"""
+"""An agent's tools for a client that starts ``ccswarm mcp-server --agent NAME --stdio``: a person's, or the program of
+a task. Every call is a step of a run: granted, approved, counted and recorded like any agent's."""
 
 from __future__ import annotations
 
@@ -28,22 +27,22 @@ ENDING_SECONDS = 10.0
 
 
 class GuestServer:
-    """One agent's tools."""
+    """The server of one agent's tools."""
 
     name = "guest"
 
     async def converse(
         self, tool_bridge: ToolBridge, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Serve MCP to one connection at a bridge, until it ends. ``name`` is the connection's own."""
+        """Serve MCP to one connection at a bridge, until it ends. ``name`` identifies the connection."""
         from ccswarm.servers.guest import mcp as guest_mcp
 
         await guest_mcp.converse(tool_bridge, name, reader, writer)
 
     def main(self, options: ServerOptions) -> int:
-        """Be the agent for the client at standard input and output, in a run of its own that is executed here and over
-        when the client has gone. See Server; with CCSWARM_GUEST ``ccswarm.__main__`` has relayed already."""
-        # Imported before there is a loop that it could hold up.
+        """Act as the agent for the client on standard input and output, in a run that is executed here and ends when
+        the client disconnects. With CCSWARM_GUEST set, ``ccswarm.__main__`` has relayed already."""
+        # Imported before there is an event loop that this could block.
         from ccswarm.config import config
         from ccswarm.runs import app
 
@@ -71,21 +70,21 @@ class GuestServer:
         except asyncio.CancelledError:
             pass
         except SwarmError as error:
-            # The thread that relays may wait for the client for ever, so nobody would see it raised.
+            # The relaying thread may wait for the client forever, so a raised error would never be seen.
             os.write(2, f"ccswarm: {error.message}; {error.suggestion}\n".encode(errors="replace"))
             os._exit(1)
         os._exit(0)
 
 
 async def _serve(opened: App, run_id: str) -> None:
-    guest = await _opened(opened, f"{run_id}.{TASK}", run_id)
-    await _relayed(guest)
+    guest = await _wait_for_bridge(opened, f"{run_id}.{TASK}", run_id)
+    await _relay(guest)
     async with asyncio.timeout(ENDING_SECONDS):
         await opened.engine.wait(run_id)
 
 
 def _plan(agent: str, settings: Settings) -> Settings:
-    """One task, of that agent with the brain ``guest``; all others are there to be written to."""
+    """Return a plan with one task, of that agent with the brain ``guest``; the others only receive messages."""
     from ccswarm.config.settings import Settings, TaskSettings
 
     names = [one.name for one in settings.agents]
@@ -98,8 +97,8 @@ def _plan(agent: str, settings: Settings) -> Settings:
     return Settings(swarm=settings.swarm, engine=settings.engine, agents=(doer, *others), tasks=(task,))
 
 
-async def _opened(opened: App, execution: str, run_id: str) -> str:
-    """What CCSWARM_GUEST would say, once somebody is at the bridge of the task."""
+async def _wait_for_bridge(opened: App, execution: str, run_id: str) -> str:
+    """Return the value of CCSWARM_GUEST once the task's bridge is open. Raises ServerUnavailable if the run ends."""
     async for event in opened.engine.events(run_id):
         if event.get("event") == "task.started":
             break
@@ -110,22 +109,22 @@ async def _opened(opened: App, execution: str, run_id: str) -> str:
     raise ServerUnavailable(f"the run {run_id} ended before it began: {ended.error}", suggestion="ccswarm doctor")
 
 
-async def _relayed(guest: str) -> None:
-    """Until the client has gone, or the task. In a thread that holds nobody up when this is cancelled."""
-    loop, gone = asyncio.get_running_loop(), asyncio.Event()
-    why: list[str] = []
+async def _relay(guest: str) -> None:
+    """Relay until the client or the task ends, in a thread that cancellation does not wait for."""
+    loop, finished = asyncio.get_running_loop(), asyncio.Event()
+    problems: list[str] = []
 
     def relay() -> None:
         try:
             guest_relay.Relay(guest, 0, 1).run()
         except guest_relay.TaskOver as error:
-            why.append(str(error))
-        loop.call_soon_threadsafe(gone.set)
+            problems.append(str(error))
+        loop.call_soon_threadsafe(finished.set)
 
     threading.Thread(target=relay, daemon=True).start()
-    await gone.wait()
-    if why:
-        raise ServerUnavailable(why[0], suggestion="ccswarm runs shows its result; start the server again")
+    await finished.wait()
+    if problems:
+        raise ServerUnavailable(problems[0], suggestion="ccswarm runs shows its result; start the server again")
 
 
 PLUGIN = GuestServer()

@@ -1,4 +1,4 @@
-"""The agents of swarms while they live here: a loop for each, which has its tools ready until it is ended."""
+"""The agents of swarms that are active in this process: a loop for each keeps its tools ready until it is ended."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ log = logging.getLogger(__name__)
 
 
 class AgentLoop:
-    """One agent's loop. From its beginning to its end the tool servers of ``directory`` that were started for it, and
-    for whoever else works there, go on; with the last one there they end. ``check`` raises SwarmError for an agent that
-    could not do anything."""
+    """The loop of one agent. While it runs, the tool servers for ``directory`` stay up; they end with the last loop
+    there. ``check`` raises SwarmError for an agent that could do nothing."""
 
     def __init__(self, app: App, directory: str, check: Callable[[], Awaitable[None]]) -> None:
         self._app = app
@@ -27,7 +26,7 @@ class AgentLoop:
         self._check = check
         self._ending = asyncio.Event()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._loop = asyncio.create_task(self._live())
+        self._loop = asyncio.create_task(self._run())
 
     @property
     def alive(self) -> bool:
@@ -36,22 +35,22 @@ class AgentLoop:
 
     @property
     def problem(self) -> str:
-        """Why it cannot; empty where it can, and where that is still being found out."""
+        """Why it cannot be given work; empty if it can, or if that is not yet known."""
         error = self._ready.exception() if self._ready.done() else None
         return str(error) if error else ""
 
     async def ready(self) -> None:
-        """Returns when it can be given work. Raises SwarmError."""
+        """Wait until it can be given work. Raises SwarmError."""
         await asyncio.shield(self._ready)
 
     async def end(self) -> None:
-        """It lives no more when this returns, and where it was the last one there, its servers are gone."""
+        """End the loop, and, if it is the last one in its directory, the servers there."""
         self._ending.set()
         if not self._ready.done():
-            self._loop.cancel()  # a server that never answers would hold everybody up
+            self._loop.cancel()  # a server that never answers would block the end
         await asyncio.gather(self._loop, return_exceptions=True)
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         try:
             async with self._app.swarm.keep_servers(self._directory):
                 await self._check()
@@ -62,7 +61,7 @@ class AgentLoop:
                 log.exception("the loop of an agent ended")
                 return
             self._ready.set_exception(error)
-            self._ready.exception()  # those who wait get the error; there may be none
+            self._ready.exception()  # consumed here, because there may be no waiting caller
         finally:
             if not self._ready.done():
                 self._ready.cancel()
@@ -71,7 +70,7 @@ class AgentLoop:
 async def close_sessions(
     app: App, shell: str, directory: str, files: Sequence[str], handle: str, run_ids: Sequence[str]
 ) -> None:
-    """Ends the terminals that an agent has opened in these runs and left open, with all that runs in them."""
+    """End the terminals that an agent has left open in these runs, with everything that runs in them."""
     assert app.task_worker
     try:
         send = await app.task_worker.call(scope_for_ending(shell, directory, files))

@@ -1,4 +1,4 @@
-"""What VisionFlow answers instead of a result: its codes, and a fault that carries one."""
+"""VisionFlow's error codes, and the exception that carries one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 REFUSED = -32000
-"""Not authenticated, too many requests, too many connections."""
+"""Not authenticated, too many requests, or too many connections."""
 SWARM_NOT_FOUND, AGENT_NOT_FOUND, TASK_NOT_FOUND, CAPACITY_EXCEEDED, SPAWN_FAILED = (
     -32001,
     -32002,
@@ -34,7 +34,7 @@ MESSAGES = {
 
 
 class Fault(Exception):
-    """Why there is no result: ``field`` is the parameter it is about, ``detail`` says what is wrong with it."""
+    """An error response. ``field`` is the parameter it is about, ``detail`` says what is wrong with it."""
 
     def __init__(self, code: int, field: str = "", detail: str = "", message: str = "") -> None:
         super().__init__(detail or message or MESSAGES.get(code, ""))
@@ -44,6 +44,6 @@ class Fault(Exception):
         self.message = message or MESSAGES[code]
 
     def to_json(self) -> dict[str, Any]:
-        """The ``error`` of a response."""
+        """Return the ``error`` of a response."""
         data = {name: value for name, value in (("field", self.field), ("message", self.detail)) if value}
         return {"code": self.code, "message": self.message, **({"data": data} if data else {})}

@@ -1,4 +1,4 @@
-"""The methods: what each takes, and what it answers."""
+"""The methods: the parameters and the result of each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_LISTED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """``tool`` is what it takes as a tool, where that is not the same: clients that call tools leave the swarm out."""
+    """A method. ``tool`` are its parameters as a tool, if they differ: clients that call tools leave the swarm out."""
 
     about: str
     params: Params
@@ -40,13 +40,13 @@ class Method:
 
 
 async def swarm_init(swarms: Swarms, given: Given) -> Facts:
-    kept = await swarms.init(given["topology"], given["maxAgents"], given["strategy"])
-    return {"swarmId": kept.id, "topology": kept.topology, "maxAgents": kept.most}
+    swarm = await swarms.init(given["topology"], given["maxAgents"], given["strategy"])
+    return {"swarmId": swarm.id, "topology": swarm.topology, "maxAgents": swarm.most}
 
 
 async def agent_spawn(swarms: Swarms, given: Given) -> Facts:
-    kept = swarms.find(given["swarmId"])
-    member = await swarms.spawn(kept, given["type"], given["capabilities"] or (), (given["name"] or "").strip())
+    swarm = swarms.find(given["swarmId"])
+    member = await swarms.spawn(swarm, given["type"], given["capabilities"] or (), (given["name"] or "").strip())
     facts = {"agentId": member.id, "type": member.type, "status": "active"}
     if lost := [one for one in given["capabilities"] or () if one not in member.capabilities]:
         why = f"{member.template} is configured without them: only a person can give an agent capabilities"
@@ -55,16 +55,16 @@ async def agent_spawn(swarms: Swarms, given: Given) -> Facts:
 
 
 async def task_orchestrate(swarms: Swarms, given: Given) -> Facts:
-    kept = swarms.find(given["swarmId"] or "")
-    task = await swarms.orchestrate(kept, given["task"], given["strategy"], given["priority"], given["maxAgents"])
+    swarm = swarms.find(given["swarmId"] or "")
+    task = await swarms.orchestrate(swarm, given["task"], given["strategy"], given["priority"], given["maxAgents"])
     return {"taskId": task.id, "status": "queued", "assignedAgents": len(task.members)}
 
 
 async def swarm_status(swarms: Swarms, given: Given) -> Facts:
-    kept = swarms.find(given["swarmId"] or "")
-    statuses = await swarms.look(kept)
-    facts = swarm_facts(swarms, kept, statuses)
-    facts |= topology_facts(swarms, kept) if given["include_topology"] else {}
+    swarm = swarms.find(given["swarmId"] or "")
+    statuses = await swarms.look(swarm)
+    facts = swarm_facts(swarms, swarm, statuses)
+    facts |= topology_facts(swarms, swarm) if given["include_topology"] else {}
     return facts | (performance_facts(statuses) if given["include_performance"] else {})
 
 
@@ -75,17 +75,17 @@ async def agent_terminate(swarms: Swarms, given: Given) -> Facts:
 
 async def agent_list(swarms: Swarms, given: Given) -> Facts:
     found: list[Facts] = []
-    for kept in [swarms.find(given["swarmId"])] if given["swarmId"] else swarms.all():
-        statuses = await swarms.look(kept)
-        for member in kept.members.values():
-            facts = agent_facts(swarms, kept, member, statuses, metadata=given["include_metadata"])
-            if _listed(given["filter"], member, facts["status"]):
+    for swarm in [swarms.find(given["swarmId"])] if given["swarmId"] else swarms.all():
+        statuses = await swarms.look(swarm)
+        for member in swarm.members.values():
+            facts = agent_facts(swarms, swarm, member, statuses, metadata=given["include_metadata"])
+            if _is_selected(given["filter"], member, facts["status"]):
                 found.append(facts)
     return {"agents": found[-MOST_LISTED:]}
 
 
-def _listed(wanted: str, member: Member, status: str) -> bool:
-    match wanted:
+def _is_selected(selection: str, member: Member, status: str) -> bool:
+    match selection:
         case "all":
             return not member.ended
         case "active":
@@ -93,28 +93,28 @@ def _listed(wanted: str, member: Member, status: str) -> bool:
         case "idle":
             return status == "active"
         case _:
-            return status == wanted
+            return status == selection
 
 
 async def task_status(swarms: Swarms, given: Given) -> Facts:
     if given["taskId"]:
-        kept, task = swarms.find_task(given["taskId"])
-        status = (await swarms.look(kept))[task.id]
+        swarm, task = swarms.find_task(given["taskId"])
+        status = (await swarms.look(swarm))[task.id]
         try:
-            return await whole_task(swarms, kept, task, status)
+            return await whole_task(swarms, swarm, task, status)
         except RunNotFound:
-            return task_facts(kept, task, status)
+            return task_facts(swarm, task, status)
     found: list[Facts] = []
-    for kept in [swarms.find(given["swarmId"])] if given["swarmId"] else swarms.all():
-        statuses = await swarms.look(kept)
-        found += [task_facts(kept, task, statuses[task.id]) for task in kept.tasks.values()]
+    for swarm in [swarms.find(given["swarmId"])] if given["swarmId"] else swarms.all():
+        statuses = await swarms.look(swarm)
+        found += [task_facts(swarm, task, statuses[task.id]) for task in swarm.tasks.values()]
     return {"tasks": sorted(found, key=lambda one: one["createdAt"])[-MOST_LISTED:]}
 
 
 async def swarm_destroy(swarms: Swarms, given: Given) -> Facts:
-    kept = swarms.find(given["swarmId"])
-    await swarms.destroy(kept)
-    return {"swarmId": kept.id, "status": "destroyed"}
+    swarm = swarms.find(given["swarmId"])
+    await swarms.destroy(swarm)
+    return {"swarmId": swarm.id, "status": "destroyed"}
 
 
 async def server_info(swarms: Swarms, given: Given) -> Facts:
@@ -124,7 +124,7 @@ async def server_info(swarms: Swarms, given: Given) -> Facts:
         "server_type": "ccswarm",
         "version": __version__,
         "supported_tools": list(TOOLS),
-        "agent_count": sum(len(swarms.active(kept)) for kept in swarms.all()),
+        "agent_count": sum(len(swarms.active(swarm)) for swarm in swarms.all()),
         "swarm_count": len(swarms.all()),
     }
 
@@ -133,19 +133,19 @@ async def snapshot(swarms: Swarms, given: Given) -> Facts:
     del given
     agents = await agent_list(swarms, {"swarmId": None, "filter": "all", "include_metadata": True})
     tasks = await task_status(swarms, {"taskId": None, "swarmId": None})
-    shown = [swarm_facts(swarms, kept, await swarms.look(kept)) for kept in swarms.all()]
+    shown = [swarm_facts(swarms, swarm, await swarms.look(swarm)) for swarm in swarms.all()]
     return {"swarms": shown, **agents, **tasks}
 
 
 async def metrics(swarms: Swarms, given: Given) -> Facts:
     del given
-    kept = swarms.all()
+    every = swarms.all()
     counts: dict[str, int] = {}
-    for one in kept:
+    for one in every:
         for status in (await swarms.look(one)).values():
             counts[name_of(status)] = counts.get(name_of(status), 0) + 1
-    agents = sum(len(swarms.active(one)) for one in kept)
-    return {"swarms": len(kept), "active_agents": agents, "tasks": counts}
+    agents = sum(len(swarms.active(one)) for one in every)
+    return {"swarms": len(every), "active_agents": agents, "tasks": counts}
 
 
 INIT: Params = {
@@ -213,8 +213,8 @@ METHODS: dict[str, Method] = {
 }
 
 
-def listed() -> list[Facts]:
-    """The tools, as ``tools/list`` has them."""
+def list_tools() -> list[Facts]:
+    """Return the tools as ``tools/list`` has them."""
     return [
         {"name": name, "description": one.about, "inputSchema": schema_of(one.params if one.tool is None else one.tool)}
         for name, one in TOOLS.items()
@@ -222,7 +222,7 @@ def listed() -> list[Facts]:
 
 
 async def call(swarms: Swarms, method: Method, given: Given, *, as_tool: bool) -> Facts:
-    """Raises Fault, SwarmError."""
+    """Call a method with checked parameters. Raises Fault and SwarmError."""
     params = method.tool if as_tool and method.tool is not None else method.params
 
     def more(name: str) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""The parameters of methods: checked one by one, and described as a schema."""
+"""The parameters of methods: checked one by one, and described as a JSON Schema."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TYPES: Mapping[str, tuple[type, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """One parameter; ``null`` is as good as nothing. ``choices`` may be asked for each time."""
+    """One parameter; ``null`` counts as absent."""
 
     kind: str
     about: str = ""
@@ -32,7 +32,7 @@ class Param:
     most: int = MOST_CHARS
 
     def schema(self) -> dict[str, Any]:
-        """The parameter's JSON Schema."""
+        """Return the parameter's JSON Schema."""
         facts: dict[str, Any] = {"type": self.kind, "description": self.about}
         facts |= {"enum": list(self.choices)} if self.choices else {}
         facts |= {"items": {"type": "string"}} if self.kind == "array" else {}
@@ -40,9 +40,9 @@ class Param:
         return facts if self.default is None else {**facts, "default": self.default}
 
     def problem(self, value: Any) -> str:
-        """What is wrong with it; empty where it fits."""
-        wanted, problem = TYPES[self.kind]
-        if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+        """Return what is wrong with ``value``; empty if nothing is."""
+        expected, problem = TYPES[self.kind]
+        if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
             return problem
         if self.choices and value not in self.choices:
             return f"Must be one of: {', '.join(self.choices)}"
@@ -63,15 +63,15 @@ Params = Mapping[str, Param]
 
 
 def schema_of(params: Params) -> dict[str, Any]:
-    """Of all of them, as ``inputSchema``."""
+    """Return the ``inputSchema`` of the parameters."""
     properties = {name: param.schema() for name, param in params.items()}
     required = [name for name, param in params.items() if param.required]
     return {"type": "object", "properties": properties, **({"required": required} if required else {})}
 
 
 def checked(params: Params, given: Mapping[str, Any], more: Callable[[str], Sequence[str]]) -> dict[str, Any]:
-    """Those there are, with defaults; what nobody knows is left out. ``more`` are further choices of a parameter, asked
-    for where a value is none of its own. Raises Fault."""
+    """Return the values of all parameters, with defaults and without unknown ones. ``more`` returns further choices of
+    a parameter, and is called for a value that is not among its own. Raises Fault."""
     found: dict[str, Any] = {}
     for name, param in params.items():
         value = given.get(name)

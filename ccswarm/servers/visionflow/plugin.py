@@ -1,9 +1,6 @@
-"""VisionFlow: swarms for programs that connect over TCP and write JSON-RPC 2.0, one message a line.
-
-Each connection's requests are answered in the order they come. Nothing is sent that was not asked for. Until the first
-message that is one, anything else ends the connection: a web page can have a browser send a head of HTTP and then lines
-of its own.
-"""
+"""VisionFlow: swarms for programs that connect over TCP and send JSON-RPC 2.0, one message a line. The requests of a
+connection are answered in order. The server sends only responses. Before the first valid message, anything else ends
+the connection: a web page can make a browser send an HTTP header and then lines of its own."""
 
 from __future__ import annotations
 
@@ -30,8 +27,8 @@ from ccswarm.servers.visionflow.errors import (
     REFUSED,
     Fault,
 )
-from ccswarm.servers.visionflow.first_lines import Spread, is_foreign
-from ccswarm.servers.visionflow.methods import METHODS, TOOLS, call, listed
+from ccswarm.servers.visionflow.first_lines import LineJoiner, is_foreign
+from ccswarm.servers.visionflow.methods import METHODS, TOOLS, call, list_tools
 from ccswarm.servers.visionflow.swarms import TYPES, Swarms
 
 PORT = 9500
@@ -39,16 +36,16 @@ PORT_VARIABLE, TOKEN_VARIABLE = "MCP_TCP_PORT", "TCP_AUTH_TOKEN"
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MOST_LINE_BYTES = 1 << 20
 IDLE_SECONDS = 300.0
-"""Without a line that is whole, and with nothing to be answered."""
+"""The limit without a complete line, and with nothing to answer."""
 WRITE_SECONDS = 30.0
-"""Longest that a client may leave an answer unread."""
+"""The longest time for which a client may leave a response unread."""
 CLOSE_SECONDS = 5.0
-"""For answers that are under way when the server ends."""
+"""The time for responses in progress when the server ends."""
 MOST_WRONG_TOKENS = 5
 UNKNOWN_SECONDS = 30.0
-"""For a client to show its token."""
+"""The time for a client to send its token."""
 UNKNOWN_SHARE = 2
-"""Strangers have at most one of so many connections, so that they keep nobody out."""
+"""Unauthenticated clients may have one in this many connections, so that they lock nobody out."""
 
 UNKNOWN_ADVICE = "call authenticate with the token first; the user who started this server gets it with: ccswarm token"
 
@@ -56,7 +53,7 @@ log = logging.getLogger(__name__)
 
 
 class VisionFlowConnection:
-    """One connection."""
+    """The connection of one client."""
 
     def __init__(
         self,
@@ -76,7 +73,7 @@ class VisionFlowConnection:
         self._address = str((writer.get_extra_info("peername") or ("?",))[0])
         self._is_free = self.is_known = admission.is_free(user_of(writer.get_extra_info("socket")))
         self._has_begun = False
-        self._spread = Spread(MOST_LINE_BYTES)
+        self._joiner = LineJoiner(MOST_LINE_BYTES)
         self._wrong = 0
         self._reading: asyncio.Task[bytes] | None = None
         self._over = False
@@ -84,31 +81,31 @@ class VisionFlowConnection:
         self._unknown_seconds = unknown_seconds
 
     async def run(self) -> None:
-        """Until the client has gone, has been idle for too long, or did not say in time who it is."""
+        """Serve until the client disconnects, is idle for too long, or does not authenticate in time."""
         lines, loop = LineReader(MOST_LINE_BYTES), asyncio.get_running_loop()
-        since = came = loop.time()
+        since = connected = loop.time()
         with suppress(TimeoutError, ConnectionError):
             while not self._over and self._wrong < MOST_WRONG_TOKENS:
-                idle, unknown = since + self._idle_seconds, came + self._unknown_seconds
+                idle, unknown = since + self._idle_seconds, connected + self._unknown_seconds
                 async with asyncio.timeout_at(idle if self.is_known else min(idle, unknown)):
                     data = await self._read()
                 if not (self._has_begun or lines.held_bytes) and is_foreign(data):
                     break
                 if not data:
                     await self._answer_all(lines.feed(b"\n") if lines.held_bytes else ())
-                    await self._answer_all(self._spread.rest())
+                    await self._answer_all(self._joiner.rest())
                     break
                 if await self._answer_all(lines.feed(data)):
                     since = loop.time()
 
     def end(self) -> None:
-        """What was asked is answered, and nothing more is read."""
+        """Let pending requests be answered, and read nothing more."""
         self._over = True
         if self._reading:
             self._reading.cancel()
 
     async def _read(self) -> bytes:
-        """What came; nothing where there will be no more."""
+        """Return the bytes received; empty at the end."""
         self._reading = asyncio.create_task(self._reader.read(1 << 16))
         try:
             return await self._reading
@@ -121,17 +118,17 @@ class VisionFlowConnection:
             self._reading = None
 
     async def _answer_all(self, lines: Iterable[bytes | Refused]) -> bool:
-        """Whether there were any."""
-        some = False
-        for line in self._spread.joined(lines):
-            some = True
+        """Answer all complete lines. Report whether there were any."""
+        any_line = False
+        for line in self._joiner.joined(lines):
+            any_line = True
             for answer in await self._answers(line):
                 self._writer.write(encode(answer))
             async with asyncio.timeout(WRITE_SECONDS):
                 await self._writer.drain()
             if (self._over and not self._has_begun) or self._wrong >= MOST_WRONG_TOKENS:
                 break
-        return some
+        return any_line
 
     async def _answers(self, line: bytes | Refused) -> list[Message]:
         try:
@@ -139,7 +136,7 @@ class VisionFlowConnection:
                 raise line
             message = parse(line)
         except Refused as refused:
-            return self._refusals(line, [_plain(answer) for answer in refused.answers])
+            return self._refusals(line, [_translated(answer) for answer in refused.answers])
         if message is None or "method" not in message:
             is_json = line.lstrip()[:1] == b"{"
             return [] if is_json or not line.strip() else self._refusals(line, [_error(None, Fault(PARSE_ERROR))])
@@ -161,23 +158,24 @@ class VisionFlowConnection:
         return [{"jsonrpc": "2.0", "id": message["id"], "result": result}]
 
     def _refusals(self, line: bytes | Refused, answers: list[Message]) -> list[Message]:
-        """What a line gets that is no message: before the first one that is it is the last, and HTTP gets nothing."""
+        """Return the responses to a line that is not a message. Before the first valid message it ends the connection,
+        and HTTP gets no response."""
         self._over = self._over or not self._has_begun
         foreign = not self._has_begun and isinstance(line, bytes) and is_foreign(line)
         return [] if foreign else answers
 
     async def _result(self, method: str, params: Mapping[str, Any]) -> Any:
         if method == "authenticate":
-            return self._authenticated(params)
+            return self._authenticate(params)
         if method == "initialize":
-            return _initialized(params, __version__ if self.is_known else "")
+            return _initialize(params, __version__ if self.is_known else "")
         if not self.is_known:
             raise Fault(REFUSED, "", UNKNOWN_ADVICE, message="Authentication required")
         match method:
             case "ping":
                 return {}
             case "tools/list":
-                return {"tools": listed()}
+                return {"tools": list_tools()}
             case "tools/call":
                 return await self._tool(params)
             case _ if method in METHODS:
@@ -195,7 +193,7 @@ class VisionFlowConnection:
         facts = await call(self._swarms, TOOLS[name], given, as_tool=True)
         return {"content": [{"type": "text", "text": json.dumps(facts, ensure_ascii=False)}]}
 
-    def _authenticated(self, params: Mapping[str, Any]) -> Any:
+    def _authenticate(self, params: Mapping[str, Any]) -> Any:
         given = params.get("token")
         if not self._is_free and (not isinstance(given, str) or self._admission.caller([given]) is None):
             self._wrong += 1
@@ -204,8 +202,8 @@ class VisionFlowConnection:
         return {"authenticated": True}
 
 
-def _initialized(params: Mapping[str, Any], version: str) -> Any:
-    """The protocol version in the answer: whichever the client names, a supported one."""
+def _initialize(params: Mapping[str, Any], version: str) -> Any:
+    """Return the result of ``initialize``, with the client's protocol version if it is supported."""
     asked = params.get("protocolVersion")
     return {
         "protocolVersion": asked if asked in VERSIONS else VERSIONS[0],
@@ -218,8 +216,8 @@ def _error(request_id: Any, fault: Fault) -> Message:
     return {"jsonrpc": "2.0", "id": request_id, "error": fault.to_json()}
 
 
-def _plain(answer: Message) -> Message:
-    """A refused line's answer in this protocol's words."""
+def _translated(answer: Message) -> Message:
+    """Return the response to a refused line with this protocol's messages."""
     error = answer["error"]
     return {**answer, "error": {**error, "message": MESSAGES[error["code"]], "data": {"message": error["message"]}}}
 
@@ -237,7 +235,7 @@ class Visionflow:
         port = serve_context.port(listening, PORT_VARIABLE, PORT)
         named = [token] if (token := serve_context.variables.get(TOKEN_VARIABLE, "")) else []
         admission = await asyncio.to_thread(serve_context.admission, listening, host, TOKEN_VARIABLE, named)
-        swarms, rates, talks = (
+        swarms, rates, connections = (
             Swarms(serve_context),
             Rates(listening.requests),
             dict[asyncio.Task[Any], VisionFlowConnection](),
@@ -248,17 +246,15 @@ class Visionflow:
             assert task
             try:
                 one = VisionFlowConnection(swarms, rates, admission, reader, writer)
-                strangers = sum(not each.is_known for each in talks.values())
-                room = (
-                    one.is_known or bool(admission.named) or strangers < max(1, listening.connections // UNKNOWN_SHARE)
-                )
-                if len(talks) >= listening.connections or not room or stop.is_set():
+                unknown = sum(not each.is_known for each in connections.values())
+                room = one.is_known or bool(admission.named) or unknown < max(1, listening.connections // UNKNOWN_SHARE)
+                if len(connections) >= listening.connections or not room or stop.is_set():
                     writer.write(encode(_error(None, Fault(REFUSED, message="Too many connections"))))
                     return
-                talks[task] = one
+                connections[task] = one
                 await one.run()
             finally:
-                talks.pop(task, None)
+                connections.pop(task, None)
                 writer.close()
                 with suppress(ConnectionError, TimeoutError):
                     async with asyncio.timeout(CLOSE_SECONDS):
@@ -281,11 +277,11 @@ class Visionflow:
                     serve_context.tell(line)
                 await stop.wait()
                 server.close()
-                for one in talks.values():
+                for one in connections.values():
                     one.end()
-                if talks:
-                    await asyncio.wait(list(talks), timeout=CLOSE_SECONDS)
-                left = list(talks)
+                if connections:
+                    await asyncio.wait(list(connections), timeout=CLOSE_SECONDS)
+                left = list(connections)
                 for task in left:
                     task.cancel()
                 await asyncio.gather(*left, return_exceptions=True)

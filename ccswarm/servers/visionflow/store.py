@@ -1,4 +1,4 @@
-"""Swarms, their agents and their tasks as they are kept: one JSON file for each swarm, replaced as a whole."""
+"""The stored swarms with their agents and tasks: a JSON file for each swarm, which is replaced atomically."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 
 class Member(BaseModel):
-    """An agent of a swarm. ``handle`` is what it is called in plans, unique in its swarm; ``template`` the agent of the
-    configuration that it is; ``ended`` when it was terminated."""
+    """An agent of a swarm. ``handle`` is its name in plans, unique in the swarm; ``template`` the configured agent;
+    ``ended`` the time of its termination, else 0."""
 
     id: str
     name: str
@@ -44,9 +44,8 @@ class Share(BaseModel):
 
 
 class Assigned(BaseModel):
-    """A task. ``members`` are the ids of who does it, ``runs`` those of the runs it is carried out in, the last being
-    the present one; ``over`` is the status it ended with. ``left``: an agent left its present run, which another one is
-    to follow."""
+    """A task of a swarm. ``members`` are the ids of its agents, ``runs`` those of its runs, the last being the current
+    one; ``over`` is its final status. ``left``: an agent left the current run, and another run follows."""
 
     id: str
     text: str
@@ -59,11 +58,11 @@ class Assigned(BaseModel):
     left: bool = False
     ended: float = 0.0
     shares: dict[str, Share] = Field(default={})
-    """By handle, once it is over."""
+    """By handle, once the task is over."""
 
 
 class StoredSwarm(BaseModel):
-    """One swarm."""
+    """A swarm as it is stored."""
 
     id: str
     topology: Topology
@@ -75,12 +74,12 @@ class StoredSwarm(BaseModel):
     tasks: dict[str, Assigned] = Field(default={})
 
     def living(self) -> list[Member]:
-        """Those that were not terminated, in the order in which they came."""
+        """Return the agents that are not terminated, in the order in which they joined."""
         return [member for member in self.members.values() if not member.ended]
 
 
 class Files:
-    """Where they are kept. A swarm that nobody is in is forgotten after ``days``."""
+    """The files of swarms. A swarm without agents is deleted after ``days``."""
 
     def __init__(self, state_directory: Path, days: float) -> None:
         self._directory = state_directory / "visionflow"
@@ -88,38 +87,38 @@ class Files:
         self._removed: set[str] = set()
 
     def read(self) -> dict[str, StoredSwarm]:
-        """All there are, the oldest first."""
+        """Return all swarms by id, the oldest first."""
         self._directory.mkdir(mode=0o700, exist_ok=True)
         found: list[StoredSwarm] = []
         for file in self._directory.iterdir():
             if not FILE.fullmatch(file.name):
                 continue
             try:
-                kept = StoredSwarm.model_validate_json(file.read_bytes())
+                swarm = StoredSwarm.model_validate_json(file.read_bytes())
             except (OSError, ValidationError) as error:
                 log.warning("%s is not a swarm and is ignored: %s", file, error)
                 continue
-            newest = max([kept.created, *(member.ended for member in kept.members.values())])
-            if not kept.living() and newest < time.time() - self._days * 86400:
+            newest = max([swarm.created, *(member.ended for member in swarm.members.values())])
+            if not swarm.living() and newest < time.time() - self._days * 86400:
                 file.unlink(missing_ok=True)
             else:
-                found.append(kept)
-        return {kept.id: kept for kept in sorted(found, key=lambda kept: kept.created)}
+                found.append(swarm)
+        return {swarm.id: swarm for swarm in sorted(found, key=lambda swarm: swarm.created)}
 
-    def write(self, kept: StoredSwarm) -> None:
-        """On the disk when this returns, or as it was before; not at all where it was removed. Raises OSError."""
-        if kept.id in self._removed:
+    def write(self, swarm: StoredSwarm) -> None:
+        """Store the swarm durably and atomically, unless it was removed. Raises OSError."""
+        if swarm.id in self._removed:
             return
-        file = self._directory / f"{kept.id}.json"
+        file = self._directory / f"{swarm.id}.json"
         temporary = file.with_suffix(".new")
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as stream:
-            stream.write(kept.model_dump_json(exclude_defaults=True).encode())
+            stream.write(swarm.model_dump_json(exclude_defaults=True).encode())
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(file)
 
     def remove(self, swarm_id: str) -> None:
-        """A second time does nothing."""
+        """Delete the swarm; repeating it does nothing."""
         self._removed.add(swarm_id)
         (self._directory / f"{swarm_id}.json").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The swarms there are: made, joined by agents, given tasks, ended. All that is answered of them is looked up."""
+"""All swarms: created, joined by agents, given tasks, ended."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from ccswarm.servers.visionflow.errors import (
     TASK_NOT_FOUND,
     Fault,
 )
-from ccswarm.servers.visionflow.plans import agent_of, chosen, handle_of, plan_of
+from ccswarm.servers.visionflow.plans import agent_of, choose, handle_of, plan_of
 from ccswarm.servers.visionflow.store import Assigned, Files, Member, StoredSwarm, SwarmStrategy
 from ccswarm.servers.visionflow.tasks import Work
 
 MOST_SWARMS = 1000
 CHECK_SECONDS = 35.0
-"""Longest look at an agent's tools before it joins."""
+"""The time limit for listing an agent's tools before it joins."""
 AT_ONCE = 4
-"""Agents that are started again side by side."""
+"""How many agents are restarted at the same time."""
 TYPES = ("researcher", "coder", "analyst", "optimizer", "coordinator")
 
 
 class Swarms:
-    """Opened once; whatever changes a swarm does so one after the other."""
+    """The swarms of this server. Changes to one swarm are made one after the other."""
 
     def __init__(self, serve_context: ServeContext) -> None:
         self._serve_context = serve_context
         self._app = serve_context.app
         self._files = Files(self._app.state_directory, self._app.settings.engine.retention_days)
-        self._kept: dict[str, StoredSwarm] = {}
+        self._swarms: dict[str, StoredSwarm] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._loops: dict[str, AgentLoop] = {}
         self._work = Work(self._app, self._files, self._last)
@@ -51,16 +51,16 @@ class Swarms:
         self.engine = self._app.engine
 
     async def open(self) -> None:
-        """What was left in this directory continues: runs that a process of this machine had when it was killed, and
-        agents. Swarms of other directories are those of other servers."""
+        """Continue the swarms of this server's directory: their agents, and the runs of a process of this machine that
+        was killed. Swarms of other directories belong to other servers."""
         here = str(self._serve_context.options.root(self._last()))
-        self._kept = {name: kept for name, kept in self._files.read().items() if kept.directory == here}
-        for kept in self._kept.values():
-            await self._work.resume(kept)
+        self._swarms = {name: swarm for name, swarm in self._files.read().items() if swarm.directory == here}
+        for swarm in self._swarms.values():
+            await self._work.resume(swarm)
         self._reviving = asyncio.create_task(self._revive())
 
     async def close(self) -> None:
-        """Agents end as loops here, and belong to their swarms as before."""
+        """End the loops of all agents, which stay members of their swarms."""
         if self._reviving:
             self._reviving.cancel()
             await asyncio.gather(self._reviving, return_exceptions=True)
@@ -70,61 +70,61 @@ class Swarms:
     async def _revive(self) -> None:
         turns = asyncio.Semaphore(AT_ONCE)
 
-        async def again(kept: StoredSwarm, member: Member) -> None:
+        async def restart(swarm: StoredSwarm, member: Member) -> None:
             async with turns:
                 if not member.ended:
-                    agent_loop = self._loops[member.id] = self._new_loop(kept, member)
+                    agent_loop = self._loops[member.id] = self._new_loop(swarm, member)
                     await asyncio.gather(agent_loop.ready(), return_exceptions=True)
 
-        living = [(kept, member) for kept in self._kept.values() for member in kept.living()]
-        await asyncio.gather(*(again(kept, member) for kept, member in living))
+        living = [(swarm, member) for swarm in self._swarms.values() for member in swarm.living()]
+        await asyncio.gather(*(restart(swarm, member) for swarm, member in living))
 
     def all(self) -> list[StoredSwarm]:
-        """The oldest first."""
-        return list(self._kept.values())
+        """Return all swarms, the oldest first."""
+        return list(self._swarms.values())
 
     def find(self, swarm_id: str) -> StoredSwarm:
-        """The swarm; the one that was made last where no id is given. Raises Fault."""
-        if not swarm_id and self._kept:
-            return next(reversed(self._kept.values()))
-        if swarm_id not in self._kept:
+        """Return the swarm; without an id, the one created last. Raises Fault."""
+        if not swarm_id and self._swarms:
+            return next(reversed(self._swarms.values()))
+        if swarm_id not in self._swarms:
             problem = (
                 f"There is no swarm {swarm_id[:80]!r}" if swarm_id else "There is no swarm: swarm_init creates one"
             )
             raise Fault(SWARM_NOT_FOUND, "swarmId", problem)
-        return self._kept[swarm_id]
+        return self._swarms[swarm_id]
 
     def find_task(self, task_id: str) -> tuple[StoredSwarm, Assigned]:
-        """Raises Fault."""
-        for kept in self._kept.values():
-            if task_id in kept.tasks:
-                return kept, kept.tasks[task_id]
+        """Return the task and its swarm. Raises Fault."""
+        for swarm in self._swarms.values():
+            if task_id in swarm.tasks:
+                return swarm, swarm.tasks[task_id]
         raise Fault(TASK_NOT_FOUND, "taskId", f"There is no task {task_id[:80]!r}")
 
     def loop_of(self, member: Member) -> AgentLoop | None:
-        """The loop of an agent; None where it is not started yet, or no more."""
+        """Return the loop of an agent; None if it has not started, or has ended."""
         return self._loops.get(member.id)
 
-    def active(self, kept: StoredSwarm) -> list[Member]:
-        """The agents that can be given work now."""
-        return [one for one in kept.living() if (agent_loop := self._loops.get(one.id)) and agent_loop.alive]
+    def active(self, swarm: StoredSwarm) -> list[Member]:
+        """Return the agents that can be given work."""
+        return [one for one in swarm.living() if (agent_loop := self._loops.get(one.id)) and agent_loop.alive]
 
     def types(self) -> list[str]:
-        """Those of the protocol, and others that are configured."""
+        """Return the types of the protocol, and others that are configured."""
         return list(dict.fromkeys((*TYPES, *(agent.type for agent in self._last().settings.agents))))
 
     async def init(self, topology: Topology, most: int | None, strategy: SwarmStrategy) -> StoredSwarm:
-        """A new swarm, which nobody is in. Raises Fault, SwarmError."""
+        """Create a swarm without agents. Raises Fault and SwarmError."""
         loaded = await self._loaded()
-        swarm = loaded.settings.swarm
-        allowed = swarm.max_agents if "max_agents" in swarm.model_fields_set else 1000
+        configured = loaded.settings.swarm
+        allowed = configured.max_agents if "max_agents" in configured.model_fields_set else 1000
         if most and most > allowed:
             raise Fault(
                 INVALID_PARAMS, "maxAgents", f"Must be at most {allowed}: swarm.max_agents of the configuration"
             )
-        if len(self._kept) >= MOST_SWARMS:
+        if len(self._swarms) >= MOST_SWARMS:
             raise Fault(CAPACITY_EXCEEDED, "topology", f"There are {MOST_SWARMS} swarms: swarm_destroy ends one")
-        kept = StoredSwarm(
+        swarm = StoredSwarm(
             id=f"swarm-{uuid4()}",
             topology=topology,
             most=most or min(10, allowed),
@@ -132,35 +132,35 @@ class Swarms:
             directory=str(self._serve_context.options.root(loaded)),
             created=time.time(),
         )
-        self._files.write(kept)
-        self._kept[kept.id] = kept
-        return kept
+        self._files.write(swarm)
+        self._swarms[swarm.id] = swarm
+        return swarm
 
-    async def spawn(self, kept: StoredSwarm, kind: str, capabilities: Sequence[str], name: str) -> Member:
-        """A configured agent of that type joins. Raises Fault."""
-        async with self._changing(kept):
-            if len(kept.living()) >= kept.most:
-                raise Fault(CAPACITY_EXCEEDED, "maxAgents", f"The swarm has {kept.most} agents, which is its limit")
+    async def spawn(self, swarm: StoredSwarm, kind: str, capabilities: Sequence[str], name: str) -> Member:
+        """Add a configured agent of that type. Raises Fault."""
+        async with self._changing(swarm):
+            if len(swarm.living()) >= swarm.most:
+                raise Fault(CAPACITY_EXCEEDED, "maxAgents", f"The swarm has {swarm.most} agents, which is its limit")
             try:
-                template = await self._template(kept, kind, capabilities)
+                template = await self._template(swarm, kind, capabilities)
             except SwarmError as error:
                 raise Fault(SPAWN_FAILED, "type", error.message) from None
             member = Member(
                 id=f"agent-{uuid4()}",
                 name=name or template.name,
-                handle=handle_of(name or template.name, [one.handle for one in kept.members.values()]),
+                handle=handle_of(name or template.name, [one.handle for one in swarm.members.values()]),
                 type=kind,
                 template=template.name,
                 capabilities=[one for one in template.capabilities if one in capabilities or not capabilities],
                 spawned=time.time(),
             )
-            agent_loop = self._new_loop(kept, member)
+            agent_loop = self._new_loop(swarm, member)
             try:
                 await agent_loop.ready()
-                kept.members[member.id], self._loops[member.id] = member, agent_loop
-                self._files.write(kept)
+                swarm.members[member.id], self._loops[member.id] = member, agent_loop
+                self._files.write(swarm)
             except BaseException as error:
-                kept.members.pop(member.id, None)
+                swarm.members.pop(member.id, None)
                 self._loops.pop(member.id, None)
                 await agent_loop.end()
                 if isinstance(error, SwarmError):
@@ -169,21 +169,21 @@ class Swarms:
                 raise
             return member
 
-    async def _template(self, kept: StoredSwarm, kind: str, capabilities: Sequence[str]) -> AgentSettings:
-        """Of the agents of that type the one that has most of the capabilities, then the one that is here least."""
+    async def _template(self, swarm: StoredSwarm, kind: str, capabilities: Sequence[str]) -> AgentSettings:
+        """Return the agent of that type with most of the capabilities, then the one with the fewest members here."""
         loaded = await self._loaded()
         fitting = [agent for agent in loaded.settings.agents if agent.type == kind]
         if not fitting:
             file = loaded.path or "a configuration, ccswarm.toml"
             raise PlanInvalid(f'No agent of type "{kind}" is configured: add [[agents]] with type = "{kind}" to {file}')
-        here = [member.template for member in kept.living()]
+        present = [member.template for member in swarm.living()]
         wanted = set(capabilities)
         return min(
             fitting,
-            key=lambda one: (not one.takes_words, -len(wanted & set(one.capabilities)), here.count(one.name)),
+            key=lambda one: (not one.takes_words, -len(wanted & set(one.capabilities)), present.count(one.name)),
         )
 
-    def _new_loop(self, kept: StoredSwarm, member: Member) -> AgentLoop:
+    def _new_loop(self, swarm: StoredSwarm, member: Member) -> AgentLoop:
         async def check() -> None:
             loaded = await self._loaded()
             agent = agent_of(loaded.settings, member)
@@ -192,28 +192,28 @@ class Swarms:
                     f"agent {agent.name} follows a playbook, and has no steps for tasks in words",
                     suggestion='give it settings = { words = "playbooks" }, its own steps, or another brain',
                 )
-            plan = plan_of(loaded.settings, kept, [agent], "…", "parallel", "medium")
+            plan = plan_of(loaded.settings, swarm, [agent], "…", "parallel", "medium")
             try:
                 async with asyncio.timeout(CHECK_SECONDS):
-                    await service.check(self._app, plan, kept.directory, loaded.sources, agent.grants)
+                    await service.check(self._app, plan, swarm.directory, loaded.sources, agent.grants)
             except TimeoutError:
                 raise PlanInvalid(f"the servers of {member.name} did not list their tools in time") from None
 
-        return AgentLoop(self._app, kept.directory, check)
+        return AgentLoop(self._app, swarm.directory, check)
 
     async def orchestrate(
-        self, kept: StoredSwarm, text: str, strategy: Strategy, priority: Priority, most: int | None
+        self, swarm: StoredSwarm, text: str, strategy: Strategy, priority: Priority, most: int | None
     ) -> Assigned:
-        """A task that is queued now. Raises Fault, SwarmError."""
-        async with self._changing(kept):
+        """Queue a task and return it. Raises Fault and SwarmError."""
+        async with self._changing(swarm):
             loaded = await self._loaded()
-            able = self.active(kept)
-            if not able:
+            candidates = self.active(swarm)
+            if not candidates:
                 raise Fault(AGENT_NOT_FOUND, "swarmId", "The swarm has no agent that can take the task: agent_spawn")
-            await self.look(kept)
-            going = [task.members for task in kept.tasks.values() if not task.over]
-            busy = {member.id: sum(member.id in members for members in going) for member in able}
-            picked = chosen(kept, able, most or len(able), text, busy)
+            await self.look(swarm)
+            going = [task.members for task in swarm.tasks.values() if not task.over]
+            busy = {member.id: sum(member.id in members for members in going) for member in candidates}
+            picked = choose(swarm, candidates, most or len(candidates), text, busy)
             task = Assigned(
                 id=f"task-{uuid4()}",
                 text=text,
@@ -223,63 +223,63 @@ class Swarms:
                 runs=[],
                 created=time.time(),
             )
-            await self._work.start(kept, task, loaded)
+            await self._work.start(swarm, task, loaded)
             return task
 
     async def terminate(self, agent_id: str) -> Member:
-        """It ends for good, in the middle of what it does. Its unfinished tasks go on with those of their agents that
-        remain, and are cancelled where nobody does. Raises Fault."""
+        """Terminate an agent for good, also during its work. Its unfinished tasks continue with their other agents, or
+        are cancelled if there are none. Raises Fault."""
         missing = Fault(AGENT_NOT_FOUND, "agentId", f"There is no agent {agent_id[:80]!r}")
-        kept = next((kept for kept in self._kept.values() if agent_id in kept.members), None)
-        if not kept:
+        swarm = next((swarm for swarm in self._swarms.values() if agent_id in swarm.members), None)
+        if not swarm:
             raise missing
-        async with self._changing(kept):
-            member = kept.members[agent_id]
+        async with self._changing(swarm):
+            member = swarm.members[agent_id]
             if member.ended:
                 raise missing
             member.ended = time.time()
-            self._files.write(kept)
-            await self.look(kept)
-            own = [task for task in kept.tasks.values() if agent_id in task.members]
-            await asyncio.gather(*(self._work.take_back(kept, task, member) for task in own if not task.over))
-            await self._leave(kept, member, own)
+            self._files.write(swarm)
+            await self.look(swarm)
+            own = [task for task in swarm.tasks.values() if agent_id in task.members]
+            await asyncio.gather(*(self._work.take_back(swarm, task, member) for task in own if not task.over))
+            await self._remove(swarm, member, own)
         return member
 
-    async def destroy(self, kept: StoredSwarm) -> None:
-        """Its tasks are cancelled, its agents terminated, and it is forgotten."""
-        async with self._changing(kept):
-            going = [task for task in kept.tasks.values() if not task.over]
-            await asyncio.gather(*(self._work.call_off(kept, task, "the swarm was destroyed") for task in going))
-            for member in kept.living():
-                own = [task for task in kept.tasks.values() if member.id in task.members]
-                await self._leave(kept, member, own)
-            self._files.remove(kept.id)
-            del self._kept[kept.id]
+    async def destroy(self, swarm: StoredSwarm) -> None:
+        """Cancel its tasks, terminate its agents, and delete it."""
+        async with self._changing(swarm):
+            going = [task for task in swarm.tasks.values() if not task.over]
+            await asyncio.gather(*(self._work.call_off(swarm, task, "the swarm was destroyed") for task in going))
+            for member in swarm.living():
+                own = [task for task in swarm.tasks.values() if member.id in task.members]
+                await self._remove(swarm, member, own)
+            self._files.remove(swarm.id)
+            del self._swarms[swarm.id]
 
-    async def _leave(self, kept: StoredSwarm, member: Member, own: Sequence[Assigned]) -> None:
+    async def _remove(self, swarm: StoredSwarm, member: Member, own: Sequence[Assigned]) -> None:
         loaded = self._last()
         shell = loaded.settings.swarm.shell
         if any(server.name == shell for server in loaded.settings.mcp.servers):
             used = [task for task in own if (share := task.shares.get(member.handle)) is None or share.calls]
             ran = [run for task in used for run in task.runs]
-            await close_sessions(self._app, shell, kept.directory, loaded.sources, member.handle, ran)
+            await close_sessions(self._app, shell, swarm.directory, loaded.sources, member.handle, ran)
         if agent_loop := self._loops.pop(member.id, None):
             await agent_loop.end()
 
-    async def look(self, kept: StoredSwarm) -> dict[str, RunStatus]:
-        """By id how all its tasks are; what is over is noted for good."""
-        return await self._work.look(kept)
+    async def look(self, swarm: StoredSwarm) -> dict[str, RunStatus]:
+        """Return the status of all its tasks by id; final ones are stored."""
+        return await self._work.look(swarm)
 
     async def _loaded(self) -> Loaded:
-        """For what begins something. Raises ConfigInvalid, ConfigChanged."""
+        """Return the configuration for operations that start something. Raises ConfigInvalid and ConfigChanged."""
         return await self._serve_context.options.loaded()
 
     def _last(self) -> Loaded:
-        """For what is in progress and what ends. Raises ConfigInvalid."""
+        """Return the configuration for operations that continue or end something. Raises ConfigInvalid."""
         return self._serve_context.options.last()
 
     @asynccontextmanager
-    async def _changing(self, kept: StoredSwarm) -> AsyncGenerator[None]:
-        async with self._locks.setdefault(kept.id, asyncio.Lock()):
-            self.find(kept.id)  # it may have been destroyed meanwhile
+    async def _changing(self, swarm: StoredSwarm) -> AsyncGenerator[None]:
+        async with self._locks.setdefault(swarm.id, asyncio.Lock()):
+            self.find(swarm.id)  # it may have been destroyed in the meantime
             yield

@@ -1,4 +1,4 @@
-"""The tasks of swarms: each is a run, and where an agent leaves in the middle of it, one that continues after it."""
+"""The tasks of swarms. Each is a run; if an agent leaves during it, another run follows."""
 
 from __future__ import annotations
 
@@ -26,71 +26,71 @@ if TYPE_CHECKING:
     from ccswarm.runs.app import App
 
 STOP_SECONDS = 10.0
-"""Seconds that work may take to stop before it is cancelled."""
+"""The number of seconds that work may take to stop before it is cancelled."""
 
 log = logging.getLogger(__name__)
 
 
 class Work:
-    """Starts tasks, takes them from agents, and knows how they are. ``last`` is the configuration that continues."""
+    """The tasks: started, taken from agents that leave, and their states. ``last`` returns the settings."""
 
     def __init__(self, app: App, files: Files, last: Callable[[], Loaded]) -> None:
         self._app = app
         self._files = files
         self._last = last
         self._following: dict[str, asyncio.Task[None]] = {}
-        """By task, who waits for the end of a run that another one is to follow."""
+        """By task, the waiting for the end of a run that another one follows."""
 
-    async def resume(self, kept: StoredSwarm) -> None:
-        """What a process of this machine was at when it was killed is taken over at once."""
-        for task in [task for task in kept.tasks.values() if not task.over]:
+    async def resume(self, swarm: StoredSwarm) -> None:
+        """Take over at once the runs of a process of this machine that was killed."""
+        for task in [task for task in swarm.tasks.values() if not task.over]:
             run = await self._run(task)
             if run and run.status is RunStatus.RUNNING and ended_here(run.worker):
                 await self._app.engine.recover(run.worker)
             if task.left:
-                self._follow(kept, task)
+                self._follow(swarm, task)
 
     async def close(self) -> None:
-        """Runs go on; what is to follow them does when it is looked at again."""
+        """Stop waiting. Runs continue, and the runs that follow them are started after the next start of the server."""
         for one in self._following.values():
             one.cancel()
         await asyncio.gather(*self._following.values(), return_exceptions=True)
 
-    async def start(self, kept: StoredSwarm, task: Assigned, loaded: Loaded) -> None:
-        """Queues its run. Raises SwarmError."""
-        plan, sources = self._plan(kept, task, loaded.settings), loaded.sources
+    async def start(self, swarm: StoredSwarm, task: Assigned, loaded: Loaded) -> None:
+        """Queue the run of a task. Raises SwarmError."""
+        plan, sources = self._plan(swarm, task, loaded.settings), loaded.sources
         task.runs.append(new_run_id())
-        kept.tasks[task.id] = task
-        self._files.write(kept)
+        swarm.tasks[task.id] = task
+        self._files.write(swarm)
         await service.submit(
-            self._app, plan, kept.directory, sources, task.runs[-1], task.priority, origin=Origin.CLIENT
+            self._app, plan, swarm.directory, sources, task.runs[-1], task.priority, origin=Origin.CLIENT
         )
 
-    def _plan(self, kept: StoredSwarm, task: Assigned, settings: Settings) -> Settings:
-        agents = [agent_of(settings, kept.members[one]) for one in task.members]
-        plan = plan_of(settings, kept, agents, task.text, task.strategy, task.priority)
+    def _plan(self, swarm: StoredSwarm, task: Assigned, settings: Settings) -> Settings:
+        agents = [agent_of(settings, swarm.members[one]) for one in task.members]
+        plan = plan_of(settings, swarm, agents, task.text, task.strategy, task.priority)
         service.refuse(plan_problems(plan, None))
         return plan
 
-    async def take_back(self, kept: StoredSwarm, task: Assigned, member: Member) -> None:
-        """What an agent has to do in a task ends, or never begins, and what the others do continues. When that is over,
-        they do what is left without it; with the last one the task is cancelled."""
+    async def take_back(self, swarm: StoredSwarm, task: Assigned, member: Member) -> None:
+        """End an agent's part of a task; the others continue. After that, they do what is left without it; if no agent
+        remains, the task is cancelled."""
         parts = await self._parts(task, member)
-        rest = [one for one in task.members if one != member.id and not kept.members[one].ended]
+        rest = [one for one in task.members if one != member.id and not swarm.members[one].ended]
         why = f"agent {member.name} was terminated"
         if not parts:
             return
         if not rest:
-            await self.call_off(kept, task, why)
+            await self.call_off(swarm, task, why)
             return
         task.members = rest
         task.left = True
-        self._files.write(kept)
+        self._files.write(swarm)
         await asyncio.gather(*(self._app.swarm.withdraw(task.runs[-1], part, why, STOP_SECONDS) for part in parts))
-        self._follow(kept, task)
+        self._follow(swarm, task)
 
     async def _parts(self, task: Assigned, member: Member) -> list[str]:
-        """The tasks of its run that an agent has, but for those that are over."""
+        """Return the tasks of the run that the agent has not finished."""
         with suppress(RunNotFound):
             run = await self._app.engine.status(task.runs[-1])
             facts = await facts_of(self._app.engine, run.id)
@@ -99,8 +99,8 @@ class Work:
             return [name for name in own if not RunStatus(facts["tasks"][name]["status"]).over]
         return [member.handle, COLLECT]
 
-    async def call_off(self, kept: StoredSwarm, task: Assigned, why: str) -> None:
-        """All of it ends."""
+    async def call_off(self, swarm: StoredSwarm, task: Assigned, why: str) -> None:
+        """Cancel the whole task."""
         if follower := self._following.pop(task.id, None):
             follower.cancel()
         run: Execution | None = None
@@ -113,83 +113,83 @@ class Work:
                 await self._app.engine.cancel(task.runs[-1])
                 run = await self._app.engine.wait(task.runs[-1])
         if not task.over:
-            _over(task, RunStatus.CANCELLED, run)
-            self._files.write(kept)
+            _record_end(task, RunStatus.CANCELLED, run)
+            self._files.write(swarm)
 
-    def _follow(self, kept: StoredSwarm, task: Assigned) -> None:
+    def _follow(self, swarm: StoredSwarm, task: Assigned) -> None:
         if task.id in self._following:
             return
-        follower = self._following[task.id] = asyncio.create_task(self._go_on(kept, task))
-        follower.add_done_callback(lambda done: self._followed(task.id, done))
+        follower = self._following[task.id] = asyncio.create_task(self._continue(swarm, task))
+        follower.add_done_callback(lambda done: self._stop_following(task.id, done))
 
-    def _followed(self, task_id: str, done: asyncio.Task[None]) -> None:
+    def _stop_following(self, task_id: str, done: asyncio.Task[None]) -> None:
         if self._following.get(task_id) is done:
             del self._following[task_id]
         if not done.cancelled() and (error := done.exception()):
             log.error("%s does not continue: %s", task_id, error)
 
-    async def _go_on(self, kept: StoredSwarm, task: Assigned) -> None:
-        """When a run that agents left is over, one of what is not done yet."""
+    async def _continue(self, swarm: StoredSwarm, task: Assigned) -> None:
+        """Once a run that agents left is over, start one of what is not done."""
         while task.left:
             with suppress(RunNotFound):
                 before = await self._app.engine.wait(task.runs[-1])
-                gone = {one.handle for one in kept.members.values() if one.id not in task.members}
-                _share_out(task, before, gone)
+                departed = {one.handle for one in swarm.members.values() if one.id not in task.members}
+                _record_shares(task, before, departed)
                 if before.result and status_of(before) is not RunStatus.SUCCEEDED:
-                    await self._again(kept, task, before)
+                    await self._rerun(swarm, task, before)
             task.left = False
-            self._files.write(kept)
-            for member in [kept.members[one] for one in task.members if kept.members[one].ended]:
-                await self.take_back(kept, task, member)  # it left while its part was planned again
+            self._files.write(swarm)
+            for member in [swarm.members[one] for one in task.members if swarm.members[one].ended]:
+                await self.take_back(swarm, task, member)  # it left while its part was planned again
 
-    async def _again(self, kept: StoredSwarm, task: Assigned, before: Execution) -> None:
-        # Of the same run always the same one: it may have been queued before a crash.
+    async def _rerun(self, swarm: StoredSwarm, task: Assigned, before: Execution) -> None:
+        # The id is always the same for the same run, which may have been queued before a crash.
         new = "run_" + hashlib.sha256(before.id.encode()).hexdigest()[:32]
         try:
-            await self._app.swarm.rerun(before.id, new, self._plan(kept, task, self._last().settings))
+            await self._app.swarm.rerun(before.id, new, self._plan(swarm, task, self._last().settings))
         except SwarmError as error:
             log.warning("%s is not continued: %s", task.id, error.message)
         else:
             task.runs.append(new)
 
-    async def look(self, kept: StoredSwarm) -> dict[str, RunStatus]:
-        """By id how all its tasks are; what is over is noted for good."""
-        going = [task for task in kept.tasks.values() if not task.over]
+    async def look(self, swarm: StoredSwarm) -> dict[str, RunStatus]:
+        """Return the status of all tasks by id; final ones are stored."""
+        going = [task for task in swarm.tasks.values() if not task.over]
         found = await asyncio.gather(*(self._run(task) for task in going))
-        statuses, noted = dict[str, RunStatus](), False
+        statuses, changed = dict[str, RunStatus](), False
         for task, run in zip(going, found, strict=True):
             status = statuses[task.id] = status_of(run) if run else RunStatus.FAILED
             current = not run or run.id == task.runs[-1]
             if status.over and (task.left or not current):
-                statuses[task.id] = RunStatus.QUEUED  # it continues with another run
+                statuses[task.id] = RunStatus.QUEUED  # it continues in another run
             elif status.over and not task.over:
-                _over(task, status, run)
-                noted = True
-        if noted:
-            self._files.write(kept)
+                _record_end(task, status, run)
+                changed = True
+        if changed:
+            self._files.write(swarm)
         return {
             task.id: RunStatus(task.over) if task.over else statuses.get(task.id, RunStatus.QUEUED)
-            for task in kept.tasks.values()
+            for task in swarm.tasks.values()
         }
 
     async def _run(self, task: Assigned) -> Execution | None:
-        """Its present run; None where that was never queued."""
+        """Return the task's current run; None if it was never queued."""
         try:
             return await self._app.engine.status(task.runs[-1])
         except RunNotFound:
             return None
 
 
-def _over(task: Assigned, status: RunStatus, run: Execution | None) -> None:
-    """Notes how a task ended, and what each agent did in it."""
+def _record_end(task: Assigned, status: RunStatus, run: Execution | None) -> None:
+    """Record how a task ended, and what each agent did in it."""
     task.over = status.value
     task.ended = (run and run.ended_at) or time.time()
     if run:
-        _share_out(task, run)
+        _record_shares(task, run)
 
 
-def _share_out(task: Assigned, run: Execution, only: Collection[str] = ()) -> None:
-    """Notes what each agent did in a run, or those that are named."""
+def _record_shares(task: Assigned, run: Execution, only: Collection[str] = ()) -> None:
+    """Record what each agent, or each of ``only``, did in a run."""
     result: Mapping[str, Any] = run.result or {}
     table: Mapping[str, Mapping[str, Any]] = result.get("tasks", {})
     found: dict[str, Share] = {}

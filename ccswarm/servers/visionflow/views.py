@@ -1,5 +1,5 @@
-"""What is answered of swarms, agents and tasks. Every number is counted from what the engine has; what nobody measures
-is left out."""
+"""The facts about swarms, agents and tasks in responses. Every number is counted from what the engine has; what is not
+measured is left out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from ccswarm.models import RunStatus
 from ccswarm.runs.status import facts_of
-from ccswarm.servers.visionflow.plans import linked
+from ccswarm.servers.visionflow.plans import links_of
 from ccswarm.servers.visionflow.store import Assigned, Member, StoredSwarm
 from ccswarm.servers.visionflow.swarms import Swarms
 from ccswarm.toolbox.questions import command_for
@@ -21,50 +21,50 @@ Statuses = Mapping[str, RunStatus]
 
 MOST_RESULT_CHARS = 60_000
 NAMES = {RunStatus.SUCCEEDED: "completed", RunStatus.EXHAUSTED: "failed", RunStatus.BLOCKED: "failed"}
-"""Of statuses, where the protocol has another one."""
+"""The protocol's names of statuses, if they differ."""
 
 
 def name_of(status: RunStatus) -> str:
-    """A task's status: queued, running, waiting_approval, paused, completed, failed, cancelled."""
+    """Return a task's status: queued, running, waiting_approval, paused, completed, failed, cancelled."""
     return NAMES.get(status, status.value)
 
 
 def time_of(seconds: float) -> str:
-    """A time in ISO 8601."""
+    """Return a time in ISO 8601."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def swarm_facts(swarms: Swarms, kept: StoredSwarm, statuses: Statuses) -> Facts:
-    """The documented status."""
+def swarm_facts(swarms: Swarms, swarm: StoredSwarm, statuses: Statuses) -> Facts:
+    """Return the documented status of a swarm."""
     found = list(statuses.values())
     return {
-        "swarmId": kept.id,
-        "topology": kept.topology,
-        "activeAgents": len(swarms.active(kept)),
-        "maxAgents": kept.most,
+        "swarmId": swarm.id,
+        "topology": swarm.topology,
+        "activeAgents": len(swarms.active(swarm)),
+        "maxAgents": swarm.most,
         "pendingTasks": sum(not status.over for status in found),
         "completedTasks": sum(status is RunStatus.SUCCEEDED for status in found),
     }
 
 
-def topology_facts(swarms: Swarms, kept: StoredSwarm) -> Facts:
-    """``coordination_layers`` are the steps from who hands work on to who gets it."""
-    active = swarms.active(kept)
-    hub = kept.topology in ("star", "hierarchical") and len(active) > 1
-    return {"topology_type": kept.topology, "total_agents": len(active), "coordination_layers": 2 if hub else 1}
+def topology_facts(swarms: Swarms, swarm: StoredSwarm) -> Facts:
+    """Return the structure of a swarm; ``coordination_layers`` is 2 if a hub delegates to the other agents."""
+    active = swarms.active(swarm)
+    hub = swarm.topology in ("star", "hierarchical") and len(active) > 1
+    return {"topology_type": swarm.topology, "total_agents": len(active), "coordination_layers": 2 if hub else 1}
 
 
 def performance_facts(statuses: Statuses) -> Facts:
-    """``efficiency_score`` is the share of tasks that were completed, of those that are over: none where none is."""
+    """Return counts of tasks; ``efficiency_score`` is the share of completed ones among those that are over."""
     over = [status for status in statuses.values() if status.over]
     completed = sum(status is RunStatus.SUCCEEDED for status in over)
     facts: Facts = {"tasks_over": len(over), "tasks_failed": len(over) - completed}
     return {**facts, **({"efficiency_score": round(completed / len(over), 3)} if over else {})}
 
 
-def agent_facts(swarms: Swarms, kept: StoredSwarm, member: Member, statuses: Statuses, *, metadata: bool) -> Facts:
-    """One of ``agent_list``."""
-    own = [task for task in kept.tasks.values() if member.id in task.members or member.handle in task.shares]
+def agent_facts(swarms: Swarms, swarm: StoredSwarm, member: Member, statuses: Statuses, *, metadata: bool) -> Facts:
+    """Return an entry of ``agent_list``."""
+    own = [task for task in swarm.tasks.values() if member.id in task.members or member.handle in task.shares]
     active = sum(member.id in task.members and not statuses[task.id].over for task in own)
     agent_loop = swarms.loop_of(member)
     alive = agent_loop is not None and agent_loop.alive and not member.ended
@@ -75,13 +75,13 @@ def agent_facts(swarms: Swarms, kept: StoredSwarm, member: Member, statuses: Sta
         "name": member.name,
         "type": member.type,
         "status": status,
-        "swarm_id": kept.id,
+        "swarm_id": swarm.id,
         "capabilities": member.capabilities,
         "performance": _performance(member, own, active),
     }
     if not metadata:
         return facts
-    links, hub = linked(kept, kept.living())
+    links, hub = links_of(swarm, swarm.living())
     position = {
         "layer": int(bool(hub) and member.id != hub),
         "connections": links.get(member.id, []),
@@ -102,7 +102,7 @@ def agent_facts(swarms: Swarms, kept: StoredSwarm, member: Member, statuses: Sta
 
 
 def _performance(member: Member, own: list[Assigned], active: int) -> Facts:
-    """Counts of finished tasks; an agent has no process of its own whose processor time could be reported."""
+    """Return counts of finished tasks; an agent has no process of its own whose processor time could be reported."""
     shares = [task.shares[member.handle] for task in own if member.handle in task.shares]
     completed = sum(share.status == RunStatus.SUCCEEDED for share in shares)
     calls = sum(share.calls for share in shares)
@@ -119,12 +119,12 @@ def _performance(member: Member, own: list[Assigned], active: int) -> Facts:
     return facts | ({"tool_call_ms": round(1000 * seconds / calls, 1)} if calls else {})
 
 
-def task_facts(kept: StoredSwarm, task: Assigned, status: RunStatus) -> Facts:
-    """One of several."""
+def task_facts(swarm: StoredSwarm, task: Assigned, status: RunStatus) -> Facts:
+    """Return a task as an entry of a list."""
     ended = {"endedAt": time_of(task.ended)} if task.over else {}
     return {
         "taskId": task.id,
-        "swarmId": kept.id,
+        "swarmId": swarm.id,
         "task": task.text,
         "status": name_of(status),
         "strategy": task.strategy,
@@ -135,8 +135,8 @@ def task_facts(kept: StoredSwarm, task: Assigned, status: RunStatus) -> Facts:
     }
 
 
-async def whole_task(swarms: Swarms, kept: StoredSwarm, task: Assigned, status: RunStatus) -> Facts:
-    """A task with what each of its parts came to. Raises RunNotFound, where the store keeps its run no more."""
+async def whole_task(swarms: Swarms, swarm: StoredSwarm, task: Assigned, status: RunStatus) -> Facts:
+    """Return a task with the results of its parts. Raises RunNotFound if its run is no longer stored."""
     facts = await facts_of(swarms.engine, task.runs[-1])
     if not status.over and facts["status"] == RunStatus.WAITING_APPROVAL:
         status = RunStatus.WAITING_APPROVAL
@@ -150,9 +150,9 @@ async def whole_task(swarms: Swarms, kept: StoredSwarm, task: Assigned, status: 
         for name, part in facts["tasks"].items()
         if "." not in name
     ]
-    asked = [command_for(one) for one in facts["approvals"]]
-    more = {"waitsFor": asked} if asked else {}
-    return {**task_facts(kept, task, status), "run": task.runs[-1], "parts": parts, "usage": facts["usage"], **more}
+    commands = [command_for(one) for one in facts["approvals"]]
+    more = {"waitsFor": commands} if commands else {}
+    return {**task_facts(swarm, task, status), "run": task.runs[-1], "parts": parts, "usage": facts["usage"], **more}
 
 
 def _bounded(result: Any) -> Any:

@@ -20,9 +20,9 @@ from ccswarm.runs import service
 from ccswarm.servers._rate_limit import Rates
 from ccswarm.servers.base import Admission
 from ccswarm.servers.visionflow.errors import Fault
-from ccswarm.servers.visionflow.first_lines import Spread
+from ccswarm.servers.visionflow.first_lines import LineJoiner
 from ccswarm.servers.visionflow.params import Param, checked
-from ccswarm.servers.visionflow.plans import agent_of, chosen, handle_of, linked, plan_of
+from ccswarm.servers.visionflow.plans import agent_of, choose, handle_of, links_of, plan_of
 from ccswarm.servers.visionflow.plugin import VisionFlowConnection
 from ccswarm.servers.visionflow.store import Assigned, Member, StoredSwarm
 from ccswarm.servers.visionflow.swarms import Swarms
@@ -117,23 +117,23 @@ def test_who_is_picked_depends_on_the_strategy_and_a_hub_is_always_there() -> No
     a, b, c, hub = member("a"), member("b"), member("c", "analyst", "graphs"), member("hub", "coordinator")
     free = {one.id: 0 for one in (a, b, c, hub)}
     had = {f"task-{number}": task(number, "a") for number in range(3)}
-    assert chosen(kept(), [a, b, c], 5, "", free) == [a, b, c]
-    assert chosen(kept(), [a, b, c], 2, "", {**free, a.id: 1}) == [b, c]
-    assert chosen(kept(tasks=had), [a, b, c], 2, "", free) == [a, b]
-    assert chosen(kept(tasks=had, strategy="balanced"), [a, b, c], 2, "", free) == [b, c]
-    assert chosen(kept(strategy="specialized"), [a, b, c], 1, "Draw GRAPHS", free) == [c]
-    assert chosen(kept(strategy="specialized"), [a, b, c], 1, "an analyst's work", free) == [c]
-    assert chosen(kept("star"), [a, b, c, hub], 2, "", {**free, hub.id: 9}) == [a, hub]
-    assert chosen(kept("hierarchical"), [a, b, c, hub], 1, "", free) == [hub]
+    assert choose(kept(), [a, b, c], 5, "", free) == [a, b, c]
+    assert choose(kept(), [a, b, c], 2, "", {**free, a.id: 1}) == [b, c]
+    assert choose(kept(tasks=had), [a, b, c], 2, "", free) == [a, b]
+    assert choose(kept(tasks=had, strategy="balanced"), [a, b, c], 2, "", free) == [b, c]
+    assert choose(kept(strategy="specialized"), [a, b, c], 1, "Draw GRAPHS", free) == [c]
+    assert choose(kept(strategy="specialized"), [a, b, c], 1, "an analyst's work", free) == [c]
+    assert choose(kept("star"), [a, b, c, hub], 2, "", {**free, hub.id: 9}) == [a, hub]
+    assert choose(kept("hierarchical"), [a, b, c, hub], 1, "", free) == [hub]
 
 
 def test_whom_agents_are_told_to_reach_is_whom_they_may_write_to() -> None:
     three = [member("a"), member("b", "analyst"), member("hub", "coordinator")]
     ids = [one.id for one in three]
-    assert linked(kept("star"), three) == ({ids[0]: [ids[2]], ids[1]: [ids[2]], ids[2]: ids[:2]}, ids[2])
-    assert linked(kept("ring"), three) == ({ids[0]: [ids[1]], ids[1]: [ids[2]], ids[2]: [ids[0]]}, "")
-    assert linked(kept("star"), three[:1]) == ({ids[0]: []}, "")
-    assert linked(kept("star"), []) == ({}, "")
+    assert links_of(kept("star"), three) == ({ids[0]: [ids[2]], ids[1]: [ids[2]], ids[2]: ids[:2]}, ids[2])
+    assert links_of(kept("ring"), three) == ({ids[0]: [ids[1]], ids[1]: [ids[2]], ids[2]: [ids[0]]}, "")
+    assert links_of(kept("star"), three[:1]) == ({ids[0]: []}, "")
+    assert links_of(kept("star"), []) == ({}, "")
 
 
 @given(st.lists(st.text(), max_size=12), st.sampled_from(TOPOLOGIES))
@@ -232,17 +232,17 @@ PRINTED = b"""{
 
 
 def test_a_message_that_is_printed_over_lines_is_one() -> None:
-    spread = Spread(1 << 20)
+    spread = LineJoiner(1 << 20)
     joined = list(spread.joined(PRINTED.split(b"\n")))
     assert [json.loads(one)["id"] for one in joined if isinstance(one, bytes)] == ["3"]
     assert spread.rest() == []
 
 
 def test_what_was_begun_costs_no_message_behind_it() -> None:
-    spread, whole = Spread(1 << 20), b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+    spread, whole = LineJoiner(1 << 20), b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
     assert list(spread.joined([b"{", b'  "id": 7,', whole])) == [b'{\n  "id": 7,', whole]
     assert list(spread.joined([b'{"id": 8', whole])) == [b'{"id": 8', whole]
-    assert list(Spread(20).joined([b"{", b'"a": "' + b"x" * 30])) == [b"{", b'"a": "' + b"x" * 30]
+    assert list(LineJoiner(20).joined([b"{", b'"a": "' + b"x" * 30])) == [b"{", b'"a": "' + b"x" * 30]
     assert list(spread.joined([b"{", b'"id": 9,'])) == []
     assert spread.rest() == [b'{\n"id": 9,']
 
@@ -257,4 +257,4 @@ def test_what_was_begun_costs_no_message_behind_it() -> None:
 def test_any_message_comes_whole_out_of_its_lines(params: Any) -> None:
     message = {"jsonrpc": "2.0", "id": 1, "method": "x", "params": params}
     lines = json.dumps(message, indent=2, ensure_ascii=False).encode().split(b"\n")
-    assert [json.loads(cast("bytes", one)) for one in Spread(1 << 20).joined(lines)] == [message]
+    assert [json.loads(cast("bytes", one)) for one in LineJoiner(1 << 20).joined(lines)] == [message]
