@@ -1,4 +1,4 @@
-"""A2A over HTTP: agents of other programs give the swarm tasks, in the standard's words or in AgentVault's."""
+"""A2A over HTTP: agents of other programs give the swarm tasks, by the standard or in AgentVault's dialect."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class A2a:
 
 
 def site_of(host: str, more: Sequence[str]) -> Site:
-    """What clients may call a server that listens at ``host``, which is empty where it is its own."""
+    """Return the names under which clients may address a server at ``host``, which is empty for the default address."""
     names = {*LOOPBACK_NAMES, *map(host_of, (host, *more))}
     if is_loopback(host or LOOPBACK_NAMES[0]):
         return Site(names)
@@ -94,7 +94,7 @@ def site_of(host: str, more: Sequence[str]) -> Site:
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    """Bound. Raises OperatorError."""
+    """Return a bound socket. Raises OperatorError."""
     try:
         return open_listener(host, port)
     except OSError as error:

@@ -22,10 +22,10 @@ from ccswarm.servers.a2a.core.http import (
     Guard,
     Server,
     Unreadable,
-    answered,
     is_deep,
+    json_response,
     read_json,
-    streamed,
+    stream_response,
 )
 from ccswarm.servers.a2a.plugin import site_of
 from ccswarm.servers.base import Admission
@@ -78,9 +78,9 @@ async def serving(
 
     async def read(request: Request) -> Response:
         try:
-            return answered({"read": await read_json(request)})
+            return json_response({"read": await read_json(request)})
         except Unreadable as problem:
-            return answered({"why": problem.why}, problem.status)
+            return json_response({"why": problem.why}, problem.status)
 
     async def events() -> AsyncIterator[tuple[str, Any]]:
         try:
@@ -90,10 +90,10 @@ async def serving(
             left.set()
 
     async def stream(_: Request) -> Response:
-        return streamed(events())
+        return stream_response(events())
 
     async def hello(_: Request) -> Response:
-        return answered("hello")
+        return json_response("hello")
 
     async def leave() -> None:
         said.put_nowait(None)
@@ -229,7 +229,7 @@ async def test_a_stream_in_which_nothing_happens_says_that_it_lives() -> None:
     async def events() -> AsyncIterator[tuple[str, Any]]:
         yield "name", await said.get()
 
-    stream = cast("StreamingResponse", streamed(events(), 0.01)).body_iterator
+    stream = cast("StreamingResponse", stream_response(events(), 0.01)).body_iterator
     assert await anext(stream) == b": here\n\n"
     said.put_nowait({"ü": [1]})
     found = [one async for one in stream]
@@ -239,7 +239,7 @@ async def test_a_stream_in_which_nothing_happens_says_that_it_lives() -> None:
 
 async def test_a_server_has_the_name_it_was_given_too() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        await answered("hello")(scope, receive, send)
+        await json_response("hello")(scope, receive, send)
 
     async def status(host: bytes) -> int:
         sent: list[Any] = []

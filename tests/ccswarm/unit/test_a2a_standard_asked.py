@@ -12,9 +12,9 @@ from ccswarm.config.settings import AgentSettings, Settings, SwarmSettings
 from ccswarm.servers.a2a.core.task_store import State, Task, Tasks
 from ccswarm.servers.a2a.standard.card import card_of, tag_of
 from ccswarm.servers.a2a.standard.errors import Fault
-from ccswarm.servers.a2a.standard.requests import MOST_REFERRED_CHARS, accepted, chosen, in_words, plan_in
-from ccswarm.servers.a2a.standard.runs import until
-from ccswarm.servers.a2a.standard.wire import Sent, sent
+from ccswarm.servers.a2a.standard.requests import MOST_REFERRED_CHARS, agent_in, plan_in, require_output_type, with_text
+from ccswarm.servers.a2a.standard.runs import wait_until_interrupted
+from ccswarm.servers.a2a.standard.wire import Sent, parse_send
 from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +26,7 @@ STEPS = AgentSettings(name="eve", settings={"steps": [{"id": "say", "tool": "sma
 
 def message(*parts: Any, **more: Any) -> Sent:
     shown = [{"text": part} if isinstance(part, str) else part for part in parts]
-    return sent({"message": {"messageId": "m", "role": "ROLE_USER", "parts": shown}, **more}, "1.0")
+    return parse_send({"message": {"messageId": "m", "role": "ROLE_USER", "parts": shown}, **more}, "1.0")
 
 
 def of(*agents: AgentSettings) -> Settings:
@@ -37,19 +37,19 @@ def test_who_thinks_is_given_what_earlier_tasks_came_to() -> None:
     data = {"steps": [2**60]}
     artifact = {"artifactId": "main", "parts": [{"text": "all done"}, {"data": data}]}
     earlier = Task("run_1", "standard", state=State.COMPLETED, artifacts=[artifact])
-    (task,) = in_words(message("go on"), "", of(FOLLOWS, STEPS, THINKS), [earlier]).tasks
+    (task,) = with_text(message("go on"), "", of(FOLLOWS, STEPS, THINKS), [earlier]).tasks
     assert (task.agent, task.text) == ("eve", "go on")
-    (task,) = in_words(message("go on"), "tim", of(FOLLOWS, STEPS, THINKS), [earlier]).tasks
+    (task,) = with_text(message("go on"), "tim", of(FOLLOWS, STEPS, THINKS), [earlier]).tasks
     told = '\n\n(Earlier task run_1, completed:\nall done\n{"steps": [1152921504606846976]})'
     assert (task.agent, task.text) == ("tim", f"go on{told}")
-    (task,) = in_words(message("lead"), "", of(THINKS, LEADS), []).tasks
+    (task,) = with_text(message("lead"), "", of(THINKS, LEADS), []).tasks
     assert task.agent == "lea"
     long = Task("run_2", "standard", artifacts=[{"artifactId": "a", "parts": [{"text": "x" * 10_000}]}])
-    (task,) = in_words(message("go on"), "", of(THINKS), [long]).tasks
+    (task,) = with_text(message("go on"), "", of(THINKS), [long]).tasks
     assert task.text.count("x") == MOST_REFERRED_CHARS
     for agents in ((), (FOLLOWS,)):
         with pytest.raises(Fault):
-            in_words(message("x"), "", of(*agents), [])
+            with_text(message("x"), "", of(*agents), [])
 
 
 def test_a_message_has_at_most_one_plan() -> None:
@@ -68,12 +68,12 @@ def test_a_message_has_at_most_one_plan() -> None:
 
 
 def test_who_is_meant_and_what_is_taken() -> None:
-    assert chosen(message("x")) == ""
-    assert chosen(message("x", metadata={"skillId": "tim", "other": 1})) == "tim"
+    assert agent_in(message("x")) == ""
+    assert agent_in(message("x", metadata={"skillId": "tim", "other": 1})) == "tim"
     for modes in ([], ["text"], ["text/markdown"], ["application/json"], ["*/*"], ["image/png", "text/plain; q=1"]):
-        accepted(message("x", configuration={"acceptedOutputModes": modes}))
+        require_output_type(message("x", configuration={"acceptedOutputModes": modes}))
     with pytest.raises(Fault):
-        accepted(message("x", configuration={"acceptedOutputModes": ["image/png", "video/mp4"]}))
+        require_output_type(message("x", configuration={"acceptedOutputModes": ["image/png", "video/mp4"]}))
 
 
 def test_a_card_says_what_is_configured() -> None:
@@ -91,15 +91,15 @@ async def test_nobody_waits_longer_than_that(tmp_path: Path) -> None:
     tasks.open()
     try:
         task = tasks.begin("standard", "run_1")
-        await until(tasks, task, 0.01)
+        await wait_until_interrupted(tasks, task, 0.01)
         assert task.state is State.SUBMITTED
         for state in (State.INPUT_REQUIRED, State.COMPLETED):
-            waiting = asyncio.create_task(until(tasks, task, 60))
+            waiting = asyncio.create_task(wait_until_interrupted(tasks, task, 60))
             await asyncio.sleep(0)
-            tasks.turn(task, State.WORKING)
-            tasks.turn(task, state)
+            tasks.set_state(task, State.WORKING)
+            tasks.set_state(task, state)
             await asyncio.wait_for(waiting, BOUND_SECONDS)
-            await until(tasks, task, 60)
-            tasks.turn(task, State.WORKING)
+            await wait_until_interrupted(tasks, task, 60)
+            tasks.set_state(task, State.WORKING)
     finally:
         tasks.close()

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from ccswarm.servers.a2a.core.task_store import State, Task, TaskEvent
 from ccswarm.servers.a2a.standard.errors import Fault
 from ccswarm.servers.a2a.standard.requests import plan_in
-from ccswarm.servers.a2a.standard.wire import check_version, event_json, listed, message_json, named, sent, task_json
+from ccswarm.servers.a2a.standard.wire import (
+    check_version,
+    event_json,
+    message_json,
+    parse_list,
+    parse_send,
+    parse_task_query,
+    task_json,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
@@ -45,37 +53,37 @@ MESSAGES = st.builds(
 @given(MESSAGES)
 def test_a_message_is_the_same_in_both_versions(message: dict[str, Any]) -> None:
     """As it is written, to the last digit."""
-    new = sent({"message": message}, "1.0").message.to_json()
+    new = parse_send({"message": message}, "1.0").message.to_json()
     assert json.dumps(new) == json.dumps(message)
     old = message_json(new, "0.3")
     assert (old["kind"], old["role"]) == ("message", "user")
     assert all(isinstance(part["data"], dict) for part in old["parts"] if part["kind"] == "data")
-    assert json.dumps(sent({"message": old}, "0.3").message.to_json()) == json.dumps(message)
+    assert json.dumps(parse_send({"message": old}, "0.3").message.to_json()) == json.dumps(message)
 
 
 @given(JSON)
 def test_whatever_is_sent_is_understood_or_refused(params: Any) -> None:
-    for read in (sent, named):
+    for read in (parse_send, parse_task_query):
         for version in ("0.3", "1.0"):
             for given_ in (params, {"message": params}, {"message": {"messageId": "m", "parts": params}}):
                 with pytest.raises(Fault):
                     read(given_, version)  # pyright: ignore[reportArgumentType]
     if not isinstance(params, dict):
         with pytest.raises(Fault):
-            listed(params)
+            parse_list(params)
 
 
 def test_null_is_as_good_as_absent() -> None:
     part = {"text": "x", "raw": None, "url": None, "data": None, "metadata": None, "filename": None}
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [part], "contextId": None, "referenceTaskIds": None}
     configuration = {"historyLength": None, "returnImmediately": None, "acceptedOutputModes": None}
-    found = sent({"message": message, "configuration": configuration, "metadata": None}, "1.0")
+    found = parse_send({"message": message, "configuration": configuration, "metadata": None}, "1.0")
     assert found.message.to_json() == {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}]}
     assert (found.waits, found.pushes, found.configuration.history_length) == (True, False, None)
-    null = sent({"message": {**message, "parts": [{"data": None}]}}, "1.0").message
+    null = parse_send({"message": {**message, "parts": [{"data": None}]}}, "1.0").message
     assert null.to_json()["parts"] == [{"data": None}]
     for pushes in ("taskPushNotificationConfig", "pushNotificationConfig"):
-        assert sent({"message": message, "configuration": {pushes: {"url": "http://x"}}}, "1.0").pushes
+        assert parse_send({"message": message, "configuration": {pushes: {"url": "http://x"}}}, "1.0").pushes
 
 
 @pytest.mark.parametrize(
@@ -92,7 +100,7 @@ def test_null_is_as_good_as_absent() -> None:
 def test_who_waits_for_the_end(version: Any, configuration: Any, waits: bool) -> None:
     role = "user" if version == "0.3" else "ROLE_USER"
     message = {"messageId": "m", "role": role, "parts": [{"kind": "text", "text": "x"}]}
-    assert sent({"message": message, "configuration": configuration}, version).waits is waits
+    assert parse_send({"message": message, "configuration": configuration}, version).waits is waits
 
 
 def test_states_and_events_in_both_versions() -> None:
@@ -127,5 +135,5 @@ def test_versions() -> None:
 @pytest.mark.parametrize("raw", ["W1t0YXNrc11dCg==", "W1t0YXNrc11dCg"])
 def test_files_in_either_alphabet(raw: str) -> None:
     part = {"raw": raw, "filename": "a.toml"}
-    found = sent({"message": {"messageId": "m", "role": "ROLE_USER", "parts": [part]}}, "1.0")
+    found = parse_send({"message": {"messageId": "m", "role": "ROLE_USER", "parts": [part]}}, "1.0")
     assert plan_in(found) == "[[tasks]]\n"

@@ -25,10 +25,10 @@ def test_what_is_kept_is_there_again(tmp_path: Path) -> None:
     tasks = opened(tmp_path)
     message = {"z": LARGE, "a": "ü\ud800", "m": [None, 1.5]}
     task = tasks.begin("vault", "one", context="c", messages=[message], metadata={"k": 1})
-    tasks.give(task, {"id": "a"})
-    tasks.give(task, {"id": "b"})
+    tasks.add_artifact(task, {"id": "a"})
+    tasks.add_artifact(task, {"id": "b"})
     task.runs = ["run_1"]
-    assert tasks.turn(task, State.WORKING, "why")
+    assert tasks.set_state(task, State.WORKING, "why")
     tasks.close()
     again = opened(tmp_path)
     found = again.find("vault", "one")
@@ -36,16 +36,16 @@ def test_what_is_kept_is_there_again(tmp_path: Path) -> None:
     assert found is not None
     assert list(found.messages[0]) == ["z", "a", "m"]
     assert (again.find("standard", "one"), again.find("vault", "two")) == (None, None)
-    assert [one.id for one in again.listed("vault")] == ["one"]
-    assert again.listed("standard") == []
+    assert [one.id for one in again.select("vault")] == ["one"]
+    assert again.select("standard") == []
     again.close()
 
 
 def test_what_is_over_stays_as_it_is(tmp_path: Path) -> None:
     tasks = opened(tmp_path)
     task = tasks.begin("vault", "one")
-    assert tasks.turn(task, State.CANCELED)
-    assert not tasks.turn(task, State.COMPLETED, "too late")
+    assert tasks.set_state(task, State.CANCELED)
+    assert not tasks.set_state(task, State.COMPLETED, "too late")
     assert (task.state, task.said) == (State.CANCELED, None)
     tasks.close()
 
@@ -66,7 +66,7 @@ def test_what_is_no_task_is_left_alone(tmp_path: Path) -> None:
         (tmp_path / f"{name}.json").write_text(text)
     (tmp_path / "e.new").write_text('{"id":')  # its writer was killed
     tasks = opened(tmp_path)
-    assert tasks.listed("vault") == []
+    assert tasks.select("vault") == []
     assert len(list(tmp_path.glob("*.json"))) == 4
     assert not (tmp_path / "e.new").exists()
     tasks.close()
@@ -80,10 +80,10 @@ def test_only_so_many_are_kept_and_those_that_are_over_go_first(tmp_path: Path) 
         tasks.begin("vault", "d")
     gone = tasks.find("vault", "b")
     assert gone
-    tasks.turn(gone, State.COMPLETED)
+    tasks.set_state(gone, State.COMPLETED)
     tasks.begin("standard", "d")
     assert sorted(file.stem for file in tmp_path.glob("*.json")) == ["a", "c", "d"]
-    tasks.say(gone, "nobody hears of it any more")
+    tasks.add_message(gone, "nobody hears of it any more")
     assert not (tmp_path / "b.json").exists()
     tasks.close()
 
@@ -91,14 +91,14 @@ def test_only_so_many_are_kept_and_those_that_are_over_go_first(tmp_path: Path) 
 def test_only_so_much_is_kept_and_for_so_long(tmp_path: Path) -> None:
     tasks = opened(tmp_path, most_chars=3000)
     for name in ("a", "b", "c"):
-        tasks.turn(tasks.begin("vault", name, messages=["x" * 1200]), State.COMPLETED)
+        tasks.set_state(tasks.begin("vault", name, messages=["x" * 1200]), State.COMPLETED)
     tasks.begin("vault", "d")
-    assert [one.id for one in tasks.listed("vault")] == ["d", "c", "b"]
+    assert [one.id for one in tasks.select("vault")] == ["d", "c", "b"]
     tasks.close()
     old = tmp_path / "b.json"
     old.write_text(json.dumps({**json.loads(old.read_text()), "updated": 1.0}))
     again = opened(tmp_path)
-    assert [one.id for one in again.listed("vault")] == ["d", "c"]
+    assert [one.id for one in again.select("vault")] == ["d", "c"]
     assert not old.exists()
     again.close()
 
@@ -107,11 +107,11 @@ def test_only_so_much_is_kept_and_for_so_long(tmp_path: Path) -> None:
 async def test_followers_hear_all_of_it_in_order_until_it_is_over(tmp_path: Path) -> None:
     tasks = opened(tmp_path)
     task = tasks.begin("vault", "one")
-    with tasks.following(task) as first, tasks.following(task) as second:
-        tasks.turn(task, State.WORKING, "why")
-        tasks.say(task, "hello")
-        tasks.give(task, {"id": "a"})
-        tasks.turn(task, State.COMPLETED)
+    with tasks.follow(task) as first, tasks.follow(task) as second:
+        tasks.set_state(task, State.WORKING, "why")
+        tasks.add_message(task, "hello")
+        tasks.add_artifact(task, {"id": "a"})
+        tasks.set_state(task, State.COMPLETED)
         heard = [one async for one in first]
         assert [(one.kind, one.content, one.state) for one in heard] == [
             ("status", "why", State.WORKING),
@@ -120,7 +120,7 @@ async def test_followers_hear_all_of_it_in_order_until_it_is_over(tmp_path: Path
             ("status", None, State.COMPLETED),
         ]
         assert [one async for one in second] == heard
-    with tasks.following(task) as late:
+    with tasks.follow(task) as late:
         assert [one async for one in late] == []
     tasks.close()
 
@@ -130,14 +130,14 @@ async def test_who_does_not_listen_is_let_go_and_so_is_everybody_in_the_end(tmp_
     tasks = Tasks(tmp_path, 7, most_unheard=5)
     tasks.open()
     task = tasks.begin("vault", "one")
-    with tasks.following(task) as slow, tasks.following(task) as other:
+    with tasks.follow(task) as slow, tasks.follow(task) as other:
         for number in range(10):
-            tasks.say(task, number)
+            tasks.add_message(task, number)
         assert len([one async for one in slow]) == 5
         async with asyncio.timeout(BOUND_SECONDS):
             heard = [one async for one in other]
     assert len(heard) == 5
-    with tasks.following(task) as left:
+    with tasks.follow(task) as left:
         waiting = asyncio.create_task(anext(left, None))
         await asyncio.sleep(0)
         tasks.close()
@@ -149,7 +149,7 @@ def test_a_full_disk_refuses_new_tasks_and_ends_old_ones(tmp_path: Path) -> None
     task = tasks.begin("vault", "one")
     (tmp_path / "one.new").mkdir()  # as good as no room: nothing can be written there
     (tmp_path / "two.new").mkdir()
-    assert tasks.turn(task, State.FAILED, "why")
+    assert tasks.set_state(task, State.FAILED, "why")
     with pytest.raises(OperatorError, match="cannot be stored"):
         tasks.begin("vault", "two")
     assert tasks.find("vault", "two") is None

@@ -12,7 +12,7 @@ from ccswarm.errors import ConfigInvalid
 from ccswarm.models import CallOutcome, CallStatus
 from ccswarm.servers.a2a.agentvault.card import card_of
 from ccswarm.servers.a2a.agentvault.outcomes import line_of, tool_answer
-from ccswarm.servers.a2a.agentvault.targets import caller_of_tools, found, mapped, with_mapped
+from ccswarm.servers.a2a.agentvault.targets import caller_of_tools, find_target, mapped_servers, with_mapped
 
 
 def settings(*servers: ServerSettings) -> Settings:
@@ -22,15 +22,15 @@ def settings(*servers: ServerSettings) -> Settings:
 def test_the_map_names_servers_at_their_rpc() -> None:
     addresses = {"filesystem": "http://files:8001", "code": "https://code/base/", "x_1-y": "http://127.0.0.1:1/rpc"}
     variables = {"MCP_SERVER_MAP": json.dumps(addresses), "MCP_CALL_TIMEOUT": "2.5"}
-    servers = mapped(variables)
+    servers = mapped_servers(variables)
     assert [(one.name, one.url) for one in servers] == [
         ("filesystem", "http://files:8001/rpc"),
         ("code", "https://code/base/rpc"),
         ("x_1-y", "http://127.0.0.1:1/rpc"),
     ]
     assert {(one.protocol, one.timeout_seconds, one.insecure) for one in servers} == {("rpc", 2.5, True)}
-    assert mapped({"MCP_SERVER_MAP": json.dumps(addresses)})[0].timeout_seconds == 60
-    assert mapped({}) == mapped({"MCP_SERVER_MAP": " "}) == []
+    assert mapped_servers({"MCP_SERVER_MAP": json.dumps(addresses)})[0].timeout_seconds == 60
+    assert mapped_servers({}) == mapped_servers({"MCP_SERVER_MAP": " "}) == []
     base = settings(ServerSettings(name="small", command="x"))
     assert [one.name for one in with_mapped(base, variables).mcp.servers] == ["small", "filesystem", "code", "x_1-y"]
     assert with_mapped(base, {}) is base
@@ -50,26 +50,26 @@ def test_the_map_names_servers_at_their_rpc() -> None:
 )
 def test_a_map_that_is_none_is_refused(text: str, words: str) -> None:
     with pytest.raises(ConfigInvalid, match=words):
-        mapped({"MCP_SERVER_MAP": text})
+        mapped_servers({"MCP_SERVER_MAP": text})
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "inf", "nan"])
 def test_a_time_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ConfigInvalid, match="which is not a duration"):
-        mapped({"MCP_SERVER_MAP": '{"a": "http://x"}', "MCP_CALL_TIMEOUT": text})
+        mapped_servers({"MCP_SERVER_MAP": '{"a": "http://x"}', "MCP_CALL_TIMEOUT": text})
 
 
 def test_a_target_is_an_id_or_what_a_name_begins_with() -> None:
     shell = ServerSettings(name="shell", command="x")
     files = ServerSettings(name="files", url="http://127.0.0.1:1/rpc", protocol="rpc")
     known = settings(shell, files)
-    assert found(known, "shell", "execute") == (shell, "execute")
-    assert found(known, "shell", "shell.execute") == (shell, "execute")
-    assert found(known, "files", "files.read") == (files, "files.read")
-    assert found(known, "?", "files.read") == (files, "files.read")
-    assert found(known, "shell", "files.read") == (shell, "files.read")
-    assert found(known, "files.old", "read") == (files, "read")
-    assert found(known, "?", "read") is None
+    assert find_target(known, "shell", "execute") == (shell, "execute")
+    assert find_target(known, "shell", "shell.execute") == (shell, "execute")
+    assert find_target(known, "files", "files.read") == (files, "files.read")
+    assert find_target(known, "?", "files.read") == (files, "files.read")
+    assert find_target(known, "shell", "files.read") == (shell, "files.read")
+    assert find_target(known, "files.old", "read") == (files, "read")
+    assert find_target(known, "?", "read") is None
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from ccswarm import __version__
 from ccswarm.config.settings import Settings
 
 SERVICE = "ccswarm"
-"""What the client's keys for this agent are kept under: ``AGENTVAULT_KEY_CCSWARM``."""
+"""The name under which clients store their key for this agent: ``AGENTVAULT_KEY_CCSWARM``."""
 
 UNKNOWN = "unknown"
-"""The version, to strangers."""
+"""The version that unauthenticated clients see."""
 
 INPUT: dict[str, Any] = {
     "type": "object",
@@ -45,15 +45,14 @@ OUTPUT: dict[str, Any] = {
 
 
 def card_of(settings: Settings | None, url: str, *, secured: bool) -> dict[str, Any]:
-    """The card of the proxy that is asked at ``url``; ``secured``: clients need a token. Without settings it reveals
-    nothing about this swarm."""
+    """Return the card of the proxy at ``url``; ``secured``: by tokens. Without settings, it reveals nothing else."""
     return {
         "schemaVersion": "1.0",
         "humanReadableId": f"ccswarm/{settings.swarm.name if settings else 'swarm'}",
         "agentVersion": __version__ if settings else UNKNOWN,
         "name": "ccswarm tool proxy",
         "description": "Calls tools of configured servers: one call per task, within the grants of its agent.",
-        "url": _named(url),
+        "url": _with_localhost(url),
         "provider": {"name": "ccswarm"},
         "capabilities": {"a2aVersion": "1.0", "supportedMessageParts": ["data"], "supportsPushNotifications": False},
         "authSchemes": _schemes(secured),
@@ -70,8 +69,8 @@ def card_of(settings: Settings | None, url: str, *, secured: bool) -> dict[str, 
     }
 
 
-def _named(url: str) -> str:
-    """These clients take plain http at the name localhost only."""
+def _with_localhost(url: str) -> str:
+    """Return the URL with localhost for loopback addresses: with these clients, plain http works only there."""
     parts = urlsplit(url)
     if parts.scheme != "http" or not is_loopback(parts.hostname or ""):
         return url

@@ -1,4 +1,4 @@
-"""AgentVault's profile of A2A: single calls of tools, for an agent of the configuration."""
+"""AgentVault's profile of A2A: single calls of tools by a configured agent."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from ccswarm.servers.a2a.agentvault.wire import (
     TASK_NOT_FOUND,
     Facts,
     Fault,
+    call_from,
     event_of,
     id_of,
     message_of,
@@ -31,10 +32,9 @@ from ccswarm.servers.a2a.agentvault.wire import (
     task_id_of,
     task_json,
     time_of,
-    wanted_of,
 )
 from ccswarm.servers.a2a.core.context import PRIVATE, DialectContext, caller_of, is_known, needs_token
-from ccswarm.servers.a2a.core.http import Unreadable, answered, read_json, streamed
+from ccswarm.servers.a2a.core.http import Unreadable, json_response, read_json, stream_response
 from ccswarm.servers.a2a.core.task_store import Task
 
 PATHS = ("/a2a", "/a2a/")
@@ -47,9 +47,9 @@ log = logging.getLogger(__name__)
 
 
 def routes(context: DialectContext) -> list[Route]:
-    """What it answers; tasks that were not over when the server ended are looked after from here on."""
+    """Return the routes. From here on, tasks that were unfinished when the server ended continue."""
     proxy = Proxy(context)
-    return [Route(CARD, proxy.card), *(Route(path, proxy.asked, methods=["POST"]) for path in PATHS)]
+    return [Route(CARD, proxy.card), *(Route(path, proxy.answer, methods=["POST"]) for path in PATHS)]
 
 
 class Proxy:
@@ -61,54 +61,58 @@ class Proxy:
         self._calls.resume()
 
     async def card(self, request: Request) -> Response:
-        """Who is here."""
+        """Return the card."""
         settings = self._context.serve_context.app.settings if is_known(request) else None
-        return answered(
+        return json_response(
             card_of(settings, self._context.url(request, PATHS[0]), secured=needs_token(request)), headers=PRIVATE
         )
 
-    async def asked(self, request: Request) -> Response:
-        """One request. What JSON-RPC has an error for is answered with status 200."""
+    async def answer(self, request: Request) -> Response:
+        """Answer a request. Errors that JSON-RPC defines are answered with status 200."""
         try:
             message = await read_json(request)
         except Unreadable as problem:
             code, status = (PARSE_ERROR, 200) if problem.status == 400 else (INVALID_REQUEST, problem.status)
-            return answered(_error(None, Fault(code, f"Parse error: {problem.why}")), status)
+            return json_response(_error(None, Fault(code, f"Parse error: {problem.why}")), status)
         number = id_of(message)
         try:
             method, params = request_of(message)
             if method == SUBSCRIBE:
-                return self._followed(request, number, params)
-            return answered({"jsonrpc": "2.0", "id": number, "result": await self._result(request, method, params)})
+                return self._subscribe(request, number, params)
+            return json_response(
+                {"jsonrpc": "2.0", "id": number, "result": await self._result(request, method, params)}
+            )
         except Fault as fault:
-            return answered(_error(number, fault))
+            return json_response(_error(number, fault))
         except SwarmError as error:
-            return answered(_error(number, Fault(AGENT_ERROR, f"Agent error: {error.message}")))
+            return json_response(_error(number, Fault(AGENT_ERROR, f"Agent error: {error.message}")))
         except Exception as error:
             log.exception("a request failed")
-            return answered(_error(number, Fault(INTERNAL_ERROR, f"Internal server error: {type(error).__name__}")))
+            return json_response(
+                _error(number, Fault(INTERNAL_ERROR, f"Internal server error: {type(error).__name__}"))
+            )
 
     async def _result(self, request: Request, method: str, params: Facts) -> Any:
         match method:
             case "tasks/send":
-                return {"id": self._sent(request, params).id}
+                return {"id": self._send(request, params).id}
             case "tasks/get":
-                return task_json(self._found(request, params))
+                return task_json(self._find(request, params))
             case "tasks/cancel":
-                task = self._found(request, params)
+                task = self._find(request, params)
                 done = await self._calls.cancel(task)
                 return {"success": done, "message": None if done else f"the task is {STATES[task.state]}"}
             case _:
                 raise Fault(METHOD_NOT_FOUND, "Method not found")
 
-    def _sent(self, request: Request, params: Facts) -> Task:
+    def _send(self, request: Request, params: Facts) -> Task:
         message = message_of(params)
         if params.get("id") is not None:
-            task = self._found(request, params)
+            task = self._find(request, params)
             raise Fault(
                 AGENT_ERROR, f"Agent error: a task is one call: {task.id} cannot be continued, start another one"
             )
-        wanted_of(message)
+        call_from(message)
         self._calls.check()
         if self._context.closing.is_set():
             raise Fault(AGENT_ERROR, "Agent error: the server is ending")
@@ -117,25 +121,25 @@ class Proxy:
         self._context.carry(number, self._calls.carry(task))
         return task
 
-    def _found(self, request: Request, params: Facts) -> Task:
+    def _find(self, request: Request, params: Facts) -> Task:
         number = task_id_of(params)
         task = self._context.tasks.find(PROFILE, number)
         if task is None or task.context != caller_of(request):
             raise Fault(TASK_NOT_FOUND, f"Task not found: {number[:100]}")
         return task
 
-    def _followed(self, request: Request, number: str | int | None, params: Facts) -> Response:
+    def _subscribe(self, request: Request, number: str | int | None, params: Facts) -> Response:
         try:
-            return streamed(self._events(self._found(request, params)))
+            return stream_response(self._events(self._find(request, params)))
         except Fault as fault:
             if STREAM not in request.headers.get("accept", "") or fault.code != TASK_NOT_FOUND:
                 raise
-            # These clients read nothing but events here, and would take an answer for the end of the task.
-            return streamed(_once("error", {"error": "task_not_found", "message": fault.message}))
+            # These clients read only events here, and would take any other response for the end of the task.
+            return stream_response(_single_event("error", {"error": "task_not_found", "message": fault.message}))
 
     async def _events(self, task: Task) -> AsyncGenerator[tuple[str, Any]]:
-        """How it is, then what happens until it is over; of one that is, what was said in it, and how it ended."""
-        with self._context.tasks.following(task) as run_events:
+        """Yield the task's messages and state, then its events until it is over."""
+        with self._context.tasks.follow(task) as run_events:
             for message in task.messages[1:]:
                 about = {"taskId": task.id, "message": message, "timestamp": time_of(task.updated)}
                 yield "task_message", about
@@ -149,7 +153,7 @@ class Proxy:
                 yield "error", {"error": "stream_ended", "message": "the server is ending: use tasks/get later"}
 
 
-async def _once(name: str, facts: Facts) -> AsyncGenerator[tuple[str, Any]]:
+async def _single_event(name: str, facts: Facts) -> AsyncGenerator[tuple[str, Any]]:
     yield name, facts
 
 

@@ -1,5 +1,4 @@
-"""The outcome of a call as reported to AgentVault's clients: a tool's result, or whose fault it is that there is none.
-Pure."""
+"""Outcomes of calls as AgentVault's clients get them: a tool's result, or an error and its source."""
 
 from __future__ import annotations
 
@@ -28,10 +27,10 @@ OURS: Mapping[str, tuple[str, str]] = {
     "invalid_result": (PROXY, "MCP_INVALID_RESULT"),
     "unknown_error": (PROTOCOL, "MCP_UNKNOWN_PROTOCOL_ERROR"),
 }
-"""By the code of an outcome that is none of a tool: source and code."""
+"""Source and code, by the code of an outcome that does not come from a tool."""
 
 NUMBER = re.compile(r"-?\d+")
-"""Of an error of JSON-RPC; tools and their servers have words."""
+"""The code of a JSON-RPC error; codes of tools and their servers are words."""
 
 WAYS = {
     CallStatus.TIMEOUT: "MCP_TIMEOUT",
@@ -41,9 +40,9 @@ WAYS = {
 
 
 def tool_answer(outcome: CallOutcome, tool: str, *, whole: bool) -> dict[str, Any]:
-    """The content of the answer. ``whole``: the structured answer is the server's whole result, as it came."""
+    """Return the content of the answer. ``whole``: the structured answer is the server's complete result."""
     if not outcome.ok:
-        return _failed(outcome, tool, whole=whole)
+        return _failure_from_outcome(outcome, tool, whole=whole)
     result = _result(outcome, whole=whole)
     if not _can_be_written(result):
         return failure(PROXY, "MCP_INVALID_RESPONSE", "the result cannot be written as JSON")
@@ -51,13 +50,13 @@ def tool_answer(outcome: CallOutcome, tool: str, *, whole: bool) -> dict[str, An
 
 
 def failure(source: str, code: str, message: str, details: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The content of an answer that says what failed."""
+    """Return the content of an answer that reports a failure."""
     error = {"source": source, "code": code, "message": message}
     return {"success": False, "error": error | ({"details": dict(details)} if details else {})}
 
 
 def line_of(content: Mapping[str, Any]) -> str:
-    """What is said of the state that a failure leaves a task in."""
+    """Return the text of the state that a failure leaves a task in."""
     error = content["error"]
     return f"[{error['source']}/{error['code']}] {error['message']}"
 
@@ -71,11 +70,11 @@ def _result(outcome: CallOutcome, *, whole: bool) -> dict[str, Any]:
     return facts | ({"_meta": {NOTE: outcome.message}} if outcome.message else {})
 
 
-def _failed(outcome: CallOutcome, tool: str, *, whole: bool) -> dict[str, Any]:
+def _failure_from_outcome(outcome: CallOutcome, tool: str, *, whole: bool) -> dict[str, Any]:
     suggestion = {"suggestion": outcome.suggestion} if outcome.suggestion else {}
     structured: Mapping[str, Any] = outcome.structured or {}
-    protocols = NUMBER.fullmatch(outcome.code) or (whole and outcome.code in OURS)
-    if outcome.status is CallStatus.TOOL_ERROR and not protocols:
+    is_protocol_error = NUMBER.fullmatch(outcome.code) or (whole and outcome.code in OURS)
+    if outcome.status is CallStatus.TOOL_ERROR and not is_protocol_error:
         content = structured.get("content") if whole else None
         content = content if _can_be_written(content) else None
         details = {"mcp_tool_error_content": content or [{"type": "text", "text": outcome.text}], **suggestion}

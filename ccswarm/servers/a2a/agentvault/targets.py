@@ -1,4 +1,4 @@
-"""Where calls of AgentVault's clients go: servers of the configuration, and those that ``MCP_SERVER_MAP`` names."""
+"""The targets of calls of AgentVault's clients: configured servers, and those that ``MCP_SERVER_MAP`` names."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ MAP, TIMEOUT = "MCP_SERVER_MAP", "MCP_CALL_TIMEOUT"
 CALL_SECONDS = 60.0
 RPC = "/rpc"
 PROXY = "proxy"
-"""The agent that calls the tools of mapped servers, and no others, where the configuration does not say who does."""
+"""The agent that calls the tools of mapped servers, and of no others, if the configuration names no agent for it."""
 
 
 def with_mapped(settings: Settings, variables: Mapping[str, str]) -> Settings:
-    """The settings with the servers that ``MCP_SERVER_MAP`` names: ``{"id": "http://…"}``, each at its ``/rpc``. Raises
-    ConfigInvalid."""
-    servers = mapped(variables)
+    """Return the settings with the servers of ``MCP_SERVER_MAP``, ``{"id": "http://…"}``. Raises ConfigInvalid."""
+    servers = mapped_servers(variables)
     known = {server.name for server in settings.mcp.servers}
     if twice := [server.name for server in servers if server.name in known]:
         raise ConfigInvalid(
@@ -34,7 +33,7 @@ def with_mapped(settings: Settings, variables: Mapping[str, str]) -> Settings:
     mcp = settings.mcp.model_copy(update={"servers": (*settings.mcp.servers, *servers)})
     agents = settings.agents
     if not settings.a2a.agent and len(agents) != 1 and PROXY not in [agent.name for agent in agents]:
-        # The variable is all that clients of such a proxy know of: it is enough.
+        # Clients of such a proxy set nothing but this variable, so it has to be enough.
         mapped_tools = tuple(f"{server.name}.*" for server in servers)
         agents = (*agents, AgentSettings(name=PROXY, type=PROXY, grants=mapped_tools))
         a2a = settings.a2a.model_copy(update={"agent": PROXY})
@@ -43,7 +42,7 @@ def with_mapped(settings: Settings, variables: Mapping[str, str]) -> Settings:
 
 
 def caller_of_tools(settings: Settings, named: str = "") -> str:
-    """Who calls tools for AgentVault's clients, in words; where it is nobody, what to add."""
+    """Return a sentence for people about which agent calls tools for AgentVault's clients, or what to configure."""
     agents = {agent.name: agent for agent in settings.agents}
     name = named or settings.a2a.agent or (next(iter(agents)) if len(agents) == 1 else "")
     if name not in agents:
@@ -56,8 +55,8 @@ def caller_of_tools(settings: Settings, named: str = "") -> str:
     )
 
 
-def mapped(variables: Mapping[str, str]) -> list[ServerSettings]:
-    """The servers that the variables name. Raises ConfigInvalid."""
+def mapped_servers(variables: Mapping[str, str]) -> list[ServerSettings]:
+    """Return the servers that the variables name. Raises ConfigInvalid."""
     text = variables.get(MAP, "").strip()
     try:
         table: Any = json.loads(text or "{}")
@@ -76,7 +75,7 @@ def _server(name: str, url: Any, seconds: float) -> ServerSettings:
     path = parts.path.rstrip("/")
     where = parts._replace(path=path if path.endswith(RPC) else path + RPC).geturl()
     try:
-        # As the one who set the variable has it: with its own network, where nothing is encrypted.
+        # As for the one who set the variable: in a private network, where nothing is encrypted.
         return ServerSettings(name=name, url=where, protocol="rpc", insecure=True, timeout_seconds=seconds)
     except ValidationError:
         raise _wrong(f"names {name[:80]!r}: use letters, digits, - and _") from None
@@ -96,11 +95,11 @@ def _wrong(what: str) -> ConfigInvalid:
     return ConfigInvalid(f"{MAP} {what}", suggestion=f"""{MAP}='{{"filesystem": "http://127.0.0.1:8001"}}'""")
 
 
-def found(settings: Settings, target: str, tool: str) -> tuple[ServerSettings, str] | None:
-    """The server that is meant, by its id or else by what the tool's name begins with, and the tool's name there."""
+def find_target(settings: Settings, target: str, tool: str) -> tuple[ServerSettings, str] | None:
+    """Return the server with that id, or with the prefix of the tool's name, and the tool's name there; or None."""
     servers = {server.name: server for server in settings.mcp.servers}
     for name in (target, tool.partition(".")[0], target.partition(".")[0]):
         if server := servers.get(name):
-            # Methods of such a server have what they begin with as a part of their names.
+            # Methods of an rpc server keep the prefix, which is part of their names.
             return server, tool if server.protocol == "rpc" else tool.removeprefix(f"{server.name}.")
     return None

@@ -1,4 +1,4 @@
-"""AgentVault's words: what its clients send, and tasks and their events as they read them."""
+"""AgentVault's messages: requests of clients, and tasks and events as clients read them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Facts = Mapping[str, Any]
 
 
 class Fault(Exception):
-    """An error of JSON-RPC."""
+    """An error response of JSON-RPC."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -34,13 +34,13 @@ class Fault(Exception):
         self.data = data
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object that clients receive."""
+        """Return the JSON object that clients receive."""
         return {"code": self.code, "message": self.message} | ({} if self.data is None else {"data": self.data})
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """One call that a client wants made."""
+class RequestedCall:
+    """A call that a client requests."""
 
     target: str
     tool: str
@@ -48,7 +48,7 @@ class Wanted:
 
 
 def request_of(message: Any) -> tuple[str, Facts]:
-    """Method and parameters. Raises Fault."""
+    """Return method and parameters. Raises Fault."""
     if isinstance(message, list):
         raise Fault(INVALID_REQUEST, "Invalid request: batches are not supported")
     if not isinstance(message, dict):
@@ -67,13 +67,13 @@ def request_of(message: Any) -> tuple[str, Facts]:
 
 
 def id_of(message: Any) -> str | int | None:
-    """The id that an answer carries."""
+    """Return the request's id for the response; None if it is unusable."""
     number = cast("Facts", message).get("id") if isinstance(message, dict) else None
     return number if isinstance(number, (str, int)) and not isinstance(number, bool) else None
 
 
 def task_id_of(params: Facts) -> str:
-    """Raises Fault."""
+    """Return the task id. Raises Fault."""
     found = params.get("id")
     if not isinstance(found, str) or not found:
         raise Fault(INVALID_PARAMS, "Invalid parameters: id must be the id of a task")
@@ -81,7 +81,7 @@ def task_id_of(params: Facts) -> str:
 
 
 def message_of(params: Facts) -> dict[str, Any]:
-    """The message that is sent. Raises Fault."""
+    """Return the message. Raises Fault."""
     message = params.get("message")
     if not isinstance(message, dict):
         raise Fault(INVALID_PARAMS, "Invalid parameters: message must be an object")
@@ -97,8 +97,8 @@ def message_of(params: Facts) -> dict[str, Any]:
     return facts
 
 
-def wanted_of(message: Facts) -> Wanted:
-    """The call that the message's first data part names. Raises Fault."""
+def call_from(message: Facts) -> RequestedCall:
+    """Return the call that the message's first data part names. Raises Fault."""
     parts: list[Facts] = message["parts"]
     content = next((part.get("content") for part in parts if part["type"] == "data"), None)
     if not isinstance(content, dict):
@@ -109,11 +109,11 @@ def wanted_of(message: Facts) -> Wanted:
         raise Fault(AGENT_ERROR, "Agent error: Invalid input: target_mcp_server_id and tool_name must be strings")
     if not isinstance(arguments, dict):
         raise Fault(AGENT_ERROR, "Agent error: Invalid input: arguments must be an object")
-    return Wanted(target, tool, cast("Facts", arguments))
+    return RequestedCall(target, tool, cast("Facts", arguments))
 
 
 def task_json(task: Task) -> dict[str, Any]:
-    """The task in the form of ``tasks/get``."""
+    """Return the task as ``tasks/get`` does."""
     return {
         "id": task.id,
         "state": STATES[task.state],
@@ -125,19 +125,19 @@ def task_json(task: Task) -> dict[str, Any]:
     }
 
 
-def said(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The agent's message."""
+def agent_message(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message of the agent."""
     part = {"type": "data", "content": content, "mediaType": "application/json"}
     return {"role": "assistant", "parts": [part], "metadata": None}
 
 
 def event_of(task: Task, run_event: TaskEvent) -> tuple[str, dict[str, Any]]:
-    """Its name and its data."""
+    """Return the name and the data of an event."""
     state = {"state": STATES[run_event.state]} if run_event.kind == "status" else {}
     content = {"message" if run_event.kind == "status" else run_event.kind: run_event.content}
     return EVENTS[run_event.kind], {"taskId": task.id, **state, **content, "timestamp": time_of(run_event.at)}
 
 
 def time_of(seconds: float) -> str:
-    """A time in the format these clients parse."""
+    """Return a time in the format that these clients parse."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

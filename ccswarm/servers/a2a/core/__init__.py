@@ -1,1 +1,1 @@
-"""What both dialects of A2A share: HTTP, tasks, contexts."""
+"""What both profiles of A2A share: HTTP, tasks, contexts."""

@@ -13,34 +13,34 @@ from ccswarm.servers.a2a.core.task_store import Tasks
 from ccswarm.servers.base import ServeContext
 
 CLOSE_SECONDS = 5.0
-"""For what is under way when the server ends."""
+"""The time for work in progress when the server ends."""
 
 PRIVATE = {"Cache-Control": "private", "Vary": "Authorization, X-Api-Key"}
-"""Of a card, which says less to strangers."""
+"""The headers of a card, which says less to unauthenticated clients."""
 
 log = logging.getLogger(__name__)
 
 
 def caller_of(request: Request) -> str:
-    """Who asks: whose token was shown, empty for this user."""
+    """Return the caller that the request's token identifies, empty for this user."""
     caller: str | None = request.scope["caller"]
     assert caller is not None, "requests without a known user do not get here"
     return caller
 
 
 def is_known(request: Request) -> bool:
-    """Whether it is clear who asks."""
+    """Report whether the caller is known."""
     return request.scope["caller"] is not None
 
 
 def needs_token(request: Request) -> bool:
-    """Whether the one who asks has, or would have, to show a token."""
+    """Report whether the caller needs a token."""
     return not request.scope["free"]
 
 
 class DialectContext:
-    """Whoever reaches a route but for the cards may use it. ``closing`` is set when the server ends: nothing new is
-    begun then."""
+    """The tasks and the work of all routes. Apart from the cards, only known callers reach a route. ``closing`` is set
+    when the server ends: nothing is started after that."""
 
     def __init__(self, serve_context: ServeContext, tasks: Tasks) -> None:
         self.serve_context = serve_context
@@ -49,28 +49,28 @@ class DialectContext:
         self._work: dict[str, asyncio.Task[None]] = {}
 
     def url(self, request: Request, path: str = "") -> str:
-        """The address of ``path``, as the client reaches this server."""
+        """Return the address of ``path`` under which the client reaches this server."""
         return f"{request.url.scheme}://{request.headers['host']}{path}"
 
     def carry(self, task_id: str, work: Coroutine[Any, Any, None]) -> None:
-        """Does the work for a task beside everything else, one after the other is over. It is cancelled when the
-        server ends, where it takes too long, or by ``drop``."""
+        """Do the work of a task in the background; a task has one work at a time. It is cancelled by ``drop``, or if it
+        takes too long when the server ends."""
         assert task_id not in self._work
         one = self._work[task_id] = asyncio.create_task(work)
         one.add_done_callback(lambda done: self._done(task_id, done))
 
-    def carried(self, task_id: str) -> bool:
-        """Whether there is some."""
+    def is_carried(self, task_id: str) -> bool:
+        """Report whether work of this task is in progress."""
         return task_id in self._work
 
     async def drop(self, task_id: str) -> None:
-        """Cancels the work for a task, and returns when it has ended."""
+        """Cancel the work of a task, and return when it has ended."""
         if one := self._work.get(task_id):
             one.cancel()
             await asyncio.wait([one])
 
     async def close(self) -> None:
-        """What is under way has its time to end; then it is cancelled, and nobody follows anything any more."""
+        """Wait for the work in progress, cancel what takes too long, and end all streams."""
         self.closing.set()
         if self._work:
             await asyncio.wait(list(self._work.values()), timeout=CLOSE_SECONDS)

@@ -1,4 +1,4 @@
-"""HTTP as A2A's routes need it: who may ask, how much, and how answers and streams are written."""
+"""HTTP for A2A's routes: authentication and limits, responses and streams."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 MOST_BODY_BYTES = 1 << 20
 MOST_DEPTH = 100
-"""Of values within values."""
+"""The maximal nesting of values."""
 HEAD_SECONDS = 10.0
-"""For the headers of a request, and for what is left of one that was answered already."""
+"""The time for the headers of a request, and for the rest of one that was answered already."""
 BODY_SECONDS = 30.0
 IDLE_SECONDS = 60
 HEARTBEAT_SECONDS = 15.0
-"""Without a word in a stream, after which a comment says that it lives."""
+"""The silence in a stream after which a comment shows that it is alive."""
 LEAVE_SECONDS = 3
 
 UNKNOWN_SHARE = 2
-"""Strangers have at most one of so many connections."""
+"""Unauthenticated clients may have one in this many connections."""
 
 UNKNOWN_ADVICE = (
     "send the token of this server as Authorization: Bearer or as X-Api-Key; the user who started it"
@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 
 
 class Unreadable(Exception):
-    """A body that is no JSON, or too large or too slow. ``status`` is HTTP's."""
+    """A body that is not JSON, or too large, or too slow. ``status`` is HTTP's."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -68,7 +68,7 @@ class Unreadable(Exception):
 
 
 async def read_json(request: Request) -> Any:
-    """What the body says, integers as they are. Raises Unreadable."""
+    """Return the body's JSON value, with integers of any size. Raises Unreadable."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
@@ -87,15 +87,15 @@ async def read_json(request: Request) -> Any:
     except RecursionError:
         raise Unreadable(400, "nested too deeply") from None
     except ValueError as problem:
-        words = "not UTF-8" if isinstance(problem, UnicodeError) else str(problem).partition(":")[0]
-        raise Unreadable(400, words) from None
+        problem_text = "not UTF-8" if isinstance(problem, UnicodeError) else str(problem).partition(":")[0]
+        raise Unreadable(400, problem_text) from None
     if is_deep(message):
         raise Unreadable(400, "nested too deeply")
     return message
 
 
 def is_deep(value: Any) -> bool:
-    """Whether there are more values within values than may be."""
+    """Report whether values are nested more deeply than allowed."""
     level: list[Any] = [value]
     for _ in range(MOST_DEPTH):
         objects = [cast("dict[str, Any]", one) for one in level if isinstance(one, dict)]
@@ -118,19 +118,19 @@ def _finite(text: str) -> float:
 
 
 def to_bytes(value: Any, errors: str = "replace") -> bytes:
-    """JSON in UTF-8."""
+    """Return compact JSON in UTF-8."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors=errors)
 
 
-def answered(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """JSON. Of a request that is not read to its end nothing more is taken."""
+def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return a JSON response. If the request was not read completely, the connection ends."""
     ends = {"Connection": "close"} if status in (408, 413) else {}
     return Response(to_bytes(value), status, {**(headers or {}), **ends}, media_type="application/json")
 
 
-def streamed(events: AsyncGenerator[tuple[str, Any]], heartbeat_seconds: float = HEARTBEAT_SECONDS) -> Response:
-    """Server-sent events, of which each has a name, or none, and JSON. Whoever is gone is noticed by what is written
-    to them; ``events`` is closed then."""
+def stream_response(events: AsyncGenerator[tuple[str, Any]], heartbeat_seconds: float = HEARTBEAT_SECONDS) -> Response:
+    """Return a stream of server-sent events from pairs of name, which may be empty, and JSON value. A client that has
+    disconnected is noticed when writing; then ``events`` is closed."""
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(_events(events, heartbeat_seconds), headers=headers, media_type="text/event-stream")
 
@@ -155,12 +155,10 @@ async def _events(events: AsyncGenerator[tuple[str, Any]], heartbeat_seconds: fl
 
 
 class Guard:
-    """Before any route: may a request with such a head be answered at all (see Site), does the address ask too often
-    (429), must its program show a token, and does it (401).
-
-    The scope's ``caller`` is None for somebody unknown, who gets as far as ``open_paths`` only; else whose token was
-    shown, empty for this user. ``free``: the caller needs no token.
-    """
+    """The checks before any route: whether a request with such a header may be answered (see Site), whether its address
+    sends too many (429), and whether it has a token if it needs one (401). The scope's ``caller`` is that of the token,
+    empty for this user; None is an unknown one, who only reaches ``open_paths``. ``free``: the caller needs no
+    token."""
 
     def __init__(
         self, app: Asgi, *, site: Site, admission: Admission, open_paths: Collection[str], requests: float
@@ -172,10 +170,10 @@ class Guard:
         self._rates = Rates(requests)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refused = self._refused(scope) if scope["type"] == "http" else None
+        refused = self._refusal_of(scope) if scope["type"] == "http" else None
         await (refused or self._app)(scope, receive, send)
 
-    def _refused(self, scope: Scope) -> Response | None:
+    def _refusal_of(self, scope: Scope) -> Response | None:
         if refusal := self._site.refusal(scope):
             return _refusal(refusal.status, refusal.why, HOST_ADVICE if refusal.status == 421 else "")
         address = str((scope.get("client") or ("?",))[0])
@@ -194,12 +192,12 @@ def _refusal(status: int, words: str, advice: str = "", headers: dict[str, str] 
     if advice:
         error["data"] = {"message": advice}
     body = {"jsonrpc": "2.0", "id": None, "error": error}
-    return answered(body, status, {**(headers or {}), "Connection": "close"})
+    return json_response(body, status, {**(headers or {}), "Connection": "close"})
 
 
 class LimitedProtocol(StrictProtocol):
-    """One connection: what it has to send for a request, or after an answer, has to come in time, and there are only so
-    many, of strangers half as many."""
+    """A connection with a time limit for each request, also for its rest after the response. Their number is limited,
+    that of unauthenticated clients to half as many."""
 
     most = 0
     seconds = HEAD_SECONDS
@@ -208,48 +206,49 @@ class LimitedProtocol(StrictProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._late: asyncio.TimerHandle | None = None
-        self._look()
+        self._update_time_limit()
         if len(self.connections) > self.most or not self._has_room():
             transport.write(FULL)
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._wait_for(nothing=True)
+        self._set_time_limit(off=True)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._look()
+        self._update_time_limit()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._look()
+        self._update_time_limit()
 
     def _has_room(self) -> bool:
-        """Strangers keep nobody out whose program needs no token."""
+        """Report whether the connection is within the limits; programs without a token have fewer."""
         if self.admission.named or self.admission.is_free(self.peer):
             return True
         others = cast("set[LimitedProtocol]", self.connections) - {self}
-        strangers = sum(not self.admission.is_free(one.peer) for one in others)
-        return strangers < max(1, self.most // UNKNOWN_SHARE)
+        unknown = sum(not self.admission.is_free(one.peer) for one in others)
+        return unknown < max(1, self.most // UNKNOWN_SHARE)
 
-    def _look(self) -> None:
-        """Between requests it may be silent as long as uvicorn lets it, and within one as long as its route does."""
+    def _update_time_limit(self) -> None:
+        """Start or stop the time limit. Between requests, uvicorn's limit applies, and within a complete one that of
+        its route."""
         cycle: Any = self.cycle  # None before the first request
         begun = bool(self.conn.trailing_data[0])
         owes = cycle is None or (cycle.response_complete and (begun or cycle.more_body))
-        self._wait_for(nothing=not owes or self.transport.is_closing())
+        self._set_time_limit(off=not owes or self.transport.is_closing())
 
-    def _wait_for(self, *, nothing: bool) -> None:
-        if nothing and self._late:
+    def _set_time_limit(self, *, off: bool) -> None:
+        if off and self._late:
             self._late.cancel()
             self._late = None
-        elif not nothing and not self._late:
+        elif not off and not self._late:
             self._late = self.loop.call_later(self.seconds, self.transport.close)
 
 
 class Server(uvicorn.Server):
-    """Serves on a bound socket until ``stop`` is set; then ``leave`` is awaited, and what streams has ended with it.
+    """An HTTP server on a bound socket, until ``stop`` is set; then ``leave`` is awaited, which ends all streams.
     ``ready`` is called when it listens."""
 
     def __init__(
@@ -287,16 +286,16 @@ class Server(uvicorn.Server):
         self._leave = leave
 
     async def run_until_stopped(self) -> None:
-        """Serves."""
+        """Serve until ``stop`` is set."""
         await self.serve(sockets=[self._listener])
 
     async def main_loop(self) -> None:
-        """uvicorn's main loop without its one-second tick."""
+        """Wait for ``stop``: uvicorn's main loop without its one-second tick."""
         self._ready()
         await self._stop.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, after what is under way had its time."""
+        """Shut down like uvicorn, after work in progress had its time."""
         for server in self.servers:
             server.close()
         await self._leave()
@@ -304,5 +303,5 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Signals are the process's, which has other servers beside this one."""
+        """Do nothing: signals belong to the process, which has other servers."""
         yield

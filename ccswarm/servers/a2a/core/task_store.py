@@ -1,8 +1,8 @@
-"""The tasks that A2A clients gave, as both its profiles keep them: one JSON file for each, replaced as a whole.
+"""The tasks of A2A clients, for both profiles: a JSON file for each, which is replaced atomically.
 
-A task belongs to one ``profile``, whose routes alone find it; its messages and artifacts are in that profile's own
-words, kept as they are given. Everything here happens at once, in the loop, and is on record before it returns;
-whoever follows a task hears of it in the order in which it happened.
+A task belongs to one ``profile``, and only its routes find it; messages and artifacts are stored in that profile's
+format. All methods run at once in the event loop, and have recorded the change when they return; followers get events
+in the order in which they happen.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from ccswarm.models import Json
 
 MOST_TASKS = 2000
 MOST_CHARS = 64 << 20
-"""Of all of them as they are written; what is over goes first, the oldest of it before others."""
+"""The maximal size of all tasks as JSON. Beyond it, those that are over are removed, the oldest first."""
 
 MOST_UNHEARD = 1000
-"""Happenings that a follower may be behind before it is let go."""
+"""How many events a follower may be behind before it is dropped."""
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}\Z")
 
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class State(StrEnum):
-    """As A2A 0.3 writes them; ``input-required`` waits for a person."""
+    """A state as A2A 0.3 writes it; ``input-required`` waits for a person."""
 
     SUBMITTED = "submitted"
     WORKING = "working"
@@ -56,8 +56,8 @@ class State(StrEnum):
 
 @dataclass(slots=True)
 class Task:
-    """Changed by ``Tasks`` only. ``said`` is what is said of its present state, None where nothing is; ``runs`` the
-    swarm's runs that do it, the last being the present one. Times are seconds since 1970."""
+    """A task, which only ``Tasks`` changes. ``said`` is the message about its current state, or None; ``runs`` are the
+    ids of its runs, the last being the current one. Times are seconds since 1970."""
 
     id: str
     profile: str
@@ -74,8 +74,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskEvent:
-    """``kind`` is status, message or artifact; ``content`` the text about the state, the message, or the artifact or
-    its replacement. ``state`` is the task's at that moment."""
+    """An event of a task. ``kind`` is status, message or artifact; ``content`` is the message about the state, the
+    message, or the artifact. ``state`` is the task's at that moment."""
 
     kind: str
     content: Json
@@ -84,7 +84,7 @@ class TaskEvent:
 
 
 class Tasks:
-    """Those of one state directory, which one process has at a time. What is over for ``days`` is forgotten."""
+    """The tasks of one state directory, used by one process at a time. Tasks over for ``days`` are removed."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Tasks:
         self._lock = -1
 
     def open(self) -> None:
-        """Reads what is kept. Raises OperatorError where another process has it, or nothing can be kept."""
+        """Read the stored tasks. Raises OperatorError if another process uses the directory, or it is unusable."""
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = os.open(self._directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -133,10 +133,10 @@ class Tasks:
                 continue
             self._tasks[task.id], self._chars[task.id] = task, len(text)
         self._tasks = dict(sorted(self._tasks.items(), key=lambda one: one[1].created))
-        self._forget()
+        self._remove_old()
 
     def close(self) -> None:
-        """Whoever follows something hears no more."""
+        """End the streams of all followers, and unlock the directory."""
         for queues in self._queues.values():
             for queue in queues:
                 queue.put_nowait(None)
@@ -147,11 +147,10 @@ class Tasks:
     def begin(
         self, profile: str, task_id: str, *, context: str = "", messages: Sequence[Json] = (), metadata: Json = None
     ) -> Task:
-        """A new one, submitted. Raises BudgetExhausted where too many are not over, OperatorError where it cannot be
-        kept."""
+        """Create a submitted task. Raises BudgetExhausted for too many unfinished ones, OperatorError if not stored."""
         assert ID.match(task_id)
         assert task_id not in self._tasks
-        self._forget(room=1)
+        self._remove_old(room=1)
         if len(self._tasks) >= self._most:
             raise BudgetExhausted(
                 f"{len(self._tasks)} tasks are still in progress", suggestion="wait until some are done, or cancel some"
@@ -159,7 +158,7 @@ class Tasks:
         task = Task(task_id, profile, context, messages=list(messages), metadata=metadata)
         self._tasks[task_id] = task
         try:
-            self.keep(task)
+            self.store(task)
         except OSError as error:
             del self._tasks[task_id]
             raise OperatorError(
@@ -168,37 +167,37 @@ class Tasks:
         return task
 
     def find(self, profile: str, task_id: str) -> Task | None:
-        """The one of that id."""
+        """Return the task with that id, or None."""
         task = self._tasks.get(task_id)
         return task if task and task.profile == profile else None
 
-    def listed(self, profile: str, wanted: Callable[[Task], bool] = lambda _: True) -> list[Task]:
-        """The newest first."""
+    def select(self, profile: str, wanted: Callable[[Task], bool] = lambda _: True) -> list[Task]:
+        """Return the ``wanted`` tasks, the newest first."""
         return [task for task in reversed(self._tasks.values()) if task.profile == profile and wanted(task)]
 
-    def turn(self, task: Task, state: State, said: Json = None) -> bool:
-        """Its state changes, unless it is over already: whether it did."""
+    def set_state(self, task: Task, state: State, said: Json = None) -> bool:
+        """Change the state, unless the task is over. Report whether it was changed."""
         if task.state.over:
             return False
         task.state = state
         task.said = said
-        self._tell(task, "status", said)
+        self._publish(task, "status", said)
         return True
 
-    def say(self, task: Task, message: Json) -> None:
-        """A message more."""
+    def add_message(self, task: Task, message: Json) -> None:
+        """Add a message."""
         task.messages.append(message)
-        self._tell(task, "message", message)
+        self._publish(task, "message", message)
 
-    def give(self, task: Task, artifact: Json) -> None:
-        """An artifact more."""
+    def add_artifact(self, task: Task, artifact: Json) -> None:
+        """Add an artifact."""
         task.artifacts.append(artifact)
-        self._tell(task, "artifact", artifact)
+        self._publish(task, "artifact", artifact)
 
-    def keep(self, task: Task) -> None:
-        """What was changed of it besides (``runs``, ``metadata``) is on record. Raises OSError."""
+    def store(self, task: Task) -> None:
+        """Store a task whose ``runs`` or ``metadata`` were changed. Raises OSError."""
         if self._tasks.get(task.id) is not task:
-            return  # it was forgotten meanwhile
+            return  # it was removed in the meantime
         task.updated = time.time()
         text = json.dumps(asdict(task))
         file = self._directory / f"{task.id}.json"
@@ -210,30 +209,30 @@ class Tasks:
         self._chars[task.id] = len(text)
 
     @contextmanager
-    def following(self, task: Task) -> Generator[AsyncIterator[TaskEvent]]:
-        """What happens to it from now on; ends after the happening with which it is over, at once where it is, with
-        the server, and for who does not listen."""
+    def follow(self, task: Task) -> Generator[AsyncIterator[TaskEvent]]:
+        """Yield the events of a task from now on. They end with the one that ends the task, with the server, or for a
+        follower that is too far behind; at once if the task is over."""
         queue = asyncio.Queue[TaskEvent | None]()
         queues = self._queues.setdefault(task.id, [])
         queues.append(queue)
         try:
-            yield _heard(queue, task.state.over)
+            yield _events(queue, task.state.over)
         finally:
             queues.remove(queue)
             if not queues and self._queues.get(task.id) is queues:
                 del self._queues[task.id]
 
-    def _tell(self, task: Task, kind: str, content: Json) -> None:
+    def _publish(self, task: Task, kind: str, content: Json) -> None:
         try:
-            self.keep(task)
-        except OSError as error:  # what happens to a task does not wait for room on the disk
+            self.store(task)
+        except OSError as error:  # events must not depend on free disk space
             log.error("task %s was not recorded: %s", task.id, error)
         run_event = TaskEvent(kind, content, task.state, task.updated)
         for queue in self._queues.get(task.id, ()):
             queue.put_nowait(run_event if queue.qsize() < self._most_unheard else None)
 
-    def _forget(self, room: int = 0) -> None:
-        """Those that are over for too long, and the oldest that are over where there are too many."""
+    def _remove_old(self, room: int = 0) -> None:
+        """Remove the tasks that have been over for too long, and, if there are too many, the oldest that are over."""
         aged = time.time() - self._days * 86400
         chars = sum(self._chars.values())
         for task in [task for task in self._tasks.values() if task.state.over]:
@@ -244,7 +243,7 @@ class Tasks:
             del self._tasks[task.id]
 
 
-async def _heard(queue: asyncio.Queue[TaskEvent | None], over: bool) -> AsyncIterator[TaskEvent]:
+async def _events(queue: asyncio.Queue[TaskEvent | None], over: bool) -> AsyncIterator[TaskEvent]:
     while not over:
         run_event = await queue.get()
         if run_event is None:

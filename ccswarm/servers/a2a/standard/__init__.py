@@ -1,1 +1,1 @@
-"""A2A as its specification has it."""
+"""A2A as its specification defines it."""

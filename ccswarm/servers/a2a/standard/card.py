@@ -1,7 +1,5 @@
-"""The card that says who is here: one document, which clients of A2A 0.3 and of 1.0 both understand.
-
-The protocol makes it public. Unknown clients learn how to send requests and how to authenticate, and no more.
-"""
+"""The agent card: one document that clients of A2A 0.3 and of 1.0 both understand. The protocol makes it public.
+Unauthenticated clients learn how to send requests and how to authenticate, and no more."""
 
 from __future__ import annotations
 
@@ -14,12 +12,12 @@ from ccswarm import __version__
 from ccswarm.config.settings import AgentSettings, Settings
 
 PLAN = "ccswarm.plan"
-"""The skill of carrying out a plan; no agent has a dot in its name."""
+"""The skill of carrying out a plan; names of agents cannot have dots."""
 TEXT = "text/plain"
 JSON = "application/json"
 TOML = "application/toml"
 UNKNOWN = "unknown"
-"""The version, to strangers."""
+"""The version that unauthenticated clients see."""
 INPUTS, OUTPUTS = (TEXT, JSON, TOML), (TEXT, JSON)
 EXAMPLE = {"plan": {"tasks": [{"id": "one", "agent": "NAME", "steps": [{"id": "say", "tool": "SERVER.TOOL"}]}]}}
 SCHEMES = {
@@ -31,23 +29,23 @@ SCHEMES = {
         "name": "X-Api-Key",
     },
 }
-"""Each as 1.0 and as 0.3 write it; either will do."""
+"""Each as 1.0 and as 0.3 write it; one of them is enough."""
 
 
 def card_of(settings: Settings, address: str, *, secured: bool) -> dict[str, Any]:
-    """The card of a swarm whose server is at ``address``; ``secured``: whoever reads it needs a token."""
+    """Return the card of a swarm whose server is at ``address``; ``secured``: its reader needs a token."""
     named = "name" in settings.swarm.model_fields_set
     return {
         **_card(address, secured=secured),
         "name": settings.swarm.name if named else "ccswarm",
-        "description": _described(settings.agents),
+        "description": _description(settings.agents),
         "version": __version__,
         "skills": [*map(_skill, settings.agents), _plans()],
     }
 
 
 def public_card(address: str) -> dict[str, Any]:
-    """The description for unknown clients, which says nothing about this swarm."""
+    """Return the card for unauthenticated clients, which says nothing about this swarm."""
     skill = {
         "id": "ccswarm",
         "name": "ccswarm",
@@ -86,11 +84,11 @@ def _card(address: str, *, secured: bool) -> dict[str, Any]:
 
 
 def tag_of(card: dict[str, Any]) -> str:
-    """What is another one when the card is."""
+    """Return the card's entity tag."""
     return f'"{hashlib.sha256(json.dumps(card).encode()).hexdigest()[:32]}"'
 
 
-def _described(agents: Sequence[AgentSettings]) -> str:
+def _description(agents: Sequence[AgentSettings]) -> str:
     names = ", ".join(f"{agent.name} ({agent.type})" for agent in agents) or "none yet"
     return f"A swarm of agents that work in real terminals and report actual results. Agents: {names}."
 

@@ -1,4 +1,4 @@
-"""What is refused, as both versions of A2A write it."""
+"""Errors as both versions of A2A write them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REASONS = {
     NO_EXTENDED_CARD: "EXTENDED_AGENT_CARD_NOT_CONFIGURED",
     VERSION_NOT_SUPPORTED: "VERSION_NOT_SUPPORTED",
 }
-"""Of the protocol's own errors, how they are called for programs."""
+"""The reasons of the protocol's own errors, for programs."""
 
 FAILED_PRECONDITION = (TASK_NOT_CANCELABLE, PUSH_NOT_SUPPORTED, UNSUPPORTED, NO_EXTENDED_CARD, VERSION_NOT_SUPPORTED)
 
@@ -51,7 +51,7 @@ Violation = tuple[str, str]
 
 
 class Fault(Exception):
-    """A request that gets an error. ``detail`` says what is wrong; ``facts`` are texts for programs."""
+    """An error response. ``detail`` says what is wrong; ``facts`` are texts for programs."""
 
     def __init__(self, code: int, detail: str = "", violations: Sequence[Violation] = (), **facts: str) -> None:
         super().__init__(detail)
@@ -61,17 +61,17 @@ class Fault(Exception):
         self.facts = facts
 
     def to_json(self) -> dict[str, Any]:
-        """The error of a response of JSON-RPC."""
+        """Return the error of a JSON-RPC response."""
         data = self._details()
         return {"code": self.code, "message": self._message(), **({"data": data} if data else {})}
 
     @property
     def status(self) -> int:
-        """HTTP's."""
+        """The HTTP status."""
         return {TASK_NOT_FOUND: 404, INTERNAL_ERROR: 500}.get(self.code, 400)
 
     def to_status(self) -> dict[str, Any]:
-        """The error where there is no JSON-RPC around it."""
+        """Return the error for a response without JSON-RPC."""
         name = {TASK_NOT_FOUND: "NOT_FOUND", INTERNAL_ERROR: "INTERNAL"}.get(self.code, "INVALID_ARGUMENT")
         name = "FAILED_PRECONDITION" if self.code in FAILED_PRECONDITION else name
         details = self._details()

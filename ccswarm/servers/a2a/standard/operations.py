@@ -1,4 +1,4 @@
-"""What clients of A2A can ask for, whichever way they ask: done once for both versions and for every binding."""
+"""The operations of A2A clients, shared by both versions and all bindings."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ from ccswarm.servers.a2a.standard.errors import (
     UNSUPPORTED,
     Fault,
 )
-from ccswarm.servers.a2a.standard.runs import Work, until
+from ccswarm.servers.a2a.standard.runs import Work, wait_until_interrupted
 from ccswarm.servers.a2a.standard.wire import (
     Object,
     Operation,
     Version,
     event_json,
-    listed,
     most_history,
-    named,
-    sent,
+    parse_list,
+    parse_send,
+    parse_task_query,
     state_json,
     status_event,
     task_json,
-    wrapped,
+    wrap_task,
 )
 
 WAIT_SECONDS = 50.0
-"""Longest wait for a task before the client gets its current state; the task continues."""
+"""The longest wait for a task before the client gets its current state; the task continues."""
 
 log = logging.getLogger(__name__)
 
 
 def full_card(context: DialectContext, request: Request) -> Object:
-    """What whoever asks may know of the swarm, as a person used its configuration last. Raises SwarmError."""
+    """Return the card for authenticated clients, from the configuration as a person used it last. Raises SwarmError."""
     settings = context.serve_context.options.last().settings
     return card_of(settings, context.url(request), secured=needs_token(request))
 
 
 def extended_card(context: DialectContext, request: Request) -> Callable[[], Object] | None:
-    """None for those to whom the other card says all."""
+    """Return a function that makes the full card; None for clients whose public card is already complete."""
     return partial(full_card, context, request) if needs_token(request) else None
 
 
 def fault_of(error: Exception) -> Fault:
-    """The error a client gets for an exception."""
+    """Return the error that a client gets for an exception."""
     if isinstance(error, Fault):
         return error
     if isinstance(error, SwarmError):
@@ -65,8 +65,8 @@ def fault_of(error: Exception) -> Fault:
     return Fault(INTERNAL_ERROR, type(error).__name__)
 
 
-class Asked:
-    """One request, of an operation in a version; ``card`` gives the card that is not public, where there is one."""
+class ClientRequest:
+    """A request for an operation, in a version of the protocol; ``card`` makes the non-public card, if there is one."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Asked:
         self._operation: Operation = operation
 
     async def result(self, params: Any) -> Any:
-        """Of what is answered at once. Raises Fault, SwarmError."""
+        """Return the result of an operation without a stream. Raises Fault and SwarmError."""
         match self._operation:
             case "push":
                 raise Fault(PUSH_NOT_SUPPORTED)
@@ -92,37 +92,36 @@ class Asked:
             case "card":
                 raise Fault(NO_EXTENDED_CARD if self._version == "0.3" else UNSUPPORTED, "there is only this card")
             case "list":
-                return self._listed(params)
+                return self._list(params)
             case "get":
-                given = named(params, self._version)
+                given = parse_task_query(params, self._version)
                 task = self._work.find(given.id)
                 await self._work.look(task)
                 return task_json(task, self._version, given.history_length)
             case "cancel":
-                task = self._work.find(named(params, self._version).id)
+                task = self._work.find(parse_task_query(params, self._version).id)
                 await self._work.cancel(task)
                 return task_json(task, self._version, None)
             case _:
                 task, history = await self.task(params)
-                if sent(params, self._version).waits:
-                    await until(self._tasks, task, WAIT_SECONDS)
-                return wrapped(self._operation, task_json(task, self._version, history), self._version)
+                if parse_send(params, self._version).waits:
+                    await wait_until_interrupted(self._tasks, task, WAIT_SECONDS)
+                return wrap_task(self._operation, task_json(task, self._version, history), self._version)
 
     async def task(self, params: Any) -> tuple[Task, int | None]:
-        """The one that a message is for, or that is followed, and how much of its history is wanted. Raises Fault,
-        SwarmError."""
+        """Return the started or followed task, and how many of its messages are wanted. Raises Fault, SwarmError."""
         if self._operation != "subscribe":
-            given = sent(params, self._version)
+            given = parse_send(params, self._version)
             wanted = most_history(given.configuration.history_length, self._version)
             return await self._work.begin(given), wanted
-        task = self._work.find(named(params, self._version).id)
+        task = self._work.find(parse_task_query(params, self._version).id)
         await self._work.look(task)
         if task.state.over and self._version == "1.0":
             raise Fault(UNSUPPORTED, f"it is {task.state.value}: GetTask returns all of it", taskId=task.id)
         return task, None
 
-    def _listed(self, params: Any) -> Object:
-        given = listed(params)
+    def _list(self, params: Any) -> Object:
+        given = parse_list(params)
         after = given.status_timestamp_after
         since = after and (after if after.tzinfo else after.replace(tzinfo=UTC))
         found = [
@@ -147,7 +146,7 @@ class Asked:
 
 
 def _after(tasks: list[Task], token: str) -> list[Task]:
-    """Those that come after a page."""
+    """Return the tasks after a page."""
     if not token:
         return tasks
     at, _, number = token.partition(":")
@@ -161,9 +160,9 @@ def _after(tasks: list[Task], token: str) -> list[Task]:
 async def stream(
     context: DialectContext, task: Task, version: Version, history: int | None, wrap: Callable[[Object], Object]
 ) -> AsyncGenerator[tuple[str, Object]]:
-    """How it is, then what happens to it until it is over, or the server ends; each passed through ``wrap``."""
-    with context.tasks.following(task) as run_events:
-        yield "", wrap(wrapped("stream", task_json(task, version, history), version))
+    """Yield the task, then its events until it is over or the server ends, each passed through ``wrap``."""
+    with context.tasks.follow(task) as run_events:
+        yield "", wrap(wrap_task("stream", task_json(task, version, history), version))
         if task.state.over:
             yield "", wrap(status_event(task, version))
         async for run_event in run_events:

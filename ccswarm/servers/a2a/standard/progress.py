@@ -1,4 +1,4 @@
-"""What happens in a task's run, recorded as what happens to the task: its states, what is said of them, its results."""
+"""The events of a task's run, recorded as events of the task: its states, messages and results."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ STATES = {
     RunStatus.SUCCEEDED: State.COMPLETED,
     RunStatus.CANCELLED: State.CANCELED,
 }
-"""Of a run, as a task's; every other way in which it can be over is that it failed."""
+"""States of a run as states of a task; any other end of a run is a failure."""
 
 Questions = dict[str, tuple[str, Mapping[str, Any]]]
-"""By its id what waits for a person: the execution that asks, and for what."""
+"""The questions that wait for a person, by id: the execution that asks, and the question."""
 
 
 class Follower:
-    """One task's. Everything it records comes from the run."""
+    """The follower of a task's run, which records everything that happens in it."""
 
     def __init__(self, context: DialectContext, task: Task) -> None:
         self._context = context
@@ -42,20 +42,20 @@ class Follower:
         self._questions: Questions = {}
 
     async def follow(self, *, again: bool) -> None:
-        """Follows the run until it is over or the server ends. ``again``: events up to now were reported before."""
+        """Follow the run until it is over or the server ends. ``again``: events up to now were recorded before."""
         feed = EventStream(self._engine, self._run)
         try:
             if again:
                 await self._take_over()
                 for run_event in await feed.past():
-                    self._take(run_event)
-                    await self._ended(run_event)
+                    self._update_questions(run_event)
+                    await self._record_result(run_event)
                 await self.look()
             async with feed.follow() as queue:
                 leaving = asyncio.create_task(self._leave(queue))
                 try:
                     while run_event := await queue.get():
-                        await self._happened(run_event)
+                        await self._record(run_event)
                 finally:
                     leaving.cancel()
         except RunNotFound:
@@ -64,22 +64,22 @@ class Follower:
             await self.look()
 
     async def look(self) -> None:
-        """The task becomes what its run is now, where it is not yet."""
+        """Record the run's current state, if it differs."""
         task = self._task
         if task.state.over:
             return
         try:
             facts = await facts_of(self._engine, self._run)
         except RunNotFound:
-            if self._context.carried(task.id):  # else it is just being queued
-                self._turn(State.FAILED, "its run is not kept", f"{task.id}-gone")
+            if self._context.is_carried(task.id):  # otherwise it is being queued
+                self._set_state(State.FAILED, "its run is not kept", f"{task.id}-gone")
             return
         status = RunStatus(facts["status"])
-        # What waits for a person and what is in progress may be there at the same time.
+        # There may be questions to a person while other work is in progress.
         state = State.INPUT_REQUIRED if facts["approvals"] else STATES.get(status, State.FAILED)
         for name, one in facts["tasks"].items() if status.over else ():
             if "." not in name and one["status"] != RunStatus.SKIPPED:
-                self._give(name, one)
+                self._add_artifact(name, one)
         if state is task.state:
             return
         match state:
@@ -87,14 +87,14 @@ class Follower:
                 self._ask([(one["id"], one) for one in facts["approvals"]], f"{task.id}-asks")
             case State.INPUT_REQUIRED:
                 words = f"a person has paused it, and can continue it with: ccswarm resume {self._run}"
-                self._turn(state, words, f"{task.id}-paused")
+                self._set_state(state, words, f"{task.id}-paused")
             case State.FAILED:
-                self._turn(state, _why(facts), f"{task.id}-failed")
+                self._set_state(state, _why(facts), f"{task.id}-failed")
             case _:
-                self._tasks.turn(task, state)
+                self._tasks.set_state(task, state)
 
     async def _take_over(self) -> None:
-        """What a process of this machine was at when it was killed continues at once."""
+        """Continue at once the run of a process of this machine that was killed."""
         run = await self._engine.status(self._run)
         if run.status is RunStatus.RUNNING and ended_here(run.worker):
             await self._engine.recover(run.worker)
@@ -103,8 +103,8 @@ class Follower:
         await self._context.closing.wait()
         queue.put_nowait(None)
 
-    def _take(self, run_event: RunEvent) -> None:
-        """What waits for a person changes."""
+    def _update_questions(self, run_event: RunEvent) -> None:
+        """Update the questions."""
         facts = run_event.facts
         if run_event.event == "approval.asked":
             self._questions[facts["id"]] = (run_event.execution, facts)
@@ -116,41 +116,41 @@ class Follower:
                 name: one for name, one in self._questions.items() if not f"{one[0]}.".startswith(f"{over}.")
             }
 
-    async def _ended(self, run_event: RunEvent) -> None:
-        """What a task of the run came to is an artifact, where it is not tried again."""
+    async def _record_result(self, run_event: RunEvent) -> None:
+        """Record the result of a task of the run as an artifact, unless the task is retried."""
         facts = run_event.facts
         if run_event.event == "task.ended" and run_event.execution == self._run and not facts.get("again"):
             over = await self._engine.status(execution_of(self._run, facts["task"], facts["attempt"]))
-            came: Mapping[str, Any] = over.result or {}
-            self._give(str(facts["task"]), {**facts, "result": came.get("result")})
+            result: Mapping[str, Any] = over.result or {}
+            self._add_artifact(str(facts["task"]), {**facts, "result": result.get("result")})
 
-    async def _happened(self, run_event: RunEvent) -> None:
-        self._take(run_event)
+    async def _record(self, run_event: RunEvent) -> None:
+        self._update_questions(run_event)
         if run_event.event == "run.ended":
-            return  # it is over when the engine says so
-        await self._ended(run_event)
+            return  # the engine reports when it is over
+        await self._record_result(run_event)
         number = f"{run_event.execution}-{run_event.count}"
         if self._questions:
             self._ask([(name, one) for name, (_, one) in self._questions.items()], number)
         else:
-            self._turn(State.WORKING, format_event(run_event), number)
+            self._set_state(State.WORKING, format_event(run_event), number)
 
     def _ask(self, questions: list[tuple[str, Mapping[str, Any]]], number: str) -> None:
         lines = [
             f"{one['agent']} asks for {asked_call(one)}; a person answers with: {command_for(one)}"
             for _, one in questions
         ]
-        shown = [
+        approvals = [
             {"id": name, "agent": one["agent"], "tool": one["tool"], "command": command_for(one)}
             for name, one in questions
         ]
-        self._turn(State.INPUT_REQUIRED, "\n".join(lines), number, {"approvals": shown})
+        self._set_state(State.INPUT_REQUIRED, "\n".join(lines), number, {"approvals": approvals})
 
-    def _turn(self, state: State, words: str, number: str, data: Object | None = None) -> None:
-        self._tasks.turn(self._task, state, said(self._task, number, words, data))
+    def _set_state(self, state: State, words: str, number: str, data: Object | None = None) -> None:
+        self._tasks.set_state(self._task, state, swarm_message(self._task, number, words, data))
 
-    def _give(self, name: str, facts: Mapping[str, Any]) -> None:
-        """What a task of the run came to, once."""
+    def _add_artifact(self, name: str, facts: Mapping[str, Any]) -> None:
+        """Record the result of a task of the run, once."""
         given: list[Object] = self._task.artifacts
         if any(one["artifactId"] == name for one in given):
             return
@@ -160,11 +160,11 @@ class Follower:
             parts.append({"data": result})
         if parts:
             about = {"status": str(facts["status"]), "agent": facts["agent"]}
-            self._tasks.give(self._task, {"artifactId": name, "name": name, "parts": parts, "metadata": about})
+            self._tasks.add_artifact(self._task, {"artifactId": name, "name": name, "parts": parts, "metadata": about})
 
 
-def said(task: Task, number: str, words: str, data: Object | None = None) -> Object:
-    """A message of the swarm's about a task."""
+def swarm_message(task: Task, number: str, words: str, data: Object | None = None) -> Object:
+    """Return a message of the swarm about a task."""
     parts: list[Object] = [{"text": words}, *([{"data": data}] if data else [])]
     return {
         "messageId": number,
@@ -176,7 +176,7 @@ def said(task: Task, number: str, words: str, data: Object | None = None) -> Obj
 
 
 def _why(facts: Mapping[str, Any]) -> str:
-    """Why a run did not come to its end."""
+    """Return why a run did not succeed."""
     found = [
         f"{name}: {str(one['status']).replace('_', ' ')}" + (f": {one['summary']}" if one["summary"] else "")
         for name, one in facts["tasks"].items()

@@ -1,4 +1,4 @@
-"""What a message asks for: a task in words for one agent, or a plan. Pure."""
+"""What a message asks for: a task in words for one agent, or a plan."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from ccswarm.servers.a2a.standard.wire import Part, Sent
 
 MOST_WORDS = 100_000
 MOST_REFERRED_CHARS = 8_000
-"""Of what each task that a message refers to came to."""
+"""The maximal length of the result of each earlier task that a message refers to."""
 CHOICES = ("agent", "skill", "skillId")
-"""In the metadata of a message or its request: which agent is meant."""
+"""The keys in the metadata of a message or its request that name the agent."""
 FILE = re.compile(r"\.(toml|json)\Z", re.IGNORECASE)
 PLAN_TYPES = ("application/toml", "text/toml", "application/x-toml")
 WHERE = "the plan"
 
 
 def plan_in(sent: Sent) -> str:
-    """The plan a message has, as TOML or JSON; empty where it says something in words. Raises Fault."""
+    """Return the plan in a message, as TOML or JSON; empty for a task in words. Raises Fault."""
     found: list[str] = []
     for index, part in enumerate(sent.message.parts):
         if part.url is not None:
@@ -57,7 +57,7 @@ def _file(part: Part, index: int) -> str:
         problem = f"{kind or part.filename or 'the file'} is not supported, only {', '.join(INPUTS)}"
         raise Fault(CONTENT_TYPE, problem, [(f"message.parts[{index}]", "a file has to be a plan: TOML or JSON")])
     try:
-        # Both alphabets, with or without padding, as the protocol's JSON has it.
+        # Both alphabets, with or without padding, as in the protocol's JSON.
         text = (part.raw or "").translate(str.maketrans("-_", "+/")).rstrip("=")
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True).decode()
     except (binascii.Error, ValueError):
@@ -68,15 +68,15 @@ def _object(value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def accepted(sent: Sent) -> None:
-    """Whether the client takes what is given here. Raises Fault."""
+def require_output_type(sent: Sent) -> None:
+    """Raise Fault if the client accepts none of the output types that exist."""
     modes = [mode.partition(";")[0].strip().lower() for mode in sent.configuration.accepted_output_modes]
     if modes and not any(mode in ("*/*", "application/*", *OUTPUTS) or mode.startswith("text") for mode in modes):
         raise Fault(CONTENT_TYPE, f"only {' or '.join(OUTPUTS)} is available")
 
 
-def chosen(sent: Sent) -> str:
-    """The agent that the client names; empty where it names none. Raises Fault."""
+def agent_in(sent: Sent) -> str:
+    """Return the agent that the client names, else ``""``. Raises Fault."""
     for metadata in (sent.message.metadata, sent.metadata):
         for name in CHOICES:
             if name in metadata:
@@ -86,21 +86,21 @@ def chosen(sent: Sent) -> str:
     return ""
 
 
-def planned(plan: str, named: str, settings: Settings) -> Settings:
-    """The configuration with the tasks of a client's plan. Raises Fault, with every problem and its place."""
+def with_plan(plan: str, named: str, settings: Settings) -> Settings:
+    """Return the configuration with the tasks of a client's plan. Raises Fault, with every problem and its position."""
     if named not in ("", PLAN):
         raise _wrong("metadata.agent", "a plan itself assigns its agents")
     try:
         found = service.with_client_plan(plan, settings, WHERE)
     except (ConfigInvalid, PlanInvalid) as error:
-        raise refused(error) from None
+        raise plan_fault(error) from None
     if problems := plan_problems(found, None):
         raise Fault(INVALID_PARAMS, violations=[_violation(problem) for problem in problems])
     return found
 
 
-def refused(error: ConfigInvalid | PlanInvalid) -> Fault:
-    """A plan's problems."""
+def plan_fault(error: ConfigInvalid | PlanInvalid) -> Fault:
+    """Return a plan's problems as the client's error."""
     problems = error.message.removeprefix(f"{WHERE}: ").split("; ")
     return Fault(INVALID_PARAMS, violations=[_violation(problem.removeprefix(f"{WHERE}: ")) for problem in problems])
 
@@ -110,22 +110,22 @@ def _violation(problem: str) -> tuple[str, str]:
     return (f"plan: {location}" if location else "plan"), what
 
 
-def in_words(sent: Sent, named: str, settings: Settings, referred: Sequence[Task]) -> Settings:
-    """The configuration with one task: the message's text, for the named agent, else for the first that takes tasks in
-    words. Raises Fault."""
-    able = [agent for agent in settings.agents if agent.takes_words]
-    names = ", ".join(agent.name for agent in able)
+def with_text(sent: Sent, named: str, settings: Settings, referred: Sequence[Task]) -> Settings:
+    """Return the configuration with one task: the message's text, for the named agent, else for the first that takes
+    tasks in words. Raises Fault."""
+    candidates = [agent for agent in settings.agents if agent.takes_words]
+    names = ", ".join(agent.name for agent in candidates)
     if named == PLAN:
         raise _wrong("metadata.skill", "there is no plan in the message")
-    if not able:
+    if not candidates:
         raise _wrong("message.parts", 'no agent here takes tasks in words: send a data part {"plan": …}')
-    if named and named not in [agent.name for agent in able]:
+    if named and named not in [agent.name for agent in candidates]:
         raise _wrong("metadata.agent", f"must be one of: {names}")
     text = _words(sent)
-    ours = settings.model_copy(update={"agents": tuple(agent for agent in able if named in ("", agent.name))})
+    ours = settings.model_copy(update={"agents": tuple(agent for agent in candidates if named in ("", agent.name))})
     doer = next(agent for agent in settings.agents if agent.name == service.with_task(text, ours).tasks[0].agent)
     if doer.brain != service.PLAYBOOK:
-        text += "".join(_referred(task) for task in referred)
+        text += "".join(_text_of_earlier(task) for task in referred)
     task = _task(text, doer)
     return settings.model_copy(update={"tasks": (task,), "steps": ()})
 
@@ -138,11 +138,11 @@ def _task(text: str, doer: AgentSettings) -> Any:
 
 
 def _words(sent: Sent) -> str:
-    """Texts as they are; data as JSON."""
-    said = [
+    """Return the message's texts, and its data as JSON. Raises Fault."""
+    texts = [
         part.text if part.text is not None else json.dumps(part.data, ensure_ascii=False) for part in sent.message.parts
     ]
-    text = "\n\n".join(said)
+    text = "\n\n".join(texts)
     if not text.strip():
         raise _wrong("message.parts", "give the text of the task")
     if len(text) > MOST_WORDS:
@@ -150,16 +150,16 @@ def _words(sent: Sent) -> str:
     return text
 
 
-def _referred(task: Task) -> str:
-    """What a task that is referred to came to, for who thinks."""
+def _text_of_earlier(task: Task) -> str:
+    """Return the result of an earlier task, as text for a model."""
     texts: list[str] = []
     for artifact in cast("list[Mapping[str, Any]]", task.artifacts):
         texts += [
             part["text"] if "text" in part else json.dumps(part["data"], ensure_ascii=False)
             for part in artifact["parts"]
         ]
-    came = "\n".join(texts)
-    cut = came if len(came) <= MOST_REFERRED_CHARS else f"{came[:MOST_REFERRED_CHARS]}…"
+    result = "\n".join(texts)
+    cut = result if len(result) <= MOST_REFERRED_CHARS else f"{result[:MOST_REFERRED_CHARS]}…"
     return f"\n\n(Earlier task {task.id}, {task.state.value}:\n{cut})"
 
 

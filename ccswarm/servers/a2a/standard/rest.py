@@ -1,4 +1,4 @@
-"""A2A 1.0 over plain HTTP: the operations by their paths, and errors by HTTP's status."""
+"""A2A 1.0 over plain HTTP: operations by path, and errors by HTTP status."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ccswarm.servers.a2a.core.context import DialectContext, caller_of
-from ccswarm.servers.a2a.core.http import Unreadable, read_json, streamed, to_bytes
+from ccswarm.servers.a2a.core.http import Unreadable, read_json, stream_response, to_bytes
 from ccswarm.servers.a2a.standard.errors import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, Fault
-from ccswarm.servers.a2a.standard.operations import Asked, extended_card, fault_of, stream
+from ccswarm.servers.a2a.standard.operations import ClientRequest, extended_card, fault_of, stream
 from ccswarm.servers.a2a.standard.wire import VERSION, Object, Operation, check_version
 
 MEDIA_TYPE = "application/a2a+json"
@@ -27,13 +27,13 @@ PATHS: tuple[tuple[str, tuple[str, ...], Operation], ...] = (
     ("/tasks/{id}/pushNotificationConfigs/{config}", ("GET", "DELETE"), "push"),
     ("/extendedAgentCard", ("GET",), "card"),
 )
-"""With the methods of HTTP; the first that fits is meant."""
-NUMBERS, TRUTHS = ("historyLength", "pageSize"), ("includeArtifacts",)
-"""Of what stands in an address, what is no text."""
+"""Paths with their HTTP methods; the first that matches applies."""
+NUMBERS, BOOLEANS = ("historyLength", "pageSize"), ("includeArtifacts",)
+"""The query parameters that are not strings."""
 
 
 def routes(context: DialectContext) -> list[Route]:
-    """One for each operation."""
+    """Return a route for each operation."""
 
     def endpoint(operation: Operation) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
@@ -48,10 +48,10 @@ async def _answer(context: DialectContext, request: Request, operation: Operatio
     try:
         check_version(request.headers.get(VERSION) or request.query_params.get(VERSION) or "", ("1.0",))
         params = {**await _params(request, operation), **request.path_params}
-        asked = Asked(context, caller_of(request), "1.0", operation, extended_card(context, request))
+        asked = ClientRequest(context, caller_of(request), "1.0", operation, extended_card(context, request))
         if operation in ("stream", "subscribe"):
             task, history = await asked.task(params)
-            return streamed(stream(context, task, "1.0", history, lambda event: event))
+            return stream_response(stream(context, task, "1.0", history, lambda event: event))
         return _json_response(await asked.result(params))
     except Unreadable as error:
         fault = Fault(PARSE_ERROR if error.status == 400 else INVALID_REQUEST, error.why)
@@ -62,7 +62,7 @@ async def _answer(context: DialectContext, request: Request, operation: Operatio
 
 
 async def _params(request: Request, operation: Operation) -> Object:
-    """What the body says, where the operation has one; else what the address says. Raises Fault, Unreadable."""
+    """Return the parameters from the body, or else from the query. Raises Fault and Unreadable."""
     if operation in ("send", "stream"):
         params = await read_json(request)
         if not isinstance(params, dict):
@@ -72,7 +72,7 @@ async def _params(request: Request, operation: Operation) -> Object:
     for name, value in request.query_params.items():
         if name in NUMBERS and value.removeprefix("-").isdecimal() and len(value) < 12:
             found[name] = int(value)
-        elif name in TRUTHS and value in ("true", "false"):
+        elif name in BOOLEANS and value in ("true", "false"):
             found[name] = value == "true"
         else:
             found[name] = value

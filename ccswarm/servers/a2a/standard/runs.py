@@ -1,4 +1,4 @@
-"""The tasks of A2A's clients: begun by messages, waited for, cancelled. Each is a run of the swarm."""
+"""The tasks of A2A clients: started by messages, waited for, cancelled. Each is a run of the swarm."""
 
 from __future__ import annotations
 
@@ -24,20 +24,27 @@ from ccswarm.servers.a2a.standard.errors import (
     UNSUPPORTED,
     Fault,
 )
-from ccswarm.servers.a2a.standard.progress import Follower, said
-from ccswarm.servers.a2a.standard.requests import accepted, chosen, in_words, plan_in, planned, refused
+from ccswarm.servers.a2a.standard.progress import Follower, swarm_message
+from ccswarm.servers.a2a.standard.requests import (
+    agent_in,
+    plan_fault,
+    plan_in,
+    require_output_type,
+    with_plan,
+    with_text,
+)
 from ccswarm.servers.a2a.standard.wire import Object, Sent
 
 PROFILE = "standard"
 CHECK_SECONDS = 35.0
-"""Longest look at the servers before a run starts."""
+"""The time limit for checking the servers before a run starts."""
 STOP_SECONDS = 10.0
-"""Seconds that work may take to stop before it is cancelled."""
+"""The number of seconds that work may take to stop before it is cancelled."""
 INTERRUPTED = (State.INPUT_REQUIRED, State.AUTH_REQUIRED)
 
 
 class Work:
-    """What those ask of the swarm who show one token, called ``owner``: nobody else finds their tasks."""
+    """The tasks of one ``owner``, who is identified by a token; no other caller finds them."""
 
     def __init__(self, context: DialectContext, owner: str) -> None:
         self._context = context
@@ -46,18 +53,18 @@ class Work:
         self._owner = owner
 
     def find(self, task_id: str) -> Task:
-        """Raises Fault."""
+        """Return the task. Raises Fault."""
         if task := self._known(task_id):
             return task
         raise Fault(TASK_NOT_FOUND, f"there is no task {task_id[:80]!r}", taskId=task_id[:200])
 
     def all(self) -> list[Task]:
-        """What changed last comes first."""
-        own = self._tasks.listed(PROFILE, lambda task: task.metadata == {"owner": self._owner})
+        """Return all tasks, the last changed first."""
+        own = self._tasks.select(PROFILE, lambda task: task.metadata == {"owner": self._owner})
         return sorted(own, key=lambda task: (task.updated, task.id), reverse=True)
 
     async def begin(self, sent: Sent) -> Task:
-        """The task that a message begins, or began before: the same message is one task. Raises Fault."""
+        """Return the task that a message starts; repeating a message starts nothing. Raises Fault."""
         referred = self._referred(sent)
         message = sent.message.to_json()
         whole = json.dumps([self._owner, message], sort_keys=True)
@@ -65,20 +72,20 @@ class Work:
         if task := self._known(number):
             return task
         loaded = await self._context.serve_context.options.loaded()
-        plan, named, own = plan_in(sent), chosen(sent), loaded.settings
-        settings = planned(plan, named, own) if plan else in_words(sent, named, own, referred)
+        plan, named, own = plan_in(sent), agent_in(sent), loaded.settings
+        settings = with_plan(plan, named, own) if plan else with_text(sent, named, own, referred)
         directory = str(self._context.serve_context.options.root(loaded))
         files = loaded.sources
         await self._check(settings, directory, files, plan)
         if task := self._known(number):
-            return task  # it came twice
+            return task  # the message was sent twice
         task = self._record(number, message)
         try:
             if files and plan:
                 files.append(service.store_plan(self._app, number, plan))
             await service.submit(self._app, settings, directory, files, number, origin=Origin.CLIENT)
         except SwarmError as error:
-            self._tasks.turn(task, State.FAILED, said(task, f"{number}-failed", error.message))
+            self._tasks.set_state(task, State.FAILED, swarm_message(task, f"{number}-failed", error.message))
             return task
         self._context.carry(number, Follower(self._context, task).follow(again=False))
         return task
@@ -88,52 +95,52 @@ class Work:
         return task if task and task.metadata == {"owner": self._owner} else None
 
     def _referred(self, sent: Sent) -> list[Task]:
-        """The tasks a message refers to. Raises Fault where a message of that kind is not taken."""
+        """Return the tasks that a message refers to. Raises Fault for a kind of message that is not supported."""
         message = sent.message
         if sent.pushes:
             raise Fault(PUSH_NOT_SUPPORTED, "follow the task with a stream, or get its state")
-        accepted(sent)
+        require_output_type(sent)
         if message.task_id:
             task = self.find(message.task_id)
             if message.context_id not in ("", task.context):
                 raise Fault(INVALID_PARAMS, violations=[("message.contextId", "is not the task's")])
-            words = "the task is over" if task.state.over else "a task in progress does not accept messages"
-            problem = f"{words}: start another one with its contextId, and put it in referenceTaskIds"
+            reason = "the task is over" if task.state.over else "a task in progress does not accept messages"
+            problem = f"{reason}: start another one with its contextId, and put it in referenceTaskIds"
             raise Fault(UNSUPPORTED, problem, taskId=task.id)
         return [self.find(number) for number in message.reference_task_ids]
 
     async def _check(self, settings: Settings, directory: str, files: list[str], plan: str) -> None:
-        """What the servers' tools and the brains make impossible. Raises Fault, SwarmError."""
+        """Check what the tools and the brains make impossible. Raises Fault and SwarmError."""
         try:
             async with asyncio.timeout(CHECK_SECONDS):
                 await service.check(self._app, settings, directory, files)
         except PlanInvalid as error:
-            raise (refused(error) if plan else Fault(INTERNAL_ERROR, error.message)) from None
+            raise (plan_fault(error) if plan else Fault(INTERNAL_ERROR, error.message)) from None
         except TimeoutError:
-            return  # the run finds out what is wrong
+            return  # the run will find any problems
 
     def _record(self, number: str, message: Object) -> Task:
         if self._context.closing.is_set():
             raise Fault(INTERNAL_ERROR, "the server is ending")
         context = message.get("contextId") or str(uuid4())
-        shown = {**message, "contextId": context, "taskId": number}
+        stored = {**message, "contextId": context, "taskId": number}
         try:
             task = self._tasks.begin(
-                PROFILE, number, context=context, messages=[shown], metadata={"owner": self._owner}
+                PROFILE, number, context=context, messages=[stored], metadata={"owner": self._owner}
             )
         except BudgetExhausted as error:
             raise Fault(INTERNAL_ERROR, f"{error.message}; {error.suggestion}") from None
         task.runs.append(number)
-        self._tasks.keep(task)
+        self._tasks.store(task)
         return task
 
     async def look(self, task: Task) -> None:
-        """It is recorded how its run is now."""
+        """Record the current state of the task's run."""
         if not task.state.over:
             await Follower(self._context, task).look()
 
     async def cancel(self, task: Task) -> None:
-        """Its run ends; what it has done by then is kept. Raises Fault where it is over, or was quicker."""
+        """End its run, which keeps what it has done. Raises Fault if it was over before."""
         await self.look(task)
         if not task.state.over:
             with suppress(RunNotFound):
@@ -156,14 +163,14 @@ class Work:
 
 
 def resume(context: DialectContext) -> None:
-    """Tasks that were not over when the server ended are followed again."""
-    for task in context.tasks.listed(PROFILE, lambda one: not one.state.over):
+    """Follow again the tasks that were unfinished when the server ended."""
+    for task in context.tasks.select(PROFILE, lambda one: not one.state.over):
         context.carry(task.id, Follower(context, task).follow(again=True))
 
 
-async def until(tasks: Tasks, task: Task, seconds: float) -> None:
-    """Returns when it is over or waits for a person, and after that time."""
-    with tasks.following(task) as run_events, suppress(TimeoutError):
+async def wait_until_interrupted(tasks: Tasks, task: Task, seconds: float) -> None:
+    """Wait until the task is over or waits for a person, at most for that time."""
+    with tasks.follow(task) as run_events, suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             if task.state in INTERRUPTED:
                 return

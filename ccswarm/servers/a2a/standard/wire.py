@@ -1,8 +1,6 @@
-"""A2A 0.3 and 1.0 as they are written: what clients send → plain values, and tasks → what they are answered.
-
-Messages, parts and artifacts are kept as 1.0 writes them; 0.3 is translated on both ways. JSON values in them are not
-touched: numbers, the order of keys and texts stay what they were.
-"""
+"""The formats of A2A 0.3 and 1.0: requests of clients are parsed, and tasks are written as responses. Messages, parts
+and artifacts are stored as 1.0 writes them; 0.3 is translated in both directions. JSON values in them are unchanged:
+numbers, texts and the order of keys."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ Operation = Literal["send", "stream", "get", "list", "cancel", "subscribe", "pus
 Object = dict[str, Any]
 
 CONTENTS = ("text", "raw", "url", "data")
-"""What a part has one of."""
+"""The members of a part, of which it has exactly one."""
 METHODS: Mapping[str, tuple[Version, Operation]] = {
     "message/send": ("0.3", "send"),
     "message/stream": ("0.3", "stream"),
@@ -46,17 +44,17 @@ METHODS: Mapping[str, tuple[Version, Operation]] = {
     "GetExtendedAgentCard": ("1.0", "card"),
 }
 WRAPPED = "data_part_compat"
-"""What 0.3 says in a part's metadata where its data is no object, and lies in ``value``."""
+"""The key in the metadata of a 0.3 part whose data is not an object, and is in ``value``."""
 ROLES = {"ROLE_USER": "user", "ROLE_AGENT": "agent"}
-"""By how 1.0 calls them."""
+"""The roles of 0.3, by those of 1.0."""
 VERSION = "A2A-Version"
-"""The header, or a part of the address, in which clients say what they speak."""
+"""The header or query parameter by which clients name their version."""
 MOST_ID_CHARS = 200
 LARGEST = (1 << 31) - 1
 
 
 class Section(BaseModel):
-    """Null is as good as absent, but for data; what is not known is ignored, as the protocol wants it."""
+    """A part of a request. Null counts as absent, except for data; unknown members are ignored, as required."""
 
     model_config = ConfigDict(strict=True, frozen=True, alias_generator=to_camel)
 
@@ -66,13 +64,13 @@ class Section(BaseModel):
         if not isinstance(value, dict):
             return value
         given = cast("Object", value)
-        # Null is data where there is nothing else.
+        # Null is data if there is no other content.
         other = any(given.get(name) is not None for name in CONTENTS[:3])
         return {name: one for name, one in given.items() if one is not None or (name == "data" and not other)}
 
 
 class Part(Section):
-    """``data`` is any JSON value; whether there is one, ``model_fields_set`` says."""
+    """A part of a message. ``data`` is any JSON value; ``model_fields_set`` says whether there is one."""
 
     text: str | None = None
     raw: str | None = None
@@ -90,7 +88,7 @@ class Part(Section):
 
 
 class Message(Section):
-    """What a client says."""
+    """A message of a client."""
 
     message_id: str = Field(min_length=1, max_length=MOST_ID_CHARS)
     context_id: str = Field(default="", max_length=MOST_ID_CHARS)
@@ -102,13 +100,13 @@ class Message(Section):
     reference_task_ids: list[str] = []
 
     def to_json(self) -> Object:
-        """The message in the format of version 1.0."""
+        """Return the message in the format of version 1.0."""
         plain = self.model_dump(by_alias=True, exclude_unset=True)
         return {name: value for name, value in plain.items() if value not in ("", [], {})}
 
 
 class Configuration(Section):
-    """``blocking`` is what 0.3 has for the opposite of ``return_immediately``."""
+    """The options of a request; ``blocking`` is 0.3's opposite of ``return_immediately``."""
 
     accepted_output_modes: list[str] = []
     history_length: int | None = Field(default=None, ge=0, le=LARGEST)
@@ -119,7 +117,7 @@ class Configuration(Section):
 
 
 class Sent(Section):
-    """Of message/send and message/stream."""
+    """The parameters of message/send and message/stream."""
 
     message: Message
     configuration: Configuration = Configuration()
@@ -127,25 +125,25 @@ class Sent(Section):
 
     @property
     def waits(self) -> bool:
-        """Whether the answer is wanted when the task is over."""
+        """Whether the client wants the response only when the task is over."""
         return self.configuration.blocking and not self.configuration.return_immediately
 
     @property
     def pushes(self) -> bool:
-        """Whether the client wants to be called."""
+        """Whether the client wants push notifications."""
         configuration = self.configuration
         return bool(configuration.task_push_notification_config or configuration.push_notification_config)
 
 
 class Named(Section):
-    """Of what is about one task."""
+    """The parameters of operations on one task."""
 
     id: str = Field(min_length=1)
     history_length: int | None = Field(default=None, ge=0, le=LARGEST)
 
 
 class Listed(Section):
-    """Of ListTasks."""
+    """The parameters of ListTasks."""
 
     context_id: str = ""
     status: str = ""
@@ -160,14 +158,14 @@ AnySection = TypeVar("AnySection", bound=Section)
 
 
 def check_version(named: str, spoken: Sequence[Version] = ("0.3", "1.0")) -> None:
-    """Whether what a client says it speaks is spoken here; nothing is said by clients of 0.3. Raises Fault."""
+    """Raise Fault if the version that a client names is not supported; clients of 0.3 name none."""
     if named and ".".join(named.strip().split(".")[:2]) not in spoken:
         problem = f"{named[:40]!r} is not supported, only {' and '.join(spoken)}"
         raise Fault(VERSION_NOT_SUPPORTED, problem, requested=named[:40], supported=", ".join(spoken))
 
 
-def sent(params: Any, version: Version) -> Sent:
-    """Raises Fault, with every violation."""
+def parse_send(params: Any, version: Version) -> Sent:
+    """Parse the parameters. Raises Fault, with every violation."""
     found = _read(Sent, _sent_10(params) if version == "0.3" else params)
     if found.message.role not in ROLES:
         known = ROLES if version == "1.0" else ROLES.values()
@@ -175,14 +173,14 @@ def sent(params: Any, version: Version) -> Sent:
     return found
 
 
-def named(params: Any, version: Version) -> Named:
-    """Raises Fault."""
+def parse_task_query(params: Any, version: Version) -> Named:
+    """Parse the parameters. Raises Fault."""
     found = _read(Named, params)
     return found.model_copy(update={"history_length": most_history(found.history_length, version)})
 
 
-def listed(params: Any) -> Listed:
-    """Raises Fault."""
+def parse_list(params: Any) -> Listed:
+    """Parse the parameters. Raises Fault."""
     found, states = _read(Listed, params), [state_json(state, "1.0") for state in State]
     if found.status and found.status not in states:
         raise Fault(INVALID_PARAMS, violations=[("status", f"must be one of: {', '.join(states)}")])
@@ -190,7 +188,7 @@ def listed(params: Any) -> Listed:
 
 
 def most_history(given: int | None, version: Version) -> int | None:
-    """How many messages a client wants to see; None for all of them, which 0.3 says with 0 too."""
+    """Return how many messages a client wants; None for all, which 0.3 also writes as 0."""
     return given or None if version == "0.3" else given
 
 
@@ -247,17 +245,17 @@ def _object(value: Any) -> Object:
 
 
 def state_json(state: State, version: Version) -> str:
-    """A state as it is called."""
+    """Return the name of a state."""
     return state.value if version == "0.3" else "TASK_STATE_" + state.name
 
 
 def time_json(at: float) -> str:
-    """A time in ISO 8601, UTC."""
+    """Return a time in ISO 8601, UTC."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def part_json(part: Object, version: Version) -> Object:
-    """A part of 1.0."""
+    """Convert a part from 1.0."""
     if version == "1.0":
         return part
     metadata: Object = {"metadata": part["metadata"]} if "metadata" in part else {}
@@ -273,7 +271,7 @@ def part_json(part: Object, version: Version) -> Object:
 
 
 def message_json(message: Object, version: Version) -> Object:
-    """A message of 1.0."""
+    """Convert a message from 1.0."""
     if version == "1.0":
         return message
     parts = [part_json(part, version) for part in message["parts"]]
@@ -281,18 +279,18 @@ def message_json(message: Object, version: Version) -> Object:
 
 
 def artifact_json(artifact: Object, version: Version) -> Object:
-    """An artifact of 1.0."""
+    """Convert an artifact from 1.0."""
     return {**artifact, "parts": [part_json(part, version) for part in artifact["parts"]]}
 
 
 def status_json(state: State, said: Object | None, at: float, version: Version) -> Object:
-    """How a task is, with what is said of it."""
+    """Return a task's status, with the message about it."""
     message: Object = {"message": message_json(said, version)} if said else {}
     return {"state": state_json(state, version), **message, "timestamp": time_json(at)}
 
 
 def task_json(task: Task, version: Version, history: int | None, *, artifacts: bool = True) -> Object:
-    """The whole task; ``history`` is how many of its messages are wanted, the last ones."""
+    """Return the complete task with its last ``history`` messages."""
     found: Object = {
         "id": task.id,
         "contextId": task.context,
@@ -306,13 +304,13 @@ def task_json(task: Task, version: Version, history: int | None, *, artifacts: b
     return found if version == "1.0" else {**found, "kind": "task"}
 
 
-def wrapped(operation: Operation, task: Object, version: Version) -> Object:
-    """A task as the answer to ``operation``, or as an event."""
+def wrap_task(operation: Operation, task: Object, version: Version) -> Object:
+    """Return a task as the response to ``operation``, or as an event."""
     return {"task": task} if version == "1.0" and operation in ("send", "stream", "subscribe") else task
 
 
 def event_json(task: Task, run_event: TaskEvent, version: Version) -> Object | None:
-    """What happened to a task, as an event; None for what is none."""
+    """Return an event of a task; None for one that has no counterpart."""
     if run_event.kind == "status":
         return _status_event(task, run_event.state, run_event.content, run_event.at, version)
     if run_event.kind == "artifact":
@@ -323,7 +321,7 @@ def event_json(task: Task, run_event: TaskEvent, version: Version) -> Object | N
 
 
 def status_event(task: Task, version: Version) -> Object:
-    """How a task is, as an event."""
+    """Return a task's state as an event."""
     return _status_event(task, task.state, task.said, task.updated, version)
 
 
