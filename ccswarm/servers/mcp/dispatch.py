@@ -1,9 +1,9 @@
 """The official SDK's low-level server, driven message by message.
 
-The SDK's own loop serves one protocol era per connection, drops lines that are wrong without a word, and does not end
-on a signal; real clients mix eras on one pipe. Here every request finds its lane: one with the 2026-07-28 envelope
-stands for itself, every `initialize` opens a new handshake lane, and a request that comes before any handshake gets a
-lane as if the newest had been made.
+The SDK's own loop serves one protocol era per connection, silently drops invalid lines, and does not end on a signal;
+real clients mix eras on one pipe. Here each request finds its lane: one with the 2026-07-28 envelope has a lane of its
+own, every `initialize` opens a new handshake lane, and a request before any handshake gets a lane as if the newest had
+been made.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from ccswarm.servers.mcp.toolsets.orchestre.base import PARTIAL
 from ccswarm.servers.mcp.toolsets.workbench import Workbench
 
 HEARTBEAT_SECONDS = 10.0
-"""Between progress notifications of a waiting call; no client known gives up sooner than 30 s without one."""
+"""The interval of progress notifications for a waiting call; no known client gives up within 30 s without one."""
 
 QUICK_SECONDS = 0.2
-"""For what was asked right before the client's end."""
+"""The time to answer what was requested right before the client's end."""
 
 OPTIONS = SERVER.create_initialization_options(NotificationOptions(resources_changed=True))
 ASSUMED_HANDSHAKE = {
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 
 class Conversation:
-    """The client's requests, side by side; every answer goes through ``send``."""
+    """The client's requests, served concurrently; every response goes through ``send``."""
 
     def __init__(
         self, options: ServerOptions, send: Callable[[Message], None], heartbeat_seconds: float = HEARTBEAT_SECONDS
@@ -61,12 +61,13 @@ class Conversation:
         self._requests: dict[asyncio.Task[None], Message] = {}
         self._handshake: ServerRunner[Client] | None = None
         self._workbench = Workbench(options)
-        self._watchers = Watchers(self._workbench, self._updated)
+        self._watchers = Watchers(self._workbench, self._notify_updated)
         self._subscribed: set[str] = set()
-        self._client = Client(self._workbench, self._watchers, self._subscribed, self._listed)
+        self._client = Client(self._workbench, self._watchers, self._subscribed, self._notify_list_changed)
 
     def receive(self, message: Message, *, answered: bool = False) -> None:
-        """Begin one request, or handle a notification. ``answered``: only what it changes is wanted, not its answer."""
+        """Start a request, or handle a notification. ``answered``: it was answered before; only its effect is
+        wanted."""
         if "id" in message:
             task = asyncio.create_task(self._serve(message, answered))
             self._requests[task] = message
@@ -78,29 +79,29 @@ class Conversation:
                     task.cancel()
 
     async def settle(self) -> None:
-        """The client will send no more: what takes no time is still answered."""
+        """Answer what can be answered quickly, after the client's last message."""
         if self._requests:
             await asyncio.wait(self._requests, timeout=QUICK_SECONDS)
 
     async def close(self) -> None:
-        """Calls are given up, and what is in progress is handed back."""
+        """Cancel all calls, and hand back the runs in progress."""
         LISTEN.close()
         for task in list(self._requests):
             task.cancel()
         self._watchers.close()
         await self._workbench.close()
 
-    async def _updated(self, uri: str) -> None:
+    async def _notify_updated(self, uri: str) -> None:
         await BUS.publish(ResourceUpdated(uri))
         if uri in self._subscribed:
             self._send({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}})
 
-    async def _listed(self, uri: str) -> None:
+    async def _notify_list_changed(self, uri: str) -> None:
         await BUS.publish(ResourcesListChanged())
         if self._handshake:
             self._send({"jsonrpc": "2.0", "method": "notifications/resources/list_changed"})
         if uri in self._watchers.wanted:
-            await self._updated(uri)
+            await self._notify_updated(uri)
 
     async def _serve(self, message: Message, answered: bool) -> None:
         request_id, method, params = message["id"], message["method"], message.get("params")
@@ -145,7 +146,7 @@ class Conversation:
 
 
 class Exchange:
-    """The way back from one request to the client: the SDK's DispatchContext. Nothing is ever asked of a client."""
+    """The return path from one request to the client: the SDK's DispatchContext. It never sends requests."""
 
     transport = TransportContext(kind="stdio", can_send_request=False)
     message_metadata = None
@@ -158,24 +159,24 @@ class Exchange:
 
     @property
     def cancel_requested(self) -> anyio.Event:
-        """Never set: the task of a cancelled request is cancelled."""
+        """An event that is never set: the task of a cancelled request is cancelled instead."""
         return anyio.Event()
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
-        """Refused: several clients hang or end when a server asks them something."""
+        """Raise NoBackChannelError: several clients hang or end when a server sends them a request."""
         raise NoBackChannelError(method)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
-        """One notification."""
+        """Send a notification."""
         self._send({"jsonrpc": "2.0", "method": method, "params": dict(params or {})})
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """One progress notification, where the client gave a token."""
+        """Send a progress notification, if the client gave a token."""
         self.report(progress, message or "")
 
     def report(self, progress: float, message: str) -> None:
-        """Reports progress from a timer."""
+        """Send a progress notification from a timer."""
         if self.token is not None:
             self._send(progress_notification(self.token, progress, message))

@@ -1,4 +1,4 @@
-"""What the SDK asks of the swarm: its tools and resources in the SDK's own types."""
+"""The handlers that the SDK calls: the swarm's tools and resources in the SDK's own types."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from ccswarm.servers.mcp.toolsets.workbench import Workbench
 ERROR = "ccswarm/error"
 CACHE_MS = 60_000
 CHANGING = ("start_run", "resume_run", "cancel_run", "pause_run")
-"""Tools after which the list of runs is another one."""
+"""Tools that change the list of runs."""
 
 BUS = InMemorySubscriptionBus()
 LISTEN = ListenHandler(BUS)
@@ -61,32 +61,31 @@ LISTEN = ListenHandler(BUS)
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Whose requests these are; what the SDK hands its handlers as ``lifespan_context``. ``subscribed`` are addresses
-    by `resources/subscribe`; ``listed`` is called with its address when the list of runs has changed."""
+    """The client of the requests; handlers get it as the SDK's ``lifespan_context``. ``subscribed`` are addresses of
+    `resources/subscribe`; ``list_changed`` is called with the list's address when the list of runs has changed."""
 
     workbench: Workbench
     watchers: resources.Watchers
     subscribed: set[str]
-    listed: Callable[[str], Awaitable[None]]
+    list_changed: Callable[[str], Awaitable[None]]
 
 
 Context = ServerRequestContext[Client]
 
 
 async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-    """All tools on one page: four clients never ask for a second one. Raises MCPError for a cursor that nobody was
-    given."""
+    """Return all tools on one page: four clients never request a second one. Raises MCPError for any cursor."""
     _only_page(params)
-    return ListToolsResult(tools=[describe(tool) for tool in (*TOOLS, *_of_projects(ctx.lifespan_context).values())])
+    return ListToolsResult(tools=[describe(tool) for tool in (*TOOLS, *_project_tools(ctx.lifespan_context).values())])
 
 
-def _of_projects(client: Client) -> Mapping[str, OrchestreTool]:
-    """Orchestre's tools, for a client that is offered them."""
+def _project_tools(client: Client) -> Mapping[str, OrchestreTool]:
+    """Return Orchestre's tools, unless the client is offered the tools for runs alone."""
     return {} if client.workbench.runs_only else toolset.BY_NAME
 
 
 def describe(tool: SwarmTool | OrchestreTool) -> Tool:
-    """A tool as the SDK lists it. Titles twice: clients read the one or the other."""
+    """Return a tool as the SDK lists it. The title occurs twice, because clients read one or the other."""
     return Tool(
         name=tool.name,
         title=tool.title,
@@ -104,14 +103,14 @@ def describe(tool: SwarmTool | OrchestreTool) -> Tool:
 
 
 async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResult:
-    """One call. A failed one has no structured content, which clients check against the schema."""
+    """Call a tool. A failed call has no structured content, which clients would check against the schema."""
     client = ctx.lifespan_context
-    if params.name in _of_projects(client):
+    if params.name in _project_tools(client):
         return await _orchestre(client, params.name, params.arguments or {})
     try:
         answer = await call(client.workbench, params.name, params.arguments or {})
     except UnknownTool as problem:
-        names = ", ".join((*BY_NAME, *_of_projects(client)))
+        names = ", ".join((*BY_NAME, *_project_tools(client)))
         raise MCPError(INVALID_PARAMS, f"{problem.message}; there is: {names}") from None
     except SwarmError as problem:
         facts = {"code": problem.code, "message": problem.message, "suggestion": problem.suggestion}
@@ -120,7 +119,7 @@ async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResu
         content = [TextContent(type="text", text=scrub(text))]
         return CallToolResult(content=list(content), is_error=True, _meta={ERROR: scrub(facts)})
     if params.name in CHANGING:
-        await client.listed(resources.LIST)
+        await client.list_changed(resources.LIST)
     content = [TextContent(type="text", text=scrub(answer.text))]
     return CallToolResult(content=list(content), structured_content=scrub(answer.facts))
 
@@ -136,7 +135,7 @@ async def _orchestre(client: Client, name: str, arguments: Mapping[str, Any]) ->
 
 
 async def list_prompts(ctx: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
-    """All prompts on one page. Raises MCPError for a cursor that nobody was given."""
+    """Return all prompts on one page. Raises MCPError for any cursor."""
     _only_page(params)
     return ListPromptsResult(
         prompts=[
@@ -152,9 +151,9 @@ async def list_prompts(ctx: Context, params: PaginatedRequestParams | None) -> L
 
 
 async def get_prompt(ctx: Context, params: GetPromptRequestParams) -> GetPromptResult:
-    """One prompt with its argument."""
+    """Return one prompt with its argument."""
     try:
-        prompt, text = prompts.filled(params.name, params.arguments)
+        prompt, text = prompts.fill(params.name, params.arguments)
     except SwarmError as problem:
         raise MCPError(INVALID_PARAMS, f"{problem.message}; {problem.suggestion}") from None
     message = PromptMessage(role="user", content=TextContent(type="text", text=scrub(text)))
@@ -167,7 +166,7 @@ def _only_page(params: PaginatedRequestParams | None) -> None:
 
 
 async def list_resources(ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
-    """The newest runs first."""
+    """Return the newest runs first."""
     try:
         found, following = await resources.page(ctx.lifespan_context.workbench, (params and params.cursor) or "")
     except SwarmError as problem:
@@ -180,7 +179,7 @@ async def list_resources(ctx: Context, params: PaginatedRequestParams | None) ->
 
 
 async def list_templates(ctx: Context, params: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
-    """One for each part of a run, on one page. Raises MCPError for a cursor that nobody was given."""
+    """Return a template for each part of a run, on one page. Raises MCPError for any cursor."""
     _only_page(params)
     return ListResourceTemplatesResult(
         resource_templates=[
@@ -191,7 +190,7 @@ async def list_templates(ctx: Context, params: PaginatedRequestParams | None) ->
 
 
 async def read_resource(ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
-    """One run's part, whole."""
+    """Return one part of a run."""
     uri = str(params.uri)
     try:
         text, mime = await resources.read(ctx.lifespan_context.workbench, uri)
@@ -202,7 +201,7 @@ async def read_resource(ctx: Context, params: ReadResourceRequestParams) -> Read
 
 
 async def subscribe(ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
-    """Until ``unsubscribe``; a second time changes nothing."""
+    """Subscribe until ``unsubscribe``; repeating it changes nothing."""
     client, uri = ctx.lifespan_context, str(params.uri)
     if uri not in client.subscribed:
         client.subscribed.add(uri)
@@ -211,7 +210,7 @@ async def subscribe(ctx: Context, params: SubscribeRequestParams) -> EmptyResult
 
 
 async def unsubscribe(ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
-    """Ends a subscription; an unknown URI is ignored."""
+    """End a subscription; an unknown URI is ignored."""
     client, uri = ctx.lifespan_context, str(params.uri)
     if uri in client.subscribed:
         client.subscribed.discard(uri)
@@ -220,13 +219,13 @@ async def unsubscribe(ctx: Context, params: UnsubscribeRequestParams) -> EmptyRe
 
 
 async def listen(ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-    """Streams changes until the client cancels the request."""
-    with ctx.lifespan_context.watchers.watching(map(str, params.notifications.resource_subscriptions or ())):
+    """Stream changes until the client cancels the request."""
+    with ctx.lifespan_context.watchers.watch(map(str, params.notifications.resource_subscriptions or ())):
         return await LISTEN(ctx, params)
 
 
 def scrub(value: Any) -> Any:
-    """The same value without lone surrogates, which the SDK refuses and clients hang on."""
+    """Return the value without unpaired surrogates, which the SDK refuses and clients hang on."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):

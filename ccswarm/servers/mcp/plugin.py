@@ -1,8 +1,6 @@
-"""The swarm for any MCP client, on standard input and output: start runs, follow them, read what came of them.
-
-The SDK takes half a second to import, and the store of the runs as long. Until they are there the first questions get
-recorded answers, and everything else waits in order.
-"""
+"""The swarm for any MCP client, on standard input and output: start runs, follow them, read their results. The SDK
+takes half a second to import, and the store of runs as long. Until they are loaded, the first requests get recorded
+answers, and all others wait in order."""
 
 from __future__ import annotations
 
@@ -31,19 +29,19 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 FLUSH_SECONDS = 0.3
 MAX_LINE_BYTES = 8 << 20
 CLOSE_SECONDS = 20.0
-"""Longest way out; whatever is not handed back by then is found by others as after a crash."""
+"""The time limit for closing; what is not handed back by then is taken over as after a crash."""
 
 FIRST_ANSWERS = Path(__file__).with_name("first_answers.json")
 """Written by scripts/first_answers_swarm.py."""
 
-OF_PROJECTS = ("tools/list", "prompts/list")
-"""What is recorded with tools for projects in it."""
+WITH_PROJECTS = ("tools/list", "prompts/list")
+"""The methods whose recorded answers include tools or prompts for projects."""
 
 log = logging.getLogger(__name__)
 
 
 class StdioConnection:
-    """The one client of this process."""
+    """The single client of this process."""
 
     def __init__(self, options: ServerOptions) -> None:
         self._options = options
@@ -54,7 +52,7 @@ class StdioConnection:
         self._waiting: list[tuple[Message, bool]] = []
 
     async def run(self) -> None:
-        """Serve until the client is gone, or somebody ends this process; then hand back what is unfinished."""
+        """Serve until the client disconnects or a signal arrives; then hand back what is unfinished."""
         ending, loop = asyncio.Event(), asyncio.get_running_loop()
 
         def end() -> None:
@@ -85,15 +83,15 @@ class StdioConnection:
         lines = LineReader(MAX_LINE_BYTES)
         while chunk := await self._wire.read():
             for line in lines.feed(chunk):
-                self._take(line)
+                self._receive(line)
             loading = loading or asyncio.create_task(self._load())
             await self._wire.room()
         if loading and any("id" in message and not answered for message, answered in self._waiting):
-            await loading  # what was asked before the end is answered
+            await loading  # requests from before the end are answered
         if self._conversation:
             await self._conversation.settle()
 
-    def _take(self, line: bytes | Refused) -> None:
+    def _receive(self, line: bytes | Refused) -> None:
         try:
             if isinstance(line, Refused):
                 raise line
@@ -104,12 +102,12 @@ class StdioConnection:
             for answer in refused.answers:
                 self._send(answer)
             return
-        if message is None or "method" not in message:  # nothing is ever asked of a client, so answers need none
+        if message is None or "method" not in message:  # clients get no requests, so their responses are ignored
             return
         if self._conversation:
             self._conversation.receive(message)
             return
-        recorded = "id" in message and not (self._options.runs_only and message["method"] in OF_PROJECTS)
+        recorded = "id" in message and not (self._options.runs_only and message["method"] in WITH_PROJECTS)
         answer = self._first.answer(message) if recorded else None
         if answer:
             self._send(answer)
@@ -136,7 +134,7 @@ def _trace() -> Trace:
 
 
 def _import_sdk() -> ModuleType:
-    # All that is made meanwhile stays; looking for garbage in it takes 90 of 800 ms, and some 25 at the end.
+    # All that is created here stays; collecting garbage in it takes 90 of 800 ms, and some 25 at the end.
     gc.disable()
     try:
         from ccswarm.servers.mcp import dispatch
@@ -147,12 +145,12 @@ def _import_sdk() -> ModuleType:
 
 
 class McpServer:
-    """Every protocol version, both eras, on one pipe in any order."""
+    """The MCP server: every protocol version of both eras, on one pipe in any order."""
 
     name = "mcp"
 
     def main(self, options: ServerOptions) -> int:
-        """Ends the process itself: threads that import, or wait for the client, would hold it up."""
+        """Serve, then end the process: threads that import or wait for the client would keep it alive."""
 
         async def serve() -> None:
             code = 1
@@ -165,7 +163,7 @@ class McpServer:
                 os._exit(code)
 
         handler = logging.StreamHandler()
-        # dbos warns of every step that is cancelled.
+        # dbos warns of every cancelled step.
         handler.addFilter(
             lambda record: record.name.startswith(("ccswarm", "agentwire")) or record.levelno >= logging.ERROR
         )

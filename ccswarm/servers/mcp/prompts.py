@@ -1,4 +1,4 @@
-"""The prompts that MCP clients offer as slash commands: what to do with the tools, in words."""
+"""The prompts that MCP clients offer as slash commands: instructions for using the tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ccswarm.errors import InvalidArguments
 
 @dataclass(frozen=True, slots=True)
 class SwarmPrompt:
-    """``argument`` is the only one; ``text`` has it as ``{argument}``."""
+    """A prompt with a single argument, ``argument``, which ``text`` contains as ``{argument}``."""
 
     name: str
     title: str
@@ -63,8 +63,8 @@ PROMPTS = (
 BY_NAME = {prompt.name: prompt for prompt in PROMPTS}
 
 
-def filled(name: str, arguments: Mapping[str, str] | None) -> tuple[SwarmPrompt, str]:
-    """The prompt of that name with its argument in it. Raises InvalidArguments."""
+def fill(name: str, arguments: Mapping[str, str] | None) -> tuple[SwarmPrompt, str]:
+    """Return the prompt with that name, and its text with the argument. Raises InvalidArguments."""
     if name not in BY_NAME:
         raise InvalidArguments(f"there is no prompt {name[:80]!r}", suggestion=f"there is: {', '.join(BY_NAME)}")
     prompt = BY_NAME[name]

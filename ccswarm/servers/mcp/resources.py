@@ -1,5 +1,4 @@
-"""Runs as resources: ``run://list`` and, of each run, its result, its events and its journal; and notifications of
-their changes."""
+"""Runs as resources: ``run://list``, and result, events and journal of each run; and notifications of their changes."""
 
 from __future__ import annotations
 
@@ -32,15 +31,15 @@ PARTS = {
 RUNS_ON_A_PAGE = 20
 MOST_LISTED = 1000
 MOST_CHARS = 1_000_000
-"""Largest size of one resource; its last line reports what was left out."""
+"""The maximal size of a resource; the last line of a larger one reports what was left out."""
 
 Tell = Callable[[str], Awaitable[None]]
-"""Says that the resource of that address has changed."""
+"""Reports that the resource with that address has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One that can be read."""
+    """A readable resource."""
 
     uri: str
     name: str
@@ -49,9 +48,9 @@ class Resource:
 
 
 async def page(workbench: Workbench, cursor: str) -> tuple[list[Resource], str]:
-    """One page of resources, and the cursor of the next; empty after the last. Raises InvalidArguments."""
-    with workbench.used():
-        found = await listed((await workbench.looking()).engine, MOST_LISTED)
+    """Return a page of resources, and the cursor of the next one, empty after the last. Raises InvalidArguments."""
+    with workbench.in_use():
+        found = await listed((await workbench.reading()).engine, MOST_LISTED)
     ids = [run.id for run in found]
     if cursor and cursor not in ids:
         raise InvalidArguments("no such cursor", suggestion="begin without one")
@@ -65,8 +64,8 @@ async def page(workbench: Workbench, cursor: str) -> tuple[list[Resource], str]:
 
 
 async def read(workbench: Workbench, uri: str) -> tuple[str, str]:
-    """Its text and type. Raises RunNotFound, also for what is no address of a resource."""
-    with workbench.used():
+    """Return the resource's text and type. Raises RunNotFound, also for an address that is not a resource's."""
+    with workbench.in_use():
         return await _read(workbench, uri)
 
 
@@ -80,7 +79,7 @@ async def _read(workbench: Workbench, uri: str) -> tuple[str, str]:
         raise RunNotFound(
             f"{uri[:200]!r} is not a resource", suggestion="run://list, run://RUN/result, events or journal"
         )
-    app = await workbench.looking()
+    app = await workbench.reading()
     run_id, part = await run_id_of(app.engine, found[1]), found[2]
     if part == "result":
         text = result_of(await facts_of(app.engine, run_id))
@@ -109,7 +108,7 @@ def _lines(documents: Iterable[dict[str, Any]]) -> str:
 
 
 class Watchers:
-    """Follows the runs with subscribers, and reports each change once."""
+    """The runs with subscribers, which are followed; each change is reported once."""
 
     def __init__(self, workbench: Workbench, tell: Tell) -> None:
         self._workbench = workbench
@@ -119,12 +118,12 @@ class Watchers:
 
     @property
     def wanted(self) -> set[str]:
-        """The addresses that somebody wants to hear of."""
+        """The addresses with subscribers."""
         return {uri for uri, count in self._wanted.items() if count > 0}
 
     @contextmanager
-    def watching(self, uris: Iterable[str]) -> Generator[None]:
-        """Watches ``uris`` while the block runs."""
+    def watch(self, uris: Iterable[str]) -> Generator[None]:
+        """Watch ``uris`` while the block runs."""
         uris = list(uris)
         for uri in uris:
             self.add(uri)
@@ -135,14 +134,14 @@ class Watchers:
                 self.remove(uri)
 
     def add(self, uri: str) -> None:
-        """Somebody wants to hear of it."""
+        """Add a subscriber."""
         self._wanted[uri] += 1
         found = ADDRESS.match(uri)
         if found and found[1] not in self._following:
             self._following[found[1]] = asyncio.create_task(self._follow(found[1]))
 
     def remove(self, uri: str) -> None:
-        """One less."""
+        """Remove a subscriber."""
         self._wanted[uri] = max(0, self._wanted[uri] - 1)
         found = ADDRESS.match(uri)
         if found and not any(one.startswith(f"run://{found[1]}/") for one in self.wanted):
@@ -151,13 +150,13 @@ class Watchers:
                 task.cancel()
 
     def close(self) -> None:
-        """Stops all notifications."""
+        """Stop all notifications."""
         for task in self._following.values():
             task.cancel()
 
     async def _follow(self, name: str) -> None:
-        with suppress(SwarmError), self._workbench.used():  # a run that is not there never changes
-            app = await self._workbench.looking()
+        with suppress(SwarmError), self._workbench.in_use():  # an unknown run never changes
+            app = await self._workbench.reading()
             feed = EventStream(app.engine, await run_id_of(app.engine, name))
             await feed.past()
             async with feed.follow() as queue:
@@ -165,11 +164,11 @@ class Watchers:
                 while one:
                     while one and not queue.empty():
                         one = queue.get_nowait()
-                    await self._changed(name)
+                    await self._report(name)
                     one = one and await queue.get()
-            await self._changed(name)
+            await self._report(name)
 
-    async def _changed(self, name: str) -> None:
+    async def _report(self, name: str) -> None:
         for uri in sorted(self.wanted):
             if uri.startswith(f"run://{name}/") or uri == LIST:
                 await self._tell(uri)

@@ -1,4 +1,4 @@
-"""Standard input and output as a wire of bytes: whatever they are, reading and writing never hold the loop up."""
+"""Standard input and output as bytes. Whatever they are connected to, they never block the event loop."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import threading
 
 READ_BYTES = 1 << 16
 MOST_READ = 16
-"""Pieces read ahead; a client that sends more waits."""
+"""How many pieces are read ahead; then the client has to wait."""
 
 MOST_UNSENT = 4 << 20
-"""Bytes that a client has not read, beyond which nothing more of it is taken."""
+"""How many unread bytes a client may have before no more of its messages are read."""
 
 
 class Wire:
-    """Takes descriptors 0 and 1 away from everybody else: children find nothing to read, and what anybody prints goes
-    to standard error. Made on the running loop; threads of its own read and write, and end with the process."""
+    """The exclusive use of descriptors 0 and 1: child processes read nothing there, and anything printed goes to
+    standard error. Create it in the running loop; its threads read and write, and end with the process."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._source = _taken(0, os.open(os.devnull, os.O_RDONLY))
-        self._target = _taken(1, 2)
+        self._source = _take_over(0, os.open(os.devnull, os.O_RDONLY))
+        self._target = _take_over(1, 2)
         self._read: asyncio.Queue[bytes] = asyncio.Queue(MOST_READ)
         self._unwritten: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._unsent = 0
@@ -36,11 +36,11 @@ class Wire:
             threading.Thread(target=work, daemon=True).start()
 
     async def read(self) -> bytes:
-        """What came; ``b""`` when the client will send no more."""
+        """Return the received bytes; ``b""`` at the end."""
         return await self._read.get()
 
     def write(self, data: bytes) -> None:
-        """Sent in order; dropped where the client does not listen any more."""
+        """Send ``data``, in order; it is dropped if the client no longer reads."""
         self._unsent += len(data)
         self._sent.clear()
         if self._unsent > MOST_UNSENT:
@@ -48,11 +48,11 @@ class Wire:
         self._unwritten.put(data)
 
     async def room(self) -> None:
-        """Returns when the client has read enough for more to be asked."""
+        """Wait until the client has read enough for its next messages to be read."""
         await self._room.wait()
 
     async def flushed(self, seconds: float) -> None:
-        """Returns when all is sent, and after that time."""
+        """Wait until everything is sent, at most for that time."""
         await asyncio.wait({asyncio.ensure_future(self._sent.wait())}, timeout=seconds)
 
     def _keep_reading(self) -> None:
@@ -60,7 +60,7 @@ class Wire:
             try:
                 data = os.read(self._source, READ_BYTES)
             except BlockingIOError:
-                _ready(self._source, select.POLLIN)
+                _wait_ready(self._source, select.POLLIN)
                 continue
             except OSError:
                 data = b""
@@ -72,17 +72,17 @@ class Wire:
                 return
 
     def _keep_writing(self) -> None:
-        open_ = True
+        connected = True
         while True:
             data = self._unwritten.get()
             left = memoryview(data)
-            while open_ and left:
+            while connected and left:
                 try:
                     left = left[os.write(self._target, left) :]
                 except BlockingIOError:
-                    _ready(self._target, select.POLLOUT)
+                    _wait_ready(self._target, select.POLLOUT)
                 except OSError:
-                    open_ = False
+                    connected = False
             try:
                 self._loop.call_soon_threadsafe(self._written, len(data))
             except RuntimeError:
@@ -96,18 +96,18 @@ class Wire:
             self._sent.set()
 
 
-def _ready(fd: int, event: int) -> None:
-    """Waits for a descriptor that whoever shares it has made non-blocking."""
+def _wait_ready(fd: int, event: int) -> None:
+    """Wait for a descriptor that another process has made non-blocking."""
     poll = select.poll()
     poll.register(fd, event)
     poll.poll()
 
 
-def _taken(number: int, instead: int) -> int:
-    """A descriptor of our own for what was ``number``, which is ``instead`` from now on."""
+def _take_over(number: int, instead: int) -> int:
+    """Duplicate descriptor ``number`` and replace it by ``instead``. Return the duplicate."""
     try:
         ours = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3)
-    except OSError:  # it was closed
+    except OSError:  # it is closed
         ours = fcntl.fcntl(instead, fcntl.F_DUPFD_CLOEXEC, 3)
     os.dup2(instead, number)
     return ours

@@ -67,7 +67,7 @@ async def called(desk: Workbench, name: str, /, **given: Any) -> dict[str, Any]:
     tool = next(tool for tool in TOOLS if tool.name == name)
     assert tool.arguments.problem(given) == ""
     assert tool.arguments.unusable == ""
-    with desk.used():
+    with desk.in_use():
         answer = await asyncio.wait_for(RUN[name](desk, given), BOUND_SECONDS)
     return json.loads(json.dumps(answer))
 
@@ -111,7 +111,7 @@ async def test_a_model_fills_the_same_schema_and_is_given_the_counted_facts(home
         done = await called(desk, "analyze_project", requirements=NEEDED, context={"timeline": "2 weeks"})
         assert told[0].startswith("by rules: ")
         assert [told[1], told[2].partition(": ")[2].partition(":")[0]] == ["ada is asked", "succeeded"]
-        app = await desk.looking()
+        app = await desk.reading()
         (run,) = await runs(app.engine, 9)
         assert (run.id, run.status) == (done["run"], RunStatus.SUCCEEDED)
         assert (await facts_of(app.engine, run.id))["name"] == "orchestre-analyze"
@@ -194,7 +194,7 @@ async def test_models_review_side_by_side_and_agree_where_they_do(home: Path) ->
             made(home / "work", PYTHON)
             given = {"files": ["calc/__init__.py", {"path": "new.py", "content": "y" * 20_000}], "focus": ["sums"]}
             done = await called(desk, "multi_llm_review", **given)
-            assert len(await runs((await desk.looking()).engine, 9)) == 1
+            assert len(await runs((await desk.reading()).engine, 9)) == 1
     reviews = {one["agent"]: one for one in done["reviews"]}
     assert {name: one["answered"] for name, one in reviews.items()} == {
         "big": True,
@@ -281,7 +281,7 @@ async def test_a_call_that_nobody_waits_for_ends_its_run(home: Path) -> None:
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        app = await desk.looking()
+        app = await desk.reading()
         (run,) = await runs(app.engine, 9)
         ended = await asyncio.wait_for(app.engine.wait(run.id), BOUND_SECONDS)
         assert ended.status is RunStatus.CANCELLED

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 async def started(desk: Workbench, **arguments: str) -> str:
     """A run, when it is over."""
     run = (await call(desk, "start_run", arguments)).facts["run"]
-    app = await desk.looking()
+    app = await desk.reading()
     ended = await asyncio.wait_for(app.engine.wait(run), BOUND_SECONDS)
     assert ended.result["status"] == "succeeded", ended.result
     return run
@@ -35,7 +35,7 @@ async def test_without_work_it_is_no_worker_and_becomes_one_again(home: Path) ->
     try:
         assert desk.worker == ""
         for _ in range(2):
-            with desk.used():
+            with desk.in_use():
                 run = await started(desk)
                 assert desk.worker
             assert desk.resting
@@ -43,7 +43,7 @@ async def test_without_work_it_is_no_worker_and_becomes_one_again(home: Path) ->
             assert desk.worker == ""
             status = await call(desk, "run_status", {"run": run})
             assert status.facts["status"] == "succeeded"
-            assert (await (await desk.looking()).engine.health())["workers"] == {}
+            assert (await (await desk.reading()).engine.health())["workers"] == {}
     finally:
         await desk.close()
 

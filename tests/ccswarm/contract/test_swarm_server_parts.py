@@ -28,16 +28,18 @@ def run_event(execution: str, count: int, event: str, /, **facts: Any) -> RunEve
 
 def test_a_cursor_says_what_was_read_of_all_that_goes_on() -> None:
     position = Position(RUN)
-    position.take(run_event(RUN, 1, "run.started"))
-    position.take(run_event(RUN, 2, "task.started", task="a", execution=f"{RUN}.a", attempt=1))
-    position.take(run_event(RUN, 3, "task.started", task="b", execution=f"{RUN}.b~2", attempt=2))
-    position.take(run_event(f"{RUN}.a", 4, "agent.said", text="x"))
-    position.take(run_event(f"{RUN}.a", 5, "work.handed_on", run=f"{RUN}.a.hand", agent="x", step="hand", tasks=["c"]))
-    position.take(run_event(f"{RUN}.a.hand", 2, "task.started", task="c", execution=f"{RUN}.a.hand.c", attempt=1))
+    position.advance(run_event(RUN, 1, "run.started"))
+    position.advance(run_event(RUN, 2, "task.started", task="a", execution=f"{RUN}.a", attempt=1))
+    position.advance(run_event(RUN, 3, "task.started", task="b", execution=f"{RUN}.b~2", attempt=2))
+    position.advance(run_event(f"{RUN}.a", 4, "agent.said", text="x"))
+    position.advance(
+        run_event(f"{RUN}.a", 5, "work.handed_on", run=f"{RUN}.a.hand", agent="x", step="hand", tasks=["c"])
+    )
+    position.advance(run_event(f"{RUN}.a.hand", 2, "task.started", task="c", execution=f"{RUN}.a.hand.c", attempt=1))
     assert str(position) == "3;a:5;b~2:0;a.hand:2;a.hand.c:0"
     again = Position(RUN, str(position))
     assert again.counts == position.counts
-    again.take(run_event(RUN, 4, "task.ended", task="a", attempt=1))
+    again.advance(run_event(RUN, 4, "task.ended", task="a", attempt=1))
     assert str(again) == "4;b~2:0"
 
 

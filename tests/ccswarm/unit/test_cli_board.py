@@ -99,7 +99,7 @@ def test_who_judges_work_is_a_part_of_it() -> None:
     assert (judge.agent, judge.status) == ("bob", RunStatus.RUNNING)
     board.take(event("review.said", "run_1.a~2", 3.0, by="bob", visit=1, accepted=False, summary="look\nagain"))
     assert (judge.status, judge.said, judge.ended) == (RunStatus.FAILED, "look again", 3.0)
-    assert board.rows["a"].said == "bob refuses it: look again"
+    assert board.rows["a"].said == "bob rejects it: look again"
     board.take(ended("cancelled"))
     assert board.rows["a.review1.cy"].status is RunStatus.CANCELLED
 

@@ -21,7 +21,7 @@ from ccswarm.servers.mcp.toolsets.orchestre.analysis import (
     statements,
     topics_in,
 )
-from ccswarm.servers.mcp.toolsets.orchestre.repository.survey import counted
+from ccswarm.servers.mcp.toolsets.orchestre.repository.survey import count_files
 from ccswarm.servers.mcp.toolsets.orchestre.repository.tree import Tree
 from ccswarm.servers.mcp.toolsets.orchestre.rules import FACTORS, NAMED, OBSERVATIONS, TOPICS, technologies
 from ccswarm.servers.mcp.toolsets.orchestre.schemas import analysis_problem
@@ -31,12 +31,12 @@ NOW = 1_800_000_000.0
 SHOP = "Build a SaaS shop with user authentication and subscription billing through Stripe for thousands of users."
 
 
-def analysed(requirements: str, facts: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+def analysis_in(requirements: str, facts: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
     return analysis_of(brief_of({"requirements": requirements, **more}), facts, NOW)
 
 
 def test_each_point_names_its_rule_and_its_word() -> None:
-    complexity = analysed(SHOP)["complexity"]
+    complexity = analysis_in(SHOP)["complexity"]
     for factor in FACTORS:
         points = sum(one["points"] for one in complexity["because"] if one["factor"] == factor)
         assert complexity["factors"][factor] == min(10, 1 + points)
@@ -52,23 +52,23 @@ def test_each_point_names_its_rule_and_its_word() -> None:
 
 
 def test_words_are_found_whole_only() -> None:
-    assert analysed("A formatter for the restoration of informal liver paintings")["keyComponents"] == [
+    assert analysis_in("A formatter for the restoration of informal liver paintings")["keyComponents"] == [
         "The program itself"
     ]
-    assert analysed("Show a form, and offer a REST API to everybody")["keyComponents"] == [
+    assert analysis_in("Show a form, and offer a REST API to everybody")["keyComponents"] == [
         "Programming interface",
         "User interface",
     ]
-    assert analysed("Users sign-in with\n OAuth2 and more")["keyComponents"] == ["Accounts and access"]
+    assert analysis_in("Users sign-in with\n OAuth2 and more")["keyComponents"] == ["Accounts and access"]
 
 
 def test_constraints_and_context_count_too() -> None:
-    one = analysed("Something that is not told here", constraints=["must be GDPR compliant"])
+    one = analysis_in("Something that is not told here", constraints=["must be GDPR compliant"])
     assert one["complexity"]["because"][0]["evidence"] == '"GDPR" in a constraint'
     assert one["risks"][0]["rule"] == "personal data"
-    two = analysed("Something that is not told here", context={"existingStack": ["PostgreSQL", "Rust"]})
+    two = analysis_in("Something that is not told here", context={"existingStack": ["PostgreSQL", "Rust"]})
     assert two["recommendations"]["technologies"] == ["PostgreSQL", "Rust"]
-    three = analysed("Something that is not told here", context={"existingStack": "Rust, a thing; " + "x" * 999})
+    three = analysis_in("Something that is not told here", context={"existingStack": "Rust, a thing; " + "x" * 999})
     assert [one[:9] for one in three["recommendations"]["technologies"]] == ["Rust", "a thing", "x" * 9]
 
 
@@ -94,8 +94,8 @@ def test_a_word_that_is_ruled_out_does_not_count(text: str, rules: list[str]) ->
 
 
 def test_a_repository_is_evidence(tmp_path: Path) -> None:
-    facts = counted(Tree(made(tmp_path, {**MIXED, "api/main_test.go": "", "web/src/index.test.ts": ""})))
-    found = analysed("Add more of what is there to the rest of it", facts)
+    facts = count_files(Tree(made(tmp_path, {**MIXED, "api/main_test.go": "", "web/src/index.test.ts": ""})))
+    found = analysis_in("Add more of what is there to the rest of it", facts)
     rules = {one["rule"]: one["evidence"] for one in found["risks"]}
     assert rules["no tests"] == f"{facts['lines']} lines of code, no test"
     assert rules["files of secrets"] == "web/.env"
@@ -114,8 +114,8 @@ def test_what_git_knows_is_evidence(tmp_path: Path) -> None:
         "churnOf": 100,
         "churn": [{"path": "a.py", "commits": 60}],
     }
-    facts = {**counted(Tree(made(tmp_path, PYTHON))), "git": git}
-    rules = {one["rule"]: one["evidence"] for one in analysed("Add more of what is there", facts)["risks"]}
+    facts = {**count_files(Tree(made(tmp_path, PYTHON))), "git": git}
+    rules = {one["rule"]: one["evidence"] for one in analysis_in("Add more of what is there", facts)["risks"]}
     assert rules["one author"] == "90% of 100 commits by one author"
     assert rules["a year without change"] == "the last commit is 400 days old"
     assert rules["a file changed all the time"] == "a.py: 60 of 100 commits"
@@ -124,11 +124,11 @@ def test_what_git_knows_is_evidence(tmp_path: Path) -> None:
 def test_a_timeline_that_does_not_suffice_is_a_risk() -> None:
     late = [
         one
-        for one in analysed(SHOP, context={"timeline": "1 week", "teamSize": "2"})["risks"]
+        for one in analysis_in(SHOP, context={"timeline": "1 week", "teamSize": "2"})["risks"]
         if one["rule"] == "timeline"
     ]
     assert [one["evidence"] for one in late] == ["25 days for 2, and 5 working days in '1 week'"]
-    in_time = analysed(SHOP, context={"timeline": "a year, or 1 year", "teamSize": 2})["risks"]
+    in_time = analysis_in(SHOP, context={"timeline": "a year, or 1 year", "teamSize": 2})["risks"]
     assert "timeline" not in {one["rule"] for one in in_time}
 
 
@@ -196,7 +196,7 @@ TEXT = st.text(max_size=300) | st.lists(
     ),
 )
 def test_any_text_has_an_analysis(requirements: str, constraints: list[str], context: dict[str, Any]) -> None:
-    found = analysed(requirements, constraints=constraints, context=context)
+    found = analysis_in(requirements, constraints=constraints, context=context)
     assert analysis_problem(found) == ""
     assert all(one["rule"] and one["evidence"] for one in (*found["risks"], *found["complexity"]["because"]))
     assert re.fullmatch(r"Complexity (\d+(\.5)? of 10|unknown).*\.", found["summary"], re.DOTALL)
@@ -205,5 +205,5 @@ def test_any_text_has_an_analysis(requirements: str, constraints: list[str], con
 
 def test_the_longest_text_takes_no_time() -> None:
     for text in ("a " * 2500, "-" * 5000, "auth" * 1250, " \n" * 2500, "1. " * 1600):
-        score = analysed(text)["complexity"]["score"]
+        score = analysis_in(text)["complexity"]["score"]
         assert score is None or score >= 1

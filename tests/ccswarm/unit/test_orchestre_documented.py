@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ccswarm.errors import InvalidArguments
-from ccswarm.servers.mcp.prompts import PROMPTS, filled
+from ccswarm.servers.mcp.prompts import PROMPTS, fill
 from ccswarm.servers.mcp.toolsets.orchestre import toolset
 from ccswarm.servers.mcp.toolsets.orchestre.analysis import analysis_of, brief_of, is_new
 from ccswarm.servers.mcp.toolsets.orchestre.base import Refusal
@@ -71,9 +71,9 @@ def test_answers_have_the_documents_names_beside_ours() -> None:
 
 def test_prompts_say_what_to_do_with_what_was_given() -> None:
     assert [prompt.name for prompt in PROMPTS] == ["orchestrate", "plan", "review", "survey"]
-    _, text = filled("orchestrate", {"idea": "Build {a} shop"})
+    _, text = fill("orchestrate", {"idea": "Build {a} shop"})
     assert "Orchestrate this: Build {a} shop" in text
     assert "Call analyze_project" in text
     for name, given in (("orchestrate", {}), ("orchestrate", {"idea": " "}), ("nope", {"idea": "x"})):
         with pytest.raises(InvalidArguments):
-            filled(name, given)
+            fill(name, given)

@@ -18,7 +18,7 @@ from ccswarm.plan.check import describe, plan_problems
 from ccswarm.plan.topology import Links
 from ccswarm.runs import service
 from ccswarm.servers.mcp.toolsets.orchestre.analysis import analysis_of, brief_of
-from ccswarm.servers.mcp.toolsets.orchestre.plan import analysed, plan_of, preferences_of
+from ccswarm.servers.mcp.toolsets.orchestre.plan import analysis_in, plan_of, preferences_of
 from ccswarm.servers.mcp.toolsets.orchestre.plan_toml import (
     able_agents,
     assign,
@@ -28,7 +28,7 @@ from ccswarm.servers.mcp.toolsets.orchestre.plan_toml import (
     tasks_in,
     toml_of,
 )
-from ccswarm.servers.mcp.toolsets.orchestre.repository.survey import counted
+from ccswarm.servers.mcp.toolsets.orchestre.repository.survey import count_files
 from ccswarm.servers.mcp.toolsets.orchestre.repository.tree import Tree
 from ccswarm.servers.mcp.toolsets.orchestre.schemas import plan_problem
 from ccswarm.servers.mcp.toolsets.orchestre.toml import comment, tables, text_of
@@ -78,7 +78,7 @@ def planned(
     brief = brief_of({"requirements": requirements})
     able = able_agents(SETTINGS)
     wanted = preferences_of(preferences, brief, len(able))
-    plan = plan_of(brief, analysed(analysis) or analysis_of(brief, facts, 0.0), facts, wanted)
+    plan = plan_of(brief, analysis_in(analysis) or analysis_of(brief, facts, 0.0), facts, wanted)
     assign(plan, able)
     return plan
 
@@ -139,7 +139,7 @@ def test_preferences() -> None:
 
 
 def test_the_tests_of_a_repository_are_a_gate(tmp_path: Path) -> None:
-    facts = counted(Tree(made(tmp_path, PYTHON)))
+    facts = count_files(Tree(made(tmp_path, PYTHON)))
     plan = planned(NEEDED, facts)
     settings_ = as_run(plan, NEEDED, facts)
     gates = {task.id: [gate.command for gate in task.gates] for task in settings_.tasks}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ccswarm.servers.mcp.toolsets.orchestre.repository.git import history
 from ccswarm.servers.mcp.toolsets.orchestre.repository.manifests import READERS, manifest_of
-from ccswarm.servers.mcp.toolsets.orchestre.repository.survey import counted, look
+from ccswarm.servers.mcp.toolsets.orchestre.repository.survey import count_files, look
 from ccswarm.servers.mcp.toolsets.orchestre.repository.tree import MOST_DEPTH, Tree
 from tests.ccswarm.orchestre_trees import MIXED, NODE, PYTHON, RUST, committed, made
 from tests.conftest import BY_CHANCE
@@ -29,7 +29,7 @@ def languages(facts: dict[str, Any]) -> dict[str, int]:
 
 
 def test_a_python_project(tmp_path: Path) -> None:
-    facts = counted(Tree(made(tmp_path, PYTHON)))
+    facts = count_files(Tree(made(tmp_path, PYTHON)))
     assert languages(facts) == {"Python": 9, "YAML": 1, "Markdown": 3, "TOML": 8}
     assert (facts["lines"], facts["files"]) == (9, 8)
     assert facts["packageManagers"] == ["pip", "uv"]
@@ -45,7 +45,7 @@ def test_a_python_project(tmp_path: Path) -> None:
 
 
 def test_a_node_project(tmp_path: Path) -> None:
-    facts = counted(Tree(made(tmp_path, NODE)))
+    facts = count_files(Tree(made(tmp_path, NODE)))
     assert languages(facts) == {"TypeScript": 3, "JSON": 1}
     assert facts["packageManagers"] == ["npm", "pnpm"]
     assert facts["dependencies"]["direct"] == 1
@@ -59,7 +59,7 @@ def test_a_node_project(tmp_path: Path) -> None:
 
 
 def test_a_rust_project(tmp_path: Path) -> None:
-    facts = counted(Tree(made(tmp_path, RUST)))
+    facts = count_files(Tree(made(tmp_path, RUST)))
     assert languages(facts) == {"Rust": 6, "TOML": 10}
     assert facts["tests"] == {
         "files": 0,
@@ -75,24 +75,24 @@ def test_a_rust_project(tmp_path: Path) -> None:
 
 
 def test_a_mixed_project(tmp_path: Path) -> None:
-    facts = counted(Tree(made(tmp_path, MIXED)))
+    facts = count_files(Tree(made(tmp_path, MIXED)))
     assert {"Go", "TypeScript", "Python", "Makefile"} <= set(languages(facts))
     assert facts["tests"]["command"] == "make test"
     assert facts["tests"]["byLanguage"] == {"Go": 1, "TypeScript": 2}
     assert facts["dependencies"]["named"] == ["flask", "github.com/a/b", "hono", "pytest"]
     (tmp_path / "Makefile").unlink()
-    assert counted(Tree(tmp_path))["tests"]["command"] == "python -m pytest"
+    assert count_files(Tree(tmp_path))["tests"]["command"] == "python -m pytest"
     (tmp_path / "requirements.txt").unlink()
-    tests = counted(Tree(tmp_path))["tests"]
+    tests = count_files(Tree(tmp_path))["tests"]
     assert (tests["command"], tests["directory"]) == ("go test ./...", "api")
 
 
 def test_nothing_at_all(tmp_path: Path) -> None:
-    facts = counted(Tree(tmp_path))
+    facts = count_files(Tree(tmp_path))
     assert (facts["files"], facts["lines"], facts["languages"], facts["leftOut"]) == (0, 0, [], [])
-    assert left_out(counted(Tree(tmp_path / "gone"))) == {"unreadable": 1}
+    assert left_out(count_files(Tree(tmp_path / "gone"))) == {"unreadable": 1}
     (tmp_path / "file").write_text("x")
-    assert left_out(counted(Tree(tmp_path / "file"))) == {"unreadable": 1}
+    assert left_out(count_files(Tree(tmp_path / "file"))) == {"unreadable": 1}
 
 
 def test_links_lead_nowhere(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_links_lead_nowhere(tmp_path: Path) -> None:
     (root / "file.py").symlink_to(outside / "secret.py")
     (root / "package.json").symlink_to("/etc/passwd")
     (root / "broken").symlink_to("nowhere")
-    facts = counted(Tree(root))
+    facts = count_files(Tree(root))
     assert (languages(facts), left_out(facts)) == ({"Python": 1}, {"links": 5})
     assert facts["buildFiles"] == []
 
@@ -113,22 +113,22 @@ def test_what_is_too_much_is_left_out_and_said(tmp_path: Path) -> None:
     made(tmp_path, {"big.py": b"x\n" * 600, "bin.py": b"\0\1", "b.py": "1\n", "c.py": "1\n", "d.py": "1\n"})
     deep.mkdir(parents=True)
     (deep / "deep.py").write_text("1\n")
-    facts = counted(Tree(tmp_path, most_files=4, most_file_bytes=1000))
+    facts = count_files(Tree(tmp_path, most_files=4, most_file_bytes=1000))
     assert left_out(facts) == {"beyond 4 files": 2, "binary": 1, "larger than 1000 bytes": 1}
-    facts = counted(Tree(tmp_path, most_bytes=5))
+    facts = count_files(Tree(tmp_path, most_bytes=5))
     assert left_out(facts)["beyond 5 bytes"] == 3
-    assert left_out(counted(Tree(tmp_path)))["too deep"] == 1
+    assert left_out(count_files(Tree(tmp_path)))["too deep"] == 1
 
 
 def test_pipes_and_devices_hold_nobody_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.py")
-    assert left_out(counted(Tree(made(tmp_path, {"a.py": "1\n"})))) == {"no files": 1}
+    assert left_out(count_files(Tree(made(tmp_path, {"a.py": "1\n"})))) == {"no files": 1}
 
 
 def test_a_name_that_is_no_text_is_only_said(tmp_path: Path) -> None:
     with open(os.fsencode(tmp_path) + b"/\xff.py", "wb") as file:
         file.write(b"1\n")
-    facts = counted(Tree(tmp_path))
+    facts = count_files(Tree(tmp_path))
     assert left_out(facts) == {"unreadable": 1}
     json.dumps(facts).encode()
 
@@ -159,7 +159,7 @@ def test_any_tree_is_counted_whole(tmp_path: Path, files: dict[str, bytes]) -> N
                 made(root, {name: data})
             except (NotADirectoryError, IsADirectoryError, FileExistsError):
                 continue
-    facts = counted(Tree(root))
+    facts = count_files(Tree(root))
     real = [one for one in root.rglob("*") if one.is_file()]
     assert facts["files"] + sum(left_out(facts).values()) >= len(real)
     assert facts["lines"] == sum(

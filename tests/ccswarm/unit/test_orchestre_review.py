@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from ccswarm.servers._json_values import object_in
 from ccswarm.servers.mcp.toolsets.orchestre.models import question
 from ccswarm.servers.mcp.toolsets.orchestre.repository.tree import Tree
-from ccswarm.servers.mcp.toolsets.orchestre.research import searched, words_of
-from ccswarm.servers.mcp.toolsets.orchestre.review import MOST_FINDINGS, Finding, consensus, findings_of, grouped
+from ccswarm.servers.mcp.toolsets.orchestre.research import search, words_of
+from ccswarm.servers.mcp.toolsets.orchestre.review import MOST_FINDINGS, Finding, consensus, findings_of, group_findings
 from tests.ccswarm.orchestre_trees import PYTHON, made
 from tests.conftest import BY_CHANCE
 
@@ -106,7 +106,7 @@ FINDINGS: st.SearchStrategy[list[dict[str, Any]]] = st.lists(st.fixed_dictionari
 @given(st.dictionaries(st.sampled_from("abcd"), FINDINGS, min_size=1))
 def test_any_answers_have_a_consensus(answers: dict[str, list[Any]]) -> None:
     found = {model: said(*given_, model=model) for model, given_ in answers.items()}
-    groups = grouped(one for each in found.values() for one in each)
+    groups = group_findings(one for each in found.values() for one in each)
     assert sorted(id(one) for group in groups for one in group) == sorted(
         id(one) for each in found.values() for one in each
     )
@@ -121,7 +121,7 @@ def test_any_answers_have_a_consensus(answers: dict[str, list[Any]]) -> None:
 
 def test_lines_with_the_words_of_a_topic(tmp_path: Path) -> None:
     made(tmp_path, {**PYTHON, "docs/rounding.md": "x\n" * 9 + "How rounding adds up\n", ".env": "rounding\n"})
-    found = searched(Tree(tmp_path), "How does Rounding add numbers?")
+    found = search(Tree(tmp_path), "How does Rounding add numbers?")
     assert found["words"] == ["rounding", "add", "number"]
     assert [(one["path"], one["kind"], one["words"]) for one in found["hits"]] == [
         ("README.md", "documentation", ["add", "number", "rounding"]),
@@ -137,14 +137,14 @@ def test_lines_with_the_words_of_a_topic(tmp_path: Path) -> None:
 @given(topic=st.text(max_size=200))
 def test_any_topic_is_looked_up(tmp_path: Path, topic: str) -> None:
     (tmp_path / "all.md").write_bytes(topic.encode(errors="replace"))
-    found = searched(Tree(tmp_path), topic)
+    found = search(Tree(tmp_path), topic)
     assert found["words"] == words_of(topic)
     assert all(len(one) >= 3 for one in found["words"])
     json.dumps(found)
 
 
 def test_no_words_no_hits(tmp_path: Path) -> None:
-    found = searched(Tree(made(tmp_path, PYTHON)), "how to do it")
+    found = search(Tree(made(tmp_path, PYTHON)), "how to do it")
     assert (found["words"], found["hits"], found["filesSearched"]) == ([], [], 0)
 
 

@@ -18,7 +18,7 @@ from ccswarm.servers.mcp.toolsets.orchestre.base import OrchestreTool, Refusal, 
 from ccswarm.servers.mcp.toolsets.orchestre.context import MOST_CHARS, MOST_KEYS, get_context, set_context
 from ccswarm.servers.mcp.toolsets.orchestre.redaction import Redaction
 from ccswarm.servers.mcp.toolsets.orchestre.starters import ABOUT, FOLDER, HIDDEN, NEXT, files_of
-from ccswarm.servers.mcp.toolsets.orchestre.toolset import BY_NAME, Limits, MissingFields, checked
+from ccswarm.servers.mcp.toolsets.orchestre.toolset import BY_NAME, Limits, MissingFields, validate
 from ccswarm.servers.mcp.toolsets.workbench import Workbench
 from ccswarm.servers.mcp.wire_log import MOST_WAITING, Trace
 from tests.bounds import BOUND_SECONDS
@@ -30,7 +30,7 @@ SECRET = "hunter2-hunter2"
 
 def refused(tool: OrchestreTool, **given: Any) -> Refusal:
     with pytest.raises(Refusal) as found:
-        checked(tool, given)
+        validate(tool, given)
     return found.value
 
 
@@ -54,9 +54,9 @@ def test_schemas_are_flat_and_usable(tool: OrchestreTool) -> None:
 
 def test_what_is_not_there_is_named_all_at_once() -> None:
     with pytest.raises(MissingFields, match=r"^Missing required field: requirements$"):
-        checked(ANALYZE, {})
+        validate(ANALYZE, {})
     with pytest.raises(MissingFields) as found:
-        checked(BEGIN, {"template": "x"})
+        validate(BEGIN, {"template": "x"})
     assert found.value.details == "Missing required field: projectName; Missing required field: projectPath"
 
 
@@ -84,7 +84,7 @@ def test_what_is_empty_is_refused_as_the_document_has_it() -> None:
 )
 def test_requirements_have_10_to_5000_characters(text: str, fits: bool) -> None:
     if fits:
-        assert checked(ANALYZE, {"requirements": text})["requirements"] == text.strip()
+        assert validate(ANALYZE, {"requirements": text})["requirements"] == text.strip()
     else:
         assert refused(ANALYZE, requirements=text).code == "INVALID_ARGUMENTS"
 
@@ -240,5 +240,5 @@ def test_requirements_given_or_not_are_of_one_schema() -> None:
     limited = [tool.input_schema["properties"]["requirements"] for tool in (ANALYZE, BEGIN, BY_NAME["generate_plan"])]
     assert {(one["minLength"], one["maxLength"]) for one in limited} == {(10, 5000)}
     tool = OrchestreTool("t", "T", "", takes({"requirements": limited[0]}), get_context)
-    assert checked(tool, {}) == {}
+    assert validate(tool, {}) == {}
     assert refused(tool, requirements="").code == "INVALID_ARGUMENTS"

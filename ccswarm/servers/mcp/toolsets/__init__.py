@@ -1,1 +1,1 @@
-"""What the MCP server offers: the swarm's own tools, and Orchestre's."""
+"""The tools of the MCP server: the swarm's own, and Orchestre's."""

@@ -1,6 +1,5 @@
-"""What a client's calls are carried out with: the configuration as it is now, the store of the runs, and a worker from
-the first run on that is started or gone on with here.
-"""
+"""What a client's calls work with: the current configuration, the store of runs, and, from the first run that is
+started or resumed here, a worker."""
 
 from __future__ import annotations
 
@@ -31,18 +30,18 @@ log = logging.getLogger(__name__)
 
 MOST_PLAN_BYTES = 1_000_000
 REST_SECONDS = 60.0
-"""Between looks whether anything is still to be carried out here."""
+"""The interval of checks whether this process still has runs to carry out."""
 
 CHECK_SECONDS = 35.0
-"""Longest look at the servers before a run starts, so that the call ends before clients give up."""
+"""The time limit for checking the servers before a run starts, so that the call ends before clients give up."""
 
 
 Own = TypeVar("Own")
 
 
 class LazyApp:
-    """An app that is open from when it is first needed, in a task of its own, because it ends who opened it when its
-    store is lost; then the next one to need it opens it again."""
+    """An app that is opened on first use, in a task of its own, because losing its store cancels the task that opened
+    it; the next use opens it again."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
@@ -56,7 +55,7 @@ class LazyApp:
         return self._ready.result() if there and self._ready and not there.done() else None
 
     async def get(self, enter: Callable[[], AbstractAsyncContextManager[App]]) -> App:
-        """Raises what opening it raises."""
+        """Return the open app. Raises what opening it raises."""
         if self._task is None or self._task.done():
             self._end = asyncio.Event()
             self._ready = asyncio.get_running_loop().create_future()
@@ -65,7 +64,7 @@ class LazyApp:
         return await asyncio.shield(self._ready)
 
     async def close(self) -> None:
-        """What it had under way is handed back. From the beginning on ``app`` is none."""
+        """Close the app, which hands back its work in progress. ``app`` is None from the beginning."""
         task = self._task
         self._task = None
         self._ready = None
@@ -83,38 +82,37 @@ class LazyApp:
         except Exception as error:
             if not ready.done():
                 ready.set_exception(error)
-                ready.exception()  # those who wait get the error; there may be none
+                ready.exception()  # consumed here, because there may be no waiting caller
 
 
 class Workbench:
-    """One client's. ``entrance`` is what its process was started with. Whoever holds an app does so while it is
-    ``used``."""
+    """The workbench of one client, with ``options`` of its process. It holds apps only while it is ``in_use``."""
 
     def __init__(self, options: ServerOptions, rest_seconds: float = REST_SECONDS) -> None:
         self._options = options
         self.runs_only = options.runs_only
         self._rest_seconds = rest_seconds
-        self._looking = LazyApp()
+        self._reading = LazyApp()
         self._working = LazyApp()
         self._changing = asyncio.Lock()
         self._users = 0
         self._ending = asyncio.Event()
         self.resting: asyncio.Task[None] | None = None
-        """Over when this process executes nothing any more, until it is to work again."""
-        self.begun: set[str] = set()
-        """Runs that were started or gone on with here."""
+        """Ends when this process has stopped executing runs."""
+        self.started: set[str] = set()
+        """Runs that were started or resumed here."""
         self._own: dict[type[Any], Any] = {}
         self._warned = False
 
     def own(self, kind: type[Own]) -> Own:
-        """The one thing of that kind that this client has, made when it is first asked for."""
+        """Return this client's object of that type, created on first use."""
         if kind not in self._own:
             self._own[kind] = kind()
         return self._own[kind]
 
     @contextmanager
-    def used(self) -> Generator[None]:
-        """As long as the block runs no app is closed but at the end of all."""
+    def in_use(self) -> Generator[None]:
+        """Keep apps open while the block runs, except at the end of the process."""
         self._users += 1
         try:
             yield
@@ -122,7 +120,7 @@ class Workbench:
             self._users -= 1
 
     async def loaded(self) -> Loaded:
-        """For what begins something. Raises ConfigInvalid, ConfigChanged."""
+        """Return the configuration for operations that start something. Raises ConfigInvalid and ConfigChanged."""
         loaded = await self._options.loaded()
         if not self._warned:
             self._warned = True
@@ -131,15 +129,15 @@ class Workbench:
         return loaded
 
     def last(self) -> Loaded:
-        """For what looks at runs or stops them. Raises ConfigInvalid."""
+        """Return the configuration for operations that read or stop runs. Raises ConfigInvalid."""
         return self._options.last()
 
     def root(self, loaded: Loaded) -> Path:
-        """The directory that no client leaves. Raises UsageInvalid where that would be everything."""
+        """Return the directory that no client may leave. Raises UsageInvalid if there is none."""
         return self._options.root(loaded)
 
     def within(self, path: str, loaded: Loaded) -> Path:
-        """A path of a client's, relative to the root, with links followed. Raises UsageInvalid where it leads out."""
+        """Return a client's path, relative to the root, with links resolved. Raises UsageInvalid if it leads out."""
         root = self.root(loaded)
         try:
             found = (root / path).resolve()
@@ -150,7 +148,7 @@ class Workbench:
         return found
 
     def directory(self, path: str, loaded: Loaded) -> str:
-        """Where a run works. Raises UsageInvalid."""
+        """Return the directory of a run. Raises UsageInvalid."""
         found = self.within(path, loaded)
         if not found.is_dir():
             raise UsageInvalid(
@@ -159,7 +157,7 @@ class Workbench:
         return str(found)
 
     def _text(self, arguments: Mapping[str, Any], settings: Settings, loaded: Loaded) -> str:
-        """The plan that was given, as TOML; empty where it is the configuration's own."""
+        """Return the given plan as TOML; ``""`` if the configuration's own tasks are used."""
         if plan := str(arguments.get("plan", "")).strip():
             return self._read(plan, loaded)[1]
         if arguments.get("task"):
@@ -169,7 +167,7 @@ class Workbench:
         return ""
 
     def _read(self, plan: str, loaded: Loaded) -> tuple[str, str]:
-        """Where a plan stands, and its text. Raises UsageInvalid."""
+        """Return the origin of a plan for messages, and its text. Raises UsageInvalid."""
         if "\n" in plan or "=" in plan or plan.startswith(("[", "{")):
             return "the plan", plan
         file = self.within(plan, loaded)
@@ -178,9 +176,9 @@ class Workbench:
             raise UsageInvalid(f"{file} is not a plan", suggestion="give the path of a .toml file, or its text")
         return str(file), found[0].decode(errors="replace")
 
-    def meant(self, arguments: Mapping[str, Any], loaded: Loaded) -> Settings:
-        """The configuration with the tasks that ``task``, ``plan`` or neither means. Raises ConfigInvalid, PlanInvalid,
-        UsageInvalid."""
+    def settings_for(self, arguments: Mapping[str, Any], loaded: Loaded) -> Settings:
+        """Return the configuration with the given ``task`` or ``plan``, or with its own tasks. Raises ConfigInvalid,
+        PlanInvalid and UsageInvalid."""
         task = str(arguments.get("task", "")).strip()
         plan = str(arguments.get("plan", "")).strip()
         if task and plan:
@@ -199,22 +197,22 @@ class Workbench:
 
     @staticmethod
     def origin(arguments: Mapping[str, Any]) -> Origin:
-        """Who wrote the tasks that ``meant`` finds: the person where they are the configuration's own."""
+        """Return who wrote the tasks of ``settings_for``: the person, if they are the configuration's own."""
         given = any(str(arguments.get(name, "")).strip() for name in ("task", "plan"))
         return Origin.CLIENT if given else Origin.PERSON
 
-    async def looking(self) -> App:
-        """To look at runs, and to stop them."""
+    async def reading(self) -> App:
+        """Return the app for reading and stopping runs."""
         if app := self._working.app:
             return app
         settings = self.last().settings
-        return await self._looking.get(lambda: apps.submitting(settings, config.state_directory()))
+        return await self._reading.get(lambda: apps.submitting(settings, config.state_directory()))
 
     async def working(self, settings: Settings) -> App:
-        """To start runs and continue with them: this process executes from now on, until there is nothing more to be
-        carried out. Servers that the configuration names since then are known when it is opened again."""
+        """Return the app for starting and resuming runs. From here on this process executes runs, until none are left.
+        It is opened again to use servers that were added to the configuration."""
         async with self._changing:
-            # A name that is kept over restarts is that of `ccswarm worker`.
+            # A configured name is that of `ccswarm worker`.
             engine = settings.engine.model_copy(update={"worker_id": ""})
             settings = settings.model_copy(update={"engine": engine})
             app = self._working.app
@@ -228,8 +226,8 @@ class Workbench:
             return app
 
     async def _rest(self) -> None:
-        """A worker looks for work several times a second, and takes what others queue: neither is wanted of a server
-        that only waits for its client."""
+        """Close the worker when it has nothing to do: it polls several times a second, and takes work that others
+        queue, which a server that only waits for its client should not do."""
         while self._working.app:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._rest_seconds):
@@ -242,10 +240,10 @@ class Workbench:
                         await self._working.close()
 
     async def _wanted(self, app: App) -> bool:
-        """Whether something is carried out here, or was begun here and is queued."""
+        """Report whether a run is in progress here, or was started here and is queued."""
         for one in await app.engine.list(unfinished=True, limit=MOST_TASKS):
             here = one.status is RunStatus.RUNNING and one.worker == self.worker
-            if here or (one.status is RunStatus.QUEUED and one.id in self.begun):
+            if here or (one.status is RunStatus.QUEUED and one.id in self.started):
                 return True
         return False
 
@@ -258,8 +256,8 @@ class Workbench:
         *,
         origin: Origin,
     ) -> tuple[str, list[str]]:
-        """The id of a run of ``settings`` that is queued now, or was with the same ``call_key`` before, and what is
-        worth knowing; ``origin`` is who wrote its tasks. Raises PlanInvalid, ServerUnavailable."""
+        """Queue a run of ``settings``, and return its id and notes; with a ``call_key`` that was used before, return
+        that run's id. ``origin`` is who wrote its tasks. Raises PlanInvalid and ServerUnavailable."""
         service.refuse(plan_problems(settings, None))
         key = str(arguments.get("call_key", ""))
         plan = self._text(arguments, settings, loaded)
@@ -278,20 +276,20 @@ class Workbench:
         if loaded.path and plan:
             files.append(service.store_plan(app, run_id, plan))
         await service.submit(app, settings, directory, files, run_id, origin=origin)
-        self.begun.add(run_id)
+        self.started.add(run_id)
         return run_id, warnings
 
-    async def go_on(self, text: str) -> str:
-        """The id of the run that continues here: the one that is named, or one that does what did not succeed in it."""
+    async def resume(self, text: str) -> str:
+        """Resume the run, or start one that repeats what did not succeed in it. Return the id of the one that runs."""
         app = await self.working((await self.loaded()).settings)
         started = await (await service.resume(app, text))
-        self.begun.add(started.id)
+        self.started.add(started.id)
         return started.id
 
     async def unfinished(self, app: App) -> list[Any]:
-        """What was begun here and is not over."""
+        """Return the runs that were started here and are not over."""
         found: list[Any] = []
-        for run_id in self.begun:
+        for run_id in self.started:
             with suppress(RunNotFound):
                 run = await app.engine.status(run_id)
                 found += [] if run.status.over else [run]
@@ -299,19 +297,19 @@ class Workbench:
 
     @property
     def worker(self) -> str:
-        """What this process is called among the workers; empty while it is none."""
+        """The name of this process among the workers; empty if it is not one."""
         app = self._working.app
         return apps.worker_name(app.settings) if app else ""
 
     async def workers(self, app: App) -> set[str]:
-        """Those that are alive."""
+        """Return the live workers."""
         beats: Mapping[str, float] = (await app.engine.health())["workers"]
         lost = app.settings.engine.lost_after_seconds
         return {name for name, age in beats.items() if age < lost and not ended_here(name)}
 
     async def close(self) -> None:
-        """What was begun here continues where another worker is; else it is paused, and not begun again by whoever
-        happens to work next."""
+        """Close. Runs that were started here continue if there is another worker; otherwise they are paused, so that a
+        worker that starts later does not resume them."""
         self._ending.set()
         try:
             if app := self._working.app:
@@ -320,7 +318,7 @@ class Workbench:
                     if run.status is not RunStatus.PAUSED:
                         await app.engine.pause(run.id)
         except SwarmError:
-            pass  # a store that cannot be used finds out by itself that nobody works any more
+            pass  # an unusable store finds out by itself that the worker has ended
         finally:
             async with self._changing:
-                await asyncio.gather(self._working.close(), self._looking.close())
+                await asyncio.gather(self._working.close(), self._reading.close())

@@ -1,5 +1,4 @@
-"""Requirements, and the repository they are for, judged by rules: each score and risk with the rule and the evidence it
-came from. Pure."""
+"""The analysis of requirements and their repository by rules: each score and risk comes with its rule and evidence."""
 
 from __future__ import annotations
 
@@ -24,10 +23,10 @@ from ccswarm.servers.mcp.toolsets.orchestre.rules import (
 Facts = dict[str, Any]
 
 UNKNOWN = "unknown"
-"""Reported if no rule has a basis for a number."""
+"""The value of a number for which no rule has a basis."""
 
 MANY_STATEMENTS = ((16, 2), (8, 1))
-"""From how many on requirements count as long, and what that adds to ``technical``."""
+"""From how many statements on requirements count as long, and the points that ``technical`` gets for it."""
 
 MOST_STATEMENTS = 40
 SHOWN_CHARS = 300
@@ -35,7 +34,7 @@ FOUNDATION_DAYS = 2
 DELIVERY_DAYS = 2
 HARDENING_DAYS = 2
 HARD = 5
-"""The points of a factor from which on it gets a task of its own before delivery."""
+"""A factor with at least so many points gets a task of its own before delivery."""
 
 BEGINNING = re.compile(
     r"\b(?:build|create|make|develop|write|start) (?:me |us )?(?:an?\b|new\b|saas\b)|from scratch", re.IGNORECASE
@@ -43,34 +42,34 @@ BEGINNING = re.compile(
 EXISTING = re.compile(
     r"\b(?:existing|current(?:ly)?|legacy|this|our|refactor\w*|migrat\w*|upgrad\w*|fix\w*|extend\w*)\b", re.IGNORECASE
 )
-"""Words of what is begun, and of what is there."""
+"""Words about something new, and about something that exists."""
 
 WORKING_DAYS = {"day": 1, "week": 5, "sprint": 10, "month": 21, "quarter": 63, "year": 250}
 
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """What a client says of a project, of both generations of its document."""
+    """A client's description of a project, from either generation of its document."""
 
     requirements: str
     constraints: tuple[str, ...] = ()
     existing_code: str = ""
     stack: tuple[str, ...] = ()
     team: int = 0
-    """0 where nobody said."""
+    """The number of people or agents; 0 if not given."""
     timeline: str = ""
     domain: str = ""
 
     @property
-    def said(self) -> list[tuple[str, str]]:
-        """Where something is said, and what: all that words are looked for in."""
+    def texts(self) -> list[tuple[str, str]]:
+        """All texts in which words are searched, each with its place in the description."""
         parts = [("the requirements", self.requirements), *(("a constraint", one) for one in self.constraints)]
         parts += [("the context", " ".join((*self.stack, self.domain)))]
         return [(where, text) for where, text in parts if text.strip()]
 
 
 def brief_of(given: Mapping[str, Any]) -> Brief:
-    """Of a call's arguments."""
+    """Return the brief in a call's arguments."""
     context = table(given.get("context"))
     return Brief(
         str(given["requirements"]),
@@ -84,37 +83,37 @@ def brief_of(given: Mapping[str, Any]) -> Brief:
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    """One text, or several."""
+    """Return one text, or several, as a tuple."""
     many = cast("list[object]", value) if isinstance(value, list) else [value] if value else []
     return tuple(str(one) for one in many)
 
 
 def _stack(value: object) -> tuple[str, ...]:
-    """Names, of a list or of a text with commas."""
+    """Return the names in a list, or in a text with commas."""
     parts = [part.strip() for text in _texts(value) for part in re.split(r"[,;\n]", text)]
     return tuple(cut(part, SHOWN_CHARS) for part in parts if part)[:MOST_STATEMENTS]
 
 
 def count_in(value: object) -> int:
-    """The first number of what may be a number or words; 0 where there is none."""
+    """Return the first number in a value; 0 if there is none."""
     found = re.search(r"\d{1,4}", str(value or ""))
     return int(found[0]) if found else 0
 
 
 def days_in(text: str) -> int:
-    """Working days that a span in words has (``6 weeks``); 0 where it says none."""
+    """Return the working days of a span in words (``6 weeks``); 0 if there is none."""
     found = re.search(r"(\d{1,4})\s*[- ]?\s*(day|week|sprint|month|quarter|year)", text, re.IGNORECASE)
     return int(found[1]) * WORKING_DAYS[found[2].lower()] if found else 0
 
 
 def is_new(brief: Brief) -> bool:
-    """Whether the words are about something that does not exist yet, and nothing that is there is spoken of."""
+    """Report whether the words describe something new, and mention nothing that exists."""
     return bool(BEGINNING.search(brief.requirements)) and not (EXISTING.search(brief.requirements) or brief.stack)
 
 
 def statements(text: str) -> list[str]:
-    """The single requirements of a text: its lines where it is a list, else its sentences. At least one, and at most
-    ``MOST_STATEMENTS``."""
+    """Return the single requirements of a text: its lines if it is a list, else its sentences. There is at least one,
+    and at most ``MOST_STATEMENTS``."""
     lines = [re.sub(r"^\s*(?:[-*•+]|\d{1,3}[.)])\s+", "", line).strip() for line in text.splitlines()]
     parts = [part for line in lines for part in re.split(r"(?<=[.!?;])\s+", line)]
     kept = [one for part in parts if len(re.findall(r"\w+", one := part.strip(" .;!?:"))) >= 2 and not _heading(part)]
@@ -126,8 +125,8 @@ def _heading(line: str) -> bool:
 
 
 @dataclass(slots=True)
-class Judged:
-    """What the rules found."""
+class Assessment:
+    """The results of the rules."""
 
     factors: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FACTORS, 1))
     because: list[Facts] = field(default_factory=list[Facts])
@@ -141,26 +140,26 @@ class Judged:
 
     @property
     def score(self) -> float | None:
-        """The mean of the two highest factors; None where no rule knows what it is about."""
+        """The mean of the two highest factors; None if no topic was found."""
         if not self.topics:
             return None
         first, second = sorted(self.factors.values())[-2:]
         return (first + second) / 2
 
 
-def topics_in(said: Sequence[tuple[str, str]]) -> list[tuple[Topic, str]]:
-    """Each with the word it was found by, and where."""
+def topics_in(texts: Sequence[tuple[str, str]]) -> list[tuple[Topic, str]]:
+    """Return the topics, each with the word that was found, and where."""
     found: list[tuple[Topic, str]] = []
     for topic in TOPICS:
-        hit = next(((where, word) for where, text in said if (word := topic.found(text))), None)
+        hit = next(((where, word) for where, text in texts if (word := topic.found(text))), None)
         if hit:
             found.append((topic, f'"{hit[1]}" in {hit[0]}'))
     return found
 
 
-def judged(brief: Brief, facts: Mapping[str, Any] | None, now: float) -> Judged:
-    """``facts`` are the repository's; ``now`` is in seconds since 1970."""
-    found = Judged(topics=topics_in(brief.said))
+def assess(brief: Brief, facts: Mapping[str, Any] | None, now: float) -> Assessment:
+    """Apply the rules. ``facts`` are the repository's; ``now`` is in seconds since 1970."""
+    found = Assessment(topics=topics_in(brief.texts))
     for topic, evidence in found.topics:
         found.add(topic.rule, topic.points, evidence)
     count = len(statements(brief.requirements))
@@ -201,18 +200,18 @@ def _plain_risk(kind: str, rule: str, text: str, probability: str, impact: str, 
 
 
 def level_of(score: float | None) -> str:
-    """What a score is called."""
+    """Return the name of a score."""
     return UNKNOWN if score is None else next(name for most, name in LEVELS if score <= most)
 
 
 def analysis_of(brief: Brief, facts: Mapping[str, Any] | None, now: float) -> Facts:
-    """See the page: summary, complexity, keyComponents, challenges, recommendations, risks, phases."""
-    found = judged(brief, facts, now)
+    """Return the analysis as docs/protocols/orchestre-analysis.md describes it."""
+    found = assess(brief, facts, now)
     score = found.score
     phases = phases_of(found)
     counted = [one["effortDays"] for one in phases]
     days = None if None in counted else sum(counted)
-    risks = found.risks + (_late(brief, days) if days is not None else [])
+    risks = found.risks + (_schedule_risk(brief, days) if days is not None else [])
     return {
         "summary": _summary(found, score, facts, days),
         "complexity": {
@@ -239,7 +238,7 @@ def analysis_of(brief: Brief, facts: Mapping[str, Any] | None, now: float) -> Fa
     }
 
 
-def _summary(found: Judged, score: float | None, facts: Mapping[str, Any] | None, days: int | None) -> str:
+def _summary(found: Assessment, score: float | None, facts: Mapping[str, Any] | None, days: int | None) -> str:
     parts = ["Complexity unknown" if score is None else f"Complexity {score:g} of 10 ({level_of(score)}), by rules"]
     names = [topic.component.lower() for topic, _ in found.topics]
     parts.append(f"it is about {', '.join(names)}" if names else "no rule knows what it is about")
@@ -254,8 +253,8 @@ def _summary(found: Judged, score: float | None, facts: Mapping[str, Any] | None
     return "; ".join(parts) + "."
 
 
-def _late(brief: Brief, days: int) -> list[Facts]:
-    """Where a timeline is said that the counted days do not fit in."""
+def _schedule_risk(brief: Brief, days: int) -> list[Facts]:
+    """Return a risk if the counted days exceed the given timeline."""
     span, team = days_in(brief.timeline), brief.team or 1
     if not span or math.ceil(days / team) <= span:
         return []
@@ -271,12 +270,12 @@ def _late(brief: Brief, days: int) -> list[Facts]:
 
 
 def days_of(topics: Sequence[Topic]) -> int:
-    """Of work: 1, and 1 for each point of what it is about."""
+    """Return the days of work: 1, and 1 for each point of the topics."""
     return 1 + sum(sum(topic.points.values()) for topic in topics)
 
 
-def phases_of(found: Judged) -> list[Facts]:
-    """In what order, and how much, by the components."""
+def phases_of(found: Assessment) -> list[Facts]:
+    """Return the phases in order, with their days, from the topics."""
     topics = [topic for topic, _ in found.topics]
     hard = [name for name in ("security", "scalability") if found.factors[name] >= HARD]
     phases: list[tuple[str, int | None, list[str]]] = [
@@ -295,18 +294,18 @@ def phases_of(found: Judged) -> list[Facts]:
 
 
 BASE = frozenset({"data", "accounts", "tenants", "migration", "personal data"})
-"""What others build on, and so comes before."""
+"""Topics on which others build, and which come first."""
 
 
 def span(days: int | None) -> str:
-    """Working days in words."""
+    """Return working days in words."""
     if days is None:
         return UNKNOWN
     return f"{days} day{'s' * (days != 1)}" if days < 10 else f"{math.ceil(days / 5)} weeks"
 
 
-def recommendations(brief: Brief, facts: Mapping[str, Any] | None, found: Judged) -> Facts:
-    """Only what is there or was named is recommended as technology."""
+def recommendations(brief: Brief, facts: Mapping[str, Any] | None, found: Assessment) -> Facts:
+    """Return recommendations. As technology, only what exists or was named is recommended."""
     rules = {topic.rule for topic, _ in found.topics}
     named = technologies(" ".join((brief.requirements, *brief.constraints, *brief.stack)))
     there = [one["name"] for one in (facts or {}).get("languages", ()) if one["share"] >= 0.1]

@@ -1,4 +1,4 @@
-"""What every Orchestre tool is made of. The wire adds the envelope, so a tool only answers or refuses."""
+"""The parts of all Orchestre tools. The caller adds the envelope, so a tool only answers or refuses."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Given = Mapping[str, Any]
 Work = Callable[[Workbench, Given], Awaitable[Given]]
 
 PARTIAL: ContextVar[Callable[[str], None]] = ContextVar("PARTIAL", default=lambda _: None)
-"""Takes what a call of a tool knows before it ends, for a client that asked for progress."""
+"""Receives what a tool call knows before it ends, for a client that asked for progress."""
 
 LEAST_REQUIREMENTS, MOST_REQUIREMENTS = 10, 5000
-"""Characters, white space around them not counted."""
+"""In characters, without surrounding white space."""
 
 REQUIREMENTS: Facts = {
     "type": "string",
@@ -26,12 +26,12 @@ REQUIREMENTS: Facts = {
     "maxLength": MOST_REQUIREMENTS,
     "description": "What is to be built, in words.",
 }
-"""The schema of ``requirements``, for every tool that takes them."""
+"""The schema of ``requirements``, for all tools that have them."""
 
 
 class Refusal(Exception):
-    """A tool's own no. The client gets it as a result with ``isError``: JSON with ``error``, ``code`` (as in
-    TEMPLATE_NOT_FOUND), ``suggestion`` and whatever is in ``more``."""
+    """A tool's refusal. The client gets it as a result with ``isError``: JSON with ``error``, ``code`` (such as
+    TEMPLATE_NOT_FOUND), ``suggestion`` and the members of ``more``."""
 
     def __init__(self, error: str, code: str, suggestion: str = "", more: Given | None = None) -> None:
         super().__init__(error)
@@ -43,11 +43,14 @@ class Refusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OrchestreTool:
-    """One tool. ``input_schema`` is flat: an object without references and alternatives; further names in the arguments
-    are reported as ignored. ``run`` gets arguments that fit it, without those that were null, where the schema names a
-    type, and with ``requirements`` stripped; it answers with what stands beside ``success`` and ``metadata``, as in
-    ``{"analysis": {...}}``, all of it JSON, or raises Refusal or SwarmError. An answer with ``status: in_progress`` is
-    not reported as a success."""
+    """A tool.
+
+    ``input_schema`` is an object without references and alternatives; other names in the arguments are reported as
+    ignored. ``run`` gets arguments that match it, without those that are null if the schema names a type, and with
+    ``requirements`` stripped. It returns the members next to ``success`` and ``metadata``, such as ``{"analysis":
+    {...}}``, all of them JSON, or raises Refusal or SwarmError. A result with ``status: in_progress`` is not reported
+    as a success.
+    """
 
     name: str
     title: str
@@ -66,5 +69,5 @@ class OrchestreTool:
 
 
 def takes(properties: Facts, required: tuple[str, ...] = ()) -> Facts:
-    """The input schema of an object with these properties."""
+    """Return the input schema of an object with these properties."""
     return {"type": "object", "properties": properties, **({"required": list(required)} if required else {})}

@@ -1,4 +1,4 @@
-"""set_context and get_context: what a client wants to be known from one call to the next."""
+"""set_context and get_context: values that a client stores for its later calls."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ccswarm.servers.mcp.toolsets.orchestre.base import Given, OrchestreTool, Re
 MOST_KEYS = 100
 MOST_KEY_CHARS = 200
 MOST_CHARS = 65_536
-"""Of a value as JSON."""
+"""The maximal length of a value as JSON."""
 
 KEY = {"type": "string", "minLength": 1, "maxLength": MOST_KEY_CHARS}
 
 
 class Context(dict[str, Any]):
-    """Of one connection, in memory: it ends with the connection, and nothing of it is written anywhere."""
+    """The stored values of one connection. They are only in memory, and end with the connection."""
 
 
 async def set_context(workbench: Workbench, given: Given) -> Given:
     context, key, value = workbench.own(Context), given["key"], given["value"]
     if value is None:
-        there = context.pop(key, None) is not None
-        return {"key": key, "removed": there, "keys": sorted(context)}
+        existed = context.pop(key, None) is not None
+        return {"key": key, "removed": existed, "keys": sorted(context)}
     size = len(json.dumps(value, ensure_ascii=False))
     if size > MOST_CHARS:
         raise Refusal(

@@ -1,5 +1,5 @@
-"""The tools that think: analyze_project, generate_plan, multi_llm_review, research. Each does what it can by rules and
-by reading the workspace; where an agent of the configuration has a model, that is asked, by a run like any other."""
+"""The tools that use models: analyze_project, generate_plan, multi_llm_review, research. Each does what rules and the
+workspace's files allow; if a configured agent has a model, that is asked, in a run like any other."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from ccswarm.servers.mcp.toolsets.orchestre.base import (
     Workbench,
     takes,
 )
-from ccswarm.servers.mcp.toolsets.orchestre.models import ModelReply, Thinker, asked, question, thinkers, usage_of
-from ccswarm.servers.mcp.toolsets.orchestre.plan import analysed, plan_of, preferences_of
+from ccswarm.servers.mcp.toolsets.orchestre.models import ModelReply, Thinker, ask_models, question, thinkers, usage_of
+from ccswarm.servers.mcp.toolsets.orchestre.plan import analysis_in, plan_of, preferences_of
 from ccswarm.servers.mcp.toolsets.orchestre.plan_toml import able_agents, assign, gate_of, toml_of
 from ccswarm.servers.mcp.toolsets.orchestre.repository.survey import look
 from ccswarm.servers.mcp.toolsets.orchestre.repository.tree import Tree
-from ccswarm.servers.mcp.toolsets.orchestre.research import searched
+from ccswarm.servers.mcp.toolsets.orchestre.research import search
 from ccswarm.servers.mcp.toolsets.orchestre.review import SHAPE, consensus, findings_of
 from ccswarm.servers.mcp.toolsets.orchestre.schemas import ANALYSIS, PLAN, analysis_problem, plan_problem
 from ccswarm.servers.mcp.toolsets.orchestre.sources import MOST_FILES, sources_of, within
@@ -73,7 +73,7 @@ NEW = (
 
 
 async def analyze_project(workbench: Workbench, given: Given) -> Given:
-    """Facts about the project, with a model's view of them if one is configured. Raises SwarmError."""
+    """Return facts about the project, and a model's analysis if a model is configured. Raises SwarmError."""
     loaded, brief = await workbench.loaded(), brief_of(given)
     facts = await look(_project(workbench, given, loaded))
     fresh = is_new(brief) and not given.get("projectPath")
@@ -82,7 +82,7 @@ async def analyze_project(workbench: Workbench, given: Given) -> Given:
         facts["existingCode"] = {"characters": len(brief.existing_code), "lines": brief.existing_code.count("\n") + 1}
     done: Facts = {"analysis": analysis, "repository": facts, "method": RULES, "notes": [NEW] if fresh else []}
     PARTIAL.get()(f"by rules: {analysis['summary']}")
-    said = await _one(
+    reply = await _ask_first_model(
         workbench,
         loaded,
         done["notes"],
@@ -95,18 +95,24 @@ async def analyze_project(workbench: Workbench, given: Given) -> Given:
             analysis_by_rules=analysis,
         ),
     )
-    if said is None:
+    if reply is None:
         return done
-    answer = analysed(said.answer)
+    answer = analysis_in(reply.answer)
     if problem := analysis_problem(answer):
-        done["notes"].append(f"the answer of {said.thinker.model} was not used: {cut(problem, 500)}")
-        return {**done, **_asked([said])}
+        done["notes"].append(f"the answer of {reply.thinker.model} was not used: {cut(problem, 500)}")
+        return {**done, **_model_facts([reply])}
     by_rules = analysis["complexity"]
-    return {**done, "analysis": dict(answer), "method": MODEL, "byRules": {"complexity": by_rules}, **_asked([said])}
+    return {
+        **done,
+        "analysis": dict(answer),
+        "method": MODEL,
+        "byRules": {"complexity": by_rules},
+        **_model_facts([reply]),
+    }
 
 
 async def generate_plan(workbench: Workbench, given: Given) -> Given:
-    """Phases and tasks, and a plan that ccswarm can run. Raises SwarmError."""
+    """Return phases and tasks, and a plan that ccswarm can run. Raises SwarmError."""
     loaded, brief = await workbench.loaded(), brief_of(given)
     template = str(given.get("template") or "")
     if template and template not in ABOUT:
@@ -119,14 +125,14 @@ async def generate_plan(workbench: Workbench, given: Given) -> Given:
     facts = await look(_project(workbench, given, loaded))
     fresh = is_new(brief) and not given.get("projectPath")
     analysis = given_analysis(given) or analysis_of(brief, None if fresh else facts, time.time())
-    able = able_agents(loaded.settings)
-    wanted = preferences_of(given.get("preferences"), brief, len(able))
+    agents_for_tasks = able_agents(loaded.settings)
+    wanted = preferences_of(given.get("preferences"), brief, len(agents_for_tasks))
     plan = plan_of(brief, analysis, None if fresh else facts, wanted, template)
     done: Facts = {"plan": plan, "method": RULES, "notes": [NEW] if fresh else []}
     PARTIAL.get()(f"by rules: {plan['overview']} {', '.join(one['name'] for one in plan['phases'])}")
-    agents = {agent.name: {"type": agent.type, "capabilities": list(agent.capabilities)} for agent in able}
-    wished = {name: one for name, one in given.items() if name != "analysis"}
-    said = await _one(
+    agents = {agent.name: {"type": agent.type, "capabilities": list(agent.capabilities)} for agent in agents_for_tasks}
+    arguments = {name: one for name, one in given.items() if name != "analysis"}
+    reply = await _ask_first_model(
         workbench,
         loaded,
         done["notes"],
@@ -134,31 +140,31 @@ async def generate_plan(workbench: Workbench, given: Given) -> Given:
         lambda: question(
             TO_PLAN,
             PLAN,
-            given=wished,
+            given=arguments,
             analysis=analysis,
             agents=agents,
             plan_by_rules=plan,
         ),
     )
-    if said is not None:
-        answer = table(said.answer.get("plan")) or said.answer
+    if reply is not None:
+        answer = table(reply.answer.get("plan")) or reply.answer
         problem = plan_problem(answer)
-        done |= _asked([said])
+        done |= _model_facts([reply])
         if problem:
-            done["notes"].append(f"the answer of {said.thinker.model} was not used: {cut(problem, 500)}")
+            done["notes"].append(f"the answer of {reply.thinker.model} was not used: {cut(problem, 500)}")
         else:
             plan = json.loads(json.dumps({**answer, "resources": dict(table(answer.get("resources")))}))
             done |= {"plan": plan, "method": MODEL}
-    assign(plan, able)
+    assign(plan, agents_for_tasks)
     plan["resources"]["agents"] = [{"name": name, **one} for name, one in agents.items()]
     return {**done, **await _runnable(workbench, loaded, plan, brief.requirements, facts, done["notes"])}
 
 
 def given_analysis(given: Given) -> Mapping[str, Any]:
-    """The analysis that a client gives; empty where it gives none. Raises Refusal for what is no analysis."""
+    """Return the analysis that a client gives, empty without one. Raises Refusal for anything else."""
     if "analysis" not in given:
         return {}
-    found = analysed(given["analysis"])
+    found = analysis_in(given["analysis"])
     wrong = [
         f"analysis.{name}: {what}"
         for name, what, fits in (
@@ -177,7 +183,7 @@ def given_analysis(given: Given) -> Mapping[str, Any]:
 async def _runnable(
     workbench: Workbench, loaded: Loaded, plan: Mapping[str, Any], requirements: str, facts: Facts, notes: list[str]
 ) -> Facts:
-    """The plan for the swarm, and what check_plan says of it."""
+    """Return the plan for the swarm, and the result of check_plan."""
     if not able_agents(loaded.settings):
         notes.append(
             "no configured agent can do what is only said, so there is no plan to run: give an agent a brain that "
@@ -197,9 +203,9 @@ async def _runnable(
 
 
 async def _problems(workbench: Workbench, loaded: Loaded, text: str) -> list[str]:
-    """What check_plan would say of a plan."""
+    """Return the problems that check_plan would report."""
     try:
-        settings = workbench.meant({"plan": text}, loaded)
+        settings = workbench.settings_for({"plan": text}, loaded)
         if problems := plan_problems(settings, None):
             return problems
         tools = await called_tools(settings, workbench.directory(".", loaded))
@@ -209,11 +215,11 @@ async def _problems(workbench: Workbench, loaded: Loaded, text: str) -> list[str
 
 
 async def multi_llm_review(workbench: Workbench, given: Given) -> Given:
-    """Findings of several models on the same sources, grouped where they agree. Raises SwarmError."""
+    """Return the findings of several models on the same sources, grouped where they agree. Raises SwarmError."""
     loaded = await workbench.loaded()
     sources = await asyncio.to_thread(sources_of, workbench, loaded, given)
-    those, wrong = await asyncio.to_thread(thinkers, loaded.settings)
-    if not those:
+    models_to_ask, wrong = await asyncio.to_thread(thinkers, loaded.settings)
+    if not models_to_ask:
         raise Refusal(
             "no model can be asked" + (f": {'; '.join(wrong)[:1000]}" if wrong else ": no agent has the brain llm"),
             "NO_MODEL",
@@ -222,16 +228,16 @@ async def multi_llm_review(workbench: Workbench, given: Given) -> Given:
     focus = [str(one) for one in items(given.get("focus"))] or ([str(given["focus"])] if given.get("focus") else [])
     instruction = TO_REVIEW.format(focus=f", above all for: {', '.join(focus)}" if focus else "")
     text = question(instruction, SHAPE, **{one.name: one.numbered for one in sources})
-    said = await asked(workbench, loaded, those, "review", text)
-    answers = {_label(one): findings_of(_label(one), one.answer) for one in said if not one.why}
+    replies = await ask_models(workbench, loaded, models_to_ask, "review", text)
+    answers = {_label(one): findings_of(_label(one), one.answer) for one in replies if not one.why}
     usable = {name: found for name, found in answers.items() if found is not None}
-    models = [_reviewed(one, answers.get(_label(one))) for one in said]
+    models = [_review_facts(one, answers.get(_label(one))) for one in replies]
     if not usable:
         why = "; ".join(f"{one['model']}: {one['why']}" for one in models)
         raise Refusal(
-            f"no model answered: {why[:1500]}", "NO_ANSWER", "see the run: ccswarm logs", {"run": said[0].run}
+            f"no model answered: {why[:1500]}", "NO_ANSWER", "see the run: ccswarm logs", {"run": replies[0].run}
         )
-    agreed, disagreements = consensus(usable, len(said))
+    agreed, disagreements = consensus(usable, len(replies))
     return {
         "reviews": models,
         "consensus": agreed,
@@ -240,16 +246,16 @@ async def multi_llm_review(workbench: Workbench, given: Given) -> Given:
         "focus": focus,
         "method": MODEL,
         "notes": wrong + (["one model alone is not a consensus"] if len(usable) < 2 else []),
-        **_asked(said),
+        **_model_facts(replies),
     }
 
 
 def _label(said: ModelReply) -> str:
-    """A model, with its agent, for one model may be reached at two addresses."""
+    """Return the model's name with its agent: one model may be available at two addresses."""
     return f"{said.thinker.agent.name} ({said.thinker.model})"
 
 
-def _reviewed(said: ModelReply, found: Any) -> Facts:
+def _review_facts(said: ModelReply, found: Any) -> Facts:
     facts: Facts = {"agent": said.thinker.agent.name, "model": said.thinker.model, "answered": found is not None}
     if found is None:
         return {**facts, "why": said.why or "its answer was not of the shape that was asked for", "findings": []}
@@ -258,13 +264,13 @@ def _reviewed(said: ModelReply, found: Any) -> Facts:
 
 
 async def research(workbench: Workbench, given: Given) -> Given:
-    """What the project's own files say about a topic, summed up by a model. Raises SwarmError."""
+    """Return what the project's files contain about a topic, summarized by a model. Raises SwarmError."""
     loaded, topic = await workbench.loaded(), str(given["topic"])
-    there = await asyncio.to_thread(searched, Tree(workbench.root(loaded).resolve()), topic)
-    done: Facts = {"topic": topic, "findings": [], "workspace": there, "method": "search", "notes": []}
-    hits = [{"path": one["path"], "lines": one["lines"]} for one in there["hits"]]
-    PARTIAL.get()(f"{there['filesWithHits']} files have words of it: {', '.join(one['path'] for one in hits)}")
-    said = await _one(
+    found_files = await asyncio.to_thread(search, Tree(workbench.root(loaded).resolve()), topic)
+    done: Facts = {"topic": topic, "findings": [], "workspace": found_files, "method": "search", "notes": []}
+    hits = [{"path": one["path"], "lines": one["lines"]} for one in found_files["hits"]]
+    PARTIAL.get()(f"{found_files['filesWithHits']} files have words of it: {', '.join(one['path'] for one in hits)}")
+    reply = await _ask_first_model(
         workbench,
         loaded,
         done["notes"],
@@ -278,24 +284,24 @@ async def research(workbench: Workbench, given: Given) -> Given:
         ),
         tools=True,
     )
-    if said is None:
+    if reply is None:
         done["notes"].append("only the files of the workspace were searched, by words; nobody drew conclusions")
         return done
-    found = [
-        _finding(table(one)) for one in items(said.answer.get("findings"))[:MOST_RESEARCH] if table(one).get("title")
+    findings = [
+        _finding(table(one)) for one in items(reply.answer.get("findings"))[:MOST_RESEARCH] if table(one).get("title")
     ]
-    done |= {"summary": cut(str(said.answer.get("summary") or said.text), 4000), **_asked([said])}
-    if not found and not done["summary"].strip():
-        done["notes"].append(f"the answer of {said.thinker.model} was not used: it says nothing")
+    done |= {"summary": cut(str(reply.answer.get("summary") or reply.text), 4000), **_model_facts([reply])}
+    if not findings and not done["summary"].strip():
+        done["notes"].append(f"the answer of {reply.thinker.model} was not used: it says nothing")
         return done
-    calls = int(said.usage.get("calls") or 0)
+    calls = int(reply.usage.get("calls") or 0)
     done["notes"].append(
         f"the model made {calls} calls of tools; sources are as it names them"
         if calls
         else "the model called no tool: besides the hits in the workspace, what it says is from memory"
     )
-    questions = [cut(str(one), 500) for one in items(said.answer.get("openQuestions"))[:MOST_RESEARCH]]
-    return {**done, "findings": found, "openQuestions": questions, "toolCalls": calls, "method": MODEL}
+    questions = [cut(str(one), 500) for one in items(reply.answer.get("openQuestions"))[:MOST_RESEARCH]]
+    return {**done, "findings": findings, "openQuestions": questions, "toolCalls": calls, "method": MODEL}
 
 
 def _finding(given: Mapping[str, Any]) -> Facts:
@@ -307,32 +313,32 @@ def _finding(given: Mapping[str, Any]) -> Facts:
     }
 
 
-async def _one(
+async def _ask_first_model(
     workbench: Workbench, loaded: Loaded, notes: list[str], task: str, text: Any, *, tools: bool = False
 ) -> ModelReply | None:
-    """The answer of the first model there is; None where there is none, or none came, which ``notes`` say."""
-    those, wrong = await asyncio.to_thread(thinkers, loaded.settings)
+    """Return the answer of the first model; or None, and add the reason to ``notes``."""
+    available, wrong = await asyncio.to_thread(thinkers, loaded.settings)
     notes += wrong
-    if not those:
+    if not available:
         return None
-    first: Thinker = those[0]
+    first: Thinker = available[0]
     try:
-        (said,) = await asked(workbench, loaded, [first], task, text(), tools=tools)
+        (reply,) = await ask_models(workbench, loaded, [first], task, text(), tools=tools)
     except SwarmError as error:
         notes.append(f"{first.model} could not be asked: {error.message}")
         return None
-    if said.why:
-        notes.append(f"{first.model} did not answer: {cut(said.why, 500)} (run {said.run})")
+    if reply.why:
+        notes.append(f"{first.model} did not answer: {cut(reply.why, 500)} (run {reply.run})")
         return None
-    return said
+    return reply
 
 
-def _asked(said: list[ModelReply]) -> Facts:
+def _model_facts(said: list[ModelReply]) -> Facts:
     return {"models": [one.thinker.model for one in said], "run": said[0].run, "usage": usage_of(said)}
 
 
 def _project(workbench: Workbench, given: Given, loaded: Loaded) -> Path:
-    """The directory that is meant, inside the workspace. Raises Refusal."""
+    """Return the project's directory in the workspace. Raises Refusal."""
     path = str(given.get("projectPath") or ".")
     found = within(workbench, loaded, path)
     if not found.is_dir():
@@ -350,7 +356,7 @@ PATH_IN: Facts = {
 }
 TEXTS_IN: Facts = {"type": "array", "items": {"type": "string"}}
 LOOSE: Facts = {"maxLength": 1_000_000}
-"""Of what may be of more than one type: what says nothing at all some clients complain of."""
+"""The schema of values of several types; some clients complain of an empty schema."""
 CONTEXT_IN: Facts = {
     "type": "object",
     "description": "What else is known.",

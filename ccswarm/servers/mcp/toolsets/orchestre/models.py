@@ -1,5 +1,5 @@
-"""Models asked by runs: an agent whose brain is ``llm`` is given a task like any other, so what it may use, its budgets
-and the run's count, and all of it is recorded."""
+"""Models asked in runs: an agent with brain ``llm`` gets a task like any other, so that its grants and budgets apply,
+and everything is recorded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ccswarm.servers.mcp.toolsets.orchestre.toml import tables, text_of
 
 LLM = "llm"
 ANSWER_SECONDS = 600.0
-"""Longest time for one model, pauses and people's answers included."""
+"""The time limit of one model, including pauses and waits for people."""
 
 MOST_MODELS = 8
 
@@ -45,12 +45,12 @@ class Thinker:
 
     agent: AgentSettings
     model: str
-    """As it is configured; the agent's name where nothing names one."""
+    """The configured model, or the agent's name if none is configured."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """What came of asking one. ``why`` is empty where it answered."""
+    """The reply of a model. ``why`` says why there is none, and is empty otherwise."""
 
     thinker: Thinker
     run: str
@@ -61,8 +61,8 @@ class ModelReply:
 
 
 def thinkers(settings: Settings) -> tuple[list[Thinker], list[str]]:
-    """One agent for each different model, in the order they are configured, and why others cannot be asked. Looks for
-    keys and packages; for a thread."""
+    """Return one agent for each different model, in the configured order, and why others cannot be asked. Blocks while
+    it checks keys and packages."""
     found: dict[tuple[str, str], Thinker] = {}
     wrong: list[str] = []
     for agent in settings.agents[: settings.swarm.max_agents]:
@@ -78,33 +78,32 @@ def thinkers(settings: Settings) -> tuple[list[Thinker], list[str]]:
     return list(found.values())[:MOST_MODELS], wrong
 
 
-async def asked(
+async def ask_models(
     workbench: Workbench, loaded: Loaded, thinkers: Sequence[Thinker], task: str, text: str, *, tools: bool = False
 ) -> list[ModelReply]:
-    """The same question to each, side by side, in one run named after ``task``; in their order. Without ``tools`` they
-    are granted none; with them, what they have. The run is cancelled where nobody waits for it any more. Raises
-    SwarmError where it cannot begin."""
+    """Ask each model the same question, in one run named after ``task``, and return the replies in order. Without
+    ``tools``, the agents have no grants. The run is cancelled with the caller. Raises SwarmError if it cannot start."""
     settings = _plan(loaded.settings, thinkers, task, text, tools)
     service.refuse(plan_problems(settings, None))
     app = await workbench.working(loaded.settings)
     run = new_run_id()
-    # For whoever continues with the run: it is not the configuration's own plan.
+    # For a resumed run: this is not the configuration's own plan.
     files = [*loaded.sources, service.store_plan(app, run, _text(settings, tools=tools))] if loaded.path else []
     await service.submit(app, settings, workbench.directory(".", loaded), files, run, origin=Origin.SERVER)
-    workbench.begun.add(run)
-    reporting = asyncio.create_task(_tell(app, run))
+    workbench.started.add(run)
+    reporting = asyncio.create_task(_report_progress(app, run))
     try:
-        await _over(app, run)
+        await _wait(app, run)
         await reporting
     finally:
         reporting.cancel()
     facts = await facts_of(app.engine, run)
-    return [_said(one, run, facts["tasks"][_task_id(task, one)]) for one in thinkers]
+    return [_reply(one, run, facts["tasks"][_task_id(task, one)]) for one in thinkers]
 
 
-async def _tell(app: App, run: str) -> None:
-    """Who has begun and who has answered what, as it happens."""
-    with suppress(SwarmError):  # those who wait for the run get the error
+async def _report_progress(app: App, run: str) -> None:
+    """Report which models were asked and which have answered, as it happens."""
+    with suppress(SwarmError):  # the caller that waits for the run gets the error
         async for event in app.engine.events(run):
             if event["event"] == "task.started":
                 PARTIAL.get()(f"{event['agent']} is asked")
@@ -112,7 +111,7 @@ async def _tell(app: App, run: str) -> None:
                 PARTIAL.get()(f"{event['agent']}: {event['status']}: {event['summary']}")
 
 
-async def _over(app: App, run: str) -> None:
+async def _wait(app: App, run: str) -> None:
     try:
         await app.engine.wait(run)
     except asyncio.CancelledError:
@@ -137,7 +136,7 @@ def _plan(base: Settings, thinkers: Sequence[Thinker], task: str, text: str, too
 
 
 def _text(settings: Settings, *, tools: bool) -> str:
-    """The same as TOML over the configuration, which alone says what an agent is granted."""
+    """Return the plan as TOML over the configuration, which alone may grant more."""
     swarm = {name: getattr(settings.swarm, name) for name in ("name", "strategy", "topology")}
     allowed = {} if tools else {"grants": list[str]()}
     agents = [{"name": one.name, "workspace": one.workspace, **allowed} for one in settings.agents]
@@ -145,7 +144,7 @@ def _text(settings: Settings, *, tools: bool) -> str:
     return f"swarm = {text_of(swarm)}\n\n{tables('agents', agents)}\n{tables('tasks', tasks)}"
 
 
-def _said(thinker: Thinker, run: str, facts: Mapping[str, Any]) -> ModelReply:
+def _reply(thinker: Thinker, run: str, facts: Mapping[str, Any]) -> ModelReply:
     status, summary = RunStatus(facts["status"]), str(facts.get("summary") or "")
     usage = table(facts.get("usage"))
     if status is not RunStatus.SUCCEEDED:
@@ -157,19 +156,20 @@ def _said(thinker: Thinker, run: str, facts: Mapping[str, Any]) -> ModelReply:
 
 
 def question(instruction: str, shape: Mapping[str, Any], **data: object) -> str:
-    """A task for a model: what to do, what to answer, and the data it is about, by name."""
+    """Return a task for a model: the instruction, the form of the answer, and the data by name."""
     parts = [instruction, FINISHING.format(shape=json.dumps(shape, indent=1, ensure_ascii=False))]
     for name, value in data.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
-        mark = f"data-{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:12]}"  # which the data cannot end
+        # The data cannot contain its own digest.
+        mark = f"data-{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:12]}"
         parts.append(f"{name}:\n<{mark}>\n{text}\n</{mark}>")
     return "\n\n".join(parts)
 
 
-def usage_of(said: Sequence[ModelReply]) -> dict[str, Any]:
-    """What all of it cost."""
+def usage_of(replies: Sequence[ModelReply]) -> dict[str, Any]:
+    """Return the total usage of all replies."""
     return {
-        "tokens": sum(int(one.usage.get("tokens") or 0) for one in said),
-        "dollars": sum(float(one.usage.get("dollars") or 0) for one in said),
-        "calls": sum(int(one.usage.get("calls") or 0) for one in said),
+        "tokens": sum(int(one.usage.get("tokens") or 0) for one in replies),
+        "dollars": sum(float(one.usage.get("dollars") or 0) for one in replies),
+        "calls": sum(int(one.usage.get("calls") or 0) for one in replies),
     }

@@ -1,4 +1,4 @@
-"""A plan of phases and tasks by rules: what is done, in which order, and how long the rules count for it. Pure."""
+"""A plan of phases and tasks by rules: their order, and the days that the rules count for them."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ BY_ORDER = re.compile(r"order|given|fifo|sequence|value", re.IGNORECASE)
 
 @dataclass(slots=True)
 class Work:
-    """One task before it has a number. ``needs`` are tasks before it."""
+    """A task that is not numbered yet. ``needs`` are earlier tasks."""
 
     title: str
     description: str
     kind: Kind
     days: int | None
-    """None where no rule has a ground for them."""
+    """None if no rule has a basis for a number."""
     priority: Priority = "medium"
     needs: list[Work] = field(default_factory=list["Work"])
     id: str = ""
@@ -65,12 +65,12 @@ class Phase:
     risks: list[str] = field(default_factory=list[str])
 
     def days(self, team: int) -> int:
-        """How long it takes: as its longest chain, or as all of it for the team, whichever is more."""
+        """Return the days of the phase: its longest chain, or the whole work of the team, whichever is more."""
         return max(_chain(self.works), math.ceil(sum(work.days or 0 for work in self.works) / team))
 
     @property
     def is_known(self) -> bool:
-        """Whether it is known of all tasks how long they take."""
+        """Whether the length of all tasks is known."""
         return all(work.days is not None for work in self.works)
 
 
@@ -79,24 +79,26 @@ class Preferences:
     methodology: str
     team: int
     sprint: int
-    """Working days; 0: no sprints."""
+    """In working days; 0 means no sprints."""
     by_order: bool
 
 
 def preferences_of(given: object, brief: Brief, able: int) -> Preferences:
-    """``able`` is how many agents could do tasks."""
-    said = table(given)
-    methodology = cut(" ".join(str(said.get("methodology") or "phases").split()), TITLE_CHARS)
-    length = said.get("sprintLength")
+    """Return the preferences in a call's arguments; ``able`` is the number of agents that could do tasks."""
+    values = table(given)
+    methodology = cut(" ".join(str(values.get("methodology") or "phases").split()), TITLE_CHARS)
+    length = values.get("sprintLength")
     sprint = days_in(str(length or "")) or count_in(length) * WEEK
     if not sprint and SPRINTING.search(methodology):
         sprint = 2 * WEEK
-    team = count_in(said.get("teamSize")) or brief.team or able or 1
-    return Preferences(methodology, max(1, team), sprint, bool(BY_ORDER.search(str(said.get("prioritization") or ""))))
+    team = count_in(values.get("teamSize")) or brief.team or able or 1
+    return Preferences(
+        methodology, max(1, team), sprint, bool(BY_ORDER.search(str(values.get("prioritization") or "")))
+    )
 
 
-def analysed(given: object) -> Mapping[str, Any]:
-    """The analysis in what a client gives as one: itself, or the whole answer it came in. Empty where it is none."""
+def analysis_in(given: object) -> Mapping[str, Any]:
+    """Return the analysis that a client gives, also within the answer that contained it; else an empty one."""
     found = table(given)
     for _ in range(3):
         inner = next((found[name] for name in ("analysis", "data") if table(found.get(name))), None)
@@ -109,7 +111,8 @@ def analysed(given: object) -> Mapping[str, Any]:
 def plan_of(
     brief: Brief, analysis: Mapping[str, Any], facts: Mapping[str, Any] | None, wanted: Preferences, template: str = ""
 ) -> Facts:
-    """See the page. ``analysis`` is one by rules, or any other of that shape; what is missing in it is left out."""
+    """Return the plan as docs/protocols/orchestre.md describes it. ``analysis`` is one by rules or of the same form;
+    missing members are ignored."""
     phases = _phases(brief, analysis, facts, wanted, template)
     for number, phase in enumerate(phases, 1):
         for count, work in enumerate(phase.works, 1):
@@ -157,7 +160,7 @@ def _phase(number: int, phase: Phase, days: int) -> Facts:
 
 
 def _milestones(phases: Sequence[Phase], lengths: Sequence[int], wanted: Preferences) -> list[Facts]:
-    """Dates count from the beginning, which nobody knows."""
+    """Return the milestones. Their dates count from the beginning, whose date is unknown."""
     found: list[Facts] = []
     days = 0
     is_known = True
@@ -261,14 +264,14 @@ def _foundation(facts: Mapping[str, Any] | None, template: str) -> Phase:
 
 
 def _requirements(brief: Brief, analysis: Mapping[str, Any], wanted: Preferences) -> tuple[list[Work], list[Work]]:
-    """Those that others build on, and the others."""
+    """Return the tasks on which others build, and the other ones."""
     counted: set[str] = set()
     base: list[Work] = []
     features: list[Work] = []
-    for text in (*statements(brief.requirements), *_unsaid(brief, analysis)):
+    for text in (*statements(brief.requirements), *_unmentioned(brief, analysis)):
         topics = [topic for topic, _ in topics_in([("", text)])]
         title = text if len(text) <= TITLE_CHARS else cut(text, TITLE_CHARS)
-        # One sentence about several things is a task for each of them.
+        # A sentence about several topics becomes a task for each.
         for those, name in (
             [([one], f"{one.component}: {title}") for one in topics] if topics[1:] else [(topics, title)]
         ):
@@ -281,22 +284,22 @@ def _requirements(brief: Brief, analysis: Mapping[str, Any], wanted: Preferences
     return base, features
 
 
-def _unsaid(brief: Brief, analysis: Mapping[str, Any]) -> list[str]:
-    """Components of the analysis that no requirement is about."""
-    said = brief.requirements.casefold()
-    known = {topic.component for topic, _ in topics_in(brief.said)} | {"The program itself"}
+def _unmentioned(brief: Brief, analysis: Mapping[str, Any]) -> list[str]:
+    """Return the analysis's components that no requirement mentions."""
+    text = brief.requirements.casefold()
+    known = {topic.component for topic, _ in topics_in(brief.texts)} | {"The program itself"}
     named = [str(table(one).get("name") or one) for one in items(analysis.get("keyComponents"))]
     return [
         cut(" ".join(name.split()), 200)
         for name in named[:20]
         if name.strip()
         and name not in known
-        and not any(word in said for word in re.findall(r"\w{4,}", name.casefold()))
+        and not any(word in text for word in re.findall(r"\w{4,}", name.casefold()))
     ]
 
 
 def _priority(text: str, topics: Sequence[Topic], wanted: Preferences) -> Priority:
-    """What the words say, else, where risk counts, what it is about."""
+    """Return the priority that the words name, else the one that follows from the topics, if risk counts."""
     if LATER.search(text):
         return "low"
     if MUST.search(text):
@@ -326,7 +329,7 @@ def _hardening(analysis: Mapping[str, Any], before: Sequence[Work]) -> Phase | N
 
 
 def _risks_of(analysis: Mapping[str, Any], works: Sequence[Work]) -> list[str]:
-    """Challenges of the analysis whose area is met in these tasks."""
+    """Return the analysis's challenges whose area occurs in these tasks."""
     text = "\n".join(work.description for work in works)
     met = [one for one in map(table, items(analysis.get("challenges"))) if one and str(one.get("area") or "-") in text]
     return [cut(f"{one.get('area')}: {one.get('description', '')}", 300) for one in met[:20]]
@@ -337,7 +340,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _chain(works: Sequence[Work]) -> int:
-    """Days of the longest chain within these."""
+    """Return the days of the longest chain of these tasks."""
     ends: dict[int, int] = {}
     for work in works:
         ends[id(work)] = (work.days or 0) + max((ends.get(id(one), 0) for one in work.needs), default=0)

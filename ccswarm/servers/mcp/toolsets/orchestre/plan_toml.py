@@ -1,4 +1,4 @@
-"""A plan in JSON as a plan of the swarm: who does what after what, in TOML that ``ccswarm run`` takes. Pure."""
+"""The conversion of a plan in JSON to a plan of the swarm, in TOML for ``ccswarm run``."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ TYPES = {
 """The types of agents that suit a kind of task, the best first."""
 
 CHANGING = ("build", "check")
-"""Kinds after which the repository's tests must hold."""
+"""The kinds of tasks after which the repository's tests must pass."""
 
 ROUNDS = 2
-"""How often an agent that thinks may try until they do."""
+"""How many attempts an agent with a model has for that."""
 
 MOST_TEXT = 12_000
 LEAST_SHARE, MOST_SHARED = 400, 16_000
-"""Characters of the requirements that every task but the first repeats, and all of them together."""
+"""The characters of the requirements that each task but the first repeats, and of all of them together."""
 
 
 def able_agents(settings: Settings) -> list[AgentSettings]:
-    """Those that can do what is only said: they think, or have steps of their own for it."""
+    """Return the agents that accept tasks in words: those with a model, or with steps of their own."""
     return [one for one in settings.agents[: settings.swarm.max_agents] if one.takes_words]
 
 
 def tasks_in(plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """All tasks of its phases, in their order, as they can be changed."""
+    """Yield all tasks of the phases in order; they may be changed in place."""
     for phase in cast("Sequence[Mapping[str, Any]]", plan.get("phases") or ()):
         yield from cast("Sequence[dict[str, Any]]", phase.get("tasks") or ())
 
 
 def problems_of(plan: Mapping[str, Any]) -> list[str]:
-    """What keeps its tasks from being done one after the other: ids twice, needs that are not there, circles."""
+    """Return what keeps the tasks from being done one after the other: duplicate ids, missing needs, cycles."""
     tasks = list(tasks_in(plan))
     ids = [str(task["id"]) for task in tasks]
     found = [f"task {one} is there more than once" for one in dict.fromkeys(ids) if ids.count(one) > 1]
@@ -69,13 +69,13 @@ def problems_of(plan: Mapping[str, Any]) -> list[str]:
 
 
 def swarm_id(task: str) -> str:
-    """What a task is called in the swarm's plan: ``task-1-1`` for ``1.1``."""
+    """Return a task's id in the swarm's plan: ``task-1-1`` for ``1.1``."""
     return f"task-{re.sub(r'[^A-Za-z0-9]+', '-', task).strip('-')}"[:63]
 
 
 def assign(plan: Mapping[str, Any], able: Sequence[AgentSettings]) -> None:
-    """Gives each task its agent: the one it names; else who is named by its words, else whose type suits its kind, of
-    these who has the least to do yet. Without agents it is a role, in words."""
+    """Assign an agent to each task in place: the one it names, else one that its words name, else one whose type suits
+    its kind; of several, the one with the fewest tasks. Without agents, a role is assigned."""
     loads = {agent.name: 0 for agent in able}
     for task in tasks_in(plan):
         kind = _kind(task)
@@ -100,22 +100,22 @@ def _kind(task: Mapping[str, Any]) -> str:
 
 
 def toml_of(plan: Mapping[str, Any], requirements: str, settings: Settings, facts: Mapping[str, Any] | None) -> str:
-    """Of a plan whose tasks are assigned to agents that can do them. Raises ConfigInvalid where an agent's own steps
-    are none."""
+    """Render a plan whose tasks are assigned to capable agents as TOML. Raises ConfigInvalid if an agent's own steps
+    are not valid steps."""
     agents = {agent.name: agent for agent in able_agents(settings)}
     gate = gate_of(settings, facts)
     tasks = list(tasks_in(plan))
     share = max(LEAST_SHARE, MOST_SHARED // len(tasks))
-    said = [requirements, *[cut(requirements, share)] * len(tasks)]
+    texts = [requirements, *[cut(requirements, share)] * len(tasks)]
     shell = settings.swarm.shell
-    found = [_task(one, agents[one["assignee"]], text, gate, shell) for one, text in zip(tasks, said, strict=False)]
+    found = [_task(one, agents[one["assignee"]], text, gate, shell) for one, text in zip(tasks, texts, strict=False)]
     head = comment(f"{plan.get('overview', '')}\nEfforts and order are by rules: look at them before you run it.")
     return head + "\n" + tables("tasks", found, ("steps", "gates"))
 
 
 def gate_of(settings: Settings, facts: Mapping[str, Any] | None) -> str:
-    """The command that must succeed after work: the repository's tests, where it has some, their command is known, and
-    there is a server that runs commands."""
+    """Return the command that must succeed after work: the repository's tests, if it has some, their command is known,
+    and a server runs commands; else ``""``."""
     tests: Mapping[str, Any] = (facts or {}).get("tests") or {}
     command = str(tests.get("command") or "")
     directory = str(tests.get("directory") or "")
@@ -129,7 +129,7 @@ def _task(task: Mapping[str, Any], agent: AgentSettings, requirements: str, gate
     text = "\n\n".join(filter(None, (title, "" if more == title else more, f"All that is wanted:\n{requirements}")))
     needs = [swarm_id(str(one)) for one in task.get("dependencies") or ()]
     facts = {"priority": task["priority"] if task.get("priority") in PRIORITIES else "medium", "needs": needs}
-    made = service.task_in_words(swarm_id(str(task["id"])), text[:MOST_TEXT], agent, **facts)
+    settings_of_task = service.task_in_words(swarm_id(str(task["id"])), text[:MOST_TEXT], agent, **facts)
     gates = [{"command": gate}] if gate and _kind(task) in CHANGING and not missing_for_gates(agent, shell) else []
-    tried = {"visits": ROUNDS} if gates and agent.brain != service.PLAYBOOK else {}
-    return {**made.model_dump(mode="json", exclude_defaults=True), **tried, "gates": gates}
+    rounds = {"visits": ROUNDS} if gates and agent.brain != service.PLAYBOOK else {}
+    return {**settings_of_task.model_dump(mode="json", exclude_defaults=True), **rounds, "gates": gates}

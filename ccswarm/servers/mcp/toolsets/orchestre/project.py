@@ -1,6 +1,4 @@
-"""initialize_project: a starter is written by a run, with an agent of the configuration, so that everything that holds
-for agents' calls holds for it.
-"""
+"""initialize_project: a run of a configured agent writes a starter, so that all rules for agents' calls apply to it."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ from ccswarm.servers.mcp.toolsets.orchestre.starters import ABOUT, NEXT, files_o
 from ccswarm.servers.mcp.toolsets.swarm import calls
 
 WAIT_SECONDS = 45.0
-"""Longest wait for the run; it continues after that."""
+"""The longest wait for the run, which continues after that."""
 
 TASK, LIST = "write", "list"
 
@@ -51,14 +49,14 @@ async def initialize_project(workbench: Workbench, given: Given) -> Given:
         )
     files = files_of(template, name, given.get("requirements", ""))
     target = _target(workbench, loaded, given["projectPath"], name)
-    _free(target, files)
+    _require_free(target, files)
     base = target
     while not base.is_dir():
         base = base.parent
     folder = Path(os.path.relpath(target, base))
-    text, settings = _planned(loaded.settings, name, template, folder, files)
+    text, settings = _plan_for_agent(loaded.settings, name, template, folder, files)
     run, _ = await workbench.begin({"plan": text}, settings, str(base), loaded, origin=Origin.SERVER)
-    progress = await _followed(workbench, run)
+    progress = await _follow(workbench, run)
     project: Facts = {"projectName": name, "template": template, "projectPath": str(target), "run": run}
     if not progress["over"]:
         return {
@@ -67,7 +65,7 @@ async def initialize_project(workbench: Workbench, given: Given) -> Given:
             "project": project,
             "nextSteps": [progress["next"]],
         }
-    written = await _written(workbench, run)
+    written = await _written_sizes(workbench, run)
     sizes = {path: written.get(str(folder / path)) for path in files}
     if missing := [path for path, content in files.items() if sizes[path] != len(content.encode())]:
         raise Refusal(
@@ -83,7 +81,7 @@ async def initialize_project(workbench: Workbench, given: Given) -> Given:
 
 
 def _target(workbench: Workbench, loaded: Loaded, path: str, name: str) -> Path:
-    """The project's folder: ``path`` where it ends with the project's name, else the one of that name in it."""
+    """Return the project's directory: ``path``, or the one with the project's name in it. Raises Refusal."""
     if not path.startswith("/"):
         raise Refusal(f"projectPath {path[:200]!r} is not absolute", "INVALID_PATH", "Give it from / on")
     target = Path(path) if Path(path).name == name else Path(path) / name
@@ -99,32 +97,34 @@ def _target(workbench: Workbench, loaded: Loaded, path: str, name: str) -> Path:
         ) from None
 
 
-def _free(target: Path, files: Mapping[str, str]) -> None:
-    """Raises Refusal where a file would be written over, or something else is in the way."""
+def _require_free(target: Path, files: Mapping[str, str]) -> None:
+    """Raise Refusal if a file would be overwritten, or something else is in the way."""
     folders = {parent for path in files for parent in (target / path).parents}
-    there = [path for path in files if os.path.lexists(target / path)]
-    there += [
+    existing = [path for path in files if os.path.lexists(target / path)]
+    existing += [
         os.path.relpath(folder, target)
         for folder in sorted(folders)
         if os.path.lexists(folder) and (not folder.is_dir() or (folder.is_symlink() and folder.is_relative_to(target)))
     ]
-    if there:
+    if existing:
         raise Refusal(
-            f"In {target} there is already {', '.join(there)}: nothing is written over",
+            f"In {target} there is already {', '.join(existing)}: nothing is written over",
             "PROJECT_EXISTS",
             "Choose another projectName or projectPath",
-            {"existingFiles": there},
+            {"existingFiles": existing},
         )
 
 
-def _planned(own: Settings, name: str, template: str, folder: Path, files: Mapping[str, str]) -> tuple[str, Settings]:
-    """The run's plan, as text and read, for the first agent that may carry it out. Raises Refusal."""
+def _plan_for_agent(
+    own: Settings, name: str, template: str, folder: Path, files: Mapping[str, str]
+) -> tuple[str, Settings]:
+    """Return the run's plan, as text and parsed, for the first agent that may carry it out. Raises Refusal."""
     server = own.swarm.shell
     task = _task(server, name, template, folder, files)
     problems: list[str] = []
     for agent in own.agents:
         if agent.workspace == "shared":
-            # Its steps are all there is to it, whoever thinks for the agent otherwise; its grants and approvals stay.
+            # The task consists of its steps, so the agent's own brain is not used; its grants and approvals stay.
             follower: Facts = {"name": agent.name, "brain": service.PLAYBOOK, "settings": {}}
             text = json.dumps({"agents": [follower], "tasks": [{**task, "agent": agent.name}]}, indent=1)
             settings = service.with_name(parsing.parse_plan(text, own), name.lstrip("-")[:63])
@@ -148,8 +148,8 @@ def _advice(server: str, agents: tuple[AgentSettings, ...]) -> str:
 
 
 def _task(server: str, name: str, template: str, folder: Path, files: Mapping[str, str]) -> Facts:
-    """Steps never fail by themselves, so that the terminal is closed in any case: what was written is looked at
-    afterwards, by the gate and by whoever reads the list."""
+    """Return the task. Its steps never fail by themselves, so that the terminal is closed in any case; the gate and the
+    list of files show afterwards what was written."""
     folders = sorted({str((folder / path).parent) for path in files})
     quoted = " ".join(quote(str(folder / path)) for path in files)
     session: Facts = {"session_id": "${steps.open.session_id}"}
@@ -172,7 +172,7 @@ def _task(server: str, name: str, template: str, folder: Path, files: Mapping[st
                 "id": "files",
                 "tool": f"{server}.execute_command",
                 "for_each": items,
-                # noclobber: a file that is there by now is left as it is.
+                # noclobber: a file that exists by then is not changed.
                 "args": {**session, "command": "(set -C; cat > ${q:item.path})", "stdin": "${item.content}"},
             },
             {
@@ -187,12 +187,12 @@ def _task(server: str, name: str, template: str, folder: Path, files: Mapping[st
 
 
 def _literal(text: str) -> str:
-    """Text of a plan that stands for itself."""
+    """Escape text for a plan."""
     return text.replace("${", "$${")
 
 
-async def _followed(workbench: Workbench, run: str) -> Facts:
-    """What run_events says of the run when it is over, waits for a person, or has taken its time."""
+async def _follow(workbench: Workbench, run: str) -> Facts:
+    """Return the answer of run_events once the run is over, waits for a person, or the time has passed."""
     deadline, cursor = time.monotonic() + WAIT_SECONDS, ""
     while True:
         left = max(0.0, deadline - time.monotonic())
@@ -202,9 +202,9 @@ async def _followed(workbench: Workbench, run: str) -> Facts:
         cursor = progress["cursor"]
 
 
-async def _written(workbench: Workbench, run: str) -> dict[str, int]:
-    """How many bytes each file has, by the run's own list."""
-    facts = await facts_of((await workbench.looking()).engine, run)
+async def _written_sizes(workbench: Workbench, run: str) -> dict[str, int]:
+    """Return the size in bytes of each file, by the run's own list."""
+    facts = await facts_of((await workbench.reading()).engine, run)
     result: Any = facts["tasks"].get(TASK, {}).get("result")
     try:
         output = str(result["steps"][LIST]["output"])

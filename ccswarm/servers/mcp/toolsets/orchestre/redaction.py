@@ -1,4 +1,4 @@
-"""Keys and passwords are never shown: their values are replaced by ``[REDACTED]`` everywhere. Pure."""
+"""The replacement of keys and passwords in all results by ``[REDACTED]``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMED = re.compile(
     r"|(?:access|refresh|auth|bearer|session|id|api)?[_-]?token)",
     re.IGNORECASE,
 )
-"""Names of properties whose text is a secret whatever it looks like."""
+"""Names of properties whose text is always a secret."""
 
 SHAPES = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
@@ -33,8 +33,8 @@ MASKED = re.compile(r"\[REDACTED:[^\]]*\]")
 
 
 class Redaction:
-    """Called with a JSON value, returns it without secrets: those of ``variables``, those that stand under a name of a
-    secret, and what looks like one."""
+    """A function from a JSON value to the same value without secrets: those of ``variables``, texts under the name of a
+    secret, and texts that look like one."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._masks = Masks(variables)

@@ -1,4 +1,4 @@
-"""A topic looked up in the files of the workspace: lines that have its words, documentation before code."""
+"""The search for a topic in the files of the workspace: lines with its words, documentation before code."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Hits:
     kind: str
     words: set[str] = field(default_factory=set[str])
     lines: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
-    """How many different words, the number, the line."""
+    """The number of different words, the line number, and the line."""
 
     @property
     def rank(self) -> tuple[int, int, int, int, str]:
@@ -49,15 +49,15 @@ class Hits:
 
 
 def words_of(topic: str) -> list[str]:
-    """What is looked for; empty where the topic has no such word."""
+    """Return the words to search for; empty if the topic has none."""
     found = re.findall(r"[^\W_][\w.+#-]*[^\W_]", topic.casefold())
     kept = [one for one in found if len(one) >= 3 and not COMMON.fullmatch(one)]
     return list(dict.fromkeys(one.removesuffix("s") if len(one) > 4 else one for one in kept))[:MOST_WORDS]
 
 
-def searched(tree: Tree, topic: str) -> Facts:
-    """``words``, ``rule``, ``hits`` by file with lines, how many files were searched and had hits, and what was left
-    out. Blocks; for a thread."""
+def search(tree: Tree, topic: str) -> Facts:
+    """Return ``words``, ``rule``, ``hits`` by file with lines, how many files were searched and how many had hits, and
+    what was left out. Blocks."""
     words = words_of(topic)
     found: list[Hits] = []
     count = 0
@@ -74,7 +74,7 @@ def searched(tree: Tree, topic: str) -> Facts:
         "rule": RULE,
         "filesSearched": count,
         "filesWithHits": len(found),
-        "hits": [_shown(one) for one in found[:MOST_FILES_SHOWN]],
+        "hits": [_to_json(one) for one in found[:MOST_FILES_SHOWN]],
         "leftOut": tree.left_out(),
     }
 
@@ -99,7 +99,7 @@ def _hits(file: File, kind: str, pattern: re.Pattern[str]) -> Hits | None:
     return hits
 
 
-def _shown(hits: Hits) -> Facts:
+def _to_json(hits: Hits) -> Facts:
     best = sorted(hits.lines, key=lambda one: (-one[0], one[1]))[:MOST_LINES_SHOWN]
     return {
         "path": hits.path,

@@ -1,4 +1,4 @@
-"""What several models found, brought together by rules: which findings are the same, how far they agree. Pure."""
+"""The consensus of several models' findings by rules: which findings are the same, and how far the models agree."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Facts = dict[str, Any]
 SEVERITIES = ("critical", "high", "medium", "low", "info")
 PENALTIES = {"critical": 4.0, "high": 2.0, "medium": 1.0, "low": 0.5, "info": 0.0}
 MOST_FINDINGS = 100
-"""Of one model."""
+"""The limit for one model."""
 
 MOST_TEXT = 2000
 NEAR_LINES = 2
-"""Lines that two places may be apart and still be one."""
+"""How many lines two positions may be apart and still count as the same."""
 
 GENERAL = {"issue", "problem", "error", "bug", "code", "general", "other", "and", "of", "the"}
-"""Words of categories that say nothing."""
+"""Words of categories that distinguish nothing."""
 
 SHAPE: Facts = {
     "findings": [
@@ -37,7 +37,7 @@ SHAPE: Facts = {
     ],
     "summary": "two sentences",
 }
-"""What a model is asked to answer. ``line`` and ``endLine`` may be left out."""
+"""The form of a model's answer. ``line`` and ``endLine`` may be missing."""
 
 RULE = (
     "Two findings are the same where both name the same file (or none) and their lines overlap or lie at most "
@@ -55,7 +55,7 @@ class Finding:
     model: str
     file: str
     first: int
-    """0 where no line is named."""
+    """0 if no line is named."""
     last: int
     category: str
     severity: str
@@ -67,7 +67,7 @@ class Finding:
         return frozenset(re.findall(r"\w+", self.category.casefold())) - GENERAL
 
     def same(self, other: Finding) -> bool:
-        """Whether two findings are one by RULE."""
+        """Report whether two findings are the same by RULE."""
         if self.file != other.file:
             return False
         if self.first and other.first:
@@ -87,7 +87,7 @@ class Finding:
 
 
 def findings_of(model: str, answer: Mapping[str, Any]) -> list[Finding] | None:
-    """None where the answer is none: it has no list of findings, or nothing in it can be read as one."""
+    """Return the findings in an answer; None if it has no list of findings, or none of its entries is readable."""
     given: object = answer.get("findings")
     if not isinstance(given, list):
         return None
@@ -116,8 +116,9 @@ def _line(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**9 else 0
 
 
-def grouped(findings: Iterable[Finding]) -> list[list[Finding]]:
-    """Those that are the same together, in the order of the first; what joins two groups makes them one."""
+def group_findings(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """Return groups of findings that are the same, in the order of the first; a finding that is the same as others in
+    two groups joins the groups."""
     groups: list[list[Finding]] = []
     for finding in findings:
         joined = [group for group in groups if any(finding.same(one) for one in group)]
@@ -131,8 +132,8 @@ def grouped(findings: Iterable[Finding]) -> list[list[Finding]]:
 
 
 def consensus(answers: Mapping[str, Sequence[Finding]], asked: int) -> tuple[Facts, list[Facts]]:
-    """``answers`` by model, of those that answered; at least one. What they agree on, and where they do not."""
-    groups = grouped(finding for found in answers.values() for finding in found)
+    """Return what the models agree on, and where they differ. ``answers`` is not empty; ``asked`` counts all."""
+    groups = group_findings(finding for found in answers.values() for finding in found)
     count = len(answers)
     shared = [group for group in groups if len(_models(group)) > 1]
     agreement = None if count < 2 else round(len(shared) / len(groups), 2) if groups else 1.0
@@ -150,7 +151,7 @@ def consensus(answers: Mapping[str, Sequence[Finding]], asked: int) -> tuple[Fac
 
 
 def _disagreements(groups: Sequence[Sequence[Finding]], models: Sequence[str]) -> list[Facts]:
-    """What some have and others do not, and what is judged two steps apart."""
+    """Return findings of only some models, and findings whose severities differ by two steps."""
     found: list[Facts] = []
     for group in groups:
         having = _models(group)
@@ -159,8 +160,8 @@ def _disagreements(groups: Sequence[Sequence[Finding]], models: Sequence[str]) -
             without = [one for one in models if one not in having]
             found.append({**_issue(group), "kind": "seen by some", "without": without})
         elif len(having) > 1 and max(ranks) - min(ranks) >= 2:
-            said = {one.model: one.severity for one in group}
-            found.append({**_issue(group), "kind": "judged differently", "severities": said})
+            severities = {one.model: one.severity for one in group}
+            found.append({**_issue(group), "kind": "judged differently", "severities": severities})
     return found
 
 

@@ -1,5 +1,5 @@
-"""The rules by which requirements and a repository are judged without a model. The two tables are all there is to it:
-words that are looked for, facts that are compared, and what follows from each. Pure."""
+"""The rules for analyzing requirements and a repository without a model. They are two tables: words that are searched,
+facts that are compared, and the conclusions from each."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Level = Literal["low", "medium", "high"]
 FACTORS: tuple[Factor, ...] = ("technical", "integration", "scalability", "security")
 
 MOST_POINTS = 10
-"""Of one factor, which begins with 1."""
+"""The limit of each factor, which starts at 1."""
 
 LEVELS = ((3.0, "low"), (6.0, "medium"), (8.0, "high"), (10.0, "very high"))
-"""Up to which score a level reaches."""
+"""The highest score of each level."""
 
 CLAUSE_CHARS, MOST_RULED_OUT = 200, 50
 CLAUSE_END = re.compile(r"[.,;:!?()\n]|\b(?:but|and)\b", re.IGNORECASE)
@@ -32,8 +32,8 @@ NEVER_WITHOUT = re.compile(r"(?:\b(?:no|not|none|nobody|nothing|never|cannot)\b|
 
 
 def ruled_out(text: str, start: int, end: int) -> bool:
-    """Whether the word there is one that is not wanted: ``no``, ``without`` or ``not needed`` at most two words before
-    it, or ``is out of scope`` behind, in the same clause. What nobody does without is wanted."""
+    """Report whether the word at this position is excluded: by ``no``, ``without`` or ``not needed`` at most two words
+    before it, or ``is out of scope`` after it, in the same clause. A double negation does not exclude it."""
     before = CLAUSE_END.split(text[max(0, start - CLAUSE_CHARS) : start])[-1].split()
     behind = " ".join([".", *CLAUSE_END.split(text[end : end + CLAUSE_CHARS])[0].split()])[1:]
     if RULED_OUT_BEHIND.match(behind):
@@ -43,8 +43,8 @@ def ruled_out(text: str, start: int, end: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What a requirement may be about. It is, where one of the ``words`` stands in it, whole, in any case, and is not
-    ruled out; each ``*`` is any ending. ``points`` go to the factors."""
+    """A topic of requirements. It is found if one of its ``words`` occurs, whole, in any case, and is not ruled out;
+    each ``*`` stands for any ending. ``points`` are added to the factors."""
 
     rule: str
     component: str
@@ -60,7 +60,7 @@ class Topic:
         return re.compile(rf"(?<![\w-])(?:{'|'.join(words)})(?!\w)", re.IGNORECASE)
 
     def found(self, text: str) -> str:
-        """The first of the words in ``text`` that is not ruled out; empty without one, as after 50 that are."""
+        """Return the first of the words in ``text`` that is not ruled out, of at most 50 found; else ``""``."""
         words = islice(self.pattern.finditer(text), MOST_RULED_OUT)
         return next((word[0] for word in words if not ruled_out(text, word.start(), word.end())), "")
 
@@ -275,13 +275,12 @@ TOPICS = (
         "high",
     ),
 )
-"""Looked for in the requirements, the constraints and the context."""
+"""Searched in the requirements, the constraints and the context."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What follows from a fact of the repository. ``holds`` gives the evidence, or ``""``; the time now is in seconds
-    since 1970."""
+    """A conclusion from a fact of the repository. ``holds`` takes the Unix time, and returns evidence or ``""``."""
 
     rule: str
     holds: Callable[[Mapping[str, Any], float], str]
@@ -493,7 +492,7 @@ OBSERVATIONS = (
         "low",
     ),
 )
-"""Looked at where there is a repository."""
+"""Checked if there is a repository."""
 
 NAMED = (
     "Python, Django, Flask, FastAPI, JavaScript, TypeScript, Node.js, React, Next.js, Vue, Angular, Svelte, Express, "
@@ -506,10 +505,10 @@ NAMED = (
     "MakerKit, "
     "Tailwind, Prisma, tRPC, WebSocket, OAuth, Auth0, Keycloak"
 )
-"""Technologies that are recognised where somebody names them; none is recommended by itself."""
+"""Technologies that are recognized if they are named; none is recommended otherwise."""
 
 
 def technologies(text: str) -> list[str]:
-    """Those of ``NAMED`` that the text names, in the order of the list."""
+    """Return the technologies of ``NAMED`` in the text, in the order of the list."""
     found = [name for name in NAMED.split(", ") if re.search(rf"(?<![\w.]){re.escape(name)}(?![\w+#])", text)]
     return [one for one in found if not any(one != other and one in other.split() for other in found)]

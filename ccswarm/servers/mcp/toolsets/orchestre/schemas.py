@@ -1,4 +1,4 @@
-"""The shapes of an analysis and of a plan: what a model is asked for, and what its answer must be to be used."""
+"""The forms of an analysis and of a plan: models are asked for them, and their answers must match them."""
 
 from __future__ import annotations
 
@@ -110,10 +110,10 @@ _ANALYSIS, _PLAN = Schema(ANALYSIS), Schema(PLAN)
 
 
 def analysis_problem(answer: Mapping[str, Any]) -> str:
-    """``""`` where it is an analysis."""
+    """Return what is wrong with an analysis; ``""`` if nothing is."""
     return _ANALYSIS.problem(answer)
 
 
 def plan_problem(answer: Mapping[str, Any]) -> str:
-    """``""`` where it is a plan whose tasks can be done one after the other."""
+    """Return what is wrong with a plan, or keeps its tasks from being ordered; ``""`` if nothing does."""
     return _PLAN.problem(answer) or "; ".join(problems_of(answer)[:10])

@@ -1,4 +1,4 @@
-"""What is to be reviewed: files of the workspace, or a text that came with the call."""
+"""The sources of a review: files of the workspace, or texts in the call."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ccswarm.system.confined_files import read_beginning
 
 MOST_FILES = 10
 MOST_BYTES = 10_240
-"""Of each, in a question."""
+"""The limit of each source in a question."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """``name`` is a path, or code or plan; ``size`` is in bytes, of all of it."""
+    """A source. ``name`` is a path, code or plan; ``size`` is the complete size in bytes."""
 
     name: str
     text: str
@@ -30,7 +30,7 @@ class Source:
 
     @property
     def numbered(self) -> str:
-        """The text with line numbers, as it is put into a prompt."""
+        """The text with line numbers, for a prompt."""
         lines = [f"{number}: {line}" for number, line in enumerate(self.text.splitlines(), 1)]
         return "\n".join(lines) + (f"\n(cut: {MOST_BYTES} of {self.size} bytes are shown)" if self.cut else "")
 
@@ -43,7 +43,7 @@ class Source:
 
 
 def sources_of(workbench: Workbench, loaded: Loaded, given: Mapping[str, Any]) -> list[Source]:
-    """What the arguments name. Blocks; for a thread. Raises Refusal."""
+    """Return the sources in the arguments. Raises Refusal. Blocks."""
     found: list[Source] = []
     for one in items(given.get("files")):
         file = table(one)
@@ -62,7 +62,7 @@ def sources_of(workbench: Workbench, loaded: Loaded, given: Mapping[str, Any]) -
 
 
 def within(workbench: Workbench, loaded: Loaded, path: str) -> Path:
-    """A path in the workspace, with links followed. Raises Refusal where it leads out of it."""
+    """Return a path in the workspace with links resolved. Raises Refusal if it leads out of the workspace."""
     root = workbench.root(loaded)
     try:
         return workbench.within(path, loaded)

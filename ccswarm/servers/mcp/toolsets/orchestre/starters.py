@@ -1,4 +1,4 @@
-"""The starters of initialize_project: what each is, and its files with a project's name in them."""
+"""The starters of initialize_project: their descriptions, and their files with a project's name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ FOLDER = Path(__file__).parent / "templates"
 NAME_MARK = "__PROJECT_NAME__"
 REQUIREMENTS_MARK = "__REQUIREMENTS__"
 HIDDEN = "dot-"
-"""How the name of a file begins that is hidden in a project, and must not be where it is kept."""
+"""The prefix, in the templates, of files that are hidden in a project."""
 
 ABOUT = {
     "cloudflare-hono": "a JSON API with Hono, for Cloudflare Workers and Node",
@@ -21,11 +21,11 @@ NEXT = {
     "makerkit-nextjs": ["npm install", "npm test", "npm run dev"],
     "react-native-expo": ["npm install", "npm test", "npm start"],
 }
-"""What to type in the project's folder."""
+"""The commands to run in the project's directory."""
 
 
 def files_of(template: str, name: str, requirements: str = "") -> dict[str, str]:
-    """Each file's text by its path in the project, sorted."""
+    """Return the text of each file by its path in the project, sorted."""
     section = f"\n## Requirements\n\n{requirements}" if requirements else ""
     root, found = FOLDER / template, dict[str, str]()
     for file in root.rglob("*"):

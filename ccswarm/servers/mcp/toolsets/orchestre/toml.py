@@ -1,4 +1,4 @@
-"""Plain values as TOML. Pure."""
+"""Plain values as TOML."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def text_of(value: object) -> str:
-    """A value in one line. None, in tables and lists, is left out: TOML has no word for it."""
+    """Return a value on one line. None in tables and lists is left out, because TOML has no equivalent."""
     if isinstance(value, str):
-        # What is no text in UTF-8 stands in no file.
-        sound = value.encode(errors="replace").decode()
-        return json.dumps(sound, ensure_ascii=False).replace("\x7f", "\\u007f")
+        # A file can only contain valid UTF-8.
+        valid = value.encode(errors="replace").decode()
+        return json.dumps(valid, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Mapping):
         table = cast("Mapping[str, object]", value)
         return "{ " + ", ".join(f"{_key(k)} = {text_of(v)}" for k, v in table.items() if v is not None) + " }"
@@ -25,7 +25,7 @@ def text_of(value: object) -> str:
 
 
 def tables(name: str, items: Sequence[Mapping[str, Any]], lists: Sequence[str] = ()) -> str:
-    """``[[name]]`` for each item; those of its keys that are in ``lists`` become tables of their own below it."""
+    """Return ``[[name]]`` for each item; its keys in ``lists`` become tables of their own below it."""
     return "\n".join("\n".join(_lines(name, item, lists)) + "\n" for item in items)
 
 
@@ -41,7 +41,7 @@ def _lines(name: str, item: Mapping[str, Any], lists: Sequence[str]) -> Iterator
 
 
 def comment(text: str) -> str:
-    """The text as TOML comment lines."""
+    """Return the text as TOML comment lines."""
     plain = re.sub(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]", " ", text)
     return "".join(f"# {line}".rstrip() + "\n" for line in plain.splitlines())
 

@@ -1,6 +1,5 @@
-"""Orchestre's tools beside the swarm's own: arguments are checked as its document has it, calls are counted, and what
-tools answer is put into its envelope.
-"""
+"""Orchestre's tools next to the swarm's own: arguments are checked as its document describes, calls are limited, and
+answers get its envelope."""
 
 from __future__ import annotations
 
@@ -25,9 +24,9 @@ ALL = (*context.TOOLS, *project.TOOLS, *model_tools.TOOLS)
 BY_NAME: dict[str, OrchestreTool] = {tool.name: tool for tool in sorted(ALL, key=lambda tool: tool.name)}
 
 MAIN = ("analysis", "plan", "project", "consensus")
-"""What a tool's answer is about, where it has one of these."""
+"""The member of a tool's answer that becomes ``data``, if there is one."""
 FREE = frozenset(tool.name for tool in context.TOOLS)
-"""They cost nothing, and are not counted."""
+"""Tools whose calls cost nothing, and are not limited."""
 
 MOST_CALLS = 10
 PERIOD_SECONDS = 60.0
@@ -36,14 +35,14 @@ SHOWN_NAMES = 20
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """The answer to one call. ``facts`` are the same as ``text``, None where the call failed."""
+    """The answer to a call. ``facts`` are the content of ``text``; None for a failed call."""
 
     text: str
     facts: Facts | None
 
 
 class MissingFields(Exception):
-    """Arguments are not there that must be; ``details`` names all of them. Nothing was done, and nothing counted."""
+    """Required arguments are missing; ``details`` names all of them. The call was not made, and not counted."""
 
     def __init__(self, details: str) -> None:
         super().__init__(details)
@@ -51,15 +50,14 @@ class MissingFields(Exception):
 
 
 class Limits:
-    """How often each operation of a connection was called: at most MOST_CALLS in any PERIOD_SECONDS. ``clock`` is in
-    seconds, and never goes back."""
+    """The limit of a connection's calls of each operation, MOST_CALLS in PERIOD_SECONDS. ``clock`` is monotonic."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._calls: dict[str, deque[float]] = {}
 
     def count(self, operation: str) -> None:
-        """One more call. Raises Refusal where that is too many; it is not counted then."""
+        """Count a call. Raises Refusal if there are too many; then it is not counted."""
         now, calls = self._clock(), self._calls.setdefault(operation, deque())
         while calls and now - calls[0] >= PERIOD_SECONDS:
             calls.popleft()
@@ -75,10 +73,10 @@ class Limits:
 
 
 async def call(workbench: Workbench, name: str, arguments: Given) -> ToolAnswer:
-    """One call of a tool in ``BY_NAME``; what goes wrong in it is an answer too. Raises MissingFields."""
+    """Call a tool in ``BY_NAME``; its errors are answers too. Raises MissingFields."""
     tool = BY_NAME[name]
     kinds = tool.input_schema["properties"]
-    # null is what programs write for what they do not give, where it is no value itself.
+    # Programs write null for absent values; it is removed unless it is a valid value.
     given = {
         key: value
         for key, value in arguments.items()
@@ -88,27 +86,26 @@ async def call(workbench: Workbench, name: str, arguments: Given) -> ToolAnswer:
     report = PARTIAL.get()
     PARTIAL.set(lambda message: report(str(redacted(message))))
     try:
-        given = checked(tool, given)
+        given = validate(tool, given)
         if name not in FREE:
             workbench.own(Limits).count(name)
-        with workbench.used():
+        with workbench.in_use():
             answer = await tool.run(workbench, given)
     except Refusal as refusal:
-        return _failed(redacted, refusal.error, refusal.code, refusal.suggestion, refusal.more)
+        return _failure(redacted, refusal.error, refusal.code, refusal.suggestion, refusal.more)
     except SwarmError as problem:
-        return _failed(redacted, problem.message, problem.code.upper(), problem.suggestion, {})
+        return _failure(redacted, problem.message, problem.code.upper(), problem.suggestion, {})
     metadata: Facts = {"timestamp": _now(), "version": __version__}
     if ignored := sorted(set(given) - set(kinds)):
         metadata["ignored"] = ignored[:SHOWN_NAMES]
-    # What is still in progress has not succeeded.
+    # What is in progress has not succeeded.
     head = {} if answer.get("status") == "in_progress" else {"success": True}
     facts = redacted({**head, **answer, **as_documented(answer), "metadata": metadata})
     return ToolAnswer(json.dumps(facts, indent=2, ensure_ascii=False), facts)
 
 
 def as_documented(answer: Given) -> Facts:
-    """The same under the document's names: ``data``, and ``phases`` of a plan. What is already there as a whole is not
-    repeated."""
+    """Return the answer under the document's names: ``data``, and ``phases`` of a plan, without repetition."""
     main = next((name for name in MAIN if isinstance(answer.get(name), dict)), "")
     if not main:
         return {"data": {name: value for name, value in answer.items() if name not in ("status", "message")}}
@@ -116,18 +113,17 @@ def as_documented(answer: Given) -> Facts:
     return {"phases": data.pop("phases", []), "data": data} if main == "plan" else {"data": data}
 
 
-def checked(tool: OrchestreTool, given: Given) -> Facts:
-    """The arguments as the tool gets them. Raises MissingFields for those that are not there; Refusal, with every
-    problem, for those that do not fit."""
+def validate(tool: OrchestreTool, given: Given) -> Facts:
+    """Return the arguments for the tool. Raises MissingFields, and Refusal, with every problem, for wrong ones."""
     required = tool.input_schema.get("required", ())
     if missing := [name for name in required if name not in given]:
         raise MissingFields("; ".join(f"Missing required field: {name}" for name in missing))
-    fitting = dict(given)
+    valid = dict(given)
     if isinstance(text := given.get("requirements"), str):
-        fitting["requirements"] = text.strip()
-    empty = [name for name in required if fitting[name] == ""]
+        valid["requirements"] = text.strip()
+    empty = [name for name in required if valid[name] == ""]
     # An empty text is reported once, not also as too short.
-    problems = tool.arguments.problem({name: value for name, value in fitting.items() if name not in empty}).split("; ")
+    problems = tool.arguments.problem({name: value for name, value in valid.items() if name not in empty}).split("; ")
     absent = {f"$: {name!r} is a required property" for name in empty}
     words = [f"{_words(name).capitalize()} {'are' if name.endswith('s') else 'is'} required" for name in empty]
     words += [re.sub(r"^\$\.?(?=\w)", "", one) for one in problems if one and one not in absent]
@@ -135,10 +131,10 @@ def checked(tool: OrchestreTool, given: Given) -> Facts:
         raise Refusal("; ".join(words), f"MISSING_{_words(empty[0]).upper().replace(' ', '_')}", _provide(tool, empty))
     if words:
         raise Refusal("; ".join(words), "INVALID_ARGUMENTS", f"See the input schema of {tool.name}")
-    return fitting
+    return valid
 
 
-def _failed(redacted: Redaction, error: str, code: str, suggestion: str, more: Mapping[str, Any]) -> ToolAnswer:
+def _failure(redacted: Redaction, error: str, code: str, suggestion: str, more: Mapping[str, Any]) -> ToolAnswer:
     facts: Facts = {"error": error, "code": code, **more, "suggestion": suggestion}
     return ToolAnswer(json.dumps(redacted(facts), indent=2, ensure_ascii=False), None)
 
@@ -149,7 +145,7 @@ def _provide(tool: OrchestreTool, names: list[str]) -> str:
 
 
 def _words(name: str) -> str:
-    """``projectName``: project name."""
+    """Return ``project name`` for ``projectName``."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
 
 

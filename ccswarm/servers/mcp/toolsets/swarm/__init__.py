@@ -1,1 +1,1 @@
-"""Tools that start, follow and stop runs."""
+"""The tools that start, follow and stop runs."""

@@ -1,4 +1,4 @@
-"""Answers about runs for clients: facts with a schema, and the same in words."""
+"""Answers about runs for clients: facts with a schema, and the same as text."""
 
 from __future__ import annotations
 
@@ -17,53 +17,53 @@ from ccswarm.toolbox.questions import command_for
 
 HERE = "this server"
 MOST_CHARS = 2000
-"""Of one text in an event."""
+"""The limit of one text in an event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a tool answers: ``facts`` as its schema has it, and ``text`` with the same for who reads only that."""
+    """A tool's answer: ``facts`` that match its schema, and the same as ``text`` for clients that read only that."""
 
     text: str
     facts: Facts
 
 
-def answered(lines: Iterable[str], facts: Facts) -> Answer:
-    """What to do next stands last."""
+def make_answer(lines: Iterable[str], facts: Facts) -> Answer:
+    """Return the answer, with the next step at the end of the text."""
     return Answer("\n".join((*lines, *(["next: " + facts["next"]] if facts["next"] else []))), facts)
 
 
 @dataclass(frozen=True, slots=True)
 class Carriers:
-    """The workers that are alive, and which of them is this process."""
+    """The live workers, and which of them is this process."""
 
     alive: frozenset[str]
     own: str = ""
 
     def of(self, run: Execution) -> str:
-        """Who carries a run out: a worker, ``here``, or nobody."""
+        """Return the worker that carries out the run, HERE if it is this process, or ``""``."""
         if run.status is not RunStatus.RUNNING or run.worker not in self.alive:
             return ""
         return HERE if run.worker == self.own else run.worker
 
     def status(self, run: Execution, waiting: bool = False) -> str:
-        """``waiting``: only people's answers are missing."""
+        """Return the run's status; ``waiting`` says that only answers of people are missing."""
         if run.status is RunStatus.RUNNING and not self.of(run):
             return INTERRUPTED
         return status_of(run, waiting).value
 
 
-def next_of(status: str, run: str, approvals: Sequence[Facts], anybody: bool) -> str:
-    """What a client does next; ``anybody``: a worker is alive."""
+def next_of(status: str, run: str, approvals: Sequence[Facts], has_workers: bool) -> str:
+    """Return what the client should do next; ``anybody``: there is a live worker."""
     short = run[:12]
     match status:
-        case "queued" if not anybody:
+        case "queued" if not has_workers:
             return f"no worker carries it out now: resume_run {short} does"
         case "queued" | "running":
             return f"run_events with run {short}, the last cursor, until over and wait_seconds 45 follows it"
         case "waiting_approval":
-            words = "; ".join(f"{one['agent']} asks for {one['tool']}: {one['answer']}" for one in approvals)
-            return f"a person has to answer in a terminal, you cannot: {words}. Then run_events follows it"
+            questions = "; ".join(f"{one['agent']} asks for {one['tool']}: {one['answer']}" for one in approvals)
+            return f"a person has to answer in a terminal, you cannot: {questions}. Then run_events follows it"
         case "paused" | "interrupted":
             return f"resume_run {short} continues with it"
         case "succeeded":
@@ -75,7 +75,7 @@ def next_of(status: str, run: str, approvals: Sequence[Facts], anybody: bool) ->
 
 
 def approvals_in(found: Iterable[Mapping[str, Any]]) -> list[Facts]:
-    """Open questions as shown to clients."""
+    """Return open questions as clients see them."""
     return [
         {
             "id": one["id"],
@@ -90,7 +90,7 @@ def approvals_in(found: Iterable[Mapping[str, Any]]) -> list[Facts]:
 
 
 def lines_of_approvals(approvals: Sequence[Facts]) -> list[str]:
-    """One for each, with what is asked."""
+    """Return a line for each question."""
     return [
         f"waits for a person: {one['id']}: {one['agent']} in {one['task']} wants to call {asked_call(one)}"
         for one in approvals
@@ -98,7 +98,7 @@ def lines_of_approvals(approvals: Sequence[Facts]) -> list[str]:
 
 
 def status_answer(facts: Mapping[str, Any], run: Execution, carriers: Carriers) -> Answer:
-    """Of ``run_status``; ``facts`` are those of ``runs.status``."""
+    """Return the answer of ``run_status``; ``facts`` are those of ``runs.status``."""
     approvals = approvals_in(facts["approvals"])
     status = carriers.status(run, facts["status"] == RunStatus.WAITING_APPROVAL)
     tasks: list[Facts] = [
@@ -130,7 +130,7 @@ def status_answer(facts: Mapping[str, Any], run: Execution, carriers: Carriers) 
     by = [f"carried out by {shown['worker']}"] if shown["worker"] else []
     error = [f"error: {facts['error']}"] if facts["error"] else []
     used = [f"used: {json.dumps(shown['usage'])}"] if shown["usage"] else []
-    return answered((head, *by, *error, *map(_line, tasks), *used, *lines_of_approvals(approvals)), shown)
+    return make_answer((head, *by, *error, *map(_line, tasks), *used, *lines_of_approvals(approvals)), shown)
 
 
 def _line(task: Facts) -> str:
@@ -142,7 +142,7 @@ def _line(task: Facts) -> str:
 
 
 def runs_answer(found: Sequence[Execution], tasks: Sequence[Execution], carriers: Carriers) -> Answer:
-    """Of ``list_runs``; ``tasks`` are those that are not over."""
+    """Return the answer of ``list_runs``; ``tasks`` are those that are not over."""
     rows: list[Facts] = []
     for run in found:
         result: Mapping[str, Any] = run.result or {}
@@ -162,11 +162,11 @@ def runs_answer(found: Sequence[Execution], tasks: Sequence[Execution], carriers
         )
     lines = [f"{row['run']}: {row['status']}, begun {row['begun']}, tasks: {row['tasks'] or '-'}" for row in rows]
     then = "run_status RUN shows the progress of one" if rows else "start_run starts one"
-    return answered(lines or ["There are no runs."], {"runs": rows, "next": then})
+    return make_answer(lines or ["There are no runs."], {"runs": rows, "next": then})
 
 
 def result_of(facts: Mapping[str, Any], task: str = "") -> str:
-    """What came of a run, or of one task, as text: JSON but for an answer that is text itself."""
+    """Return the result of a run or of one task as text: JSON, except for a result that is text itself."""
     if task:
         result = facts["tasks"][task]["result"]
         return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, indent=1)
@@ -177,7 +177,7 @@ def result_of(facts: Mapping[str, Any], task: str = "") -> str:
 
 
 def page_answer(run: str, task: str, status: str, text: str, offset: int) -> Answer:
-    """Of ``read_result``."""
+    """Return the answer of ``read_result``."""
     page = text[offset : offset + PAGE_CHARS]
     following = offset + len(page)
     more = following < len(text)
@@ -194,11 +194,11 @@ def page_answer(run: str, task: str, status: str, text: str, offset: int) -> Ans
         "next": then,
     }
     head = f"{run}{' ' + task if task else ''}: {status}, characters {offset} to {following} of {len(text)}"
-    return answered((head, page), facts)
+    return make_answer((head, page), facts)
 
 
 def shortened(value: Any) -> Any:
-    """The same with long texts cut, which say so."""
+    """Return the value with long texts cut; each says by how much."""
     if isinstance(value, str):
         left = len(value) - MOST_CHARS
         return value if left <= 0 else f"{value[:MOST_CHARS]}… ({left} characters more)"

@@ -1,4 +1,4 @@
-"""The tools' work: each takes a workbench and arguments that fit its schema, and answers or raises SwarmError."""
+"""The tools' functions: each takes a workbench and valid arguments, and returns an answer or raises SwarmError."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from ccswarm.runs.status import runs as listed
 from ccswarm.servers.mcp.toolsets.swarm.answers import (
     Answer,
     Carriers,
-    answered,
     approvals_in,
     lines_of_approvals,
+    make_answer,
     next_of,
     page_answer,
     result_of,
@@ -38,7 +38,7 @@ from ccswarm.servers.mcp.toolsets.workbench import Workbench
 from ccswarm.toolbox.discovery import called_tools
 
 EVENT_CHARS = 24_000
-"""Of the events in one answer, about 8,000 tokens."""
+"""The size limit of the events in one answer, about 8,000 tokens."""
 
 INSTEAD = {
     "ccswarm runs list": "list_runs shows the runs",
@@ -48,56 +48,56 @@ INSTEAD = {
     "ccswarm config reference": "check_plan names every problem of a plan; a configuration is corrected by the person",
     "ccswarm doctor": "check_plan names what is wrong; ccswarm doctor in a terminal says more",
 }
-"""What a client does where a person would use a terminal, by how the words for the person begin."""
+"""What a client should do where a person would use a terminal, by the beginning of the suggestion for the person."""
 
 Given = Mapping[str, Any]
 
 
 async def call(workbench: Workbench, name: str, arguments: Given) -> Answer:
-    """One call. Raises SwarmError: UnknownTool, InvalidArguments with every problem, and what the tool raises."""
+    """Call a tool. Raises SwarmError: UnknownTool, InvalidArguments with every problem, and what the tool raises."""
     if name not in BY_NAME:
         raise UnknownTool(f"there is no tool {name[:80]!r}", suggestion=f"there is: {', '.join(BY_NAME)}")
     if problem := BY_NAME[name].arguments.problem(arguments):
         raise InvalidArguments(problem, suggestion=f"see the input schema of {name}")
     try:
-        with workbench.used():
+        with workbench.in_use():
             return await WORK[name](workbench, arguments)
     except SwarmError as error:
-        words = next((ours for theirs, ours in INSTEAD.items() if error.suggestion.startswith(theirs)), None)
-        error.suggestion = words or error.suggestion
+        suggestion = next((ours for theirs, ours in INSTEAD.items() if error.suggestion.startswith(theirs)), None)
+        error.suggestion = suggestion or error.suggestion
         raise
 
 
 async def start_run(workbench: Workbench, given: Given) -> Answer:
     loaded = await workbench.loaded()
-    settings = service.with_name(workbench.meant(given, loaded), given.get("name", ""))
+    settings = service.with_name(workbench.settings_for(given, loaded), given.get("name", ""))
     directory = workbench.directory(given.get("workspace", "."), loaded)
     run, notes = await workbench.begin(given, settings, directory, loaded, origin=workbench.origin(given))
     return await _changed(workbench, run, "is started", notes)
 
 
 async def resume_run(workbench: Workbench, given: Given) -> Answer:
-    app = await workbench.looking()
-    meant = await run_id_of(app.engine, given["run"])
-    run = await workbench.go_on(meant)
-    notes = [] if run == meant else [f"{meant} is over; {run} repeats what did not succeed in it"]
+    app = await workbench.reading()
+    named = await run_id_of(app.engine, given["run"])
+    run = await workbench.resume(named)
+    notes = [] if run == named else [f"{named} is over; {run} repeats what did not succeed in it"]
     return await _changed(workbench, run, "continues", notes)
 
 
 async def pause_run(workbench: Workbench, given: Given) -> Answer:
     return await _changed(
-        workbench, (await service.stop(await workbench.looking(), given["run"], "pause")).run.id, "is paused"
+        workbench, (await service.stop(await workbench.reading(), given["run"], "pause")).run.id, "is paused"
     )
 
 
 async def cancel_run(workbench: Workbench, given: Given) -> Answer:
     return await _changed(
-        workbench, (await service.stop(await workbench.looking(), given["run"], "cancel")).run.id, "is cancelled"
+        workbench, (await service.stop(await workbench.reading(), given["run"], "cancel")).run.id, "is cancelled"
     )
 
 
 async def _changed(workbench: Workbench, run: str, what: str, notes: Sequence[str] = ()) -> Answer:
-    app = await workbench.looking()
+    app = await workbench.reading()
     carriers = await carriers_of(workbench, app)
     status = carriers.status(await app.engine.status(run))
     facts: Facts = {
@@ -106,18 +106,18 @@ async def _changed(workbench: Workbench, run: str, what: str, notes: Sequence[st
         "notes": list(notes),
         "next": next_of(status, run, (), bool(carriers.alive)),
     }
-    return answered((f"{run} {what}: {status}", *notes), facts)
+    return make_answer((f"{run} {what}: {status}", *notes), facts)
 
 
 async def run_status(workbench: Workbench, given: Given) -> Answer:
-    app = await workbench.looking()
+    app = await workbench.reading()
     run_id = await run_id_of(app.engine, given["run"])
     facts = await facts_of(app.engine, run_id)
     return status_answer(facts, await app.engine.status(run_id), await carriers_of(workbench, app))
 
 
 async def list_runs(workbench: Workbench, given: Given) -> Answer:
-    app = await workbench.looking()
+    app = await workbench.reading()
     found = await listed(app.engine, given.get("limit", 20))
     tasks: Sequence[Execution] = []
     if any(not run.status.over for run in found):
@@ -126,7 +126,7 @@ async def list_runs(workbench: Workbench, given: Given) -> Answer:
 
 
 async def run_events(workbench: Workbench, given: Given) -> Answer:
-    app = await workbench.looking()
+    app = await workbench.reading()
     run_id = await run_id_of(app.engine, given["run"])
     position = Position(run_id, given.get("cursor", ""))
     carriers = await carriers_of(workbench, app)
@@ -137,7 +137,7 @@ async def run_events(workbench: Workbench, given: Given) -> Answer:
     whole = given.get("until", "event") == "over"
     waits = whole or not found
     if waits and not last and wait and carriers.status(before) not in (RunStatus.PAUSED, INTERRUPTED):
-        come, last = await _awaited(feed, wait, whole=whole)
+        come, last = await _next_events(feed, wait, whole=whole)
         found = [*found, *come]
     events: list[Facts] = []
     size = 0
@@ -146,13 +146,13 @@ async def run_events(workbench: Workbench, given: Given) -> Answer:
         size += len(json.dumps(shown))
         if events and size > EVENT_CHARS:
             break
-        position.take(one)
+        position.advance(one)
         events.append(shown)
     summary, run = await facts_of(app.engine, run_id), await app.engine.status(run_id)
     approvals = approvals_in(summary["approvals"])
     status = carriers.status(run, summary["status"] == RunStatus.WAITING_APPROVAL)
     more = len(events) < len(found)
-    # What was recorded since the events were read belongs to the next answer, also where it is the end.
+    # What was recorded after reading the events belongs to the next answer, even the end.
     over = last and not more
     again = f"there is more: call again with cursor {position}"
     facts: Facts = {
@@ -166,12 +166,12 @@ async def run_events(workbench: Workbench, given: Given) -> Answer:
         "next": again if run.status.over and not over else next_of(status, run_id, approvals, bool(carriers.alive)),
     }
     lines = [one["told"] for one in events] or ["nothing new"]
-    return answered((f"{run_id}: {status}; cursor {position}", *lines, *lines_of_approvals(approvals)), facts)
+    return make_answer((f"{run_id}: {status}; cursor {position}", *lines, *lines_of_approvals(approvals)), facts)
 
 
-async def _awaited(feed: EventStream, seconds: float, *, whole: bool) -> tuple[list[RunEvent], bool]:
-    """What happens next, with all that came with it, nothing after that time; of the ``whole`` run, all until it is
-    over or a person is asked. And whether nothing more will come."""
+async def _next_events(feed: EventStream, seconds: float, *, whole: bool) -> tuple[list[RunEvent], bool]:
+    """Return the next events, none after that time; of the ``whole`` run, all until it is over or a person is asked.
+    Also return whether there will be no more."""
     found: list[RunEvent] = []
     asked = False
     async with feed.follow() as queue:
@@ -187,18 +187,18 @@ async def _awaited(feed: EventStream, seconds: float, *, whole: bool) -> tuple[l
 
 
 def event_of(one: RunEvent) -> Facts:
-    """As clients get it: its facts, and itself in words."""
+    """Return an event as clients get it: its facts, and a sentence about it."""
     return {**shortened(one.to_json()), "told": format_event(one)}
 
 
 async def list_approvals(workbench: Workbench, given: Given) -> Answer:
-    app = await workbench.looking()
+    app = await workbench.reading()
     run = await run_id_of(app.engine, given["run"]) if "run" in given else ""
     asked = [one for one in await app.swarm.approvals() if one["task_id"].startswith(f"{run}." if run else "")]
     approvals = approvals_in(asked)
     then = "show the person the question and the command that answers it; you cannot answer" if approvals else ""
     lines = [f"{line} -- {one['answer']}" for line, one in zip(lines_of_approvals(approvals), approvals, strict=True)]
-    return answered(lines or ["Nothing waits for a person."], {"approvals": approvals, "next": then})
+    return make_answer(lines or ["Nothing waits for a person."], {"approvals": approvals, "next": then})
 
 
 async def list_agents(workbench: Workbench, given: Given) -> Answer:
@@ -225,7 +225,7 @@ async def list_agents(workbench: Workbench, given: Given) -> Answer:
     }
     rest = [f"{name}: {', '.join(facts[name]) or 'none'}" for name in ("servers", "tasks")]
     rest += [f"{name}: {facts[name]}" for name in ("workspace", "topology")]
-    return answered((*lines, *rest) if lines else ("There are no agents.", *rest), facts)
+    return make_answer((*lines, *rest) if lines else ("There are no agents.", *rest), facts)
 
 
 async def check_plan(workbench: Workbench, given: Given) -> Answer:
@@ -233,9 +233,9 @@ async def check_plan(workbench: Workbench, given: Given) -> Answer:
     problems: list[str] = []
     described: Facts = {"stages": [], "tasks": []}
     try:
-        settings = workbench.meant(given, loaded)
+        settings = workbench.settings_for(given, loaded)
         problems = plan_problems(settings, None)
-        with suppress(PlanInvalid):  # its needs, which are among the problems
+        with suppress(PlanInvalid):  # unsatisfiable needs, which are among the problems
             described = describe(settings)
         if not problems and not given.get("offline", False):
             problems = plan_problems(settings, await called_tools(settings, workbench.directory(".", loaded)))
@@ -265,7 +265,7 @@ async def check_plan(workbench: Workbench, given: Given) -> Answer:
     }
     lines = problems or ["The plan can be carried out."]
     order = [f"{one['task']}: {', '.join(one['agents'])}; {'; '.join(one['steps'])}" for one in tasks]
-    return answered((*lines, *([] if problems else order)), facts)
+    return make_answer((*lines, *([] if problems else order)), facts)
 
 
 def _placed(problem: str) -> Facts:
@@ -274,7 +274,7 @@ def _placed(problem: str) -> Facts:
 
 
 async def read_result(workbench: Workbench, given: Given) -> Answer:
-    app = await workbench.looking()
+    app = await workbench.reading()
     run_id = await run_id_of(app.engine, given["run"])
     facts, task = await facts_of(app.engine, run_id), given.get("task", "")
     if task and task not in facts["tasks"]:
@@ -285,7 +285,7 @@ async def read_result(workbench: Workbench, given: Given) -> Answer:
 
 
 async def carriers_of(workbench: Workbench, app: App) -> Carriers:
-    """Who is there to carry runs out."""
+    """Return the live workers."""
     return Carriers(frozenset(await workbench.workers(app)), workbench.worker)
 
 

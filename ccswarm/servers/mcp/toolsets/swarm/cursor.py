@@ -1,4 +1,4 @@
-"""How far a client has read the events of a run: a cursor that any process can continue from."""
+"""The position of a client in the events of a run: a cursor that any process can continue from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CURSOR = re.compile(r"(\d{1,12})((?:;[A-Za-z0-9_.~-]{1,400}:\d{1,12})*)\Z")
 
 
 class Position:
-    """Written as ``COUNT;TASK:COUNT…``: the events read of the run, and of each execution in it that was not over."""
+    """A position, ``COUNT;TASK:COUNT…``: the events read of the run, and of each unfinished execution in it."""
 
     def __init__(self, run: str, cursor: str = "") -> None:
         """Raises InvalidArguments for a text that is not a cursor."""
@@ -29,11 +29,11 @@ class Position:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """By execution."""
+        """The counts by execution."""
         return self._counts
 
-    def take(self, one: RunEvent) -> None:
-        """It was read, and so was all before it."""
+    def advance(self, one: RunEvent) -> None:
+        """Record that an event and all before it were read."""
         self._counts[one.execution] = one.count
         for other in started_executions(one.execution, one.facts):
             self._counts.setdefault(other, 0)

@@ -11,10 +11,10 @@ from ccswarm.toolbox.schemas import Schema
 LONGEST_WAIT = 45
 MOST_EVENTS = 200
 PAGE_CHARS = 7000
-"""Of a result, in one answer: what every client known shows whole."""
+"""The size of a page of a result: all known clients show as much completely."""
 
 INTERRUPTED = "interrupted"
-"""Of a run whose worker has ended, and that nobody else carries out yet."""
+"""The status of a run whose worker has ended, and that no other worker has taken over."""
 
 Facts = dict[str, Any]
 
@@ -27,14 +27,14 @@ from here.
 [[tasks.steps]], or the path of one in the workspace. check_plan names every problem of a plan, with its place, before \
 anything runs.
 2. start_run answers at once with a run's id; the run continues by itself. Follow it with run_events: pass the cursor \
-of the last answer, and wait_seconds (up to 45) to wait for what comes next, with until "over" for its end. run_status \
-shows how far all tasks are.
-3. read_result reads what came of a run or of one task, page by page.
+of the last answer, and wait_seconds (up to 45) to wait for the next event, or with until "over" for the end. \
+run_status shows the status of all tasks.
+3. read_result reads the result of a run or of one task, page by page.
 4. An agent may have to ask a person before a call: the run is then waiting_approval, and list_approvals shows what is \
 asked. You cannot answer. Tell the person what is asked, and the command that answers it in a terminal: \
 ccswarm approve ID, or ccswarm reject ID --reason WHY.
-5. Runs are kept on disk. When this connection ends they go on where a worker runs (ccswarm worker), else they are \
-paused; resume_run continues with one that is paused or interrupted, and does again what did not succeed in one that \
+5. Runs are kept on disk. When this connection ends, they continue if a worker runs (ccswarm worker), else they are \
+paused; resume_run continues one that is paused or interrupted, and repeats what did not succeed in one that \
 is over. A run is named by its id, an unambiguous beginning of it, or: last.
 6. A tool error names its code and the next step. A start_run that may have to be repeated after a lost connection: \
 give it a unique call_key, and it never starts two runs.
@@ -51,7 +51,7 @@ def _object(properties: Facts, required: tuple[str, ...] = ()) -> Facts:
 
 
 def _answer(properties: Facts) -> Facts:
-    """Everything is always there; more may come with a later version."""
+    """Return the schema of an answer: all members are always there; later versions may add some."""
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
@@ -106,7 +106,7 @@ WORKSPACE_IN = _text("Directory to work in, inside the server's workspace, which
 
 @dataclass(frozen=True, slots=True)
 class SwarmTool:
-    """One tool: what clients see of it, and what its arguments must be."""
+    """A tool: its description for clients, and the schema of its arguments."""
 
     name: str
     title: str
@@ -123,7 +123,7 @@ class SwarmTool:
         object.__setattr__(self, "arguments", Schema(self.input_schema))
 
 
-def _look(name: str, title: str, description: str, takes: Facts, gives: Facts) -> SwarmTool:
+def _read_only_tool(name: str, title: str, description: str, takes: Facts, gives: Facts) -> SwarmTool:
     return SwarmTool(name, title, description, takes, gives, read_only=True, idempotent=True)
 
 
@@ -133,7 +133,7 @@ STATUS_ANSWER = _answer(
         "name": {"type": "string"},
         "status": STATUS_OUT,
         "over": {"type": "boolean", "description": "Whether nothing more will happen by itself."},
-        "worker": _text("Worker that carries it out; this server is: here. Empty: none at present."),
+        "worker": _text("Worker that carries it out, or: this server. Empty: none at present."),
         "workspace": {"type": "string"},
         "seconds": {"type": "number", "description": "Seconds since its start, or until its end."},
         "tasks": _list(TASK_OUT, "In the plan's order."),
@@ -158,7 +158,7 @@ TOOLS = (
         destructive=True,
         idempotent=True,
     ),
-    _look(
+    _read_only_tool(
         "check_plan",
         "Check a plan",
         "Say whether a plan can be carried out, before anything runs: every problem with its place, and the order "
@@ -188,7 +188,7 @@ TOOLS = (
             }
         ),
     ),
-    _look(
+    _read_only_tool(
         "list_agents",
         "List the agents",
         "List the agents: type, capabilities, the tools each may use, and when a person is asked first.",
@@ -219,7 +219,7 @@ TOOLS = (
             }
         ),
     ),
-    _look(
+    _read_only_tool(
         "list_approvals",
         "List what waits for a person",
         "List what agents ask a person before they act, in one run or in all. You cannot answer: show the person the"
@@ -227,7 +227,7 @@ TOOLS = (
         _object({"run": RUN_ID}),
         _answer({"approvals": APPROVALS_OUT, "next": NEXT_OUT}),
     ),
-    _look(
+    _read_only_tool(
         "list_runs",
         "List the runs",
         "List the runs, newest first, with their status. Finished runs are kept for a week.",
@@ -259,7 +259,7 @@ TOOLS = (
         CHANGED_ANSWER,
         idempotent=True,
     ),
-    _look(
+    _read_only_tool(
         "read_result",
         "Read a result",
         "Read the result of a run, or of one of its tasks, page by page: pass next_offset of the last answer as"
@@ -296,7 +296,7 @@ TOOLS = (
         destructive=True,
         open_world=True,
     ),
-    _look(
+    _read_only_tool(
         "run_events",
         "Follow a run",
         "Events of a run since a cursor: tasks that started and ended, and what agents said, asked and delegated."
@@ -338,7 +338,7 @@ TOOLS = (
             }
         ),
     ),
-    _look(
+    _read_only_tool(
         "run_status",
         "Look at a run",
         "Show the progress of a run: the status of all its tasks, who carries it out, and what waits for a person.",

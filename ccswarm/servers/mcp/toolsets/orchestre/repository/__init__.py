@@ -1,1 +1,1 @@
-"""What a repository holds: languages, manifests, history."""
+"""The contents of a repository: languages, manifests, history."""

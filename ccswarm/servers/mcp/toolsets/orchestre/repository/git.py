@@ -1,5 +1,5 @@
-"""What git knows of a repository: how old, how many at it, what changes most. Asked within bounds; the repository's own
-configuration starts no program."""
+"""The history of a repository: its age, its authors, and what changes most. Git runs within limits, and the
+repository's own configuration starts no program."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SAFE = (
     "--literal-pathspecs",
 )
 OUTWARD = ("commondir", "objects/info/alternates", "objects/info/http-alternates")
-"""Files of a repository that send git to objects elsewhere."""
+"""Files of a repository that make git read objects elsewhere."""
 
 PASSED = ("PATH", "HOME", "LANG", "TMPDIR")
 KEPT = {
@@ -43,23 +43,26 @@ KEPT = {
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "LC_ALL": "C.UTF-8",
 }
-"""No question, no lock, no network, nobody's settings."""
+"""These prevent questions, locks, network access and foreign settings."""
 
 
 async def history(root: Path) -> dict[str, Any]:
-    """Of the repository whose top ``root`` is: ``commits`` (counted up to ``MOST_COMMITS``), ``authors`` by address,
-    ``topAuthorShare``, ``firstCommit`` and ``lastCommit`` in seconds since 1970, ``churn``: the files most often
-    changed in the last ``CHURN_COMMITS``. Where there is none, or it cannot be read, only ``unread``, which is why."""
+    """Return the history of the repository whose top is ``root``.
+
+    It has ``commits`` (counted up to ``MOST_COMMITS``), ``authors`` by address, ``topAuthorShare``, ``firstCommit`` and
+    ``lastCommit`` in seconds since 1970, and ``churn``: the files most often changed in the last ``CHURN_COMMITS``.
+    Without a readable repository, it has only ``unread``, the reason.
+    """
     if why := await asyncio.to_thread(_unusable, root):
         return {"unread": why}
     failed, lines = await _git(root, "log", f"-n{MOST_COMMITS}", "--format=%ct %ae", "HEAD")
     if failed or not lines:
         return {"unread": failed or "it has no commits"}
-    made = [line.partition(" ") for line in lines.decode(errors="replace").splitlines()]
-    times = [int(one[0]) for one in made if one[0].isdecimal()]
+    commits = [line.partition(" ") for line in lines.decode(errors="replace").splitlines()]
+    times = [int(one[0]) for one in commits if one[0].isdecimal()]
     if not times:
         return {"unread": "git's answer cannot be read"}
-    authors = Counter(one[2].lower() for one in made)
+    authors = Counter(one[2].lower() for one in commits)
     _, changed = await _git(
         root,
         "log",
@@ -75,22 +78,22 @@ async def history(root: Path) -> dict[str, Any]:
     )
     names = Counter(name.strip("\n") for name in changed.decode(errors="replace").split("\0") if name.strip("\n"))
     return {
-        "commits": len(made),
-        "more": len(made) >= MOST_COMMITS,
+        "commits": len(commits),
+        "more": len(commits) >= MOST_COMMITS,
         "authors": len(authors),
-        "topAuthorShare": round(authors.most_common(1)[0][1] / len(made), 2),
+        "topAuthorShare": round(authors.most_common(1)[0][1] / len(commits), 2),
         "firstCommit": min(times),
         "lastCommit": max(times),
         "churn": [
             {"path": name, "commits": count}
             for name, count in sorted(names.items(), key=lambda one: (-one[1], one[0]))[:CHURN_SHOWN]
         ],
-        "churnOf": min(len(made), CHURN_COMMITS),
+        "churnOf": min(len(commits), CHURN_COMMITS),
     }
 
 
 def _unusable(root: Path) -> str:
-    """Why git is not asked; it would follow these out of the directory."""
+    """Return why git must not read the repository: it would follow these links out of the directory."""
     directory = root / ".git"
     try:
         if directory.is_symlink() or directory.is_file():
@@ -108,7 +111,7 @@ def _unusable(root: Path) -> str:
 
 
 async def _git(root: Path, *words: str) -> tuple[str, bytes]:
-    """Why it failed, or what it said."""
+    """Return why git failed, else ``""``, and its output."""
     variables = await asyncio.to_thread(program_path.environment, config.server_environment(), (str(root),))
     environ = {name: variables[name] for name in PASSED if name in variables}
     environ |= {**KEPT, "GIT_CEILING_DIRECTORIES": str(root.parent), "GIT_DIR": str(root / ".git")}
@@ -126,12 +129,12 @@ async def _git(root: Path, *words: str) -> tuple[str, bytes]:
     except OSError as error:
         return f"git cannot be started: {error.strerror}", b""
     assert process.stdout
-    said = b""
+    output = b""
     try:
         async with asyncio.timeout(GIT_SECONDS):
-            while len(said) < MOST_BYTES and (part := await process.stdout.read(1 << 16)):
-                said += part
-            if len(said) < MOST_BYTES and await process.wait():
+            while len(output) < MOST_BYTES and (part := await process.stdout.read(1 << 16)):
+                output += part
+            if len(output) < MOST_BYTES and await process.wait():
                 return "git refused to read it", b""
     except TimeoutError:
         return f"git did not answer within {GIT_SECONDS:g} s", b""
@@ -140,4 +143,4 @@ async def _git(root: Path, *words: str) -> tuple[str, bytes]:
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-    return "", said
+    return "", output

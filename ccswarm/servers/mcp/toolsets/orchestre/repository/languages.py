@@ -1,4 +1,4 @@
-"""What files are, by their names: languages, tests, and how tests are counted in their text."""
+"""The meaning of file names: languages and tests; and the counting of tests in files."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LANGUAGES = {
 BY_SUFFIX = {suffix: language for language, suffixes in LANGUAGES.items() for suffix in suffixes.split()}
 BY_NAME = {"Dockerfile": "Dockerfile", "Makefile": "Makefile", "CMakeLists.txt": "CMake", "Rakefile": "Ruby"}
 NO_CODE = {"Markdown", "reStructuredText", "YAML", "TOML", "JSON", "XML"}
-"""Counted, but a project is not written in them."""
+"""Languages that are counted, but in which no project is written."""
 
 LOCKS = {
     "package-lock.json": "npm",
@@ -71,13 +71,13 @@ LOCKS = {
     "gradle.lockfile": "gradle",
     "flake.lock": "nix",
 }
-"""Files in which a package manager keeps the exact versions; their lines are nobody's."""
+"""Files in which package managers store exact versions; their lines are not counted."""
 
 TESTS = re.compile(
     r"(?:^|/)(?:tests?|spec|specs|__tests__)/|(?:^|/)test_[^/]*\.py$|_test\.(?:py|go|rb|exs|dart|cc|cpp)$"
     r"|\.(?:test|spec)\.[cm]?[jt]sx?$|Tests?\.(?:java|kt|cs|swift|php|scala)$|_spec\.rb$"
 )
-"""Paths of files that hold tests."""
+"""Paths of files that contain tests."""
 
 CASES = {
     "Python": r"^[ \t]*(?:async[ \t]+)?def[ \t]+test\w*",
@@ -95,11 +95,11 @@ CASES = {
     "Dart": r"^[ \t]*test(?:Widgets)?\(",
 }
 CASE = {language: re.compile(pattern.encode(), re.MULTILINE) for language, pattern in CASES.items()}
-"""What begins a test, by language. A line that only looks like one counts too."""
+"""The beginning of a test, by language. A line that only looks like one counts too."""
 
 
 def language_of(name: str) -> str:
-    """``""`` where the name says nothing."""
+    """Return the language of a file, ``""`` if its name does not show one."""
     if found := BY_NAME.get(name):
         return found
     dot = name.rfind(".")
@@ -107,7 +107,7 @@ def language_of(name: str) -> str:
 
 
 def cases_in(language: str, path: str, data: bytes) -> int:
-    """How many tests a file looks like having. Those of Rust stand beside the code they test."""
+    """Return how many tests a file seems to contain. Rust's are in the same files as the code they test."""
     pattern = CASE.get(language)
     if pattern is None or not (language == "Rust" or TESTS.search(path)):
         return 0

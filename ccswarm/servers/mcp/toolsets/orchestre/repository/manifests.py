@@ -1,4 +1,4 @@
-"""What build files say: who builds and installs, how much is depended on, what tests it and what starts it. Pure."""
+"""Build files: package managers, dependencies, commands for tests, and entry points."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ccswarm.errors import ConfigInvalid
 from ccswarm.servers._json_values import items, table
 
 MOST_NAMES = 400
-"""Of dependencies that are kept by name."""
+"""How many names of dependencies are stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One build file. ``needs`` are the names it depends on, ``develops`` those only its developers need; ``unread`` is
-    why nothing more is known of it."""
+    """A build file. ``needs`` are the names of its dependencies, ``develops`` those for developers only; ``unread`` is
+    why it could not be read."""
 
     path: str
     manager: str
     needs: tuple[str, ...] = ()
     develops: tuple[str, ...] = ()
     tests: str = ""
-    """The command that runs its tests, in its directory, where the file says or implies one."""
+    """The command that runs its tests in its directory, if the file names or implies one."""
     starts: tuple[str, ...] = ()
     licence: str = ""
     unread: str = ""
@@ -36,7 +36,7 @@ class Manifest:
 
 
 def manifest_of(path: str, text: str) -> Manifest | None:
-    """None where the file is no build file. Whatever is in it, nothing is raised."""
+    """Read a build file; None for any other file. Never raises, whatever the file contains."""
     name = path.rpartition("/")[2]
     reader = READERS.get(name) or next((read for end, read in BY_ENDING.items() if name.endswith(end)), None)
     if reader is None:
@@ -48,7 +48,7 @@ def manifest_of(path: str, text: str) -> Manifest | None:
 
 
 def _names(found: Iterable[object]) -> tuple[str, ...]:
-    """Of requirements as they are written, without versions; each once."""
+    """Return the names in requirements, without versions and duplicates."""
     plain = (re.match(r"[A-Za-z0-9@][\w./@-]*", str(one).strip()) for one in found)
     return tuple(dict.fromkeys(one[0].lower() for one in plain if one))[:MOST_NAMES]
 
@@ -146,7 +146,7 @@ def _makefile(path: str, text: str) -> Manifest:
 
 
 def _matching(manager: str, pattern: str, tests: str = "") -> Callable[[str, str], Manifest]:
-    """Of a file that is a program, or markup: what looks like a dependency in it."""
+    """Return a reader for files that are programs or markup: it finds what looks like a dependency."""
     compiled = re.compile(pattern, re.MULTILINE)
 
     def read(path: str, text: str) -> Manifest:
@@ -176,7 +176,7 @@ READERS: dict[str, Callable[[str, str], Manifest]] = {
     "Package.swift": _matching("swiftpm", r"\.package\([^)]*url:\s*\"[^\"]*/([\w.-]+?)(?:\.git)?\"", "swift test"),
     "CMakeLists.txt": _matching("cmake", r"find_package\(\s*(\w+)"),
 }
-"""By the name of the file."""
+"""Readers by the name of the file."""
 
 BY_ENDING: dict[str, Callable[[str, str], Manifest]] = {
     "requirements-dev.txt": _requirements,
@@ -191,4 +191,4 @@ MANAGERS = {
     "Pipfile": "pipenv",
     "composer.json": "composer",
 }
-"""Of those that may be unreadable."""
+"""The package managers of files that may be unreadable."""

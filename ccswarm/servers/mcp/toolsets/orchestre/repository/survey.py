@@ -1,4 +1,4 @@
-"""A directory as a project: what is in it, counted; nothing guessed, and what was left out is said."""
+"""The contents of a project's directory: counted, never guessed, and with a list of what was left out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Facts = dict[str, Any]
 
 SHOWN = 20
 LARGE_LINES = 1000
-"""Number of lines from which a file of code is reported as large."""
+"""The number of lines from which on a file of code is reported as large."""
 
 CI = re.compile(
     r"^(?:\.github/workflows/[^/]+\.ya?ml|\.gitlab-ci\.yml|\.circleci/config\.yml|Jenkinsfile|azure-pipelines\.yml"
@@ -61,7 +61,7 @@ TEST_PACKAGES = {"pytest", "jest", "vitest", "mocha", "playwright", "cypress", "
 
 
 class Count:
-    """Fed with the files of a tree."""
+    """The counts of a tree, to which files are added."""
 
     def __init__(self) -> None:
         self.files: Counter[str] = Counter()
@@ -79,7 +79,7 @@ class Count:
         self.readme = ""
         self.secrets: list[str] = []
 
-    def take(self, file: File) -> None:
+    def add(self, file: File) -> None:
         language = language_of(file.name)
         self.bytes += file.size
         self._note_role(file)
@@ -116,17 +116,17 @@ class Count:
             self.readme = path
 
 
-def counted(tree: Tree) -> Facts:
-    """Everything but git. Blocks; for a thread."""
+def count_files(tree: Tree) -> Facts:
+    """Return everything except ``git``. Blocks."""
     count = Count()
     for file in tree.files():
-        count.take(file)
+        count.add(file)
     return _facts(tree, count)
 
 
 async def look(root: Path) -> Facts:
-    """What the directory holds, with ``git``; see ``counted``."""
-    found, git = await asyncio.gather(asyncio.to_thread(counted, Tree(root)), history(root))
+    """Return what the directory contains: ``count_files``, and the history as ``git``."""
+    found, git = await asyncio.gather(asyncio.to_thread(count_files, Tree(root)), history(root))
     return {**found, "git": git}
 
 
@@ -137,7 +137,7 @@ def _facts(tree: Tree, count: Count) -> Facts:
         {name for one in count.manifests for name in getattr(one, which)} for which in ("needs", "develops")
     )
     setups = count.setups | ((needs | develops) & TEST_PACKAGES)
-    said = next((one.licence for one in count.manifests if one.licence), "")
+    named_licence = next((one.licence for one in count.manifests if one.licence), "")
     command, directory = _test_command(count)
     return {
         "files": tree.seen,
@@ -174,7 +174,7 @@ def _facts(tree: Tree, count: Count) -> Facts:
         },
         "entryPoints": [*dict.fromkeys(s for one in count.manifests for s in one.starts), *count.starts][:SHOWN],
         "ci": count.ci[:SHOWN],
-        "licence": {"name": next(iter(count.licences.values()), "") or said, "files": sorted(count.licences)},
+        "licence": {"name": next(iter(count.licences.values()), "") or named_licence, "files": sorted(count.licences)},
         "readme": count.readme,
         "largestFiles": [
             {"path": path, "lines": lines} for lines, path in sorted(count.large, key=lambda one: (-one[0], one[1]))[:5]
@@ -185,7 +185,7 @@ def _facts(tree: Tree, count: Count) -> Facts:
 
 
 def _test_command(count: Count) -> tuple[str, str]:
-    """The one that stands highest, a Makefile's before others; where, and ``""`` for both where none is known."""
+    """Return the highest directory's test command, preferably a Makefile's, and the directory; or two ``""``."""
     known = [one for one in count.manifests if one.tests and not TESTS.search(one.path)]
     known.sort(key=lambda one: (one.path.count("/"), one.manager != "make", one.path))
     if not known:
