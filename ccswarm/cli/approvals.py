@@ -1,4 +1,4 @@
-"""Verbs about what waits for a person: approvals, approve, reject; accept and return, of work that is to be merged."""
+"""The verbs approvals, approve and reject for questions to a person, and accept and return for work to be merged."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from agentwire.cli.options import Argument, Option
 from agentwire.cli.output import remark, say, show_json
 from ccswarm.cli.output import Json, printable, show_line
-from ccswarm.cli.parameters import Config, check_person, looking, person
-from ccswarm.cli.reading import looked
+from ccswarm.cli.parameters import Config, check_person, open_app, person
+from ccswarm.cli.reading import read_store
 from ccswarm.errors import RunNotFound, UsageInvalid
 from ccswarm.runs.events import task_of
 from ccswarm.runs.status import facts_of, run_id_of, short
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ccswarm.runs.app import App
 
 MARK = "ap_"
-"""How ids of questions begin; it may be left out."""
+"""The prefix of the ids of questions, which may be omitted."""
 
 QuestionId = Annotated[str, Argument(metavar="ID", help="The ID that approvals shows, or the beginning of it.")]
 TaskName = Annotated[
@@ -33,18 +33,18 @@ REMEMBERED = {
     "tool": "until the run is over nobody is asked about {tool} by {agent} again",
     "run": "until the run is over nobody is asked about what {agent} calls again",
 }
-"""How far an answer reaches, in words."""
+"""What an approval of more than one call covers, in words."""
 Find = Callable[["App"], Awaitable[dict[str, Any]]]
-"""The question that is meant. Raises what says that there is none."""
+"""Returns the question to answer. Raises an error that says why there is none."""
 
 
 def approvals(config: Config = None, as_json: Json = False) -> None:
-    """Show what waits for a person's approval: who wants to call what in which task.
+    """Show what waits for a person's approval: which agent wants to call what, in which task.
 
     Exit code: 0, also when nothing waits.
     """
 
-    found = looked(config, lambda view: questions.open_questions(view.store))
+    found = read_store(config, lambda view: questions.open_questions(view.store))
     if as_json:
         show_json({"approvals": found})
         return
@@ -61,8 +61,8 @@ def approvals(config: Config = None, as_json: Json = False) -> None:
             show_line(f"    {name} = {first}")
             for line in rest:
                 show_line(f"        {line}")
-        if answered := questions.unheard_answer(question):
-            show_line(f"    {answered}")
+        if note := questions.unheard_answer(question):
+            show_line(f"    {note}")
     if any("answer" not in question for question in found):
         say("ccswarm approve ID, or ccswarm reject ID --reason WHY.")
     if not found:
@@ -78,17 +78,17 @@ def approve(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Agree to one call, or to one merge: it is made as soon as a worker executes the run.
+    """Approve one call or one merge, which is then made as soon as a worker executes the run.
 
     Exit codes: 0 answered, 1 somebody else answered first, 2 nothing waits under that id, or more than one, or its
     server accepts the answer itself: the command to type is shown.
     """
-    reaches: dict[questions.Scope, bool] = {"command": command, "tool": tool, "run": run}
-    wider: list[questions.Scope] = [scope for scope, wanted in reaches.items() if wanted]
+    scopes: dict[questions.Scope, bool] = {"command": command, "tool": tool, "run": run}
+    wider: list[questions.Scope] = [scope for scope, wanted in scopes.items() if wanted]
     if len(wider) > 1:
         raise UsageInvalid("use only one of --command, --tool and --run", suggestion="give one")
-    word = Word("Agreed to", reason, approved=True, scope=wider[0] if wider else None)
-    _answer(lambda app: asked(question, app), word, config, as_json)
+    answer = Answer("Agreed to", reason, approved=True, scope=wider[0] if wider else None)
+    _answer(lambda app: find(question, app), answer, config, as_json)
 
 
 def reject(
@@ -97,11 +97,12 @@ def reject(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Refuse one call: the agent learns why, and continues without it. Work that is not to be merged has failed.
+    """Reject one call: the agent receives the reason and continues without it. A task whose work is not to be merged
+    fails.
 
     Exit codes: 0 answered, 1 somebody else answered first, 2 nothing waits under that id, or more than one.
     """
-    _answer(lambda app: asked(question, app), Word("Refused", reason), config, as_json)
+    _answer(lambda app: find(question, app), Answer("Refused", reason), config, as_json)
 
 
 def accept(
@@ -110,11 +111,11 @@ def accept(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Agree to merging the work of a task, where swarm.merge is ask.
+    """Approve the merge of a task's work, if swarm.merge is ask.
 
     Exit codes: 0 answered, 1 somebody else answered first, 2 no merge of that task waits: what to do is shown.
     """
-    _answer(lambda app: merge(task, app), Word("Agreed to", reason, approved=True), config, as_json)
+    _answer(lambda app: find_merge_question(task, app), Answer("Agreed to", reason, approved=True), config, as_json)
 
 
 def give_back(
@@ -123,15 +124,15 @@ def give_back(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Give the work of a task back instead of merging it: its agent continues in the same clone, with your comment.
+    """Return the work of a task instead of merging it: its agent continues in the same clone, with your comment.
 
     Exit codes: 0 answered, 1 somebody else answered first, 2 no merge of that task waits: what to do is shown.
     """
-    _answer(lambda app: merge(task, app), given_back(comment), config, as_json)
+    _answer(lambda app: find_merge_question(task, app), return_answer(comment), config, as_json)
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class Answer:
     """A person's answer; ``done`` is how the verb reports it."""
 
     done: str
@@ -141,48 +142,46 @@ class Word:
     scope: questions.Scope | None = None
 
 
-def given_back(comment: str) -> Word:
-    """Work is done again, with the comment. Raises UsageInvalid for an empty one."""
+def return_answer(comment: str) -> Answer:
+    """Return the answer that gives work back with a comment. Raises UsageInvalid for an empty comment."""
     if not comment.strip():
         raise UsageInvalid("the comment is empty", suggestion="give a comment that says what is wrong with the work")
-    return Word("Gave back", comment, again=True)
+    return Answer("Returned", comment, again=True)
 
 
-def answered(find: Find, word: Word, config: Path | None) -> tuple[dict[str, Any], list[str]]:
-    """Gives a person's word; what was asked, and the workers that are alive. Raises ApprovalNeeded where nobody can
-    agree for a person."""
+def give_answer(find: Find, answer: Answer, config: Path | None) -> tuple[dict[str, Any], list[str]]:
+    """Give a person's answer. Return the question and the live workers. Raises ApprovalNeeded for an agent."""
     import asyncio
 
-    if word.approved:
+    if answer.approved:
         check_person()
-    return asyncio.run(_sent(find, word, config))
+    return asyncio.run(_send(find, answer, config))
 
 
-def _answer(find: Find, word: Word, config: Path | None, as_json: bool) -> None:
-    done, workers = answered(find, word, config)
+def _answer(find: Find, answer: Answer, config: Path | None, as_json: bool) -> None:
+    done, workers = give_answer(find, answer, config)
     if as_json:
-        more = {"again": True} if word.again else {"scope": word.scope} if word.scope else {}
-        show_json({**done, "approved": word.approved, **more, "workers": workers})
+        more = {"again": True} if answer.again else {"scope": answer.scope} if answer.scope else {}
+        show_json({**done, "approved": answer.approved, **more, "workers": workers})
         return
-    remark(printable(f"{word.done} {done['tool']} for {done['agent']} in {done['task_id']}"))
-    if word.scope:
-        remark(printable(REMEMBERED[word.scope].format(**done)))
+    remark(printable(f"{answer.done} {done['tool']} for {done['agent']} in {done['task_id']}"))
+    if answer.scope:
+        remark(printable(REMEMBERED[answer.scope].format(**done)))
     if not workers:
         run = str(done["task_id"]).partition(".")[0]
         remark(printable(f"next: no worker is carrying it out: ccswarm resume {run}, or ccswarm worker"))
 
 
-async def _sent(find: Find, word: Word, config: Path | None) -> tuple[dict[str, Any], list[str]]:
-    """What was asked, and the workers that are alive."""
-    async with looking(config) as app:
-        asked = await find(app)
-        whose = {"by": person(), "reason": word.reason}
-        if word.scope:
-            await app.swarm.agree(asked, **whose, scope=word.scope)
+async def _send(find: Find, answer: Answer, config: Path | None) -> tuple[dict[str, Any], list[str]]:
+    async with open_app(config) as app:
+        question = await find(app)
+        author = {"by": person(), "reason": answer.reason}
+        if answer.scope:
+            await app.swarm.agree(question, **author, scope=answer.scope)
         else:
-            about = {**whose, "task_id": str(asked["task_id"])}
-            await app.swarm.answer(str(asked["id"]), approved=word.approved, again=word.again, **about)
-        return asked, await _alive(app)
+            about = {**author, "task_id": str(question["task_id"])}
+            await app.swarm.answer(str(question["id"]), approved=answer.approved, again=answer.again, **about)
+        return question, await _alive(app)
 
 
 async def _alive(app: App) -> list[str]:
@@ -190,11 +189,11 @@ async def _alive(app: App) -> list[str]:
     return [worker for worker, age in beats.items() if age < app.settings.engine.lost_after_seconds]
 
 
-async def merge(text: str, app: App) -> dict[str, Any]:
-    """The question whether the work of RUN.TASK is merged, or of the one TASK of that name in the runs of this project.
-    Raises RunNotFound; UsageInvalid, with what else there is to do, where that is not asked."""
-    asked = [(*_asking_task(one), one) for one in await app.swarm.approvals() if one["tool"] == questions.MERGE]
-    here = [(run, task) for run, task, one in asked if "answer" not in one and await _is_here(app, run)]
+async def find_merge_question(text: str, app: App) -> dict[str, Any]:
+    """Return the question whether the work of RUN.TASK is merged, or of the single TASK with that name in this
+    project's runs. Raises RunNotFound; UsageInvalid, with what to do instead, if nothing asks it."""
+    asking = [(*_asking_task(one), one) for one in await app.swarm.approvals() if one["tool"] == questions.MERGE]
+    here = [(run, task) for run, task, one in asking if "answer" not in one and await _is_of_project(app, run)]
     named = [run for run, task in here if task == text]
     if len(named) > 1:
         which = " or ".join(f"{short(run)}.{text}" for run in named)
@@ -207,7 +206,7 @@ async def merge(text: str, app: App) -> dict[str, Any]:
             suggestion=f"write {waits}" if waits else "ccswarm approvals shows what waits",
         )
     run_id, task = (named[0], text) if named else (await run_id_of(app.engine, run, app.project), task)
-    for where, name, one in asked:
+    for where, name, one in asking:
         if (where, name) == (run_id, task):
             return one
     why, then = await _no_merge(app, run_id, task)
@@ -215,18 +214,18 @@ async def merge(text: str, app: App) -> dict[str, Any]:
 
 
 def _asking_task(question: dict[str, Any]) -> tuple[str, str]:
-    """The run, and the task in it, that asks."""
+    """Return the run that asks, and its task."""
     number = str(question["task_id"])
     run_id = number.partition(".")[0]
     return run_id, task_of(run_id, number)
 
 
-async def _is_here(app: App, run_id: str) -> bool:
+async def _is_of_project(app: App, run_id: str) -> bool:
     return not app.project or app.project.has(await app.engine.status(run_id))
 
 
 async def _no_merge(app: App, run_id: str, task: str) -> tuple[str, str]:
-    """Why not, and what to do instead."""
+    """Return why nothing asks for a merge, and what to do instead."""
     from ccswarm.runs.work import works
 
     facts = await facts_of(app.engine, run_id)
@@ -251,8 +250,8 @@ async def _no_merge(app: App, run_id: str, task: str) -> tuple[str, str]:
             return f"it is {status}", f"{see}; ccswarm approvals shows what waits"
 
 
-async def asked(text: str, app: App) -> dict[str, Any]:
-    """The one question whose id begins so. Raises RunNotFound, UsageInvalid."""
+async def find(text: str, app: App) -> dict[str, Any]:
+    """Return the question whose id begins with ``text``. Raises RunNotFound and UsageInvalid."""
     waiting = await app.swarm.approvals()
     beginning = text if text.startswith(MARK) else MARK + text
     found = {str(one["id"]): one for one in waiting if str(one["id"]).startswith(beginning)}

@@ -1,5 +1,5 @@
-"""Runs begun for a program that shows them: what can be begun here, whether it is right, and the start, which a process
-of its own carries out. What ``ccswarm feed`` answers with."""
+"""Runs that a program starts for a person, with ``ccswarm feed``: what can be started here, whether it is valid, and
+the start. A process of its own carries out the run."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ccswarm.cli.parameters import check_person, load, looking, peek, person, with_agents
+from ccswarm.cli.parameters import check_person, load, open_app, peek, person, with_agents
 from ccswarm.errors import SwarmError, UsageInvalid
 
 if TYPE_CHECKING:
     from ccswarm.config.config import Loaded
 
 PLAN_FOLDERS = ("", "plans")
-"""Where plans are looked for, from the current directory on."""
+"""The folders in which plans are searched, from the current directory."""
 
 MOST_PLANS, MOST_PLAN_BYTES = 50, 1 << 20
 LOG = "begun.log"
-"""In the state directory: what the processes say that carry runs out."""
+"""The file in the state directory for the standard error of the processes that carry out runs."""
 
 Params = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What is to be begun: a task in words, a plan of ``plans``, or, without both, the configuration's tasks."""
+class StartRequest:
+    """What is to be started: a task in words, a plan of ``plans``, or, if both are empty, the configuration's tasks."""
 
     words: str
     file: str
 
     @classmethod
-    def of(cls, params: Params, config: Path | None) -> Asked:
+    def of(cls, params: Params, config: Path | None) -> StartRequest:
         """Raises UsageInvalid."""
         words, file = params.get("words", ""), params.get("file", "")
         if not isinstance(words, str) or not isinstance(file, str) or (words and file):
@@ -51,7 +51,7 @@ class Asked:
 
 
 def beginnings(params: Params, config: Path | None) -> dict[str, Any]:
-    """What can be begun in this directory. Nothing has to have been agreed to; nothing is started."""
+    """Return what can be started in this directory. The configuration need not be approved; nothing is started."""
     loaded = peek(config)
     agents = [agent.name for agent in loaded.settings.agents if agent.takes_words]
     return {
@@ -64,7 +64,7 @@ def beginnings(params: Params, config: Path | None) -> dict[str, Any]:
 
 
 def plans(loaded: Loaded) -> list[dict[str, Any]]:
-    """The plans that lie here, each with how many tasks it has."""
+    """Return the plans in this directory, each with its number of tasks."""
     from ccswarm.config import parsing
 
     found: list[dict[str, Any]] = []
@@ -74,58 +74,58 @@ def plans(loaded: Loaded) -> list[dict[str, Any]]:
         try:
             tables = parsing.plan_tables(file.read_text())
         except (SwarmError, OSError, ValueError):
-            continue  # of other programs, or half written
+            continue  # another program's file, or incomplete
         if tables.get("tasks") or tables.get("steps"):
             found.append({"file": str(file), "tasks": len(tables.get("tasks") or ()) or 1})
     return found
 
 
-def checked(params: Params, config: Path | None) -> dict[str, Any]:
-    """What would be done, as ``run --dry-run`` shows it, with ``problems`` that keep it from being begun and ``notes``
-    that a person should read before; ``digest`` names just this. Nothing of it is started."""
+def check(params: Params, config: Path | None) -> dict[str, Any]:
+    """Return what would be done, as ``run --dry-run`` shows it, with ``problems`` that prevent the start and ``notes``
+    for the person to read first; ``digest`` identifies exactly this. Nothing is started."""
     from ccswarm.config import config as files
     from ccswarm.plan.check import describe, plan_problems
     from ccswarm.runs import planning
     from ccswarm.runs.checks import brain_problems
 
-    asked = Asked.of(params, config)
-    loaded, plan = _planned(asked, peek(config), only_look=True)
+    request = StartRequest.of(params, config)
+    loaded, plan = _load_tasks(request, peek(config), only_look=True)
     problems = plan_problems(plan.settings, None)
     described: dict[str, Any] = describe(plan.settings) if not problems else {"tasks": [], "stages": []}
     changed = [f"{one.what()}: {one.remedy()}" for one in files.changes(config)]
-    named = [Path(asked.file)] if asked.file else []
+    named = [Path(request.file)] if request.file else []
     changed += [f"{one.what()}: {one.remedy()}" for one in map(files.change_of, named) if one]
     workspace = planning.directory(None, plan.settings, loaded)
     return {
         "workspace": workspace,
         "configuration": str(loaded.path or ""),
-        "tasks": [_shown(described["stages"], task) for task in described["tasks"]],
+        "tasks": [_task_facts(described["stages"], task) for task in described["tasks"]],
         "problems": [*problems, *brain_problems(plan.settings), *changed],
         "notes": _first_use(loaded),
         "digest": _digest(plan, workspace),
     }
 
 
-def started(params: Params, config: Path | None) -> dict[str, Any]:
-    """Begins a run of what was checked. Raises UsageInvalid where it is another by now; PlanInvalid,
-    ServerUnavailable, ConfigChanged, ApprovalNeeded."""
+def start(params: Params, config: Path | None) -> dict[str, Any]:
+    """Start a run of what was checked. Raises UsageInvalid if that has changed; PlanInvalid, ServerUnavailable,
+    ConfigChanged and ApprovalNeeded."""
     check_person()
-    asked = Asked.of(params, config)
+    request = StartRequest.of(params, config)
     name = params.get("name", "")
     if not isinstance(name, str):
         raise UsageInvalid("name should be a string", suggestion="ai-session docs runs-provider")
-    return asyncio.run(_started(asked, name, str(params.get("digest", "")), config))
+    return asyncio.run(_start(request, name, str(params.get("digest", "")), config))
 
 
-async def _started(asked: Asked, name: str, digest: str, config: Path | None) -> dict[str, Any]:
+async def _start(request: StartRequest, name: str, digest: str, config: Path | None) -> dict[str, Any]:
     await asyncio.to_thread(import_module, "ccswarm.runs.service")
     from ccswarm.config import config as files
     from ccswarm.plan.origin import Origin
     from ccswarm.runs import app, planning, service
 
-    if digest != checked({"words": asked.words, "file": asked.file}, config)["digest"]:
+    if digest != check({"words": request.words, "file": request.file}, config)["digest"]:
         raise UsageInvalid("the plan has changed since it was checked", suggestion="check it again")
-    loaded, plan = _planned(asked, load(config, executes=True))
+    loaded, plan = _load_tasks(request, load(config, executes=True))
     settings = service.with_name(plan.settings, name)
     directory = planning.directory(None, settings, loaded)
     service.refuse(await planning.problems(settings, directory))
@@ -136,9 +136,9 @@ async def _started(asked: Asked, name: str, digest: str, config: Path | None) ->
     return {"run": begun.id}
 
 
-def resumed(params: Params, config: Path | None) -> dict[str, Any]:
-    """Goes on with a run that was paused, or that nobody carries on. Raises RunNotFound, UsageInvalid where it is over,
-    ConfigChanged, ApprovalNeeded."""
+def resume(params: Params, config: Path | None) -> dict[str, Any]:
+    """Resume a run that is paused, or that no worker carries out. Raises RunNotFound, UsageInvalid if it is over,
+    ConfigChanged and ApprovalNeeded."""
     from ccswarm.config import config as files
 
     check_person()
@@ -155,7 +155,7 @@ def resumed(params: Params, config: Path | None) -> dict[str, Any]:
 async def _unfinished(text: str, config: Path | None) -> str:
     from ccswarm.runs.status import run_id_of, short
 
-    async with looking(config) as opened:
+    async with open_app(config) as opened:
         run_id = await run_id_of(opened.engine, text, opened.project)
         if (await opened.engine.status(run_id)).status.over:
             raise UsageInvalid(
@@ -164,18 +164,18 @@ async def _unfinished(text: str, config: Path | None) -> str:
         return run_id
 
 
-def _planned(asked: Asked, loaded: Loaded, *, only_look: bool = False) -> tuple[Loaded, Loaded]:
-    """The configuration, and the same with the tasks that are meant."""
+def _load_tasks(request: StartRequest, loaded: Loaded, *, only_look: bool = False) -> tuple[Loaded, Loaded]:
+    """Return the configuration, and the same with the tasks to start."""
     from ccswarm.runs import planning
     from ccswarm.runs.service import with_task
 
-    if asked.words:
+    if request.words:
         loaded = with_agents(loaded)
-        return loaded, replace(loaded, settings=with_task(asked.words, loaded.settings))
-    return loaded, planning.load_tasks(asked.file or None, loaded, only_look=only_look)
+        return loaded, replace(loaded, settings=with_task(request.words, loaded.settings))
+    return loaded, planning.load_tasks(request.file or None, loaded, only_look=only_look)
 
 
-def _shown(stages: list[list[str]], task: dict[str, Any]) -> dict[str, Any]:
+def _task_facts(stages: list[list[str]], task: dict[str, Any]) -> dict[str, Any]:
     stage = next(number for number, names in enumerate(stages, 1) if task["id"] in names)
     gates = [str(gate.get("tool") or gate.get("command", "")) for gate in task.get("gates", ())]
     kept = {"text": task.get("text", ""), "needs": task.get("needs", []), "agents": task["agents"]}
@@ -183,7 +183,7 @@ def _shown(stages: list[list[str]], task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _first_use(loaded: Loaded) -> list[str]:
-    """That a configuration was never used, and what it starts."""
+    """Return a note if the configuration was never used, with the programs that it starts."""
     from ccswarm.config import files
     from ccswarm.config.trust import ConfigTrust, Verdict, look
 
@@ -200,7 +200,7 @@ def _digest(plan: Loaded, workspace: str) -> str:
 
 
 def _carry_out(run_id: str, config: Path | None) -> None:
-    """In a process of its own, which goes on when this one ends."""
+    """Start a process that resumes the run, and outlives this process."""
     from ccswarm.config import files
 
     named = ["--config", str(config.absolute())] if config else []

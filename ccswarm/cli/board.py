@@ -1,4 +1,4 @@
-"""How a run stands, from what happened in it: who does what now, what was said last, what people are asked."""
+"""The state of a run, built from its events: the agent of each task, its last event, and the questions to people."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ccswarm.runs.events import (
 
 @dataclass(slots=True)
 class Row:
-    """One task. ``said`` is what happened last; times are seconds since 1970, 0 where not yet."""
+    """A task. ``said`` is its last event in words; times are seconds since 1970, 0 if not yet."""
 
     task: str
     status: RunStatus = RunStatus.QUEUED
@@ -31,17 +31,17 @@ class Row:
     began: float = 0.0
     ended: float = 0.0
     calls: set[str] = field(default_factory=set[str])
-    """Under way, as the journal knows."""
+    """Calls in progress, according to the journal."""
     asked: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     """Questions to people, by id."""
 
     @property
     def shown(self) -> RunStatus:
-        """With whether it waits for people."""
+        """The status, which is waiting_approval while questions wait."""
         return RunStatus.WAITING_APPROVAL if self.asked and not self.status.over else self.status
 
     def end(self, status: RunStatus, run_event: RunEvent) -> None:
-        """It is over."""
+        """Record the end of the task."""
         self.status = status
         self.ended = run_event.at
         self.said = cut(str(run_event.facts.get("summary") or ""))
@@ -60,29 +60,29 @@ class RunTable:
 
     @property
     def questions(self) -> list[dict[str, Any]]:
-        """What waits for a person, first asked first."""
+        """The questions that wait for a person, in the order in which they were asked."""
         return [one for row in self.rows.values() for one in row.asked.values()]
 
     def nested(self) -> dict[str, int]:
-        """The paths of tasks, each followed by its parts, with the number of those it is a part of."""
+        """Return the paths of tasks, each followed by its parts, with their depths."""
         return nested(self.rows)
 
     def waits(self, task: str) -> bool:
-        """Whether nothing of a task and its parts goes on until somebody answered."""
+        """Report whether a task and its parts are blocked until a person answers."""
         row = self.rows.get(task)
         parts = [
-            path for path in self._below(task) if self.rows[path].began and enclosing_task(path, self.rows) == task
+            path for path in self._open_parts(task) if self.rows[path].began and enclosing_task(path, self.rows) == task
         ]
         if not row or row.calls or not (row.asked or parts):
             return False
         return all(self.waits(path) for path in parts)
 
-    def _below(self, path: str) -> list[str]:
-        """Its parts that are not over."""
+    def _open_parts(self, path: str) -> list[str]:
+        """Return the unfinished parts of a task."""
         return [name for name, row in self.rows.items() if name.startswith(f"{path}.") and not row.status.over]
 
     def take(self, run_event: RunEvent) -> None:
-        """Something happened."""
+        """Apply an event."""
         facts = run_event.facts
         if not run_event.task:
             if run_event.event == "run.started":
@@ -103,12 +103,12 @@ class RunTable:
                 row.ended = 0.0
             case "task.ended":
                 row.end(RunStatus(facts["status"]), run_event)
-                self._leave(run_event.task, run_event)
+                self._end_parts(run_event.task, run_event)
             case "work.handed_on":
                 within = task_of(self.run, str(facts["run"]))
                 self.rows |= {path: Row(path) for path in (f"{within}.{name}" for name in facts["tasks"])}
             case "work.came_back":
-                self._leave(task_of(self.run, str(facts["run"])), run_event)
+                self._end_parts(task_of(self.run, str(facts["run"])), run_event)
             case "review.asked":
                 for agent, execution in zip(facts["by"], started_executions(run_event.execution, facts), strict=True):
                     path = task_of(self.run, execution)
@@ -127,7 +127,7 @@ class RunTable:
             case _:
                 pass
 
-    def _leave(self, path: str, run_event: RunEvent) -> None:
-        """Nothing of its parts goes on any more."""
-        for row in (self.rows[name] for name in self._below(path)):
+    def _end_parts(self, path: str, run_event: RunEvent) -> None:
+        """End the unfinished parts of a task."""
+        for row in (self.rows[name] for name in self._open_parts(path)):
             row.end(RunStatus.CANCELLED if row.began else RunStatus.SKIPPED, run_event)

@@ -1,4 +1,4 @@
-"""The verb call: one tool, through the toolbox as agents call it, and on record like theirs."""
+"""The verb call: calls one tool through the toolbox, as agents do, and records it like their calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ccswarm.toolbox.toolbox import Toolbox
 
 PERSON = "person"
-"""Who calls where no agent is named, and may use everything."""
+"""The caller if no agent is named, which may use everything."""
 
 
 def call(
@@ -47,10 +47,10 @@ def call(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Call one tool and show its answer. Calls are in the journal.
+    """Call one tool and show its answer. Calls are recorded in the journal.
 
-    VALUE is JSON where it is some and the tool takes no text there; else it is text. Exit codes: 0 answered,
-    1 the tool reports an error, does not answer, or may not be called, 2 no such tool, or arguments that do not fit.
+    VALUE is JSON if it is valid JSON and the tool takes no text there; else it is text. Exit codes: 0 answered, 1 the
+    tool reports an error, does not answer, or may not be called, 2 no such tool, or arguments that do not fit.
     """
     if yes:
         check_person()
@@ -82,7 +82,7 @@ def _show(outcome: CallOutcome) -> None:
 
 
 def _safe(text: str) -> str:
-    """On a terminal without what could steer it; a pipe gets what the tool said."""
+    """Escape what could control a terminal; a pipe gets the text unchanged."""
     if not to_person():
         return text
     return "\t".join(visible(part, lines=True) for part in text.split("\t"))
@@ -154,7 +154,7 @@ def _object(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _members(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """What NAME=VALUE… says. Raises UsageInvalid."""
+    """Return the arguments given as NAME=VALUE…. Raises UsageInvalid."""
     known: Mapping[str, Any] = schema.get("properties") or {}
     given: dict[str, Any] = {}
     for word in words:
@@ -170,7 +170,7 @@ def _members(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _takes_text(schema: object) -> bool:
-    """Whether a text is what the tool wants there, whatever it looks like."""
+    """Report whether the schema accepts any text."""
     facts = cast("Mapping[str, Any]", schema if isinstance(schema, Mapping) else {})
     kinds: Any = facts.get("type") or ()
     others = [one for key in ("anyOf", "oneOf") for one in facts.get(key) or ()]

@@ -1,4 +1,4 @@
-"""The verb clean: removes what is left of work that was not merged."""
+"""The verb clean: removes what is left of unmerged work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from agentwire.cli.output import EXIT_ERROR, leave, remark, show_json, show_rows
 from ccswarm.cli.output import Json, printable, report
-from ccswarm.cli.parameters import MOST_RUNS, Config, looking
+from ccswarm.cli.parameters import MOST_RUNS, Config, open_app
 from ccswarm.errors import WorkspaceUnusable
 
 
@@ -23,10 +23,9 @@ def clean(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Remove clones and refs of work that failed or was not merged, and is older than engine.clone_days. Those of runs
-    that are not over stay, whatever their age, and so do those in which a program still works; those of merged work are
-    removed when it is merged. Terminals that runs left open which are over are closed, but for those that were to be
-    kept.
+    """Remove clones and refs of work that failed or was not merged, and is older than engine.clone_days. Those of
+    unfinished runs stay, whatever their age, and so do those in which a program still works; those of merged work are
+    removed when it is merged. Terminals that finished runs left open are closed, unless they were to be kept.
 
     Exit codes: 0 done, 1 something cannot be removed.
     """
@@ -63,11 +62,10 @@ def clean(
 
 
 async def _unfinished(config: Path | None, *, ends: bool) -> tuple[set[str], float, int]:
-    """The runs that are not over, how many days work is kept, and how many terminals of others were closed, if it
-    ``ends`` them."""
+    """Return the unfinished runs, for how many days work is kept, and, if ``ends``, how many terminals were closed."""
     from ccswarm.runs.terminals import end_terminals
 
-    async with looking(config) as opened:
+    async with open_app(config) as opened:
         runs = await opened.engine.list(top=True, unfinished=True, limit=MOST_RUNS)
         terminals = 0
         if ends:

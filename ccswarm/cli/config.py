@@ -1,4 +1,4 @@
-"""Verbs about the configuration: config check, show, path, reference."""
+"""The verbs config check, show, path and reference."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ccswarm.config.trust import Change
 
 HIDDEN = "[not shown]"
-"""Stands for what may be a secret."""
+"""The replacement of what may be a secret."""
 
 NAMED = re.compile(r"([A-Za-z]+ )?\$\w+\Z|env:\w+\Z")
 """A header's value that only names a variable."""
@@ -35,7 +35,7 @@ File = Annotated[
 
 @app.command()
 def check(file: File = None, as_json: Json = False) -> None:
-    """Say whether the configuration and its tasks are valid; asks no server (ccswarm plan check does).
+    """Report whether the configuration and its tasks are valid; no server is asked (ccswarm plan check asks them).
 
     Exit codes: 0 valid, 2 not: every problem is listed with its location.
     """
@@ -56,7 +56,7 @@ def check(file: File = None, as_json: Json = False) -> None:
         "tasks": [task.id for task in settings.tasks],
     }
     changes: list[Change] = []
-    with suppress(ConfigInvalid):  # of a state directory, which nothing else here needs
+    with suppress(ConfigInvalid):  # the state directory may be unusable, but nothing else here needs it
         changes = config.changes(file)
     if as_json:
         show_json({"valid": True, "path": _text(loaded.path), **facts, "changed": bool(changes)})
@@ -70,12 +70,12 @@ def check(file: File = None, as_json: Json = False) -> None:
 
 @app.command()
 def show(file: File = None, as_json: Json = False) -> None:
-    """Print what is set as a file; variables, headers and passwords of servers and databases are not shown.
+    """Print the current settings as a file; variables, headers and passwords of servers and databases are not shown.
 
-    Exit codes: 0 shown, 2 it is wrong.
+    Exit codes: 0 shown, 2 the configuration is not valid.
     """
     loaded = peek(file)
-    settings: dict[str, Any] = _covered(loaded.settings.model_dump(mode="json", exclude_unset=not as_json))
+    settings: dict[str, Any] = _without_secrets(loaded.settings.model_dump(mode="json", exclude_unset=not as_json))
     if as_json:
         show_json({"path": _text(loaded.path), "settings": settings})
     else:
@@ -84,7 +84,7 @@ def show(file: File = None, as_json: Json = False) -> None:
 
 @app.command()
 def path(config: Config = None, as_json: Json = False) -> None:
-    """Print which file holds.
+    """Print the path of the configuration in use.
 
     Exit codes: 0 there is one, 1 there is none, and the defaults apply.
     """
@@ -103,7 +103,7 @@ def path(config: Config = None, as_json: Json = False) -> None:
 
 @app.command()
 def reference(as_json: Json = False) -> None:
-    """Print every setting with its default and what it means, all commented out; --json: as a JSON schema.
+    """Print every setting with its default and description, all commented out; --json: as a JSON schema.
 
     Exit code: 0.
     """
@@ -120,8 +120,8 @@ def _text(file: Path | None) -> str | None:
     return None if file is None else str(file)
 
 
-def _covered(settings: dict[str, Any]) -> dict[str, Any]:
-    """Without what may be a secret."""
+def _without_secrets(settings: dict[str, Any]) -> dict[str, Any]:
+    """Replace what may be a secret."""
     for server in settings.get("mcp", {}).get("servers", ()):
         for name in server.get("env", ()):
             server["env"][name] = HIDDEN
@@ -134,7 +134,7 @@ def _covered(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _toml(table: Mapping[str, Any], name: str) -> Iterator[str]:
-    """The lines of a table: its values first, then the tables in it."""
+    """Yield the lines of a table: its values first, then its tables."""
     inner = {key: value for key, value in table.items() if _is_table(value) or _is_tables(value)}
     for key, value in table.items():
         if key not in inner and value is not None:

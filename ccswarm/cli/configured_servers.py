@@ -1,4 +1,4 @@
-"""The servers of the configuration that are meant, and where they are started."""
+"""The configured servers that a verb names, and the directory in which they start."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def workspace_of(loaded: Loaded) -> str:
-    """The directory of the work: relative ones count from the configuration's."""
+    """Return the directory of the work; a relative one is relative to the configuration's directory."""
     named = loaded.settings.swarm.workspace
     return str((loaded.directory / Path(named).expanduser()).resolve()) if named else str(Path.cwd())
 
 
 def servers_of(settings: Settings, wanted: Collection[str]) -> list[ServerSettings]:
-    """Those with these names, all without any. Raises UsageInvalid for a name that no server has."""
+    """Return the servers with these names, or all if none is given. Raises UsageInvalid for an unknown name."""
     names = [server.name for server in settings.mcp.servers]
     for name in wanted:
         if name not in names:
@@ -30,7 +30,7 @@ def servers_of(settings: Settings, wanted: Collection[str]) -> list[ServerSettin
 
 
 def unknown(what: str, name: str, names: Sequence[str]) -> UsageInvalid:
-    """The error about a name that nothing has."""
+    """Return the error about an unknown name."""
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]}?" if near else f"there is: {', '.join(names)}" if names else "ccswarm init"
     return UsageInvalid(f"there is no {what} {name!r}", suggestion=hint)

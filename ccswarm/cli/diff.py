@@ -10,7 +10,7 @@ from agentwire.cli.options import Argument, Option
 from agentwire.cli.output import EXIT_ERROR, leave, remark, show_json, show_rows, to_person, write_bytes
 from ccswarm.cli.output import Json, printable
 from ccswarm.cli.parameters import Config, LastRun
-from ccswarm.cli.reading import looked
+from ccswarm.cli.reading import read_store
 from ccswarm.errors import SwarmError
 from ccswarm.runs.status import LAST, run_id_of, short
 
@@ -39,8 +39,8 @@ def diff(
     """Show what the tasks of a run changed in their clones, each since its attempt began: merged, on a branch, kept,
     waiting to be accepted, or under way.
 
-    In a pipe it is what git apply reads; where each task's work is goes to standard error. Exit codes: 0 shown, 1 the
-    work of some task cannot be shown, 2 there is no such run or task.
+    In a pipe the output is input for git apply; where each task's work is goes to standard error. Exit codes: 0 shown,
+    1 the work of some task cannot be shown, 2 there is no such run or task.
     """
     run_id, found = compared_work(run, task, config)
     if as_json:
@@ -54,20 +54,21 @@ def diff(
 
 
 def compared_work(run: str, task: str, config: Path | None) -> tuple[str, Sequence[Found]]:
-    """The run's id and what its tasks changed. Raises RunNotFound, UsageInvalid."""
+    """Return the run's id and what its tasks changed. Raises RunNotFound and UsageInvalid."""
     from ccswarm.runs.work import compare
 
-    run_id, repository, works = looked(config, lambda view: _works(run, task, view))
+    run_id, repository, works = read_store(config, lambda view: _works(run, task, view))
     return run_id, compare(run_id, repository, works)
 
 
 def facts_of_diff(run_id: str, found: Sequence[Found]) -> dict[str, Any]:
-    """The document of ``--json``."""
+    """Return the document of ``--json``."""
     return {"run": run_id, "tasks": [_facts(*one) for one in found]}
 
 
-def drawn(found: Sequence[Found], see_all: str, most: int) -> list[Text]:
-    """The first lines of what tasks have changed, for a terminal, and that ``see_all`` shows the rest."""
+def styled_lines(found: Sequence[Found], see_all: str, most: int) -> list[Text]:
+    """Return the first ``most`` lines of what tasks have changed, for a terminal; if there are more, a last line says
+    that ``see_all`` shows them."""
     from rich.text import Text
 
     lines: list[Text] = []
@@ -83,7 +84,7 @@ def drawn(found: Sequence[Found], see_all: str, most: int) -> list[Text]:
 
 
 async def _works(text: str, task: str, view: StoreView) -> tuple[str, str, list[Work]]:
-    """The run's id, the repository it works on, and what there is to show."""
+    """Return the run's id, its repository, and the work to show."""
     from ccswarm.runs.work import works_of
 
     run_id = await run_id_of(view.store, text, view.project)
@@ -117,7 +118,7 @@ def _show(work: Work, result: Difference | SwarmError, *, stat: bool) -> None:
 
 
 def _show_lines(text: bytes) -> None:
-    """In colours, with escapes for what could steer a terminal."""
+    """Print in colors, with escapes for what could control a terminal."""
     from rich.console import Console
     from rich.text import Text
 
@@ -127,7 +128,7 @@ def _show_lines(text: bytes) -> None:
 
 
 def _styled(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Only lines of a hunk begin with what says that they came or went."""
+    """Yield lines with their styles. Only within a hunk does the first character mean added or removed."""
     inside = False
     for line in lines:
         inside = line.startswith("@@") or (inside and not line.startswith("diff "))

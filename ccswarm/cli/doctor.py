@@ -1,4 +1,4 @@
-"""The verb doctor: looks at everything a run needs, and says what to do about what is wrong."""
+"""The verb doctor: checks everything a run needs, and says how to fix what is wrong."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ State = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report."""
+    """A line of the report."""
 
     check: str
     state: State
@@ -60,16 +60,17 @@ def doctor(config: Config = None, as_json: Json = False) -> None:
     """
     findings: list[Finding] = []
     begun = time.monotonic()
-    with suppress(SwarmError):  # reported by the checks
-        load(config)  # a person is asked once about a configuration that has changed
-    for look in CHECKS:
+    with suppress(SwarmError):  # the checks report it
+        load(config)  # ask the person once about a configuration that has changed
+    for check in CHECKS:
         try:
-            findings += look(config)
+            findings += check(config)
         except SwarmError as error:
-            if error.message not in [finding.detail for finding in findings]:  # what one needs another may need too
-                findings.append(Finding(look.__name__, "fail", error.message, error.suggestion))
+            # Several checks may report the same cause.
+            if error.message not in [finding.detail for finding in findings]:
+                findings.append(Finding(check.__name__, "fail", error.message, error.suggestion))
         except Exception as error:
-            findings.append(Finding(look.__name__, "fail", f"{type(error).__name__}: {error}", "report this"))
+            findings.append(Finding(check.__name__, "fail", f"{type(error).__name__}: {error}", "report this"))
     failed = list(dict.fromkeys(finding.check for finding in findings if finding.state == "fail"))
     if as_json:
         checks = [asdict(finding) for finding in findings]
@@ -81,8 +82,8 @@ def doctor(config: Config = None, as_json: Json = False) -> None:
     leave(EXIT_ERROR if failed else 0)
 
 
-def _agreed(config: Path | None) -> Loaded:
-    """With the agents and the server that ``ccswarm run "…"`` takes where none are configured."""
+def _loaded_with_defaults(config: Path | None) -> Loaded:
+    """Return the configuration with the agents and the server that ``ccswarm run "…"`` uses if none are configured."""
     from ccswarm.config import config as files
 
     loaded = files.load(config)
@@ -97,7 +98,7 @@ def _supplied(settings: Settings) -> Supplied:
 
 
 def program(_: Path | None) -> Iterator[Finding]:
-    """Versions of what this runs on."""
+    """Check the versions of Python and SQLite."""
     yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()}, ccswarm {__version__}")
     version = sqlite3.sqlite_version
     if sqlite3.sqlite_version_info >= OLDEST_SQLITE:
@@ -108,7 +109,7 @@ def program(_: Path | None) -> Iterator[Finding]:
 
 
 def configuration(config: Path | None) -> Iterator[Finding]:
-    """The file, and its tasks as far as they can be judged without servers."""
+    """Check the configuration, and its tasks as far as possible without servers."""
     from ccswarm.config import config as files
     from ccswarm.plan.check import plan_problems
     from ccswarm.runs.checks import brain_problems
@@ -130,11 +131,11 @@ def configuration(config: Path | None) -> Iterator[Finding]:
 
 
 def servers(config: Path | None) -> Iterator[Finding]:
-    """Each server, by starting it and asking for its tools."""
+    """Check each server, by starting it and listing its tools."""
     from ccswarm.cli.configured_servers import workspace_of
     from ccswarm.toolbox.discovery import listings
 
-    loaded = _agreed(config)
+    loaded = _loaded_with_defaults(config)
     configured = loaded.settings.mcp.servers
     if not configured:
         yield Finding(
@@ -156,12 +157,12 @@ def servers(config: Path | None) -> Iterator[Finding]:
 
 
 def logins(config: Path | None) -> Iterator[Finding]:
-    """What is kept of logins at servers; whether they are taken, the servers say."""
+    """Report the stored logins at servers; only the servers know whether they are valid."""
     from agentwire import plugins
     from ccswarm.cli.login import login_facts
     from ccswarm.config import config as files
 
-    remote = [one for one in _agreed(config).settings.mcp.servers if one.url]
+    remote = [one for one in _loaded_with_defaults(config).settings.mcp.servers if one.url]
     for server in remote:
         found = asyncio.run(plugins.load("ccswarm.clients", "mcp").login(server, files.state_directory()))
         if found:
@@ -172,36 +173,36 @@ def logins(config: Path | None) -> Iterator[Finding]:
 
 
 def git(config: Path | None) -> Iterator[Finding]:
-    """Needed where agents have clones; they are made of the workspace."""
+    """Check git, which agents' clones of the workspace need."""
     from ccswarm.cli.configured_servers import workspace_of
     from ccswarm.config import config as files
 
-    loaded = _agreed(config)
+    loaded = _loaded_with_defaults(config)
     cloning = [one.name for one in loaded.settings.agents if one.workspace == "clone"]
     directory = workspace_of(loaded)
     environ = program_path.environment(files.server_environment(), (directory,))
     if shutil.which("git", path=environ["PATH"]) is None:
         yield Finding("git", "fail" if cloning else "warn", "there is none", "install git: agents' clones need it")
         return
-    code, words = _git("--version", cwd=".", env=environ)
-    old = (version := re.search(r"(\d+)\.(\d+)", words)) and (int(version[1]), int(version[2])) < MERGING_GIT
+    code, output = _git("--version", cwd=".", env=environ)
+    old = (version := re.search(r"(\d+)\.(\d+)", output)) and (int(version[1]), int(version[2])) < MERGING_GIT
     if old:
         yield Finding(
-            "git", "warn", words, "install git 2.38 or newer: with this version, agents' work must be merged by hand"
+            "git", "warn", output, "install git 2.38 or newer: with this version, agents' work must be merged by hand"
         )
     else:
-        yield Finding("git", "ok" if code == 0 else "fail", words)
+        yield Finding("git", "ok" if code == 0 else "fail", output)
     if cloning:
-        code, words = _git("rev-parse", "--verify", "--quiet", "HEAD^{commit}", cwd=directory, env=environ)
+        code, output = _git("rev-parse", "--verify", "--quiet", "HEAD^{commit}", cwd=directory, env=environ)
         if code:
             who = f"{', '.join(cloning)} cannot have a clone of {directory}"
             yield Finding(
-                "git", "fail", f"{who}: {words or 'the repository has no commits'}", "run git init and make a commit"
+                "git", "fail", f"{who}: {output or 'the repository has no commits'}", "run git init and make a commit"
             )
 
 
 def state(_: Path | None) -> Iterator[Finding]:
-    """The directory of runs and journal: private, and can be written."""
+    """Check the directory of runs and journal: it is private and writable."""
     from ccswarm.config import config
 
     directory = config.state_directory()
@@ -222,8 +223,8 @@ def state(_: Path | None) -> Iterator[Finding]:
 
 
 def engine(config: Path | None) -> Iterator[Finding]:
-    """The store of the runs, its workers, and whether somebody executes what waits."""
-    loaded = _agreed(config)
+    """Check the store of runs, its workers, and whether a worker executes what waits."""
+    loaded = _loaded_with_defaults(config)
     began = time.monotonic()
     health = asyncio.run(_health(loaded.settings))
     took = time.monotonic() - began
@@ -233,7 +234,7 @@ def engine(config: Path | None) -> Iterator[Finding]:
     alive = [worker for worker, age in ages.items() if age < lost_after]
     for worker, age in ages.items():
         if age >= lost_after:
-            detail = f"{worker} was last heard of {age:.0f} s ago"
+            detail = f"{worker} was last heard from {age:.0f} s ago"
             advice = "" if alive else "ccswarm worker takes over its work"
             yield Finding("workers", "warn", detail, advice or "the others take over its work")
     waiting = f"{health['running']} executions in progress, {health['queued']} queued"
@@ -244,7 +245,7 @@ def engine(config: Path | None) -> Iterator[Finding]:
 
 
 def journal(_: Path | None) -> Iterator[Finding]:
-    """Whether it is what was written."""
+    """Check that the journal is unchanged."""
     from ccswarm.config import config
     from ccswarm.journal.files import directory_of
     from ccswarm.journal.writer import verify
@@ -254,7 +255,7 @@ def journal(_: Path | None) -> Iterator[Finding]:
     for problem in report.problems[:SHOWN_PROBLEMS]:
         yield Finding("journal", "fail", f"{problem.place}: {problem.what}", "ccswarm journal verify; keep the files")
     if report.broken > SHOWN_PROBLEMS:
-        yield Finding("journal", "fail", f"{report.broken - SHOWN_PROBLEMS} problems more", "ccswarm journal verify")
+        yield Finding("journal", "fail", f"{report.broken - SHOWN_PROBLEMS} more problems", "ccswarm journal verify")
     if report.sound:
         yield Finding(
             "journal",
@@ -264,21 +265,21 @@ def journal(_: Path | None) -> Iterator[Finding]:
 
 
 def clones(config: Path | None) -> Iterator[Finding]:
-    """What is kept of work that was not merged."""
+    """Report the clones of work that was not merged."""
     from ccswarm.clones import kept
     from ccswarm.config import files
 
     root = files.clones_directory(files.state_directory())
     if found := kept.list_kept(root):
         size = sum(kept.sizes(root, found).values())
-        most = _agreed(config).settings.engine.clone_bytes
+        most = _loaded_with_defaults(config).settings.engine.clone_bytes
         bound = f" of at most {most >> 20}" if most else ""
         detail = f"{len(found)} runs have clones, {size >> 20}{bound} MB; the oldest is {found[0].days:.0f} days old"
         yield Finding("clones", "warn" if 0 < most < size else "ok", detail, "ccswarm clean")
 
 
 def notices(_: Path | None) -> Iterator[Finding]:
-    """The ways in which the person is notified of runs; nothing is sent."""
+    """Check the ways in which the person is notified of runs; nothing is sent."""
     from agentwire.notices.settings import missing_programs, ways
     from ccswarm.config import config as files
 
@@ -293,10 +294,10 @@ def notices(_: Path | None) -> Iterator[Finding]:
 CHECKS = (program, state, configuration, git, clones, logins, servers, engine, journal, notices)
 
 
-def _git(*words: str, cwd: str, env: dict[str, str]) -> tuple[int, str]:
+def _git(*output: str, cwd: str, env: dict[str, str]) -> tuple[int, str]:
     try:
         ran = subprocess.run(
-            ["git", *words], cwd=cwd, env=env, capture_output=True, text=True, timeout=GIT_SECONDS, check=False
+            ["git", *output], cwd=cwd, env=env, capture_output=True, text=True, timeout=GIT_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return 1, str(error)

@@ -1,4 +1,4 @@
-"""The verb eval: a suite of small tasks carried out by agents, and judged by its gates alone; reports compared."""
+"""The verb eval: agents carry out a suite of small tasks, judged only by its gates; reports are compared."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 SUITES = Path("config/suites")
 SHIPPED = Path(__file__).parents[1] / "evaluation/suites"
-"""Those that come with ccswarm."""
+"""The suites that ccswarm ships."""
 
 DELEGATE = "swarm.delegate"
-"""The tool that an agent needs to have others do something."""
+"""The tool with which an agent delegates."""
 
 Agents = Annotated[
     list[str] | None, typer.Option("--agent", metavar="NAME", help="Evaluate this agent of the configuration.")
@@ -66,13 +66,13 @@ def evaluate(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Have agents do a suite of small tasks, each in a git repository of its own; its gates say what was done.
+    """Have agents do a suite of small tasks, each in a git repository of its own, and judge the results by gates.
 
-    Without --agent and --brain the suite's own solutions are carried out. --agent, --brain and --only may be given more
-    than once. In a pipe each attempt is a line; with --json a JSON document, and the last one is the report.
+    Without --agent and --brain the suite's own solutions are carried out. --agent, --brain and --only may be repeated.
+    In a pipe each attempt is a line; with --json it is a JSON document, and the last one is the report.
 
-    Exit codes: 0 all passed, 1 some did not (with --compare: some passed less often in B), 2 wrong usage or suite,
-    130 Ctrl-C, and then the report has what ended before.
+    Exit codes: 0 all passed, 1 some did not (with --compare: some passed less often in B), 2 wrong usage or suite, 130
+    Ctrl-C: the report has what ended before.
     """
     if compare:
         _compare(*compare, as_json)
@@ -82,8 +82,8 @@ def evaluate(
     loaded = load(config)
     file = _file(suite, loaded)
     cases = evaluation.load(file, asker(), shipped=file.parent == SHIPPED)
-    _known("case", only or (), [case.id for case in cases.cases])
-    entrants = _provers(loaded.settings.swarm.shell) if prove else _entrants(loaded, agent or [], brain or [])
+    _require("case", only or (), [case.id for case in cases.cases])
+    entrants = _proving_entrants(loaded.settings.swarm.shell) if prove else _entrants(loaded, agent or [], brain or [])
     tries, left_out = runner.tries_of(cases, entrants, repeat, only or ())
     if not tries:
         why = sorted({one["why"] for one in left_out})
@@ -111,7 +111,7 @@ def _carry_out(
     keep: bool,
     as_json: bool,
 ) -> int:
-    """The exit code. Whatever happens there is a report of what ended before."""
+    """Carry out the tries and return the exit code. The report of what ended is written in any case."""
     from ccswarm.cli.eval_view import view_of
     from ccswarm.config import config as files
     from ccswarm.evaluation import report as evaluation_report
@@ -128,18 +128,18 @@ def _carry_out(
                 complete = asyncio.run(_interruptible(evaluation, tries, at_once))
         finally:
             about["ended"] = round(time.time(), 3)
-            made = evaluation_report.document(about, evaluation.results, complete=complete)
+            document = evaluation_report.document(about, evaluation.results, complete=complete)
             if evaluation.results:
-                evaluation_report.write(target, made)
+                evaluation_report.write(target, document)
     good = complete and all(one.good for one in evaluation.results)
     code = EXIT_INTERRUPTED if not complete else 0 if good else EXIT_ERROR
-    view.end({**made, "path": str(target), "exit_code": code}, evaluation_report.rows(evaluation.results))
+    view.end({**document, "path": str(target), "exit_code": code}, evaluation_report.rows(evaluation.results))
     return code
 
 
 @contextmanager
 def _root(keep: bool) -> Generator[Path]:
-    """A temporary directory for all that is made, removed afterwards unless it is kept."""
+    """Create a temporary directory, and remove it afterwards unless it is kept."""
     from ccswarm.system.confined_files import remove_tree
 
     root = Path(tempfile.mkdtemp(prefix="ccswarm-eval-"))
@@ -153,7 +153,7 @@ def _root(keep: bool) -> Generator[Path]:
 
 
 async def _interruptible(evaluation: Evaluation, tries: Sequence[Try], at_once: int) -> bool:
-    """Whether all was tried, and not interrupted."""
+    """Carry out all tries. Report whether they were completed, without an interrupt."""
     from ccswarm.cli.watch import Interrupts
 
     interrupts = Interrupts()
@@ -168,33 +168,33 @@ async def _interruptible(evaluation: Evaluation, tries: Sequence[Try], at_once: 
 
 
 def _file(suite: str, loaded: Loaded) -> Path:
-    """The file that is meant: a path, or the name of one beside the configuration, here, or of ours."""
+    """Return the suite's file: a path, or a name here, next to the configuration, or shipped. Raises UsageInvalid."""
     if not suite:
-        raise UsageInvalid("which suite?", suggestion=f"ccswarm eval SUITE; {_there(loaded)}")
+        raise UsageInvalid("which suite?", suggestion=f"ccswarm eval SUITE; {_available(loaded)}")
     named = [Path(suite), *(folder / f"{suite}.toml" for folder in _folders(loaded))]
     if found := next((path for path in named if path.is_file()), None):
         return found
-    raise UsageInvalid(f"there is no suite {suite!r}", suggestion=f"give the path of a suite; {_there(loaded)}")
+    raise UsageInvalid(f"there is no suite {suite!r}", suggestion=f"give the path of a suite; {_available(loaded)}")
 
 
 def _folders(loaded: Loaded) -> list[Path]:
     return list(dict.fromkeys((SUITES, loaded.directory / SUITES, loaded.directory / "suites", SHIPPED)))
 
 
-def _there(loaded: Loaded) -> str:
+def _available(loaded: Loaded) -> str:
     names = sorted({path.stem for folder in _folders(loaded) for path in folder.glob("*.toml")})
     return f"there are: {', '.join(names)}" if names else f"there is none in {SUITES}"
 
 
-def _known(what: str, names: Sequence[str], known: Sequence[str]) -> None:
+def _require(what: str, names: Sequence[str], known: Sequence[str]) -> None:
     if unknown := [name for name in names if name not in known]:
         raise UsageInvalid(f"there is no {what} {unknown[0]!r}", suggestion=f"one of: {', '.join(known)}")
 
 
-def _provers(shell: str) -> list[Entrant]:
+def _proving_entrants(shell: str) -> list[Entrant]:
     from ccswarm.evaluation.suite import Entrant
 
-    agent = _bare("playbook", shell)
+    agent = _agent("playbook", shell)
     return [
         Entrant("solution", agent),
         Entrant("nothing", agent, does="nothing", expected=False),
@@ -202,7 +202,7 @@ def _provers(shell: str) -> list[Entrant]:
     ]
 
 
-def _bare(brain: str, shell: str) -> Any:
+def _agent(brain: str, shell: str) -> Any:
     from pydantic import ValidationError
 
     from ccswarm.config.settings import AgentSettings
@@ -216,11 +216,11 @@ def _bare(brain: str, shell: str) -> Any:
 
 
 def _entrants(loaded: Loaded, agents: list[str], brains: list[str]) -> list[Entrant]:
-    """Who is tried. Raises UsageInvalid for agents there are not, or that ask a person."""
+    """Return the entrants. Raises UsageInvalid for unknown agents, and for those that ask a person."""
     from ccswarm.evaluation.suite import Entrant
 
     configured = {agent.name: agent for agent in loaded.settings.agents}
-    _known("agent", agents, list(configured))
+    _require("agent", agents, list(configured))
     found: list[Entrant] = []
     for name in dict.fromkeys(agents):
         agent = configured[name].model_copy(update={"workspace": "shared"})
@@ -229,7 +229,7 @@ def _entrants(loaded: Loaded, agents: list[str], brains: list[str]) -> list[Entr
         found.append(Entrant(name, agent, others if delegates else ()))
     shell = loaded.settings.swarm.shell
     bare = dict.fromkeys(brains or ([] if agents else ["playbook"]))
-    found += [Entrant(brain if brain not in agents else f"brain-{brain}", _bare(brain, shell)) for brain in bare]
+    found += [Entrant(brain if brain not in agents else f"brain-{brain}", _agent(brain, shell)) for brain in bare]
     for one in found:
         if asks := [agent.name for agent in (one.agent, *one.others) if agent.approval != "auto"]:
             raise UsageInvalid(
@@ -240,7 +240,7 @@ def _entrants(loaded: Loaded, agents: list[str], brains: list[str]) -> list[Entr
 
 
 def _refuse_unable(tries: Sequence[Try]) -> None:
-    """Raises ConfigInvalid for those whose brain cannot work: no package, no key, wrong settings."""
+    """Raise ConfigInvalid for entrants whose brain cannot work: no package, no key, wrong settings."""
     from ccswarm.config import config as files
     from ccswarm.config import starters
 

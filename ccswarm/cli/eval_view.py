@@ -1,4 +1,4 @@
-"""How an evaluation is shown while it goes on: on a terminal what is tried now, else lines, or JSON documents."""
+"""The output of an evaluation in progress: the current tries on a terminal, else lines, or JSON documents."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ TOTALS = ("entrant", "passed", "attempts", "rate", "calls", "tokens", "dollars",
 
 
 def word(result: Result) -> str:
-    """What came of a try: passed or failed; of what the gates were to refuse: refused or held."""
+    """Return the result of a try in a word: passed or failed; for one that the gates should reject, refused or held."""
     if result.expected:
         return "passed" if result.passed else "failed"
     return "held" if result.passed else "refused"
 
 
 def short_why(why: str) -> str:
-    """What went wrong on one line: which gate, and the last thing it said."""
+    """Return why a try failed, on one line: the gate, and the last line of its output."""
     lines = [line.strip() for line in why.splitlines() if line.strip()]
     ends = lines[:1] if len(lines) < 2 else [lines[0].partition(", got ")[0], lines[-1]]
     return " … ".join(printable(line[:WHY_CHARS]) for line in ends)
 
 
 def view_of(suite: str, tries: int, *, as_json: bool) -> View:
-    """The view that suits standard output: JSON, a terminal, or plain lines."""
+    """Return the view for standard output: JSON, a terminal, or plain lines."""
     if as_json:
         return JsonView(suite, tries)
     if to_person():
         from ccswarm.cli.live_view import drawable
 
-        return Drawn(suite, tries) if drawable() else View(suite, tries)
+        return TerminalView(suite, tries) if drawable() else View(suite, tries)
     return View(suite, tries)
 
 
 class View:
-    """A line for each attempt when it is over: case, entrant, word, calls, tokens, dollars, seconds, why."""
+    """The view that prints a line for each attempt: case, entrant, result, calls, tokens, dollars, seconds, reason."""
 
     def __init__(self, suite: str, tries: int) -> None:
         self.suite = suite
@@ -53,30 +53,30 @@ class View:
 
     @contextmanager
     def shown(self) -> Generator[None]:
-        """While it runs."""
+        """Show the view while the block runs."""
         yield
 
     def tell(self, event: str, facts: Mapping[str, Any]) -> None:
-        """Shows the events of an Evaluation."""
+        """Show an event of an Evaluation."""
         if event == "case.ended":
             self.ended.append(facts["result"])
             self.over(facts["result"])
 
     def over(self, one: Result) -> None:
-        """An attempt ended."""
+        """Show the end of an attempt."""
         why = "" if one.good else short_why(one.why)
         cells = (one.case, one.entrant, word(one), one.calls, one.tokens, f"{one.dollars:g}", f"{one.seconds:.2f}", why)
         show_text("\t".join(printable(str(cell)) for cell in cells) + "\n")
 
     def end(self, report: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
-        """All that was tried is over."""
+        """Show the end of the evaluation."""
         del rows
         for total in report["totals"]:
             remark(f"{total['entrant']}: {total['passed']} of {total['attempts']} passed{_used(total)}")
-        self.tell_path(report)
+        self.print_path(report)
 
-    def tell_path(self, report: Mapping[str, Any]) -> None:
-        """Where there is more, and what was left out."""
+    def print_path(self, report: Mapping[str, Any]) -> None:
+        """Print the path of the report, and what was left out."""
         left_out: dict[str, list[str]] = {}
         for one in report["left_out"]:
             left_out.setdefault(f"{one['entrant']}: {one['why']}", []).append(one["case"])
@@ -87,7 +87,7 @@ class View:
 
 
 class JsonView(View):
-    """A document for each event, and the report as the last one."""
+    """The view that prints a document for each event, and the report as the last one."""
 
     def tell(self, event: str, facts: Mapping[str, Any]) -> None:
         shown = {**facts, **({"result": asdict(facts["result"])} if "result" in facts else {})}
@@ -98,19 +98,19 @@ class JsonView(View):
         show_json_line({"event": "result", **report})
 
 
-class Drawn(View):
-    """On a terminal: attempts that are over as lines, below them those under way."""
+class TerminalView(View):
+    """The view on a terminal: finished attempts as lines, and those in progress below them."""
 
     def __init__(self, suite: str, tries: int) -> None:
         from rich.console import Console
         from rich.live import Live
 
         super().__init__(suite, tries)
-        self._going: dict[tuple[str, str, int], float] = {}
+        self._in_progress: dict[tuple[str, str, int], float] = {}
         self._began = time.monotonic()
         self._console = Console(highlight=False)
         self._live = Live(
-            get_renderable=self._picture,
+            get_renderable=self._render,
             console=self._console,
             transient=True,
             refresh_per_second=4,
@@ -126,9 +126,9 @@ class Drawn(View):
     def tell(self, event: str, facts: Mapping[str, Any]) -> None:
         key = (facts["case"], facts["entrant"], facts["attempt"])
         if event == "case.started":
-            self._going[key] = time.monotonic()
+            self._in_progress[key] = time.monotonic()
         else:
-            self._going.pop(key, None)
+            self._in_progress.pop(key, None)
         super().tell(event, facts)
 
     def over(self, one: Result) -> None:
@@ -148,16 +148,16 @@ class Drawn(View):
         shown = [{**total, **_rounded(total), "rate": f"{total['rate']:.0%}"} for total in report["totals"]]
         show_rows(shown, TOTALS)
         say(f"{len(report['results'])} attempts in {time.monotonic() - self._began:.1f} s")
-        self.tell_path(report)
+        self.print_path(report)
 
-    def _picture(self) -> Any:
+    def _render(self) -> Any:
         from rich.console import Group
         from rich.text import Text
 
         bad = sum(not one.good for one in self.ended)
         head = f"{self.suite}  {time.monotonic() - self._began:.0f} s  {len(self.ended)} of {self.tries}"
         lines = [Text(head + (f", {bad} not as expected" if bad else ""), style="bold")]
-        for (case, entrant, attempt), began in list(self._going.items()):
+        for (case, entrant, attempt), began in list(self._in_progress.items()):
             again = f" ({attempt})" if attempt > 1 else ""
             lines.append(Text(f"  {case:<24} {entrant}{again}  {time.monotonic() - began:.0f} s", style="yellow"))
         return Group(*lines)

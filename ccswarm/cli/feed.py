@@ -1,5 +1,5 @@
-"""The verb feed: runs for a program that shows them to a person, such as the console of ai-session. A message is a line
-of JSON: requests on standard input, answers and changes on standard output (docs/reference/runs-provider.md)."""
+"""The verb feed: runs for a program that shows them to a person, such as the console of ai-session. Messages are lines
+of JSON: requests on standard input, responses and changes on standard output (docs/reference/runs-provider.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ccswarm import __version__
 from ccswarm.cli import approvals, begin, diff, runs, stop, transcript
 from ccswarm.cli.output import show_json_line
 from ccswarm.cli.parameters import Config
-from ccswarm.cli.reading import looked
+from ccswarm.cli.reading import read_store
 from ccswarm.config import files
 from ccswarm.errors import SwarmError, UsageInvalid
 from ccswarm.journal.files import directory_of
@@ -30,10 +30,10 @@ from ccswarm.toolbox import questions
 
 PROTOCOL = 1
 OTHERS_SECONDS = 2.0
-"""Between two words that a store may have changed which is no file."""
+"""The interval of change notifications for a store that is not a file."""
 
 CALM_SECONDS = 0.15
-"""Least seconds between two notifications of changes, so that changes written together are announced once."""
+"""The shortest interval of change notifications, so that changes written together are reported once."""
 
 AT_ONCE = 4
 MOST_LINE_BYTES = 1 << 20
@@ -43,19 +43,19 @@ BEGIN = 'ccswarm run "list the files"'
 WIDER: tuple[questions.Scope, ...] = ("command", "tool", "run")
 
 Params = Mapping[str, Any]
-Answer = Callable[[Params, Path | None], dict[str, Any]]
+Handler = Callable[[Params, Path | None], dict[str, Any]]
 
 
 def feed(config: Config = None) -> None:
     """Report runs to a program: answer its requests, one line of JSON each, and announce changes.
 
-    Ends when its standard input does.
+    Ends at the end of standard input.
     """
     asyncio.run(_Feed(config).serve())
 
 
 class _Feed:
-    """One, for the program at the other end of the standard streams."""
+    """The connection to the program at the other end of the standard streams."""
 
     def __init__(self, config: Path | None) -> None:
         self._config = config
@@ -68,15 +68,15 @@ class _Feed:
         state = files.state_directory()
         journal = directory_of(state)
         journal.mkdir(mode=0o700, parents=True, exist_ok=True)
-        in_files = await asyncio.to_thread(looked, self._config, _in_files)
+        in_files = await asyncio.to_thread(read_store, self._config, _in_files)
         changes = FolderChanges((state, journal), ignored=("-shm",))
         show_json_line({"runs": PROTOCOL, "program": "ccswarm", "version": __version__, "directory": str(Path.cwd())})
         notified = in_files and changes.fd >= 0
         lines = _lines(asyncio.get_running_loop())
-        announcing = asyncio.create_task(self._tell_changes(None if notified else OTHERS_SECONDS))
+        announcing = asyncio.create_task(self._announce_changes(None if notified else OTHERS_SECONDS))
         if notified:
-            hear = partial(self._hear, changes)
-            asyncio.get_running_loop().add_reader(changes.fd, hear)
+            handle = partial(self._handle_changes, changes)
+            asyncio.get_running_loop().add_reader(changes.fd, handle)
         answering: set[asyncio.Task[None]] = set()
         try:
             while line := await lines.get():
@@ -91,11 +91,11 @@ class _Feed:
                 asyncio.get_running_loop().remove_reader(changes.fd)
             changes.close()
 
-    def _hear(self, changes: FolderChanges) -> None:
+    def _handle_changes(self, changes: FolderChanges) -> None:
         if changes.changed():
             self._changed.set()
 
-    async def _tell_changes(self, every: float | None) -> None:
+    async def _announce_changes(self, every: float | None) -> None:
         while not self._over.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), every)
@@ -109,8 +109,8 @@ class _Feed:
         try:
             request: Any = json.loads(line)
             number, method, params = request["id"], request["method"], request.get("params", {})
-            known = DECIDES.get(method) or LOOKS[method]
-            async with self._deciding if method in DECIDES else self._at_once:
+            known = DECISIONS.get(method) or QUERIES[method]
+            async with self._deciding if method in DECISIONS else self._at_once:
                 result = await asyncio.to_thread(known, params, self._config)
             reply: dict[str, Any] = {"result": result}
         except SwarmError as error:
@@ -121,7 +121,7 @@ class _Feed:
 
 
 def _lines(loop: asyncio.AbstractEventLoop) -> asyncio.Queue[bytes]:
-    """What comes on standard input, whatever that is; an empty line at its end."""
+    """Return a queue with the lines of standard input, of any kind; an empty line is its end."""
     queue: asyncio.Queue[bytes] = asyncio.Queue()
 
     def read() -> None:
@@ -152,12 +152,12 @@ def _list(params: Params, config: Path | None) -> dict[str, Any]:
     limit = params.get("limit", MOST_RUNS)
     if not isinstance(limit, int) or limit < 1:
         raise UsageInvalid("limit should be a number, at least 1", suggestion=f"{MOST_RUNS}")
-    return looked(config, partial(_listed, limit))
+    return read_store(config, partial(_list_runs, limit))
 
 
-async def _listed(limit: int, view: StoreView) -> dict[str, Any]:
+async def _list_runs(limit: int, view: StoreView) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
-    for row in await runs.listed(limit, view):
+    for row in await runs.list_rows(limit, view):
         payload: dict[str, Any] = (await view.store.status(row["run"])).payload or {}
         name = payload.get("plan", {}).get("swarm", {}).get("name", "swarm")
         shown = {name: row[name] for name in ("run", "status", "begun_at", "seconds", "tasks")}
@@ -168,13 +168,13 @@ async def _listed(limit: int, view: StoreView) -> dict[str, Any]:
 
 
 def _questions(params: Params, config: Path | None) -> dict[str, Any]:
-    return {"questions": looked(config, asked)}
+    return {"questions": read_store(config, open_questions)}
 
 
-async def asked(view: StoreView) -> list[dict[str, Any]]:
-    """What waits for people, the first asked first: with the run, the task, when it was asked, and which answers there
-    are: ``once``; ``command``, ``tool`` and ``run``, where a yes may count for more; ``return`` of work. None where
-    the server of the tool takes the answer."""
+async def open_questions(view: StoreView) -> list[dict[str, Any]]:
+    """Return the questions to people, in the order in which they were asked, with run, task, time, and possible
+    answers: ``once``; ``command``, ``tool`` and ``run`` for approvals that cover more; ``return`` for work. There are
+    none if the tool's server takes the answer."""
     found: list[dict[str, Any]] = []
     for one in await questions.open_questions(view.store):
         execution = str(one["task_id"])
@@ -197,14 +197,14 @@ async def asked(view: StoreView) -> list[dict[str, Any]]:
 def _run(params: Params, config: Path | None) -> dict[str, Any]:
     name = _text(params, "run")
 
-    async def look(view: StoreView) -> dict[str, Any]:
+    async def read_detail(view: StoreView) -> dict[str, Any]:
         return await detail(view.store, await run_id_of(view.store, name, view.project))
 
-    return looked(config, look)
+    return read_store(config, read_detail)
 
 
 def _transcript(params: Params, config: Path | None) -> dict[str, Any]:
-    facts = transcript.transcribed(_text(params, "run"), _text(params, "task", ""), config)
+    facts = transcript.transcript_facts(_text(params, "run"), _text(params, "task", ""), config)
     for attempt in facts["attempts"]:
         for entry in attempt["entries"]:
             said = entry.get("answer", "")
@@ -213,7 +213,7 @@ def _transcript(params: Params, config: Path | None) -> dict[str, Any]:
 
 
 def _diff(params: Params, config: Path | None) -> dict[str, Any]:
-    """As ``diff --json``; of a very long one the beginning, with how many characters are left out."""
+    """Return the document of ``diff --json``; very long texts are cut, with the number of characters left out."""
     facts = diff.facts_of_diff(*diff.compared_work(_text(params, "run"), _text(params, "task", ""), config))
     room = 0
     for task in facts["tasks"]:
@@ -229,38 +229,38 @@ def _diff(params: Params, config: Path | None) -> dict[str, Any]:
 
 
 def _compare(params: Params, config: Path | None) -> dict[str, Any]:
-    return runs.compared(_text(params, "one"), _text(params, "other"), config)
+    return runs.compare(_text(params, "one"), _text(params, "other"), config)
 
 
 def _answer(params: Params, config: Path | None) -> dict[str, Any]:
-    """Approves or rejects a question; returns what was recorded. Raises SwarmError."""
+    """Approve or reject a question, and return what was recorded. Raises SwarmError."""
     scope = _text(params, "scope", "once")
     reason = _text(params, "reason", "")
     approved = params["approved"] is True
     wider: questions.Scope | None = next((one for one in WIDER if one == scope), None)
     if scope != "once" and not (wider and approved):
         raise UsageInvalid(f"no such scope: {scope!r}", suggestion=f"once, {', '.join(WIDER)}")
-    word = approvals.Word("Agreed to" if approved else "Refused", reason, approved=approved, scope=wider)
+    answer = approvals.Answer("Agreed to" if approved else "Refused", reason, approved=approved, scope=wider)
     question = _text(params, "question")
-    return _decided(*approvals.answered(lambda app: approvals.asked(question, app), word, config))
+    return _decision(*approvals.give_answer(lambda app: approvals.find(question, app), answer, config))
 
 
 def _accept(params: Params, config: Path | None) -> dict[str, Any]:
     name = _task_name(params)
-    word = approvals.Word("Agreed to", _text(params, "reason", ""), approved=True)
-    return _decided(*approvals.answered(lambda app: approvals.merge(name, app), word, config))
+    answer = approvals.Answer("Agreed to", _text(params, "reason", ""), approved=True)
+    return _decision(*approvals.give_answer(lambda app: approvals.find_merge_question(name, app), answer, config))
 
 
 def _return(params: Params, config: Path | None) -> dict[str, Any]:
-    name, word = _task_name(params), approvals.given_back(_text(params, "comment"))
-    return _decided(*approvals.answered(lambda app: approvals.merge(name, app), word, config))
+    name, answer = _task_name(params), approvals.return_answer(_text(params, "comment"))
+    return _decision(*approvals.give_answer(lambda app: approvals.find_merge_question(name, app), answer, config))
 
 
 def _task_name(params: Params) -> str:
     return f"{_text(params, 'run')}.{_text(params, 'task')}"
 
 
-def _decided(question: Mapping[str, Any], workers: list[str]) -> dict[str, Any]:
+def _decision(question: Mapping[str, Any], workers: list[str]) -> dict[str, Any]:
     run = short(str(question["task_id"]).partition(".")[0])
     return {"question": question["id"], "next": "" if workers else f"ccswarm resume {run}, or ccswarm worker"}
 
@@ -269,7 +269,7 @@ def _stop(how: str, params: Params, config: Path | None) -> dict[str, Any]:
     return {"run": asyncio.run(stop.stop(_text(params, "run"), config, how)).run.id}
 
 
-LOOKS: Mapping[str, Answer] = {
+QUERIES: Mapping[str, Handler] = {
     "list": _list,
     "questions": _questions,
     "run": _run,
@@ -277,15 +277,15 @@ LOOKS: Mapping[str, Answer] = {
     "diff": _diff,
     "compare": _compare,
     "beginnings": begin.beginnings,
-    "check": begin.checked,
+    "check": begin.check,
 }
-DECIDES: Mapping[str, Answer] = {
+DECISIONS: Mapping[str, Handler] = {
     "answer": _answer,
     "accept": _accept,
     "return": _return,
     "pause": partial(_stop, "pause"),
     "cancel": partial(_stop, "cancel"),
-    "start": begin.started,
-    "resume": begin.resumed,
+    "start": begin.start,
+    "resume": begin.resume,
 }
-"""What a person decides, one after the other."""
+"""Decisions of a person, which are carried out one after the other."""

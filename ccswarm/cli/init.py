@@ -1,4 +1,4 @@
-"""The verb init: a configuration to begin with, or agents that are added to the one there is."""
+"""The verb init: writes a first configuration, or adds agents to an existing one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STARTER = Path("ccswarm.toml")
 Who = StrEnum("Who", list(starters.WITH))
 Purpose = StrEnum("Purpose", list(starters.FOR))
 INLINE = re.compile(r"^servers\s*=\s*\[", re.MULTILINE)
-"""Servers as one list, which a table after it could not add to."""
+"""Servers as an inline list, to which a table could not add."""
 TRY: Mapping[starters.For | None, str] = {
     "visionflow": "ccswarm serve --tcp",
     "a2a": "ccswarm serve --a2a",
@@ -50,41 +50,41 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a configuration that runs as it is, or add agents to the one there is, and say what to do next.
+    """Write a configuration that runs as it is, or add agents to an existing one, and say what to do next.
 
-    Without options it is one with agents that need no key, and tasks that look at the directory. With --with or --for
-    it has the agents that are meant and no tasks: give them some with ccswarm run "…". A file that is there keeps all
-    it says, with its comments, and gets the agents that it lacks.
+    Without options it has agents that need no key, and tasks that survey the directory. With --with or --for it has the
+    chosen agents and no tasks: give them some with ccswarm run "…". An existing file keeps its whole content, with
+    comments, and gets the agents that it lacks.
 
-    Exit codes: 0 written, 2 it cannot be written, or says all of this already, 5 the file changed since a person used
-    it and nobody agreed.
+    Exit codes: 0 written, 2 it cannot be written, or has all of this already, 5 the file changed since a person used it
+    and nobody agreed.
     """
     from ccswarm.config import config, reference_text
 
     if not file.exists() and (option := _option_meant(str(file))):
         raise UsageInvalid(f"{file} is not a file to write", suggestion=f"ccswarm init {option}")
     target = file / STARTER if file.is_dir() else file
-    there = target.exists() and not force
+    exists = target.exists() and not force
     chosen: starters.With | None = who.value if who else None  # type: ignore[assignment]
     meant: starters.For | None = purpose.value if purpose else None  # type: ignore[assignment]
     environ = config.server_environment()
-    if not there and not chosen and not meant:
+    if not exists and not chosen and not meant:
         _save(target, None, reference_text.starter(), force)
-        _tell(target, ["ccswarm doctor", "ccswarm run"], {"agents": []}, as_json, "")
+        _report(target, ["ccswarm doctor", "ccswarm run"], {"agents": []}, as_json, "")
         return
-    before = config.load(target, confirm=asker()).settings if there else None
+    before = config.load(target, confirm=asker()).settings if exists else None
     if before and before.agents and not chosen and not meant:
         raise ConfigInvalid(
             f"{target} exists already, and has agents",
             suggestion="add others: ccswarm init --with claude, or --for visionflow; or overwrite it: --force",
         )
     chosen = chosen or starters.found(environ, config.secret)[0]
-    text = target.read_text() if there else None
+    text = target.read_text() if exists else None
     added = _addition(chosen, meant, before, environ, target, thinking=bool(who) and chosen != "none")
     if not added.agents:
         raise ConfigInvalid(f"{target} has such agents already", suggestion=_run(TRY[meant], target, environ))
-    made = _joined(target, text, before, added, as_json) if text is not None else _begun(added)
-    _save(target, text, made, force)
+    text_to_write = _extended(target, text, before, added, as_json) if text is not None else _new_file(added)
+    _save(target, text, text_to_write, force)
     try:
         starters.prepare(chosen, config.state_directory())
     except OSError as error:
@@ -96,11 +96,11 @@ def init(
     if chosen != "none" and (limits := before.swarm.budget.model_dump(exclude_defaults=True) if before else {}):
         words = ", ".join(f"{name} = {most:g}" for name, most in limits.items())
         facts["limits"] = f"[swarm] budget limits a whole run, too: {words}"
-    _tell(target, [first], facts, as_json, starters.needs(chosen, environ, config.secret))
+    _report(target, [first], facts, as_json, starters.needs(chosen, environ, config.secret))
 
 
 def _option_meant(word: str) -> str:
-    """The option that a name of who thinks, or of what for, belongs to; empty for other words."""
+    """Return the option that takes this word as its value; empty if none does."""
     if word in starters.FOR:
         return f"--for {word}"
     return f"--with {word}" if word in starters.WITH and word != "local" else ""
@@ -115,7 +115,7 @@ def _addition(
     *,
     thinking: bool,
 ) -> starters.Addition:
-    """What is lacking; where it is to be ``thinking``, agents that go by a task's words do not count."""
+    """Return the lacking agents and servers; with ``thinking``, agents that follow a task literally do not count."""
     from ccswarm.config import config
 
     agents = before.agents if before else ()
@@ -137,13 +137,13 @@ def _addition(
     )
 
 
-def _begun(added: starters.Addition) -> str:
+def _new_file(added: starters.Addition) -> str:
     return f"# Agents for ccswarm. Every setting is listed by: ccswarm config reference\n\n{added.text}"
 
 
-def _joined(target: Path, text: str, before: Settings | None, added: starters.Addition, as_json: bool) -> str:
-    """The file with what is added behind it; what it says already stays as it is, to the letter. Raises ConfigInvalid
-    where that cannot be done, with what to paste."""
+def _extended(target: Path, text: str, before: Settings | None, added: starters.Addition, as_json: bool) -> str:
+    """Return the file's text with the addition; the existing text stays unchanged. Raises ConfigInvalid if that is
+    impossible, after printing what to paste."""
     from ccswarm.config import parsing
 
     assert before
@@ -151,12 +151,12 @@ def _joined(target: Path, text: str, before: Settings | None, added: starters.Ad
     if added.servers and INLINE.search(text):
         tables, _, agents = added.text.partition("[[agents]]")
         inline = "".join(f"\n  {{ {', '.join(_keys(one))} }}," for one in tables.split("[[mcp.servers]]")[1:])
-        begun = INLINE.sub(lambda match: match[0] + inline, text.rstrip(), count=1)
-        joined = f"{begun}\n\n[[agents]]{agents}"
+        extended = INLINE.sub(lambda match: match[0] + inline, text.rstrip(), count=1)
+        joined = f"{extended}\n\n[[agents]]{agents}"
     with suppress(ConfigInvalid):
-        made = parsing.parse(joined)
-        same = made.model_copy(update={"agents": before.agents, "mcp": before.mcp}) == before
-        servers = {server.name for server in made.mcp.servers}
+        parsed = parsing.parse(joined)
+        same = parsed.model_copy(update={"agents": before.agents, "mcp": before.mcp}) == before
+        servers = {server.name for server in parsed.mcp.servers}
         if same and servers == {*(server.name for server in before.mcp.servers), *added.servers}:
             return joined
     if not as_json:
@@ -169,8 +169,8 @@ def _keys(table: str) -> list[str]:
 
 
 def _save(target: Path, before: str | None, text: str, force: bool) -> None:
-    """A new file in place of one that holds ``before``, or, with ``force``, of whatever is there; links are not
-    followed. It is one that a person has used."""
+    """Write the file if it still contains ``before``, or, with ``force``, in any case, without following links, and
+    record it as used by the person."""
     from ccswarm.config import config
     from ccswarm.config.trust import ConfigTrust, Content
 
@@ -182,10 +182,10 @@ def _save(target: Path, before: str | None, text: str, force: bool) -> None:
         what = f"{target} cannot be written: {error.strerror}"
         raise ConfigInvalid(what, suggestion=next_step(error, "name another file")) from None
     if not saved:
-        what = f"{target} has just been written by somebody else"
-        raise ConfigInvalid(what, suggestion="look at it, then do this again")
+        what = f"{target} has just been written by another program"
+        raise ConfigInvalid(what, suggestion="inspect it, then repeat the command")
     path = Path(os.path.abspath(target))
-    with suppress(OperatorError):  # then it is agreed to when it is used first
+    with suppress(OperatorError):  # it is approved on first use instead
         data = Content.of(path, Path(os.path.realpath(target)), text.encode(), target)
         ConfigTrust(config.state_directory()).record(data)
 
@@ -203,7 +203,7 @@ def _put(target: Path, before: str | None, data: bytes, force: bool) -> bool:
 
 
 def _run(command: str, target: Path, environ: Mapping[str, str]) -> str:
-    """The command, with the file where it is not the one that is found."""
+    """Return the command, with the file if it is not found by default."""
     from ccswarm.config import config
 
     found = config.find(environ)
@@ -214,7 +214,7 @@ def _run(command: str, target: Path, environ: Mapping[str, str]) -> str:
     )
 
 
-def _tell(target: Path, steps: list[str], facts: Mapping[str, object], as_json: bool, missing: str) -> None:
+def _report(target: Path, steps: list[str], facts: Mapping[str, object], as_json: bool, missing: str) -> None:
     from ccswarm.config import config
 
     steps = [_run(step, target, config.server_environment()) for step in steps]

@@ -1,4 +1,4 @@
-"""Verbs that register the swarm with MCP clients: mcp install, uninstall, status."""
+"""The verbs mcp install, uninstall and status, which register the swarm with MCP clients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SERVE = ("mcp-server", "--stdio")
 DESKTOP = "claude-desktop"
-"""It starts its servers in /, so that the directory of the work has to be named."""
+"""This client starts its servers in /, so that the directory of the work must be given."""
 
 app = Group("Set MCP clients up.")
 
@@ -48,7 +48,7 @@ def install(
     show: Annotated[bool, Option("--print", help="Print the entry, to be added by hand.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Add the swarm to a client's configuration; all else in it stays, and a backup is kept next to it.
+    """Add the swarm to a client's configuration; everything else in it stays, and a backup is written next to it.
 
     Exit codes: 0 it is there, 2 the client's file cannot be edited, or no such scope.
     """
@@ -59,7 +59,7 @@ def install(
 
 @app.command()
 def uninstall(client: ClientName, scope: Scope = "user", dry_run: DryRun = False, as_json: Json = False) -> None:
-    """Take the swarm out of a client's configuration.
+    """Remove the swarm from a client's configuration.
 
     Exit codes: 0 it is not there any more, 2 the client's file cannot be edited, or no such scope.
     """
@@ -69,7 +69,7 @@ def uninstall(client: ClientName, scope: Scope = "user", dry_run: DryRun = False
 
 @app.command()
 def status(as_json: Json = False) -> None:
-    """List the clients' files and whether the swarm is in them.
+    """List the clients' files and whether they contain the swarm.
 
     Exit code: 0.
     """
@@ -84,7 +84,8 @@ def _locations() -> list[ConfigLocation]:
 
 
 def _launch_line(client: str, config: Path | None, workspace: Path | None) -> tuple[str, list[str]]:
-    """An absolute command: desktop clients start servers with hardly any PATH, and in a directory of their own."""
+    """Return an absolute command and its arguments: desktop clients start servers with hardly any PATH, and in a
+    directory of their own."""
     from agentwire.system import program_path
     from ccswarm.config import config as files
 
@@ -96,7 +97,7 @@ def _launch_line(client: str, config: Path | None, workspace: Path | None) -> tu
         config = workspace / "ccswarm.toml"
     words += ["--config", str(config.absolute())] if config else []
     words += ["--workspace", str(workspace.resolve())] if workspace else []
-    # Not where agents leave programs, but where this one lies, which runs already.
+    # The directories exclude those where agents write, and include that of this running program.
     directories = (program_path.environment(files.server_environment())["PATH"], os.path.dirname(sys.executable))
     if found := shutil.which("ccswarm", path=os.pathsep.join(directories)):
         return str(Path(found).absolute()), words

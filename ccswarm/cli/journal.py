@@ -1,4 +1,4 @@
-"""The verbs of the journal: what was called, and the proof that this is what was written."""
+"""The verbs of the journal: which calls were made, and the proof that the records are unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 from agentwire.cli.options import Group
 from agentwire.cli.output import EXIT_ERROR, leave, remark, show_facts, show_json, show_rows
 from ccswarm.cli.output import Json, report
-from ccswarm.cli.parameters import Config, LastRun, looking
+from ccswarm.cli.parameters import Config, LastRun, open_app
 from ccswarm.errors import JournalBroken, UsageInvalid
 from ccswarm.runs.status import LAST, run_id_of
 
@@ -44,27 +44,27 @@ def verify(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check that no record of the journal was changed, added, moved or removed; with --audit also that every call
-    stands once in the journal and once in the server's log, and that the log has no call that the journal does not.
+    """Check that no record of the journal was changed, added, moved or removed; with --audit also that every call is
+    recorded once in the journal and once in the server's log, and that the log has no call that the journal does not.
 
     Exit codes: 0 everything holds, 1 something does not, 2 there is no journal, or no such log.
     """
     from ccswarm.journal import verify as journal_proof
 
     journal = _journal(directory)
-    judged = journal_proof.verify(journal)
+    found = journal_proof.verify(journal)
     joined = journal_proof.join(journal, _lines(_logs(audit))) if audit else None
-    sound = judged.sound and (joined is None or joined.sound)
+    sound = found.sound and (joined is None or joined.sound)
     if as_json:
-        facts: dict[str, Any] = {"sound": sound, "directory": str(journal), "journal": asdict(judged)}
+        facts: dict[str, Any] = {"sound": sound, "directory": str(journal), "journal": asdict(found)}
         show_json(facts | ({"audit": asdict(joined)} if joined else {}))
     else:
-        counts = {name: value for name, value in asdict(judged).items() if name not in ("problems", "broken", "heads")}
-        show_facts({"directory": journal, "verdict": "sound" if judged.sound else "changed", **counts})
-        _tell_problems(judged)
+        counts = {name: value for name, value in asdict(found).items() if name not in ("problems", "broken", "heads")}
+        show_facts({"directory": journal, "verdict": "sound" if found.sound else "changed", **counts})
+        _print_problems(found)
         if joined:
             show_facts({f"audit_{name}": value for name, value in asdict(joined).items() if name != "problems"})
-            _tell_problems(joined)
+            _print_problems(joined)
     if not sound:
         if not as_json:
             report(JournalBroken("verification failed", suggestion="compare with a copy"), as_json=False)
@@ -73,7 +73,7 @@ def verify(
 
 @app.command()
 def show(run: LastRun = LAST, config: Config = None, as_json: Json = False) -> None:
-    """Show what the journal has of a run, in the order of time.
+    """Show the journal's records of a run, in chronological order.
 
     Exit codes: 0 shown, 2 there is no such run.
     """
@@ -89,7 +89,7 @@ def show(run: LastRun = LAST, config: Config = None, as_json: Json = False) -> N
 
 
 async def _run(text: str, config: Path | None) -> str:
-    async with looking(config) as opened:
+    async with open_app(config) as opened:
         return await run_id_of(opened.engine, text, opened.project)
 
 
@@ -119,7 +119,7 @@ def _lines(logs: list[Path]) -> Iterator[bytes]:
             yield from file
 
 
-def _tell_problems(found: Findings) -> None:
+def _print_problems(found: Findings) -> None:
     for problem in found.problems:
         remark(f"{problem.place}: {problem.what}")
     if found.broken > len(found.problems):

@@ -1,4 +1,4 @@
-"""A run on a terminal: agents, tasks, what each does, and the questions that a person answers there with y or n."""
+"""A run on a terminal: agents, tasks, their last events, and the questions, which a person answers with y or n."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Answer = Callable[[Mapping[str, Any], bool], Awaitable[None]]
-"""Given a question and whether the person agrees."""
+"""Answers a question: whether the person agrees."""
 
 Changes = Callable[[Mapping[str, Any]], Awaitable[list[Text]]]
-"""What a person is asked to merge, line by line."""
+"""Returns the changes that a person is asked to merge, as lines."""
 
 FEWEST_LINES = 8
 
@@ -45,30 +45,30 @@ STYLES = {
     **dict.fromkeys(("failed", "blocked", "budget_exhausted", "cancelled"), "red"),
     "skipped": "dim",
 }
-"""How statuses look."""
+"""The styles of statuses."""
 
 
 def drawable() -> bool:
-    """Whether standard output is a terminal that can be drawn on."""
+    """Report whether standard output is a terminal that supports drawing."""
     console = Console()
     return console.is_terminal and not console.is_dumb_terminal
 
 
 def answerable() -> bool:
-    """Whether a person sits at this terminal and may type: a command in the background must leave it alone, and in a
-    session of ai-session an agent may be the one who types."""
+    """Report whether a person may type at this terminal: a background command must leave it alone, and in a session of
+    ai-session an agent may be typing."""
     if not sys.stdin.isatty() or os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp():
         return False
     return not in_session(config.server_environment())
 
 
 def starting() -> Status:
-    """Shown while servers start, on a terminal that can be drawn on."""
+    """Return a status line to show while servers start; it is quiet unless the terminal supports drawing."""
     return Console(quiet=not drawable()).status("starting the servers…", spinner="line")
 
 
 class LiveView:
-    """Drawn on ``draw``; the screen is as before when ``shown`` is left, but for what was written above."""
+    """The live view, drawn by ``draw``. Leaving ``shown`` restores the screen, except for what was printed above."""
 
     def __init__(self, board: RunTable, answer: Answer, changes: Changes) -> None:
         self._board = board
@@ -80,7 +80,7 @@ class LiveView:
         self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
         self._began = time.time()
         self._keys = answerable()
-        self._before: list[Any] = termios.tcgetattr(sys.stdin.fileno()) if self._keys else []
+        self._saved_attributes: list[Any] = termios.tcgetattr(sys.stdin.fileno()) if self._keys else []
 
     @contextmanager
     def shown(self) -> Generator[None]:
@@ -91,23 +91,23 @@ class LiveView:
                 task.cancel()
 
     def restore(self) -> None:
-        """The terminal as it was, where the process ends at once."""
+        """Restore the terminal before the process ends at once."""
         self._console.show_cursor(True)
         if self._keys:
-            termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._before)
+            termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._saved_attributes)
 
     def draw(self) -> None:
-        """Redraws the table from the current state."""
+        """Redraw the view from the current state."""
         questions = self._board.questions
         question = questions[0] if questions else {}
         if question.get("id") != self._question.get("id"):
             self._question = question
             if "question" in question:
-                self._begin(self._show_changes(question))
+                self._start(self._show_changes(question))
             if question and self._keys:
-                # What was typed before the question was there is no answer to it.
+                # Keys typed before the question appeared do not answer it.
                 typed_ahead.discard(sys.stdin.fileno())
-        self._live.update(self._picture(questions), refresh=True)
+        self._live.update(self._render(questions), refresh=True)
 
     @contextmanager
     def _typing(self) -> Generator[None]:
@@ -117,33 +117,33 @@ class LiveView:
         fd = sys.stdin.fileno()
         loop = asyncio.get_running_loop()
         tty.setcbreak(fd, termios.TCSADRAIN)
-        loop.add_reader(fd, self._typed, fd)
+        loop.add_reader(fd, self._handle_key, fd)
         try:
             yield
         finally:
             loop.remove_reader(fd)
-            termios.tcsetattr(fd, termios.TCSADRAIN, self._before)
+            termios.tcsetattr(fd, termios.TCSADRAIN, self._saved_attributes)
 
-    def _typed(self, fd: int) -> None:
+    def _handle_key(self, fd: int) -> None:
         key = os.read(fd, 1).lower()
         if not key:
             asyncio.get_running_loop().remove_reader(fd)
         elif key in (b"y", b"n") and self._question:
             question = self._question
             self._question = {}
-            self._begin(self._answer(question, key == b"y"))
+            self._start(self._answer(question, key == b"y"))
 
-    def _begin(self, work: Awaitable[None]) -> None:
+    def _start(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
         self._answers.add(task)
         task.add_done_callback(self._answers.discard)
 
     async def _show_changes(self, question: Mapping[str, Any]) -> None:
-        """Above the picture, where they stay."""
+        """Print the changes above the view, where they stay."""
         for line in await self._changes(question):
             self._live.console.print(line, soft_wrap=True)
 
-    def _picture(self, questions: list[dict[str, Any]]) -> RenderableType:
+    def _render(self, questions: list[dict[str, Any]]) -> RenderableType:
         board = self._board
         counts: dict[str, int] = {}
         for row in board.rows.values():
@@ -157,7 +157,7 @@ class LiveView:
             parts.append(Text(printable(question_text(question)), style="yellow"))
             more = f" ({len(questions) - 1} more questions wait)" if len(questions) > 1 else ""
             here = self._keys and "answer_with" not in question
-            how = "y: agree, n: refuse" if here else command_for(question)
+            how = "y: approve, n: reject" if here else command_for(question)
             parts.append(Text(f"{how}{more}", style="bold yellow"))
         return Group(*parts)
 
@@ -184,7 +184,7 @@ class LiveView:
 
 
 def _urgency(row: Row) -> int:
-    """What is shown where not all tasks have room: questions, what goes on, what went wrong, the rest."""
+    """Return the sort key for when not all tasks fit: questions, tasks in progress, failures, the rest."""
     order = (RunStatus.WAITING_APPROVAL, RunStatus.RUNNING, RunStatus.FAILED, RunStatus.BLOCKED, RunStatus.EXHAUSTED)
     return order.index(row.shown) if row.shown in order else len(order) + (row.shown is not RunStatus.QUEUED)
 

@@ -1,4 +1,4 @@
-"""The verbs login and logout: at servers that are reached at an address."""
+"""The verbs login and logout, for servers at an address."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def login(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Log in at a server, for all runs of this user. Opens the browser; of grant client_credentials nobody is asked.
+    """Log in at a server, for all runs of this user. Opens the browser; the grant client_credentials needs no person.
 
     Exit codes: 0 logged in, 1 not, 2 no such server, or one without logins.
     """
     from agentwire import plugins
     from ccswarm.config import config as files
 
-    (meant,) = servers_of(load(config).settings, [server])
+    (configured,) = servers_of(load(config).settings, [server])
     clients = plugins.load("ccswarm.clients", "mcp")
     scopes = [name for words in scope or () for name in words.split()]
     environ, state = files.server_environment(), files.state_directory()
-    sitter = TerminalUser(browser=not no_browser and _has_screen(environ))
-    found = asyncio.run(clients.log_in(meant, environ, state, sitter, scopes=scopes, seconds=seconds))
+    user = TerminalUser(browser=not no_browser and _has_screen(environ))
+    found = asyncio.run(clients.log_in(configured, environ, state, user, scopes=scopes, seconds=seconds))
     facts = {"server": server, **login_facts(found)}
     if as_json:
         show_json(facts)
@@ -65,9 +65,9 @@ def logout(server: ServerName, config: Config = None, as_json: Json = False) -> 
     from agentwire import plugins
     from ccswarm.config import config as files
 
-    (meant,) = servers_of(load(config).settings, [server])
+    (configured,) = servers_of(load(config).settings, [server])
     clients = plugins.load("ccswarm.clients", "mcp")
-    was, revoked = asyncio.run(clients.log_out(meant, files.server_environment(), files.state_directory()))
+    was, revoked = asyncio.run(clients.log_out(configured, files.server_environment(), files.state_directory()))
     if as_json:
         show_json({"server": server, "was_logged_in": was, "revoked": revoked})
     else:
@@ -77,7 +77,7 @@ def logout(server: ServerName, config: Config = None, as_json: Json = False) -> 
 
 
 def login_facts(login: LoginFacts) -> dict[str, Any]:
-    """Of a login, for people and programs."""
+    """Return the facts of a login, for people and programs."""
     until = login.expires_at and datetime.fromtimestamp(login.expires_at, UTC).isoformat(timespec="seconds")
     return {
         "issuer": login.issuer,
@@ -96,7 +96,7 @@ class TerminalUser:
     def go_to(self, url: str) -> None:
         remark(f"log in at:\n{url}\nif the browser ends at a page that cannot be shown, paste its address here:")
         if self._browser:
-            _aside(lambda: webbrowser.open(url))  # some return when they are closed
+            _run_aside(lambda: webbrowser.open(url))  # some return only when they are closed
 
     def show(self, message: str) -> None:
         remark(message)
@@ -109,15 +109,15 @@ class TerminalUser:
             if text := sys.stdin.readline():
                 loop.call_soon_threadsafe(lambda: line.done() or line.set_result(text))
 
-        _aside(read)
+        _run_aside(read)
         return await line
 
 
-def _aside(work: Callable[[], object]) -> None:
-    """No thread of the loop's own, which would keep the program from ending."""
+def _run_aside(work: Callable[[], object]) -> None:
+    """Run ``work`` in a daemon thread: a thread of the event loop's executor would keep the program from ending."""
     threading.Thread(target=work, daemon=True).start()
 
 
 def _has_screen(environ: Mapping[str, str]) -> bool:
-    """Whether a browser would be one beside this terminal, not in it."""
+    """Report whether a browser would open in a window of its own, rather than in this terminal."""
     return sys.platform == "darwin" or any(environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))

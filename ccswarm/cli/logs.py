@@ -1,4 +1,4 @@
-"""The verb logs: everything that happened in a run, in order."""
+"""The verb logs: all events of a run, in order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from agentwire.cli.options import Option
 from ccswarm.cli.output import Json, show_json_line, show_line
 from ccswarm.cli.parameters import Config, LastRun
-from ccswarm.cli.reading import looked
+from ccswarm.cli.reading import read_store
 from ccswarm.journal.files import directory_of
 from ccswarm.runs.events import (
     CALLS,
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from ccswarm.runs.feed import EventStream
 
-LOOK_SECONDS = 0.5
-"""Between looks into the journal."""
+POLL_SECONDS = 0.5
+"""The interval of reads of the journal."""
 
 
 def logs(
@@ -41,15 +41,14 @@ def logs(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Show what happened in a run: its events and its calls, one a line with the time; with --json one document a
-    line.
+    """Show the events of a run and its calls, one a line with the time; with --json one document a line.
 
     Calls are those in the journal of this machine.
     """
     if follow:
-        _following(run, config, task, as_json)
+        _follow_run(run, config, task, as_json)
     else:
-        _show(looked(config, lambda view: _past(run, task, view)), task, as_json)
+        _show(read_store(config, lambda view: _past(run, task, view)), task, as_json)
 
 
 async def _past(text: str, task: str, view: StoreView) -> list[RunEvent]:
@@ -58,14 +57,14 @@ async def _past(text: str, task: str, view: StoreView) -> list[RunEvent]:
     return await events_with_calls(view.store, run_id, view.journal)
 
 
-def _following(text: str, config: Path | None, task: str, as_json: bool) -> None:
+def _follow_run(text: str, config: Path | None, task: str, as_json: bool) -> None:
     import asyncio
 
-    from ccswarm.cli.parameters import looking
+    from ccswarm.cli.parameters import open_app
     from ccswarm.runs.feed import EventStream
 
-    async def followed() -> None:
-        async with looking(config) as opened:
+    async def follow_run() -> None:
+        async with open_app(config) as opened:
             run_id = await run_id_of(opened.engine, text, opened.project)
             await require_task(opened.engine, run_id, task)
             feed = EventStream(opened.engine, run_id)
@@ -73,7 +72,7 @@ def _following(text: str, config: Path | None, task: str, as_json: bool) -> None
             _show(await merged_by_time(opened.engine, await feed.past(), calls), task, as_json)
             await _follow(feed, calls, task, as_json)
 
-    asyncio.run(followed())
+    asyncio.run(follow_run())
 
 
 async def _follow(feed: EventStream, calls: Calls, task: str, as_json: bool) -> None:
@@ -84,7 +83,7 @@ async def _follow(feed: EventStream, calls: Calls, task: str, as_json: bool) -> 
         try:
             over = False
             while not over:
-                await asyncio.wait({coming}, timeout=LOOK_SECONDS)
+                await asyncio.wait({coming}, timeout=POLL_SECONDS)
                 found = [event_from_record(feed.run, record) for record in calls.new() if record.event in CALLS]
                 while coming.done() and not over:
                     run_event = coming.result()
@@ -109,5 +108,5 @@ def _show(run_events: Sequence[RunEvent], task: str, as_json: bool) -> None:
 
 
 def clock(at: float) -> str:
-    """A time of day; a dash for one that nobody knows."""
+    """Return the time of day; a dash if the time is unknown."""
     return f"{time.strftime('%H:%M:%S', time.localtime(at))}.{int(at % 1 * 1000):03}" if at else "-"

@@ -26,7 +26,7 @@ ClickException: Any = typer.BadParameter.__mro__[2]
 
 
 class Verb(NamedTuple):
-    """``load`` gives a function, or a Typer with verbs of its own; ``help`` is the first sentence of what it says."""
+    """A verb: ``load`` returns its function, or a Typer with verbs of its own; ``help`` its first sentence."""
 
     load: Callable[[], Any]
     help: str
@@ -179,11 +179,11 @@ INSTEAD = {
     **dict.fromkeys(("version", "-v", "-V"), "ccswarm --version"),
     "undo": "git revert of what a run merged; ccswarm diff RUN shows it",
 }
-"""Verbs and first options of the program that had this name before, and of its like: what does it here."""
+"""Verbs and first options of the predecessor with this name, and of similar programs, with what to use here."""
 
 
 class Verbs(TyperGroup):
-    """The program: a verb's module is imported when the verb is used, and listing verbs imports none."""
+    """The program. A verb's module is imported when the verb is used; listing the verbs imports none."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -193,7 +193,7 @@ class Verbs(TyperGroup):
         return command(cmd_name) if cmd_name in VERBS else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Verbs under the headings of SECTIONS."""
+        """List the verbs under the headings of SECTIONS."""
         del ctx
         for heading, verbs in SECTIONS.items():
             with formatter.section(heading):
@@ -201,7 +201,7 @@ class Verbs(TyperGroup):
 
 
 def command(name: str) -> Any:
-    """The verb as typer's own kind of command."""
+    """Return the verb as a command of typer."""
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     add(alone, name, VERBS[name].load())
     made: Any = typer.main.get_group(alone)
@@ -221,7 +221,7 @@ app = typer.Typer(
 
 
 def print_version(wanted: bool) -> None:
-    """What --version does."""
+    """Print the version and exit."""
     if wanted:
         show_text(f"ccswarm {__version__}\n")
         raise typer.Exit
@@ -280,13 +280,13 @@ def _report_usage(error: Any, as_json: bool) -> int:
     elif better := corrected(error, words, "ccswarm", INSTEAD):
         problem, suggestion = better
     elif found := NO_CHOICE.search(message):
-        suggestion = _vendor(found[1]) or suggestion
+        suggestion = _init_command(found[1]) or suggestion
     suggestion = _as_task(message, command_path, words, suggestion) or suggestion
     return report(UsageInvalid(problem, suggestion=suggestion), as_json=as_json)
 
 
 def _as_task(message: str, command_path: str, words: list[str], suggestion: str) -> str:
-    """The command line that begins a run with these words, where they were given without its verb or without quotes."""
+    """Return the command line that starts a run with these words, given without the verb or quotes; else ``""``."""
     if found := SENTENCE.match(message):
         return shlex.join(("ccswarm", "run", found[1]))
     if any(word.startswith("-") for word in words):
@@ -299,8 +299,8 @@ def _as_task(message: str, command_path: str, words: list[str], suggestion: str)
     return ""
 
 
-def _vendor(model: str) -> str:
-    """How an agent is added that has such a model; empty where its name does not say whose it is."""
+def _init_command(model: str) -> str:
+    """Return how to add an agent with that model; ``""`` if its name does not show its provider."""
     from ccswarm.config.starters import maker_of
 
     maker = maker_of(model)

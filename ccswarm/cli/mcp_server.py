@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from agentwire.cli.output import leave
-from ccswarm.cli.parameters import Config, tell_first_use
+from ccswarm.cli.parameters import Config, report_first_use
 from ccswarm.errors import UsageInvalid
 
 OFF = ("", "0", "false", "no", "off")
@@ -28,9 +28,9 @@ def mcp_server(
     ] = False,
     debug: Annotated[str, typer.Option(envvar="ORCHESTRE_DEBUG", hidden=True)] = "",
 ) -> None:
-    """Serve the swarm to an MCP client, which starts this and ends it: runs are started, followed and read.
+    """Serve the swarm to an MCP client, which starts and ends this: runs are started, followed and read.
 
-    Runs are carried out by this process. When the client leaves, they continue if a worker is running, else they
+    Runs are carried out by this process. When the client disconnects, they continue if a worker is running, else they
     are paused.
 
     Exit codes: 0 the client left, 1 it could not be served, 2 wrong usage or configuration, or no such agent.
@@ -46,8 +46,8 @@ def mcp_server(
         raise UsageInvalid(f"the workspace {workspace} is not a directory", suggestion="create it, or use another one")
     where = (config and config.absolute(), workspace and workspace.resolve())
     options = ServerOptions(*where, agent, trace=debug.lower() not in OFF, runs_only=runs_only)
-    # Before the client hears anything: from now on its agents may write where the configuration lies.
+    # Before the first response to the client: after that its agents may write where the configuration is.
     begun = trust.remember_now(options.config, workspace=options.workspace)
     if begun:
-        tell_first_use(begun.path, [shlex.join(one.words) for one in commands_in(tables_in(begun.data))])
+        report_first_use(begun.path, [shlex.join(one.words) for one in commands_in(tables_in(begun.data))])
     leave(plugins.load("ccswarm.servers", "guest" if agent else "mcp").main(options))

@@ -1,4 +1,4 @@
-"""The verb notify test: whether notices reach the person, by each way that is configured."""
+"""The verb notify test: whether each configured way of notification reaches the person."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ app = Group("Notify you, outside this terminal, that a run is over or waits for 
 
 @app.command("test")
 def try_ways(as_json: Json = False) -> None:
-    """Send a notice by every way that is configured, and say how each went.
+    """Send a notice by every configured way, and report the result of each.
 
     Exit codes: 0 all of them work, 1 one does not, 2 none is configured.
     """

@@ -1,4 +1,4 @@
-"""What verbs exit with and what they say: lines and text, and errors with the next step."""
+"""The output and exit codes of verbs: lines and text, and errors with the next step."""
 
 # ruff: noqa: T201
 from __future__ import annotations
@@ -43,33 +43,33 @@ BY_STATUS = {
     RunStatus.WAITING_APPROVAL: EXIT_BLOCKED,
     RunStatus.EXHAUSTED: EXIT_BUDGET,
 }
-"""Exit codes of what a run came to; 1 for all others."""
+"""Exit codes by the status of a run; 1 for all others."""
 
 
 def show_json_line(value: Any) -> None:
-    """Prints one line of a stream of JSON documents and flushes it."""
+    """Print one line of a stream of JSON documents and flush it."""
     print(json.dumps(value), flush=True)
 
 
 def show_line(text: str) -> None:
-    """Prints one line of data, without control characters, and flushes it."""
+    """Print one line of data, without control characters, and flush it."""
     print(printable(text), flush=True)
 
 
 def show_lines(lines: Iterable[str]) -> None:
-    """Lines of data, which may begin with spaces, each without control characters."""
+    """Print lines of data, which may begin with spaces, without control characters."""
     for line in lines:
         print(visible(line.expandtabs(8)))
     sys.stdout.flush()
 
 
 def show_text(text: str) -> None:
-    """Text as it is, of a file or a program."""
+    """Print text unchanged, such as a file's or a program's."""
     write_bytes(text.encode("utf-8", "replace"))
 
 
 def report(error: SwarmError, *, as_json: bool, exit_code: int | None = None) -> int:
-    """Prints the error and its suggestion; returns the exit code."""
+    """Print the error and its suggestion, and return the exit code."""
     if as_json:
         show_json({"error": {"code": error.code, "message": error.message, "suggestion": error.suggestion}})
     else:
@@ -81,5 +81,5 @@ def report(error: SwarmError, *, as_json: bool, exit_code: int | None = None) ->
 
 
 def printable(text: str) -> str:
-    """``text`` on one line, with an escape for what a name or an answer could hide in it or steer a terminal by."""
+    """Return ``text`` on one line, with escapes for characters that could hide something or control a terminal."""
     return visible(text)

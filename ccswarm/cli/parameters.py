@@ -1,4 +1,4 @@
-"""What verbs have in common: where the configuration is read, the store opened, a person named."""
+"""What verbs share: options, reading the configuration, opening the store, and the name of the person."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ Config = Annotated[
 ]
 RunName = Annotated[str, Argument(metavar="RUN", help="ID of a run, the beginning of one, or: last.")]
 LastRun = Annotated[str, Argument(metavar="[RUN]", help="ID of a run, or its beginning; default: the last one here.")]
-"""A run that a verb looks at or continues; its default is ``LAST``."""
+"""A run that a verb shows or continues; its default is ``LAST``."""
 
 
 def load(config: Path | None, *, executes: bool = False, workspace: Path | None = None) -> Loaded:
-    """The configuration a verb works with; if it has changed since a person used it, the person at this terminal is
-    asked. The first use of one that was not named explicitly is reported. ``executes``: agents work meanwhile and may
-    create one. Raises ConfigInvalid, ConfigChanged."""
+    """Return the configuration that a verb works with. If it has changed since a person used it, the person at this
+    terminal is asked. The first use of one that was not named explicitly is reported. ``executes``: agents work in the
+    meantime and may create one. Raises ConfigInvalid and ConfigChanged."""
     from ccswarm.cli.trust import asker
     from ccswarm.config import config as files
 
     loaded = files.load(config, confirm=asker(), remember_absent=executes, workspace=workspace)
     if loaded.begun and loaded.path:
-        tell_first_use(loaded.path, [server.command for server in loaded.settings.mcp.servers])
+        report_first_use(loaded.path, [server.command for server in loaded.settings.mcp.servers])
     return loaded
 
 
 def with_agents(loaded: Loaded, types: Sequence[str] = ()) -> Loaded:
-    """The same, with starter agents if it names none, which is reported. Raises ConfigInvalid."""
+    """Return the configuration, with starter agents if it has none, which is reported. Raises ConfigInvalid."""
     from ccswarm.config import config, starters
 
     found = config.supplied(loaded.settings, types or starters.TYPES[:1], config.server_environment())
@@ -58,24 +58,24 @@ def with_agents(loaded: Loaded, types: Sequence[str] = ()) -> Loaded:
     return replace(loaded, settings=found.settings)
 
 
-def tell_first_use(path: Path, commands: Iterable[str]) -> None:
-    """That a configuration is used which nobody named, and what it starts, on standard error."""
+def report_first_use(path: Path, commands: Iterable[str]) -> None:
+    """Report on standard error the first use of a configuration that was found, not named, and what it starts."""
     programs = dict.fromkeys(command.split()[0] for command in commands if command.strip())
     what = f"it starts {', '.join(programs)}" if programs else "it starts no program"
     remark(printable(f"{path} is used for the first time: {what}"))
 
 
 def peek(config: Path | None) -> Loaded:
-    """The configuration as it is now, agreed to or not, for a verb that shows it and starts nothing of it."""
+    """Return the current configuration, approved or not, for a verb that shows it and starts nothing of it."""
     from ccswarm.config import config as files
 
     return files.peek(config)
 
 
 @asynccontextmanager
-async def looking(config: Path | None) -> AsyncGenerator[App]:
-    """The engine, to stop runs and answer what they ask: found by the configuration as a person used it last. Raises
-    ConfigInvalid, EngineUnavailable."""
+async def open_app(config: Path | None) -> AsyncGenerator[App]:
+    """Open the engine that the configuration, as a person used it last, names, to stop runs and answer their questions.
+    Raises ConfigInvalid and EngineUnavailable."""
     import asyncio
 
     await asyncio.to_thread(import_module, "ccswarm.runs.app")  # a fifth of a second
@@ -84,18 +84,18 @@ async def looking(config: Path | None) -> AsyncGenerator[App]:
 
     loaded = files.load_last(config)
     if loaded.changed:
-        tell_last(loaded.changed)
+        report_last_used(loaded.changed)
     async with app.submitting(loaded.settings, files.state_directory()) as opened:
         yield replace(opened, project=project_of(loaded, config))
 
 
-def tell_last(changed: Change) -> None:
-    """That what was used before is gone by, since the file has changed."""
+def report_last_used(changed: Change) -> None:
+    """Report that the version of a file that was used before applies, because the file has changed."""
     remark(printable(f"{changed.what()}; the version used before applies: {changed.remedy()}"))
 
 
 def project_of(loaded: Loaded, config: Path | None) -> Project:
-    """Whose runs ``last`` is one of, where that configuration is used; ``config`` is the one that was named."""
+    """Return the project whose runs ``last`` means; ``config`` is the configuration that was named, if any."""
     from ccswarm.config.project import Project
 
     own = bool(config) or bool(loaded.path and is_own(loaded.path))
@@ -103,7 +103,7 @@ def project_of(loaded: Loaded, config: Path | None) -> Project:
 
 
 def check_person() -> None:
-    """Raises ApprovalNeeded in a session of ai-session, where an agent may be typing."""
+    """Raise ApprovalNeeded in a session of ai-session, where an agent may be typing."""
     from ccswarm.config import config as files
 
     if in_session(files.server_environment()):
@@ -114,7 +114,7 @@ def check_person() -> None:
 
 
 def person() -> str:
-    """Who sits here, for what a person decides."""
+    """Return the user's name, for decisions of a person."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -1,4 +1,4 @@
-"""The verbs plan check and plan show, and where plans are read."""
+"""The verbs plan check and plan show, and the reading of plans."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def check(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Say whether a plan can be carried out, before anything runs or costs: servers are asked for the tools it calls,
-    and it is looked whether agents' models and programs can be used and whether their clones can be made and merged.
+    """Check whether a plan can be carried out, before anything runs or costs: servers are asked for the tools it calls,
+    and the agents' models, programs and clones are checked.
 
     Exit codes: 0 it can, 1 a server that it needs does not work, 2 it cannot: lists every problem with its location.
     """
@@ -46,14 +46,14 @@ def check(
     from ccswarm.runs import planning
 
     loaded = peek(config) if offline else load(config)
-    loaded = replace(loaded, settings=settings_of(file, loaded) if offline else _agreed(file, loaded))
+    loaded = replace(loaded, settings=settings_of(file, loaded) if offline else _approved_settings(file, loaded))
     settings = loaded.settings
     if not settings.tasks:
         raise PlanInvalid(
             f"{_plan_name(file, loaded)}: there are no tasks", suggestion="add [[tasks]] with steps, or [[steps]]"
         )
-    asked = None if offline else planning.problems(settings, workspace_of(loaded))
-    if wrong := asyncio.run(asked) if asked else plan_problems(settings, None):
+    check_all = None if offline else planning.problems(settings, workspace_of(loaded))
+    if wrong := asyncio.run(check_all) if check_all else plan_problems(settings, None):
         raise PlanInvalid(f"{_plan_name(file, loaded)}: {'; '.join(wrong)}", suggestion="fix the problems listed above")
     counts = {"tasks": len(settings.tasks), "steps": sum(len(task.steps) for task in settings.tasks)}
     facts = {"plan": _plan_name(file, loaded), **counts, "agents": len(settings.agents), "servers_asked": not offline}
@@ -66,9 +66,9 @@ def check(
 
 @app.command()
 def show(file: PlanFile = None, config: Config = None, as_json: Json = False) -> None:
-    """Show what a plan would do: every step in order, with who calls which tool after what.
+    """Show what a plan would do: every step in order, with its agent, its tool and the steps before it.
 
-    Exit codes: 0 shown, 2 the plan is wrong.
+    Exit codes: 0 shown, 2 the plan is not valid.
     """
     from ccswarm.plan.check import describe
 
@@ -91,14 +91,14 @@ def show(file: PlanFile = None, config: Config = None, as_json: Json = False) ->
 
 
 def settings_of(file: Path | None, loaded: Loaded) -> Settings:
-    """The plan over the configuration, or the configuration itself, to be looked at."""
+    """Return the configuration with the plan in ``file``, if given; neither need be approved."""
     from ccswarm.config import config
 
     return config.peek_plan(file, loaded.settings) if file else loaded.settings
 
 
-def _agreed(file: Path | None, loaded: Loaded) -> Settings:
-    """The same for its servers to be started, which a person has to have agreed to."""
+def _approved_settings(file: Path | None, loaded: Loaded) -> Settings:
+    """Return the same for starting its servers, which a person must have approved."""
     from ccswarm.config import config
 
     return config.load_plan(file, loaded.settings, confirm=asker()).settings if file else loaded.settings

@@ -1,7 +1,7 @@
-"""Verbs that look at runs, run without the parser's library, whose import takes longer than they do; and how every verb
-ends.
+"""Verbs that only read runs, run without the parser's library, whose import takes longer than they do; and the end of
+every verb.
 
-Only lines that are plainly right are read here. Whatever else was typed is left to ``cli``: help, completion, mistakes.
+Only lines that are clearly valid are read here. Everything else is left to ``cli``: help, completion, mistakes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ QUICK: dict[str, Callable[[], Any]] = {
 
 
 def main(words: Sequence[str]) -> None:
-    """Run what was typed and exit with its code; returns when it has to be read with more care."""
+    """Run the command line and exit with its code; return if it has to be parsed completely."""
     if words and words[0] in QUICK:
         verb, rest = verb_in(QUICK[words[0]](), words[1:])
         if verb is not None and (given := read(verb, rest)) is not None:
@@ -37,9 +37,9 @@ def main(words: Sequence[str]) -> None:
 
 
 def end(verb: Callable[[], object], words: Sequence[str]) -> NoReturn:
-    """Run ``verb``, word what goes wrong, and exit with its code."""
+    """Run ``verb``, report its errors, and exit with its code."""
 
-    def checked() -> None:
+    def run_verb() -> None:
         try:
             verb()
         except (Leave, SwarmError, OSError):
@@ -51,4 +51,4 @@ def end(verb: Callable[[], object], words: Sequence[str]) -> NoReturn:
             raise SwarmError(f"{type(error).__name__}: {error}", suggestion="please report it") from error
 
     as_json = ending.wants_json(words)
-    ending.end(checked, lambda error: report(error, as_json=as_json), OperatorError, "ccswarm doctor")
+    ending.end(run_verb, lambda error: report(error, as_json=as_json), OperatorError, "ccswarm doctor")

@@ -1,4 +1,4 @@
-"""Verbs that only look at runs read the store without the engine, where they can."""
+"""Reading runs from the store without the engine, if possible."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from ccswarm.cli.parameters import looking, tell_last
+from ccswarm.cli.parameters import open_app, report_last_used
 from ccswarm.config import files
 from ccswarm.config.programs import tables_in, workspace_in
 from ccswarm.config.project import Project
@@ -18,10 +18,9 @@ T = TypeVar("T")
 Look = Callable[[StoreView], Awaitable[T]]
 
 
-def looked(config: Path | None, look: Look[T]) -> T:
-    """What ``look`` makes of the store that the configuration names, as a person used it last. A store in a file is
-    only read; any other, and one whose file only an engine can read, is opened. Raises ConfigInvalid,
-    EngineUnavailable."""
+def read_store(config: Path | None, look: Look[T]) -> T:
+    """Return the result of ``look`` on the store of the configuration, as a person used it last. A store in a file is
+    only read, if that is possible; others are opened. Raises ConfigInvalid and EngineUnavailable."""
     state = files.state_directory()
     changes: list[Change] = []
 
@@ -36,18 +35,18 @@ def looked(config: Path | None, look: Look[T]) -> T:
         own = bool(content and (config or is_discovered(content, config)))
         project = Project.at(content.path if content else None, workspace_in(tables), own=own)
         try:
-            seen = _at_once(look(StoreView(store, state, project, in_files=True)))
+            seen = _run_without_loop(look(StoreView(store, state, project, in_files=True)))
         except EngineUnavailable:
-            pass  # the engine may know what to do about it, and says so where it does not
+            pass  # the engine may be able to repair it, or else reports it
         else:
             for change in changes:
-                tell_last(change)
+                report_last_used(change)
             return seen
     return _with_engine(config, look)
 
 
-def _at_once(work: Awaitable[T]) -> T:
-    """What comes of work that never waits for anything: for that, no loop is needed."""
+def _run_without_loop(work: Awaitable[T]) -> T:
+    """Return the result of work that never waits, and so needs no event loop."""
     steps = work.__await__()
     try:
         next(steps)
@@ -60,7 +59,7 @@ def _with_engine(config: Path | None, look: Look[T]) -> T:
     import asyncio
 
     async def opened() -> T:
-        async with looking(config) as app:
+        async with open_app(config) as app:
             assert app.project
             return await look(StoreView(app.engine, app.state_directory, app.project))
 

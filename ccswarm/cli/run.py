@@ -1,4 +1,4 @@
-"""The verbs run and resume: a plan carried out here, or left to workers."""
+"""The verbs run and resume: a plan is carried out here, or by workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import typer
 
 from agentwire.cli.output import EXIT_INTERRUPTED, leave, remark, say, to_person
 from ccswarm.cli.output import Json, show_json_line, show_line
-from ccswarm.cli.parameters import Config, LastRun, load, looking, peek, person, project_of, with_agents
+from ccswarm.cli.parameters import Config, LastRun, load, open_app, peek, person, project_of, with_agents
 from ccswarm.cli.trust import agree, asker
 from ccswarm.errors import ConfigChanged
 from ccswarm.plan.origin import Origin
@@ -31,7 +31,7 @@ NoWait = Annotated[bool, typer.Option("--no-wait", help="Exit with code 3 when o
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Only queue the run: ccswarm worker carries it out.")]
 
 Start = Callable[["App"], Awaitable[tuple[str, Awaitable["Execution"]]]]
-"""What is done before a run may go on: gives the run that is gone on with, empty for a new one, and the going on."""
+"""Prepares a run. Returns the id of the run to resume, empty for a new one, and an awaitable that starts it."""
 
 
 def run(
@@ -53,9 +53,9 @@ def run(
 ) -> None:
     """Carry out the tasks of the configuration, or a plan.
 
-    On a terminal agents and tasks are shown as they work, and y or n answers what they ask. In a pipe each event is a
-    line; with --json a JSON document, and the last one is the result. Ctrl-C pauses the run, and ccswarm resume goes
-    on with it; a second Ctrl-C ends at once, and leaves the pausing to a process in the background.
+    On a terminal agents and tasks are shown as they work, and y or n answers their questions. In a pipe each event is a
+    line; with --json it is a JSON document, and the last one is the result. Ctrl-C pauses the run, and ccswarm resume
+    continues it; a second Ctrl-C ends at once, and a process in the background pauses the run.
 
     Exit codes: 0 done, 1 failed, 2 the plan is wrong, 3 blocked or waiting for approval, 4 a budget is used up, 5 the
     configuration or the plan changed since a person used it and nobody agreed, 130 Ctrl-C.
@@ -89,8 +89,8 @@ def run(
 def resume(
     run: LastRun = LAST, config: Config = None, detach: Detach = False, no_wait: NoWait = False, as_json: Json = False
 ) -> None:
-    """Continue a run where it was: one that was paused, cancelled or interrupted, waits for approval, or is queued.
-    Of one that failed, or used up a budget, a new run does what did not succeed, as its plan's files say it now.
+    """Continue a run where it stopped: one that was paused, cancelled or interrupted, waits for approval, or is queued.
+    If it failed, or used up a budget, a new run repeats what did not succeed, with the plan's files as they are now.
 
     Exit codes: as of ccswarm run.
     """
@@ -100,17 +100,17 @@ def resume(
             if detach:
                 asyncio.run(_resume_detached(run, config, as_json))
                 return
-            begin = partial(_go_on, text=run)
+            begin = partial(_resume, text=run)
             _execute(loaded.settings, project_of(loaded, config), config, begin, no_wait, as_json)
-        except ConfigChanged as changed:  # a file of its plan: nothing has begun yet
+        except ConfigChanged as changed:  # a file of its plan: nothing has started yet
             agree(changed)
 
 
 def _execute(
     settings: Settings, project: Project, config: Path | None, start: Start, no_wait: bool, as_json: bool
 ) -> NoReturn:
-    """Start a run and execute it here, and leave with the exit code."""
-    # Imported before there is a loop that it could hold up.
+    """Start a run, execute it here, and exit with its code."""
+    # Imported before there is an event loop that this could block.
     from ccswarm.cli.stop import pause_afterwards
     from ccswarm.cli.watch import Interrupts, Watch
     from ccswarm.config import config as files
@@ -121,13 +121,13 @@ def _execute(
         async with app.working(settings, files.state_directory(), files.server_environment()) as working:
             opened = replace(working, project=project)
             with _starting(as_json):
-                goes_on, begin = await start(opened)
-            feed = EventStream(opened.engine, goes_on)
-            before = await feed.past() if goes_on else []
-            interrupts.attend()  # what is queued from here on is paused by Ctrl-C, and not only left
+                resumed_id, begin = await start(opened)
+            feed = EventStream(opened.engine, resumed_id)
+            before = await feed.past() if resumed_id else []
+            interrupts.attend()  # what is queued from here on is paused by Ctrl-C, not just left
             started = await begin
             interrupts.leave = partial(pause_afterwards, started.id, config)
-            if started.id != goes_on:
+            if started.id != resumed_id:
                 feed, before = EventStream(opened.engine, started.id), []
             if not as_json and not to_person():
                 show_line(started.id)
@@ -147,7 +147,7 @@ def _execute(
 
 
 def _starting(as_json: bool) -> AbstractContextManager[object]:
-    """Says on a terminal what is waited for."""
+    """Show on a terminal that servers are being started."""
     if as_json or not to_person():
         return nullcontext()
     from ccswarm.cli.live_view import starting
@@ -168,19 +168,19 @@ async def _submit(
     return "", service.submit(opened, settings, directory, sources, origin=Origin.PERSON, by=person())
 
 
-async def _go_on(opened: App, text: str) -> tuple[str, Awaitable[Execution]]:
+async def _resume(opened: App, text: str) -> tuple[str, Awaitable[Execution]]:
     from ccswarm.runs import service
 
     run_id = await run_id_of(opened.engine, text, opened.project)
     begin = await service.resume(opened, run_id)
 
-    async def resumed() -> Execution:
+    async def resume_run() -> Execution:
         started = await begin
         if started.id != run_id:
             remark(f"{short(run_id)} is over; {short(started.id)} repeats what did not succeed in it")
         return started
 
-    return run_id, resumed()
+    return run_id, resume_run()
 
 
 async def _queue(settings: Settings, directory: str, sources: list[str], as_json: bool) -> None:
@@ -190,17 +190,17 @@ async def _queue(settings: Settings, directory: str, sources: list[str], as_json
 
     async with app.submitting(settings, files.state_directory()) as opened:
         started = await service.submit(opened, settings, directory, sources, origin=Origin.PERSON, by=person())
-        _tell_queued(started.id, as_json)
+        _report_queued(started.id, as_json)
 
 
 async def _resume_detached(text: str, config: Path | None, as_json: bool) -> None:
-    async with looking(config) as opened:
-        _, begin = await _go_on(opened, text)
+    async with open_app(config) as opened:
+        _, begin = await _resume(opened, text)
         found = await begin
-        _tell_queued(found.id, as_json)
+        _report_queued(found.id, as_json)
 
 
-def _tell_queued(run_id: str, as_json: bool) -> None:
+def _report_queued(run_id: str, as_json: bool) -> None:
     if as_json:
         show_json_line({"run": run_id, "status": "queued"})
         return

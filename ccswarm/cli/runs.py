@@ -1,4 +1,4 @@
-"""The verbs status, ps and runs: what there is, how far it is, what came of it."""
+"""The verbs status, ps and runs: which runs there are, their progress and their results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentwire.cli.options import Argument, Group, Option
 from agentwire.cli.output import EXIT_ERROR, leave, remark, say, show_facts, show_json, show_rows, to_person, when
 from ccswarm.cli.output import Json, show_json_line, show_line
 from ccswarm.cli.parameters import MOST_RUNS, Config, LastRun
-from ccswarm.cli.reading import looked
+from ccswarm.cli.reading import read_store
 from ccswarm.errors import UsageInvalid
 from ccswarm.models import RunStatus
 from ccswarm.runs.events import RunEvent, events_with_calls, nested
@@ -41,7 +41,7 @@ app = Group("List, show, compare and replay runs.")
 
 TASK_COLUMNS = ("task", "status", "agent", "attempts", "seconds", "summary")
 OWN = ("_id", "_key", "_seconds")
-"""Endings of names of what each call has of its own, in any run."""
+"""The endings of names of values that differ for each call, in any run."""
 
 BEGIN = 'Begin one: ccswarm run "list the files"'
 DIFFERENCES = ("status", "agent", "attempts", "summary", "result")
@@ -53,11 +53,11 @@ def status(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Show how far a run is: its tasks, the steps that agents listed, and what waits for a person.
+    """Show the progress of a run: its tasks, the steps that agents listed, and what waits for a person.
 
     Exit codes: 0 shown, 2 there is no such run.
     """
-    facts = looked(config, lambda view: _facts(run, view))
+    facts = read_store(config, lambda view: _facts(run, view))
     if as_json:
         show_json(facts)
         return
@@ -71,7 +71,7 @@ def status(
 
 def ps(config: Config = None, as_json: Json = False) -> None:
     """Show what is running now: runs, their tasks, and the workers with the seconds since their last heartbeats."""
-    found = looked(config, _going)
+    found = read_store(config, _in_progress)
     if as_json:
         show_json(found)
         return
@@ -90,7 +90,7 @@ def list_runs(
     as_json: Json = False,
 ) -> None:
     """List runs, the newest first."""
-    found = looked(config, lambda view: listed(limit, view))
+    found = read_store(config, lambda view: list_rows(limit, view))
     if as_json:
         show_json(found)
     elif found:
@@ -103,11 +103,11 @@ def list_runs(
 
 @app.command()
 def show(run: LastRun = LAST, config: Config = None, as_json: Json = False) -> None:
-    """Show all of a run: its tasks, their results, what was used, and what the journal knows of its calls.
+    """Show all of a run: its tasks, their results, what was used, and the number of its calls in the journal.
 
     Exit codes: 0 shown, 2 there is no such run.
     """
-    facts = looked(config, lambda view: _shown(run, view))
+    facts = read_store(config, lambda view: _all_facts(run, view))
     if as_json:
         show_json(facts)
         return
@@ -130,12 +130,12 @@ def diff(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Compare two runs task by task: status, agent, attempts, summary, and every part of the results. What each run has
-    of its own is left out: ids, keys, how long things took.
+    """Compare two runs task by task: status, agent, attempts, summary, and every part of the results. What differs in
+    any run is left out: ids, keys, durations.
 
     Exit codes: 0 the results are the same, 1 they are not, 2 there is no such run.
     """
-    found = compared(one, other, config)
+    found = compare(one, other, config)
     rows = found["differences"]
     if as_json:
         show_json(found)
@@ -149,22 +149,22 @@ def diff(
 
 @app.command()
 def replay(run: LastRun = LAST, config: Config = None, as_json: Json = False) -> None:
-    """Show again what happened in a run, each event with the seconds since the run began. Nothing is executed.
+    """Show again the events of a run, each with the seconds since the run began. Nothing is executed.
 
     Calls are those in the journal of this machine.
     """
-    _replay(looked(config, lambda view: happened(run, view)), as_json)
+    _replay(read_store(config, lambda view: all_events(run, view)), as_json)
 
 
-def compared(one: str, other: str, config: Path | None) -> dict[str, Any]:
-    """The document that ``diff --json`` shows. Raises RunNotFound, UsageInvalid."""
-    first, second = looked(config, lambda view: _both(one, other, view))
+def compare(one: str, other: str, config: Path | None) -> dict[str, Any]:
+    """Return the document that ``diff --json`` shows. Raises RunNotFound and UsageInvalid."""
+    first, second = read_store(config, lambda view: _both(one, other, view))
     rows = differences(_without_name(first), _without_name(second))
     return {"a": first["run"], "b": second["run"], "differences": rows}
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Rows of task, what, a and b; of results only the parts that are not the same. Pure."""
+    """Return rows of task, what, a and b; of results only the parts that differ."""
     rows: list[dict[str, Any]] = []
     if one["status"] != other["status"]:
         rows.append({"task": "", "what": "status", "a": one["status"], "b": other["status"]})
@@ -192,20 +192,20 @@ def _parts(path: str, one: Any, other: Any) -> list[dict[str, Any]]:
 
 
 def _without_name(facts: dict[str, Any]) -> dict[str, Any]:
-    """With RUN for the run's own id, which names sessions, files and the like."""
+    """Replace the run's own id by RUN, because it occurs in names of sessions and files."""
     return json.loads(json.dumps(facts).replace(facts["run"], "RUN")) | {"run": facts["run"]}
 
 
 def task_rows(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Rows of TASK_COLUMNS."""
+    """Return rows of TASK_COLUMNS."""
     return [
         {"task": name, **task, "seconds": _between(task["started_at"], task["ended_at"])}
         for name, task in facts["tasks"].items()
     ]
 
 
-async def happened(text: str, view: StoreView) -> list[RunEvent]:
-    """All that is known of a run by now, by time: its events, and the calls in the journal of this machine."""
+async def all_events(text: str, view: StoreView) -> list[RunEvent]:
+    """Return all events of a run in chronological order, with the calls in the journal of this machine."""
     return await events_with_calls(view.store, await run_id_of(view.store, text, view.project), view.journal)
 
 
@@ -224,7 +224,7 @@ async def _both(one: str, other: str, view: StoreView) -> tuple[dict[str, Any], 
     return await facts_of(view.store, names[0]), await facts_of(view.store, names[1])
 
 
-async def _shown(text: str, view: StoreView) -> dict[str, Any]:
+async def _all_facts(text: str, view: StoreView) -> dict[str, Any]:
     from ccswarm.journal import files
 
     facts = await _facts(text, view)
@@ -241,8 +241,8 @@ async def _shown(text: str, view: StoreView) -> dict[str, Any]:
     return {**facts, "journal": {**journal, "workers": sorted(workers)}}
 
 
-async def listed(limit: int, view: StoreView) -> list[dict[str, Any]]:
-    """Rows of the newest runs."""
+async def list_rows(limit: int, view: StoreView) -> list[dict[str, Any]]:
+    """Return rows of the newest runs."""
     found = await runs(view.store, min(limit, MOST_RUNS))
     tasks = await unfinished_tasks(view.store) if any(not run.status.over for run in found) else []
     return [_row(run, tasks) for run in found]
@@ -270,7 +270,7 @@ def _row(execution: Execution, tasks: Iterable[Execution]) -> dict[str, Any]:
     }
 
 
-async def _going(view: StoreView) -> dict[str, Any]:
+async def _in_progress(view: StoreView) -> dict[str, Any]:
     health = await view.store.health()
     found: list[dict[str, Any]] = []
     tasks = await unfinished_tasks(view.store)
@@ -317,9 +317,9 @@ def _show_approvals(facts: Mapping[str, Any]) -> None:
         if answered := questions.unheard_answer({**one, "task_id": one["task"]}):
             show_line(f"    {answered}")
     if any("answer" not in one for one in facts["approvals"]):
-        say("ccswarm approve ID agrees, ccswarm reject ID refuses.")
+        say("ccswarm approve ID approves, ccswarm reject ID rejects.")
     elif facts["status"] == RunStatus.PAUSED:
-        say(f"ccswarm resume {short(facts['run'])} continues with it.")
+        say(f"ccswarm resume {short(facts['run'])} continues it.")
 
 
 def _between(began: float, ended: float) -> float | str:

@@ -1,4 +1,4 @@
-"""The verb say: a person speaks to an agent while it works."""
+"""The verb say: a person sends a message to an agent while it works."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from agentwire.cli.options import Argument
 from agentwire.cli.output import remark, show_json
 from ccswarm.cli.output import Json, printable
-from ccswarm.cli.parameters import Config, looking, person
+from ccswarm.cli.parameters import Config, open_app, person
 from ccswarm.errors import UsageInvalid
 from ccswarm.runs.events import task_of
 from ccswarm.runs.status import MOST_TASKS, RUN, run_id_of, short
@@ -30,9 +30,9 @@ def say(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Say something to an agent that thinks, while it works: a model reads it with its next question, a program such as
-    claude with the answer to its next call, and neither can end the task before. It is on record in the journal, and
-    kept where nobody carries the run out now.
+    """Send a message to an agent with a model or a program, while it works: a model reads it with its next question, a
+    program such as claude with the answer to its next call, and neither can end the task before that. It is recorded in
+    the journal, and kept until a worker carries out the run.
 
     Exit codes: 0 said, 2 there is no such run, no such task is running, or its agent cannot receive messages.
     """
@@ -42,16 +42,16 @@ def say(
         raise UsageInvalid(
             f"give from 1 to {MOST_CHARS} characters", suggestion='ccswarm say last.fix "Leave the tests."'
         )
-    said = asyncio.run(_said(whom, text, config))
+    sent = asyncio.run(_send(whom, text, config))
     if as_json:
-        show_json(said)
+        show_json(sent)
     else:
-        remark(printable(f"Said to {said['agent']} in {said['task']}, to be received with its next step"))
+        remark(printable(f"Said to {sent['agent']} in {sent['task']}, to be received with its next step"))
 
 
-async def _said(whom: str, text: str, config: Path | None) -> dict[str, Any]:
+async def _send(whom: str, text: str, config: Path | None) -> dict[str, Any]:
     run, _, path = whom.partition(".")
-    async with looking(config) as opened:
+    async with open_app(config) as opened:
         from ccswarm.journal.files import directory_of
         from ccswarm.journal.writer import persons_journal
 
@@ -65,38 +65,38 @@ async def _said(whom: str, text: str, config: Path | None) -> dict[str, Any]:
             journal.close()
         await opened.swarm.say(task.id, text, by=by, key=key)
         payload: dict[str, Any] = task.payload or {}
-        heard = {"run": run_id, "task": task_of(run_id, task.id), "agent": str(payload.get("agent", ""))}
-        return {"id": key, **heard, "by": by, "text": text}
+        recipient = {"run": run_id, "task": task_of(run_id, task.id), "agent": str(payload.get("agent", ""))}
+        return {"id": key, **recipient, "by": by, "text": text}
 
 
 async def _task(opened: App, run_id: str, path: str) -> Execution:
-    """The task that goes on and can hear. Raises UsageInvalid."""
+    """Return the running task that can receive messages. Raises UsageInvalid."""
     run = await opened.engine.status(run_id)
     going = await opened.engine.list(prefix=f"{run_id}.", unfinished=True, limit=MOST_TASKS)
     named = {task_of(run_id, one.id): one for one in going if one.kind != RUN}
-    hearing: dict[str, Execution] = {}
+    receivers: dict[str, Execution] = {}
     for name, one in named.items():
-        if path in ("", name) and _hears(found := await opened.engine.status(one.id), run):
-            hearing[name] = found
-    if len(hearing) == 1:
-        return next(iter(hearing.values()))
+        if path in ("", name) and _can_receive(found := await opened.engine.status(one.id), run):
+            receivers[name] = found
+    if len(receivers) == 1:
+        return next(iter(receivers.values()))
     if path in named:
         raise UsageInvalid(
             f"the agent of {path} receives nothing while it works: it has no model or program",
             suggestion=f"stop it (ccswarm cancel {short(run_id)}), change the task, and run it again",
         )
-    hint = f"running: {', '.join(hearing or named)}" if named else "no task of the run is running"
+    hint = f"running: {', '.join(receivers or named)}" if named else "no task of the run is running"
     what = (
         f"no task {path!r} is running"
         if path
         else "more than one task is running"
-        if hearing
+        if receivers
         else "no task can receive it"
     )
     raise UsageInvalid(what, suggestion=hint)
 
 
-def _hears(task: Execution, run: Execution) -> bool:
+def _can_receive(task: Execution, run: Execution) -> bool:
     from ccswarm.config import starters
     from ccswarm.config.settings import AgentSettings
 

@@ -1,4 +1,4 @@
-"""The verb serve: the swarm for programs that connect to an address, in one dialect or several side by side."""
+"""The verb serve: the swarm for programs that connect to an address, in one dialect or several at once."""
 
 from __future__ import annotations
 
@@ -53,21 +53,21 @@ def serve(
         Path | None, typer.Option("--workspace", "-w", help="Directory to work in; clients cannot leave it.")
     ] = None,
 ) -> None:
-    """Serve the swarm to other programs, until SIGTERM or Ctrl-C, in one dialect or in several side by side.
+    """Serve the swarm to other programs, until SIGTERM or Ctrl-C, in one dialect or in several at once.
 
     Runs are carried out by this process; what is unfinished when it ends is handed back, and continues with the next
-    worker. Programs of the user who starts it need no token; those of others, and all where the system does not say
-    whose they are, show the one that ccswarm token shows. Tokens of your own are taken from the environment only;
-    everybody shows one then.
+    worker. Programs of the user who starts it need no token; those of other users need the one that ccswarm token
+    shows, and so do all programs if the system does not report their user. Tokens of your own are read from the
+    environment only; then every program needs one.
 
-    Exit codes: 0 ended on request, 1 the address or the store cannot be used, 2 wrong usage or configuration, 5
-    the configuration changed since a person used it and nobody agreed.
+    Exit codes: 0 ended on request, 1 the address or the store cannot be used, 2 wrong usage or configuration, 5 the
+    configuration changed since a person used it and nobody agreed.
     """
     from ccswarm.servers.base import Listening, ServerOptions
 
-    asked = {"visionflow": (tcp, tcp_port), "a2a": (a2a, a2a_port)}
-    ports = {name: own for name, (wanted, own) in asked.items() if wanted or name in (dialect or ())}
-    ports |= {name: None for name in dialect or () if name not in asked}
+    requested = {"visionflow": (tcp, tcp_port), "a2a": (a2a, a2a_port)}
+    ports = {name: own for name, (wanted, own) in requested.items() if wanted or name in (dialect or ())}
+    ports |= {name: None for name in dialect or () if name not in requested}
     if not ports:
         raise UsageInvalid("no protocol to serve was given", suggestion="ccswarm serve --tcp, or --a2a, or both")
     if port is not None and sum(own is None for own in ports.values()) > 1:
@@ -86,9 +86,9 @@ def serve(
 
     environ, settings = files.server_environment(), loaded.settings
     dialects: dict[str, Dialect] = {name: plugins.load("ccswarm.servers", name) for name in chosen}
-    if strange := [name for name, one in dialects.items() if getattr(one, "serve", None) is None]:
+    if unsuitable := [name for name, one in dialects.items() if getattr(one, "serve", None) is None]:
         raise UsageInvalid(
-            f"{strange[0]} does not listen on a port", suggestion="ccswarm serve --tcp, or --a2a, or both"
+            f"{unsuitable[0]} does not listen on a port", suggestion="ccswarm serve --tcp, or --a2a, or both"
         )
     for one in dialects.values():
         settings = one.settings(settings, environ)
@@ -96,24 +96,24 @@ def serve(
     asyncio.run(_serve(options, settings, chosen, dialects))
 
 
-def _with_agents(settings: Settings, begun: Settings) -> Settings:
-    """With the servers and agents to begin with, beside those that variables name."""
+def _with_agents(settings: Settings, defaults: Settings) -> Settings:
+    """Return ``settings`` with the default servers and agents, next to those that variables name."""
     names = {server.name for server in settings.mcp.servers}
-    more = [server for server in begun.mcp.servers if server.name not in names]
+    more = [server for server in defaults.mcp.servers if server.name not in names]
     mcp = settings.mcp.model_copy(update={"servers": (*settings.mcp.servers, *more)})
-    return settings.model_copy(update={"mcp": mcp, "agents": settings.agents or begun.agents})
+    return settings.model_copy(update={"mcp": mcp, "agents": settings.agents or defaults.agents})
 
 
 async def _serve(
     options: ServerOptions, settings: Settings, chosen: Mapping[str, Listening], dialects: Mapping[str, Dialect]
 ) -> None:
     from agentwire.http.access_token import AccessToken
-    from ccswarm.cli.worker import logged
+    from ccswarm.cli.worker import execution_reports
     from ccswarm.config import config
     from ccswarm.runs import app
     from ccswarm.servers.base import ServeContext
 
-    # A name that is kept over restarts is that of `ccswarm worker`.
+    # A configured name is that of `ccswarm worker`.
     engine = settings.engine.model_copy(update={"worker_id": ""})
     settings = settings.model_copy(update={"engine": engine})
     stop = asyncio.Event()
@@ -122,22 +122,22 @@ async def _serve(
     for number in SIGNALS:
         loop.add_signal_handler(number, stop.set)
 
-    def tell(words: str) -> None:
-        remark(printable(words))
+    def tell(message: str) -> None:
+        remark(printable(message))
 
-    def executed(event: str, words: str, **facts: Any) -> None:
-        tell(words)
+    def report(event: str, message: str, **facts: Any) -> None:
+        tell(message)
 
-    with logged(executed):
+    with execution_reports(report):
         async with app.working(settings, config.state_directory(), environ, on_swept=lambda _: None) as opened:
             token = AccessToken(opened.state_directory, "ccswarm_")
             context = ServeContext(options, opened, environ, tell, token, sys.stderr.isatty())
-            coming = [dialects[name].serve(context, at, stop) for name, at in chosen.items()]
-            served = [asyncio.create_task(one) for one in coming]
+            servings = [dialects[name].serve(context, at, stop) for name, at in chosen.items()]
+            served = [asyncio.create_task(one) for one in servings]
             try:
                 await asyncio.gather(*served)
             finally:
                 stop.set()
                 for number in SIGNALS:
-                    loop.remove_signal_handler(number)  # a second one ends it at once
+                    loop.remove_signal_handler(number)  # a second one ends the process at once
                 await asyncio.gather(*served, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The verb token: what programs show to ``ccswarm serve`` that are not known to be this user's."""
+"""The verb token: the token that programs of other users send to ``ccswarm serve``."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ def token(
 ) -> None:
     """Show the token for ccswarm serve.
 
-    With the line that shows it in each protocol. It is made where there is none. Programs of yours on this machine need
-    none.
+    Each protocol's way to send it is shown too. The token is created if there is none. Your own programs on this
+    machine need none.
 
-    Exit codes: 0 shown, 1 the file it is kept in cannot be used.
+    Exit codes: 0 shown, 1 the token's file cannot be used.
     """
     from agentwire.http.access_token import AccessToken
     from ccswarm.config import config
     from ccswarm.servers.base import ways_to_show
 
-    kept = AccessToken(config.state_directory(), "ccswarm_")
+    token_file = AccessToken(config.state_directory(), "ccswarm_")
     if renew:
-        kept.renew()
-    kept.make()
-    found = kept.read()
+        token_file.renew()
+    token_file.make()
+    found = token_file.read()
     facts = {"token": found, **ways_to_show(found)}
     if as_json:
         show_json(facts)

@@ -1,4 +1,4 @@
-"""Verbs that look at what there is to work with: tools, agents, tasks."""
+"""The verbs tools, agents and tasks: what can be used, and by whom."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ccswarm.toolbox.discovery import Listing
 
 DESCRIPTION_CHARS = 100
-"""Of a description, in a table."""
+"""The length of a description in a table."""
 
 
 def tools(
@@ -46,12 +46,14 @@ def tools(
     wanted = () if own and server else servers_of(loaded.settings, [server] if server else [])
     if not wanted and not own:
         raise UsageInvalid("no server is configured", suggestion="add one to [mcp] servers; ccswarm init shows how")
-    found = asyncio.run(_asked(wanted, workspace_of(loaded), own))
-    rows = [_row(tool, agents.get(agent)) for one in found for tool in one.tools if _seen(tool, agents.get(agent))]
+    found = asyncio.run(_list_tools(wanted, workspace_of(loaded), own))
+    rows = [
+        _row(tool, agents.get(agent)) for one in found for tool in one.tools if _is_granted(tool, agents.get(agent))
+    ]
     if as_json:
-        believed = {one.name: one.trusted for one in wanted}
+        trusts = {one.name: one.trusted for one in wanted}
         show_json(
-            {"tools": rows, "servers": [_server(one) | {"trusted": believed.get(one.server, True)} for one in found]}
+            {"tools": rows, "servers": [_server(one) | {"trusted": trusts.get(one.server, True)} for one in found]}
         )
     else:
         shown = [
@@ -73,7 +75,7 @@ def tools(
     leave(EXIT_ERROR if wanted and all(one.problem for one in found[: len(wanted)]) else 0)
 
 
-async def _asked(servers: Sequence[ServerSettings], directory: str, own: bool) -> list[Listing]:
+async def _list_tools(servers: Sequence[ServerSettings], directory: str, own: bool) -> list[Listing]:
     from ccswarm.toolbox.discovery import listings, own_listing
 
     return [*await listings(servers, directory), *([own_listing()] if own else [])]
@@ -82,7 +84,7 @@ async def _asked(servers: Sequence[ServerSettings], directory: str, own: bool) -
 def agents(file: PlanFile = None, config: Config = None, as_json: Json = False) -> None:
     """List the agents of the configuration, or of a plan: what they are and what they may use.
 
-    Exit codes: 0 listed, 2 the configuration or the plan is wrong.
+    Exit codes: 0 listed, 2 the configuration or the plan is not valid.
     """
     columns = ("name", "type", "capabilities", "brain", "grants", "approval", "workspace")
     settings = settings_of(file, peek(config))
@@ -99,7 +101,7 @@ def agents(file: PlanFile = None, config: Config = None, as_json: Json = False) 
 def tasks(file: PlanFile = None, config: Config = None, as_json: Json = False) -> None:
     """List the tasks of the configuration, or of a plan, in the order they run, with the agents that can do each.
 
-    Tasks of one stage may run at the same time. Exit codes: 0 listed, 2 the configuration or the plan is wrong.
+    Tasks of one stage may run at the same time. Exit codes: 0 listed, 2 the configuration or the plan is not valid.
     """
     from ccswarm.plan.check import describe
 
@@ -120,17 +122,17 @@ def tasks(file: PlanFile = None, config: Config = None, as_json: Json = False) -
         )
 
 
-def _seen(tool: ToolInfo, agent: AgentSettings | None) -> bool:
+def _is_granted(tool: ToolInfo, agent: AgentSettings | None) -> bool:
     return agent is None or any(fnmatchcase(tool.full_name, grant) for grant in agent.grants)
 
 
 def _row(tool: ToolInfo, agent: AgentSettings | None) -> dict[str, Any]:
-    """``effect``: what a call may do, as far as the server is believed; whether a person has to agree."""
-    words = ["read-only" if tool.read_only else "may destroy" if tool.destructive else "changing"]
-    words += ["keyed"] if tool.keyed else []
+    """Return a row; ``effect`` is what a call may do, by what the server says, and whether it needs approval."""
+    effects = ["read-only" if tool.read_only else "may destroy" if tool.destructive else "changing"]
+    effects += ["keyed"] if tool.keyed else []
     asked = agent is not None and (agent.approval == "all" or (agent.approval == "destructive" and not tool.read_only))
-    words += ["asks a person"] if asked else []
-    return {**asdict(tool), "full_name": tool.full_name, "effect": words, "asks_person": asked}
+    effects += ["asks a person"] if asked else []
+    return {**asdict(tool), "full_name": tool.full_name, "effect": effects, "asks_person": asked}
 
 
 def _server(one: Listing) -> dict[str, Any]:

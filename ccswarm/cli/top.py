@@ -1,4 +1,4 @@
-"""The verb top: runs, what waits for a person and all terminals on one screen, which ai-session draws."""
+"""The verb top: runs, questions and terminals on one screen, which ai-session draws."""
 
 from __future__ import annotations
 

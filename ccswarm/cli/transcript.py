@@ -1,4 +1,4 @@
-"""The verbs transcript and result: what agents thought and did in a run, and what it came to."""
+"""The verbs transcript and result: what agents thought and did in a run, and its result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentwire.cli.output import EXIT_ERROR, leave, remark, say, show_json
 from ccswarm.cli.logs import clock
 from ccswarm.cli.output import Json, printable, show_lines
 from ccswarm.cli.parameters import Config, LastRun
-from ccswarm.cli.reading import looked
+from ccswarm.cli.reading import read_store
 from ccswarm.errors import UsageInvalid
 from ccswarm.models import RunStatus
 from ccswarm.runs.answers import answer, is_over, last_task
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SHOWN_CHARS = 8000
-"""Of one answer of a tool, for people."""
+"""The length to which an answer of a tool is cut for people."""
 
 Task = Annotated[str, Argument(metavar="[TASK]", help="One of its tasks, with its parts; default: all.")]
 
 
 def transcript(run: LastRun = LAST, task: Task = "", config: Config = None, as_json: Json = False) -> None:
-    """Show what agents thought and did: the answers of models with their costs, the calls with their outputs, what was
-    said to them. --json has outputs as a whole.
+    """Show what agents thought and did: the answers of models with their costs, the calls with their outputs, the
+    messages of people. --json has complete outputs.
 
     Exit codes: 0 shown, 2 there is no such run or task.
     """
-    facts = transcribed(run, task, config)
+    facts = transcript_facts(run, task, config)
     if as_json:
         show_json(facts)
         return
@@ -46,11 +46,11 @@ def transcript(run: LastRun = LAST, task: Task = "", config: Config = None, as_j
 
 
 def result(run: LastRun = LAST, task: Task = "", config: Config = None, as_json: Json = False) -> None:
-    """Show what a run came to: the answer of its last task, or of TASK.
+    """Show the result of a run: the answer of its last task, or of TASK.
 
-    Exit codes: 0 shown, 1 it is not there, or that of a task that did not succeed, 2 there is no such run or task.
+    Exit codes: 0 shown, 1 there is none yet, or the task did not succeed, 2 there is no such run or task.
     """
-    found = looked(config, lambda view: _result(run, task, view))
+    found = read_store(config, lambda view: _result(run, task, view))
     succeeded = found["status"] == RunStatus.SUCCEEDED
     if as_json:
         show_json(found)
@@ -65,9 +65,9 @@ def result(run: LastRun = LAST, task: Task = "", config: Config = None, as_json:
         leave(EXIT_ERROR)
 
 
-def transcribed(run: str, task: str, config: Path | None) -> dict[str, Any]:
-    """The document that ``transcript --json`` shows. Raises RunNotFound, UsageInvalid."""
-    return looked(config, lambda view: _transcript(run, task, view))
+def transcript_facts(run: str, task: str, config: Path | None) -> dict[str, Any]:
+    """Return the document that ``transcript --json`` shows. Raises RunNotFound and UsageInvalid."""
+    return read_store(config, lambda view: _transcript(run, task, view))
 
 
 async def _transcript(text: str, task: str, view: StoreView) -> dict[str, Any]:
@@ -92,12 +92,12 @@ def _format_attempt(attempt: Mapping[str, Any]) -> Iterator[str]:
     again = f", attempt {attempt['attempt']}" if attempt["attempt"] > 1 else ""
     status = attempt["status"].replace("_", " ")
     yield f"== {attempt['task']} ({attempt['agent']}{again}): {status}{_cost(attempt['usage'])}"
-    yield from _within(attempt["asked"])
+    yield from _indented(attempt["asked"])
     for entry in attempt["entries"]:
         at = clock(entry["at"])
         if entry["kind"] == "thought":
             yield f"{at} {entry['model']} says{_cost(entry)}"
-            yield from _within(entry["text"])
+            yield from _indented(entry["text"])
             for call in entry["calls"]:
                 yield f"    → {call['tool']} {json.dumps(call['arguments'], ensure_ascii=False)}"
         elif entry["kind"] == "call":
@@ -105,8 +105,8 @@ def _format_attempt(attempt: Mapping[str, Any]) -> Iterator[str]:
             why = ": ".join(filter(None, (entry["code"], entry["message"])))
             who = f"{entry['agent']} {entry['tool'] or entry['step']}".strip()
             yield f"{at} {who} → {entry['status']}{code} ({entry['seconds']:.1f} s){f' {why}' if why else ''}"
-            yield from _within(f"$ {entry['command']}" if entry["command"] else "")
-            yield from _within(_bounded(entry["answer"]))
+            yield from _indented(f"$ {entry['command']}" if entry["command"] else "")
+            yield from _indented(_bounded(entry["answer"]))
         else:
             yield f"{at} {entry['said']}"
 
@@ -118,11 +118,11 @@ def _cost(usage: Mapping[str, float]) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _within(text: str) -> Iterator[str]:
+def _indented(text: str) -> Iterator[str]:
     return (f"    {line}" for line in text.rstrip("\n").split("\n")) if text else iter(())
 
 
 def _bounded(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     left = len(text) - SHOWN_CHARS
-    return text if left <= 0 else f"{text[:SHOWN_CHARS]}\n… {left} characters more: --json shows them"
+    return text if left <= 0 else f"{text[:SHOWN_CHARS]}\n… {left} more characters: --json shows all"

@@ -1,4 +1,4 @@
-"""The verb trust, and the question about a configuration that has changed: what is different, and a person's yes."""
+"""The verb trust, and the question about a configuration that has changed, with its differences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ccswarm.config.config import Confirm
 
 MOST_LINES = 200
-"""Of a difference in a question; a longer one is not agreed to in passing."""
+"""The limit of a difference in a question; a longer one must be approved with the verb."""
 
 Files = Annotated[
     list[Path] | None,
@@ -42,12 +42,12 @@ def trust(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Agree to a configuration, plan or suite that has changed since you used it last, or to a program that one of
-    them names: shows what has changed, and asks.
+    """Approve a configuration, plan or suite that has changed since you used it last, or a program that one of them
+    names: shows what has changed, and asks.
 
-    It is a person's to say: without a terminal only --yes counts, and in a session of ai-session nothing does.
+    Only a person can approve: without a terminal only --yes counts, and in a session of ai-session nothing does.
 
-    Exit codes: 0 they are agreed to, or had not changed, 2 there is no such file, 5 nobody agreed.
+    Exit codes: 0 they are approved, or had not changed, 2 there is no such file, 5 nobody agreed.
     """
     from ccswarm.config import config
 
@@ -61,7 +61,7 @@ def trust(
             suggestion="run the same command in a terminal of your own",
         )
     agreed: list[Content] = []
-    shown = [_asked(known, *one, agreed, yes=yes, as_json=as_json) for one in _meant(known, files or [])]
+    shown = [_ask(known, *one, agreed, yes=yes, as_json=as_json) for one in _changes_of(known, files or [])]
     known.use(reversed(agreed))
     if as_json:
         show_json({"files": shown})
@@ -75,9 +75,9 @@ def trust(
         leave(EXIT_CHANGED if as_json else report(error, as_json=False))
 
 
-def _meant(known: ConfigTrust, files: list[Path]) -> Iterator[tuple[Content, Change | None]]:
-    """What is there of them, and what its commands name; without any, the configuration, and what was one and is gone.
-    Each with what has become of it. Raises UsageInvalid, ConfigInvalid."""
+def _changes_of(known: ConfigTrust, files: list[Path]) -> Iterator[tuple[Content, Change | None]]:
+    """Yield the files and the programs that their commands name, each with its change; without files, the
+    configuration, and any former one that is missing now. Raises UsageInvalid and ConfigInvalid."""
     from ccswarm.config import files as config_files
 
     found, candidates = False, config_files.candidates()
@@ -100,7 +100,7 @@ def _meant(known: ConfigTrust, files: list[Path]) -> Iterator[tuple[Content, Cha
         raise UsageInvalid("no configuration was found", suggestion="ccswarm init, or name a file")
 
 
-def _asked(
+def _ask(
     known: ConfigTrust, content: Content, change: Change | None, agreed: list[Content], *, yes: bool, as_json: bool
 ) -> dict[str, Any]:
     facts: dict[str, Any] = {"path": str(content.path), "was": known.verdict(content).value, "diff": ""}
@@ -108,7 +108,7 @@ def _asked(
         facts["diff"] = "\n".join(difference(change))
         if not as_json:
             _show(change)
-        if not yes and (as_json or not _at_terminal() or not _yes()):
+        if not yes and (as_json or not _at_terminal() or not _confirmed()):
             return {**facts, "state": "changed"}
     agreed.append(content)
     return {**facts, "state": "trusted"}
@@ -135,33 +135,32 @@ def _at_terminal() -> bool:
 
 
 def asker() -> Confirm | None:
-    """Asks the person at this terminal about a change, which it shows; None where there is nobody to ask: no terminal,
-    or that of a session, at which an agent may type."""
+    """Return a function that shows a change to the person at this terminal and asks; None if there is no terminal, or
+    it is that of a session, in which an agent may type."""
     from ccswarm.config import config
 
     if not _at_terminal() or in_session(config.server_environment()):
         return None
 
     def ask(change: Change) -> bool:
-        return _show(change, MOST_LINES) <= MOST_LINES and _yes()
+        return _show(change, MOST_LINES) <= MOST_LINES and _confirmed()
 
     return ask
 
 
 def _show(change: Change, most_lines: int | None = None) -> int:
-    """Prints the changes on standard error; returns how many lines there are."""
+    """Print the changes on standard error, and return the number of lines."""
     lines = list(difference(change))
     remark(f"{visible(change.what())}:" if lines else visible(change.what()))
     for line in lines[:most_lines]:
         remark(line)
     if most_lines is not None and len(lines) > most_lines:
-        remark(f"… {len(lines) - most_lines} lines more: see them all with ccswarm trust")
+        remark(f"… {len(lines) - most_lines} more lines: ccswarm trust shows all")
     return len(lines)
 
 
 def agree(error: ConfigChanged) -> None:
-    """Asks the person at this terminal about the file that an error is about, and records their yes. Raises the error
-    where there is nobody, or they say no."""
+    """Ask the person at this terminal about the file of an error, and record the approval; else raise the error."""
     from ccswarm.config import config
 
     ask, change = asker(), error.change
@@ -172,8 +171,8 @@ def agree(error: ConfigChanged) -> None:
     ConfigTrust(config.state_directory()).record(change.now)
 
 
-def _yes() -> bool:
-    """One key; what was typed before the question is no answer to it, and Ctrl-C is no."""
+def _confirmed() -> bool:
+    """Read one key. Keys typed before the question do not answer it, and Ctrl-C means no."""
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
     mode = termios.tcgetattr(terminal)
@@ -191,15 +190,15 @@ def _yes() -> bool:
 
 
 def difference(change: Change) -> Iterator[str]:
-    """The lines that differ, with those around them, as patches show them. Nothing in them moves a terminal's cursor or
-    turns the direction of text."""
+    """Yield the differing lines with their context, as patches show them, without anything that moves a terminal's
+    cursor or turns the direction of text."""
     before, now = (_lines(content) for content in (change.before, change.now))
     used = "never used" if change.new else "as it was used"
     yield from map(visible, difflib.unified_diff(before, now, used, "now", lineterm="", n=2))
 
 
 def _lines(content: Content) -> list[str]:
-    """Of text that was kept; of anything else what is known of it."""
+    """Return the lines of a stored text; for anything else what is known of it."""
     if content.digest == LINK:
         return [f"a link to {content.target}"]
     if content.there and (content.data is None or b"\0" in content.data):

@@ -1,4 +1,4 @@
-"""Watching a run to its end: on a terminal, as lines, or as JSON; until it is over, waits for people, or Ctrl-C."""
+"""A run watched to its end: on a terminal, as lines, or as JSON; until it is over, waits for people, or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
     from ccswarm.runs.app import App
 
-LOOK_SECONDS = 1.0
-"""Between looks whether somebody paused the run."""
+CHECK_SECONDS = 1.0
+"""The interval of checks whether the run was paused elsewhere."""
 
 DRAW_SECONDS = 0.25
 MOST_CHANGED_LINES = 60
-"""Of what a person is asked to merge; the rest is for diff."""
+"""The length to which changes to be merged are cut; diff shows the rest."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """Ctrl-C, and what else asks to end. The first sets ``first``, and cancels who called ``caught`` unless ``attend``
-    was called; the second ends the process at once, after ``restore`` and ``leave``."""
+    """Ctrl-C and other signals to end. The first one sets ``first``, and cancels the caller of ``caught`` unless
+    ``attend`` was called; the second ends the process at once, after ``restore`` and ``leave``."""
 
     def __init__(self) -> None:
         self.first = asyncio.Event()
@@ -50,23 +50,23 @@ class Interrupts:
 
     @contextmanager
     def caught(self) -> Generator[None]:
-        """While the command works."""
+        """Handle signals while the block runs."""
         loop = asyncio.get_running_loop()
         self._cancelled = asyncio.current_task()
-        heeded = [number for number in SIGNALS if not is_ignored(number)]
-        for number in heeded:
-            loop.add_signal_handler(number, self._heard)
+        handled = [number for number in SIGNALS if not is_ignored(number)]
+        for number in handled:
+            loop.add_signal_handler(number, self._handle_signal)
         try:
             yield
         finally:
-            for number in heeded:
+            for number in handled:
                 loop.remove_signal_handler(number)
 
     def attend(self) -> None:
-        """From now on somebody looks at ``first``."""
+        """Let signals only set ``first``, which the caller watches from here on."""
         self._cancelled = None
 
-    def _heard(self) -> None:
+    def _handle_signal(self) -> None:
         if self.first.is_set():
             try:
                 self.restore()
@@ -80,7 +80,7 @@ class Interrupts:
 
 
 class View(Protocol):
-    """How happenings are shown. ``tick`` is called after those that came together, and every ``period`` seconds."""
+    """A way to show events. ``tick`` is called after events that arrived together, and every ``period`` seconds."""
 
     period: float
 
@@ -89,18 +89,18 @@ class View(Protocol):
     def tick(self) -> None: ...
 
 
-def _next(asked: RunEvent) -> str:
-    """What answers a question from another terminal."""
-    if "question" not in asked.facts:
-        return command_for(asked.facts)
-    run = short(asked.run)
-    return f"ccswarm diff {run} {asked.task}; ccswarm accept {run}.{asked.task}, or return it with a comment"
+def _next(question: RunEvent) -> str:
+    """Return the command that answers a question from another terminal."""
+    if "question" not in question.facts:
+        return command_for(question.facts)
+    run = short(question.run)
+    return f"ccswarm diff {run} {question.task}; ccswarm accept {run}.{question.task}, or return it with a comment"
 
 
 class Lines:
     """One line for each event."""
 
-    period = LOOK_SECONDS
+    period = CHECK_SECONDS
 
     def show(self, run_event: RunEvent) -> None:
         show_line(format_event(run_event))
@@ -114,7 +114,7 @@ class Lines:
 class JsonLines:
     """One document for each event."""
 
-    period = LOOK_SECONDS
+    period = CHECK_SECONDS
 
     def show(self, run_event: RunEvent) -> None:
         show_json_line(run_event.to_json())
@@ -123,8 +123,8 @@ class JsonLines:
         return
 
 
-class Drawn:
-    """The live view, which looks at the board."""
+class RedrawnView:
+    """The live view, which is redrawn from the board."""
 
     period = DRAW_SECONDS
 
@@ -136,8 +136,8 @@ class Drawn:
 
 
 class Watch:
-    """One run being watched by the process that executes it. ``plan`` is the one it was submitted with; what ``feed``
-    gave ``before`` is not shown again. With ``no_wait`` it is left when nothing goes on but questions to people."""
+    """A run that is watched by the process that executes it. ``plan`` is the submitted one; events ``before`` are not
+    shown again. With ``no_wait``, watching ends when only questions to people are in progress."""
 
     def __init__(
         self,
@@ -162,11 +162,10 @@ class Watch:
             self._board.take(run_event)
 
     async def until_left(self, interrupts: Interrupts) -> int:
-        """The exit code of the command. After Ctrl-C the run is paused, and so it is when nobody reads any longer what
-        is said."""
+        """Watch the run and return the exit code. Ctrl-C, or the end of the output's reader, pauses the run."""
         try:
             if to_person() and not self._json:
-                why = await self._drawn(interrupts)
+                why = await self._draw(interrupts)
             else:
                 why = await self._follow(JsonLines() if self._json else Lines(), interrupts.first)
         except BrokenPipeError:
@@ -176,7 +175,7 @@ class Watch:
             await self._engine.pause(self._run)
         return await self._tell_end(why)
 
-    async def _drawn(self, interrupts: Interrupts) -> str:
+    async def _draw(self, interrupts: Interrupts) -> str:
         from ccswarm.cli.live_view import LiveView, drawable
 
         if not drawable():
@@ -184,27 +183,27 @@ class Watch:
         view = LiveView(self._board, self._answer, self._changes)
         interrupts.restore = view.restore
         with view.shown():
-            return await self._follow(Drawn(view.draw), interrupts.first)
+            return await self._follow(RedrawnView(view.draw), interrupts.first)
 
     async def _answer(self, question: Mapping[str, Any], approved: bool) -> None:
-        with suppress(RunNotFound, AnsweredAlready, UsageInvalid):  # which the view shows in a moment
+        with suppress(RunNotFound, AnsweredAlready, UsageInvalid):  # the view shows it in a moment
             task = str(question["task_id"])
             await self._app.swarm.answer(str(question["id"]), approved=approved, by=person(), task_id=task)
 
     async def _changes(self, question: Mapping[str, Any]) -> list[Text]:
-        """What a person is asked to merge."""
-        from ccswarm.cli.diff import drawn
+        """Return the changes that a person is asked to merge."""
+        from ccswarm.cli.diff import styled_lines
         from ccswarm.runs.work import compare, works_of
 
         task = str(question["task_id"]).removeprefix(f"{self._run}.")
         with suppress(SwarmError):  # diff shows it, and the question includes its size
             repository, works = await works_of(self._engine, self._run, task)
             found = await asyncio.to_thread(compare, self._run, repository, works)
-            return drawn(found, f"ccswarm diff {short(self._run)} {task}", MOST_CHANGED_LINES)
+            return styled_lines(found, f"ccswarm diff {short(self._run)} {task}", MOST_CHANGED_LINES)
         return []
 
     async def _follow(self, view: View, interrupted: asyncio.Event) -> str:
-        """Why it is not watched any longer: over, interrupted, paused (by somebody) or waiting."""
+        """Show events until there is a reason to end, and return it: over, interrupted, paused or waiting."""
         async with self._feed.follow() as queue:
             stop = asyncio.create_task(interrupted.wait())
             coming = asyncio.create_task(queue.get())
@@ -234,11 +233,11 @@ class Watch:
 
     async def _standstill(self) -> str:
         try:
-            return await self._stands_still()
-        except EngineUnavailable:  # the feed reports when it is unreachable for long
+            return await self._find_standstill()
+        except EngineUnavailable:  # the feed reports it if it is unreachable for long
             return ""
 
-    async def _stands_still(self) -> str:
+    async def _find_standstill(self) -> str:
         run = await self._engine.status(self._run)
         if run.status is RunStatus.PAUSED:
             return "paused"
@@ -247,7 +246,7 @@ class Watch:
             return ""
         answer = self._app.swarm.answer_to
         answers = [await answer(str(one["id"]), str(one["task_id"])) for one in self._board.questions]
-        return "" if any(answers) else "waiting"  # what was answered continues in a moment
+        return "" if any(answers) else "waiting"  # an answered question continues in a moment
 
     async def _tell_end(self, why: str) -> int:
         run, facts = await run_and_facts(self._engine, self._run)
@@ -273,7 +272,7 @@ class Watch:
 
 
 def show_summary(facts: Mapping[str, Any]) -> None:
-    """The tasks of a run as a table, and where there is more."""
+    """Print the tasks of a run as a table, and how to see more."""
     tasks: Mapping[str, Mapping[str, Any]] = facts["tasks"]
     rows = [{"task": name, **task, "seconds": _seconds(task)} for name, task in tasks.items()]
     show_rows(rows, ("task", "status", "agent", "attempts", "seconds", "summary"))

@@ -36,10 +36,10 @@ def worker(
 ) -> None:
     """Carry out what is queued, until SIGTERM or Ctrl-C; then what is unfinished is handed back.
 
-    Says on standard error what it does, with --json as events on standard output. Exit codes: 0 ended on request,
-    1 the store or the journal cannot be used, 2 the configuration is wrong, or a worker of that name runs already, 5
-    the configuration changed since a person used it and nobody agreed, 75 it lost the store for so long that others
-    took its work over.
+    Reports what it does on standard error, with --json as events on standard output. Exit codes: 0 ended on request, 1
+    the store or the journal cannot be used, 2 the configuration is wrong, or a worker of that name runs already, 5 the
+    configuration changed since a person used it and nobody agreed, 75 it lost the store for so long that others took
+    its work over.
     """
     from ccswarm.runs import app
 
@@ -53,36 +53,36 @@ async def _work(settings: Settings, name: str, as_json: bool) -> None:
     from ccswarm.config import config
     from ccswarm.runs import app
 
-    def tell(event: str, words: str, **facts: Any) -> None:
+    def tell(event: str, message: str, **facts: Any) -> None:
         if as_json:
             show_json_line({"event": event, "worker": name, **facts})
         else:
-            remark(printable(words))
+            remark(printable(message))
 
-    def swept(count: int) -> None:
-        words = f"worker {name} has closed {count} terminals of finished runs"
-        tell("worker.swept", words, terminals=count)
+    def report_swept(count: int) -> None:
+        message = f"worker {name} has closed {count} terminals of finished runs"
+        tell("worker.swept", message, terminals=count)
 
     over, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, over.set)
     if not settings.mcp.servers:
         remark("warning: no server is configured: agents have no tools here")
-    with logged(tell):
+    with execution_reports(tell):
         environ = config.server_environment()
-        async with app.working(settings, config.state_directory(), environ, on_swept=swept) as opened:
+        async with app.working(settings, config.state_directory(), environ, on_swept=report_swept) as opened:
             store = (await opened.engine.health())["store"]
             tell("worker.started", f"worker {name} carries out queued runs in {store}; Ctrl-C ends it", store=store)
             await over.wait()
             for number in SIGNALS:
-                loop.remove_signal_handler(number)  # a second one ends it at once
+                loop.remove_signal_handler(number)  # a second one ends the process at once
             tell("worker.ending", f"worker {name} is ending: unfinished work is handed back")
         tell("worker.ended", f"worker {name} has ended")
 
 
 @contextmanager
-def logged(tell: Callable[..., None]) -> Generator[None]:
-    """What is executed is shown; warnings of ours, and errors of libraries, go to standard error."""
+def execution_reports(tell: Callable[..., None]) -> Generator[None]:
+    """Report executions through ``tell``; warnings of this program, and errors of libraries, go to standard error."""
 
     class ExecutionLog(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -90,10 +90,10 @@ def logged(tell: Callable[..., None]) -> Generator[None]:
                 execution, status, summary = map(str, record.args or ("", "", ""))
                 facts = {"id": execution, "status": status, **({"summary": summary} if summary else {})}
                 tell("execution", f"{execution}: {status}{', ' if summary else ''}{summary}", **facts)
-            # dbos warns of every step that is cancelled.
+            # dbos warns of every cancelled step.
             elif record.name.startswith(("ccswarm", "agentwire")) or record.levelno >= logging.ERROR:
-                what = record.exc_info[1] if record.exc_info else None
-                why = f" {type(what).__name__}: {what}" if what else ""
+                exception = record.exc_info[1] if record.exc_info else None
+                why = f" {type(exception).__name__}: {exception}" if exception else ""
                 remark(printable(f"{record.levelname.lower()}: {record.getMessage()}{why}"))
 
     handler, executed = ExecutionLog(logging.INFO), logging.getLogger(EXECUTED)

@@ -113,4 +113,4 @@ def _used(run: Execution) -> dict[str, Any]:
 def cut(text: str) -> str:
     """Return ``text``, or, if it is very long, its beginning and how much is left out."""
     left = len(text) - MOST_CHARS
-    return text if left <= 0 else f"{text[:MOST_CHARS]}\n… {left} characters more"
+    return text if left <= 0 else f"{text[:MOST_CHARS]}\n… {left} more characters"

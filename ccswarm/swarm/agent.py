@@ -558,7 +558,7 @@ def stopped(message: Json, timeout_seconds: float, left: TimeLeft | None) -> End
     if message:
         return Ending("failed", f"{STOPPED}{str(message).removeprefix(STOPPED)}")
     if left and left.seconds <= timeout_seconds:
-        return out_of_time(left, "while it went on")
+        return out_of_time(left, "while it ran")
     return out_of_time(TimeLeft("", 0.0, timeout_seconds), "")
 
 
@@ -585,4 +585,4 @@ def abbreviated(value: Json) -> str:
     """Return an argument as it is shown to a person."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     left = len(text) - SHOWN_CHARS
-    return text if left <= 0 else f"{text[:SHOWN_CHARS]}… ({left} characters more are not shown)"
+    return text if left <= 0 else f"{text[:SHOWN_CHARS]}… ({left} more characters are not shown)"

@@ -185,10 +185,10 @@ def test_on_a_terminal_parts_stand_under_who_handed_them_on(home: Path) -> None:
             terminal.expect(
                 r"main +cleo .*\r\n +hand\.count +ada .*succeeded.*\r\n +hand\.tell +bob .*waiting approval"
             )
-            terminal.expect_exact("y: agree, n: refuse")
+            terminal.expect_exact("y: approve, n: reject")
             terminal.send("y")
             terminal.expect(r"\r\n +review1\.bob +bob .*waiting approval")
-            terminal.expect_exact("y: agree, n: refuse")
+            terminal.expect_exact("y: approve, n: reject")
             terminal.send("y")
             terminal.expect_exact("more: ccswarm runs show")
             assert verb.wait(BOUND_SECONDS) == 0

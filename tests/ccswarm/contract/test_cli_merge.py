@@ -91,7 +91,7 @@ def test_work_is_seen_and_accepted(asked: Project) -> None:
 
 
 def test_work_is_given_back_and_kept_apart_where_it_is_refused(asked: Project) -> None:
-    assert "Gave back swarm.merge for ada" in asked.run("return", "last.t", "once more").err
+    assert "Returned swarm.merge for ada" in asked.run("return", "last.t", "once more").err
     for verb in ("approvals", "status"):
         assert "returned it; it waits for a worker: ccswarm resume run_" in asked.run(verb).out
     said = asked.run("resume", "last", "--no-wait", code=3)

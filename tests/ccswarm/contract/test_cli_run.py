@@ -222,11 +222,11 @@ def test_on_a_terminal_it_is_drawn_and_keys_answer_what_agents_ask(desk: RunDesk
     with desk.terminal("run") as (terminal, verb):
         terminal.send("y")  # before anything was asked
         terminal.expect_exact("ada asks for small.echo text=say")
-        terminal.expect_exact("y: agree, n: refuse")
+        terminal.expect_exact("y: approve, n: reject")
         assert len(desk.json("approvals")["approvals"]) == 1
         terminal.send("y")
         terminal.expect_exact("bob asks for small.echo text=say")
-        terminal.expect_exact("y: agree, n: refuse")
+        terminal.expect_exact("y: approve, n: reject")
         terminal.send("n")
         terminal.expect(r"one +.*succeeded.* ada +1 .*\r\n.*two +.*failed.* bob +1 ")
         terminal.expect(r"more: ccswarm runs show run_[0-9a-f]{8}, ccswarm logs run_[0-9a-f]{8}\r\n")

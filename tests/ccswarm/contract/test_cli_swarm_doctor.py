@@ -160,5 +160,5 @@ def test_workers_that_are_lost_and_work_that_nobody_does(desk: Desk) -> None:
         store.execute("INSERT INTO ccswarm_worker VALUES ('gone', 'host', 1, 0)")
     store.close()
     lost, idle = checked(desk)["workers"]
-    assert lost["detail"].startswith("gone was last heard of ")
+    assert lost["detail"].startswith("gone was last heard from ")
     assert (idle["state"], idle["detail"]) == ("warn", "no worker runs: 0 executions in progress, 1 queued")

@@ -150,7 +150,7 @@ def test_a_long_difference_is_not_agreed_to_in_passing(desk: RunDesk) -> None:
     desk.run("tools")
     desk.file.write_text("#\n" * 500 + EVIL)
     with desk.terminal("tools") as (terminal, verb):
-        terminal.expect_exact("lines more: see them all with ccswarm trust")
+        terminal.expect_exact("more lines: ccswarm trust shows all")
         terminal.expect_exact("error config_changed")
         assert verb.wait(BOUND_SECONDS) == 5
     with desk.terminal("trust") as (terminal, verb):

@@ -92,7 +92,7 @@ def test_pages_of_a_result_are_the_result(text: str, offset: int) -> None:
 
 def test_long_texts_of_events_say_that_they_are_cut() -> None:
     told = shortened({"a": ["x" * 3000], "n": 1})
-    assert told["a"][0].endswith("… (1000 characters more)")
+    assert told["a"][0].endswith("… (1000 more characters)")
     assert told["n"] == 1
 
 

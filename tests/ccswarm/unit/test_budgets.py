@@ -93,7 +93,7 @@ async def test_the_seconds_of_an_agent_are_those_of_all_its_tasks() -> None:
     second = {"id": "b", "steps": steps("two", tool="srv.look")}
     given = {"tasks": [first, second], "agents": [{"name": "ada", "grants": ["*"], "budget": {"seconds": 0.2}}]}
     tasks = (await made.run(given)).result["tasks"]
-    assert tasks["a"]["summary"] == "the agent's seconds are used up, while it went on"
+    assert tasks["a"]["summary"] == "the agent's seconds are used up, while it ran"
     assert tasks["b"]["summary"] == "the agent's seconds are used up, before it started"
     assert made.ran == ["one"]
 
@@ -112,7 +112,7 @@ async def test_gates_and_reviews_are_within_the_seconds_of_a_task(where: str) ->
         given = budgeted({"agents": agents, "tasks": [task]}, where, {"seconds": 0.3})
         done = await made.run(given, f"run_{'gates' if 'gates' in checks else 'review'}")
         found = done.result["tasks"]["a"]
-        assert found["summary"] == f"the {where}'s seconds are used up, while it went on"
+        assert found["summary"] == f"the {where}'s seconds are used up, while it ran"
         assert found["result"]["steps"]["work"]["exit_code"] == 0, "what was done is kept"
     assert cancelled == ["gate1.0", "see"]
 

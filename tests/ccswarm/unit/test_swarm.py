@@ -181,7 +181,7 @@ async def test_a_person_agrees_to_one_of_two_that_wait() -> None:
         assert world.task_worker.calls == []
         by_agent = {one["agent"]: one for one in asked}
         assert by_agent["ada"]["arguments"] == {"what": "ada"}
-        assert by_agent["bob"]["arguments"]["what"] == "bob" * 2666 + "bo… (1002 characters more are not shown)"
+        assert by_agent["bob"]["arguments"]["what"] == "bob" * 2666 + "bo… (1002 more characters are not shown)"
         await world.swarm.answer(by_agent["ada"]["id"], approved=True, by="me")
         await world.swarm.answer(by_agent["bob"]["id"], approved=False, by="me", reason="too late")
         done = await world.engine.wait("run_1")

@@ -65,11 +65,11 @@ def next_of(status: str, run: str, approvals: Sequence[Facts], has_workers: bool
             questions = "; ".join(f"{one['agent']} asks for {one['tool']}: {one['answer']}" for one in approvals)
             return f"a person has to answer in a terminal, you cannot: {questions}. Then run_events follows it"
         case "paused" | "interrupted":
-            return f"resume_run {short} continues with it"
+            return f"resume_run {short} continues it"
         case "succeeded":
             return f"read_result {short} reads its result"
         case "cancelled":
-            return f"resume_run {short} continues with it, read_result {short} reads what was done"
+            return f"resume_run {short} continues it, read_result {short} reads what was done"
         case _:
             return f"read_result {short} shows why; resume_run {short} repeats what did not succeed"
 
@@ -201,7 +201,7 @@ def shortened(value: Any) -> Any:
     """Return the value with long texts cut; each says by how much."""
     if isinstance(value, str):
         left = len(value) - MOST_CHARS
-        return value if left <= 0 else f"{value[:MOST_CHARS]}… ({left} characters more)"
+        return value if left <= 0 else f"{value[:MOST_CHARS]}… ({left} more characters)"
     if isinstance(value, Mapping):
         return {str(name): shortened(item) for name, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     if isinstance(value, list | tuple):
