@@ -1,4 +1,4 @@
-"""Runs the benchmarks named on the command line, or all of them; with ``--tiny`` only to see that each still runs."""
+"""The runner of the benchmarks named on the command line, or of all; ``--tiny`` only shows that each still runs."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ ALL = (
 )
 
 
-def main(words: list[str]) -> int:
-    """Each benchmark module has ``run(report, directory)``; its directory is a HOME of its own. One that fails does not
-    keep the others from being run; then the exit code is 1."""
-    if words[:1] == ["--tiny"]:
+def main(arguments: list[str]) -> int:
+    """Run each benchmark, ``run(report, directory)``, in a HOME of its own, and return the exit code. A failing one
+    does not keep the others from running; then the code is 1."""
+    if arguments[:1] == ["--tiny"]:
         os.environ[TINY] = "1"
-        words = words[1:]
+        arguments = arguments[1:]
     else:
-        for package in ("agentwire", "ai_session", "ccswarm"):  # as they are once installed
+        for package in ("agentwire", "ai_session", "ccswarm"):  # as in an installation
             compileall.compile_dir(Path(__file__).parents[1] / package, quiet=1)
     report, failed = Report(), list[str]()
-    for name in words or ALL:
+    for name in arguments or ALL:
         home, environment = Path(tempfile.mkdtemp(prefix="aisb-")), dict(os.environ)
         os.environ["HOME"] = str(home)
         try:
@@ -42,7 +42,7 @@ def main(words: list[str]) -> int:
             traceback.print_exc()
             failed.append(name)
         finally:
-            # With settings in the environment the verbs that another one measures would take longer.
+            # Settings left in the environment would slow down the verbs of the next benchmark.
             os.environ.clear()
             os.environ.update(environment)
             shutil.rmtree(home, ignore_errors=True)

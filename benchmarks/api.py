@@ -1,5 +1,4 @@
-"""The Python API: a command through it beside the same on the bare socket and by the command line, many awaited at
-once, and what open sessions take."""
+"""The Python API: a command by it, by the bare socket and by the command line; many at once; memory of sessions."""
 
 from __future__ import annotations
 
@@ -30,7 +29,6 @@ QUICK = {
 
 
 async def run(report: Report, directory: Path) -> None:
-    """All three ways to one daemon and one session, interleaved."""
     os.environ.update(UNLIMITED | QUICK)
     try:
         await asyncio.to_thread(round_trip, report, directory)
@@ -43,7 +41,7 @@ async def run(report: Report, directory: Path) -> None:
 
 
 def round_trip(report: Report, directory: Path) -> None:
-    """The same command, which does nothing."""
+    """Run ``:`` in all three ways in one session, interleaved."""
     report.title(
         "A trivial command (`:`) in one session: bare socket, also with a key for the call, Python API, command line"
     )
@@ -72,7 +70,7 @@ def round_trip(report: Report, directory: Path) -> None:
 
 
 async def many(report: Report) -> None:
-    """Each session runs one command at a time, so those of one session stand in line."""
+    """Await many commands; each session runs one at a time, so a lock keeps those of one session in line."""
     report.title(f"{AT_ONCE} awaited commands at once, in {SESSIONS} sessions")
     sessions = await asyncio.gather(*(ai_session.aio.open(f"many-{number}") for number in range(SESSIONS)))
     turns = [asyncio.Lock() for _ in sessions]
@@ -83,16 +81,16 @@ async def many(report: Report) -> None:
             return (await sessions[which].run(f"echo {number}")).output
 
     begun = time.perf_counter()
-    said = await asyncio.gather(*map(one, range(AT_ONCE)))
+    outputs = await asyncio.gather(*map(one, range(AT_ONCE)))
     seconds = time.perf_counter() - begun
-    assert said == [f"{number}\n" for number in range(AT_ONCE)]
+    assert outputs == [f"{number}\n" for number in range(AT_ONCE)]
     report.row("all of them", seconds, "s")
     report.row("  each", seconds / AT_ONCE * 1e3, "ms")
     await asyncio.gather(*(session.close() for session in sessions))
 
 
 def memory(report: Report) -> None:
-    """What a session takes: of the daemon, and its holder and shell."""
+    """Measure the memory that a session adds to the daemon, and that of its holder and shell."""
     report.title(f"{OPEN} open sessions on pty")
     with connect() as link:
         pid = int(link.hello["pid"])

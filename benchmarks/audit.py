@@ -1,4 +1,4 @@
-"""The audit log: what a call pays for its two records, beside a bare write and sync of as many bytes; verifying."""
+"""The audit log: the cost of a call's two records, compared with a bare write and sync of that size; verification."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ FACTS = {
 
 
 async def call(log: AuditLog, name: str) -> None:
-    """What the gate does around a call."""
+    """Write the two records that the gate writes around a call."""
     entry = await log.begin(name, ME, "execute_command", ARGUMENTS, agent="agent-1", client_call_id="17")
     log.end(entry, "ok", rule="default:workspace", facts=FACTS)
 
 
 async def run(report: Report, directory: Path) -> None:
-    """Takes turns with the floor, so that what else the disk does falls on both."""
+    """Alternate with the floor, so that other disk traffic affects both."""
     report.title("audit log")
     log = AuditLog(directory / "audit")
     bare = os.open(directory / "bare", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
@@ -64,7 +64,7 @@ async def run(report: Report, directory: Path) -> None:
     log.close()
     size = sum(path.stat().st_size for path in segments(directory / "audit")) / 1e6
     start = time.perf_counter()
-    judged = verify(directory / "audit", check, key=public_key(directory / "audit.key"))
+    found = verify(directory / "audit", check, key=public_key(directory / "audit.key"))
     seconds = time.perf_counter() - start
-    rate = f"{judged.records / seconds:.0f} records/s, {judged.broken} problems"
+    rate = f"{found.records / seconds:.0f} records/s, {found.broken} problems"
     report.row("verify", seconds / size * 1e3, "ms/MB", note=rate)

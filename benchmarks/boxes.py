@@ -1,4 +1,4 @@
-"""What a box costs a session: its start, a keystroke, a trivial command, and the processor while nothing happens."""
+"""The cost of a box for a session: its start, a keystroke, a trivial command, and processor time while idle."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ STARTS, ROUNDS, BATCH = sized((15, 10, 50), (1, 1, 2))
 AT_ONCE, IDLE = sized((20, 10), (2, 1))
 IDLE_SECONDS = sized(5.0, 0.01)
 START_MS, MOST_OF_BARE = 25.0, 2.0
-"""What a box may add to the start of a session: so much, or on a slow machine so many times what the same box takes
-around a program that does nothing."""
+"""What a box may add to the start of a session: so many milliseconds, or, on a slow machine, so many times the time of
+the same box around a program that does nothing."""
 
 
 async def run(report: Report, directory: Path) -> None:
-    """Boxed and unboxed take turns, so that the machine's drift meets both."""
+    """Alternate between boxed and unboxed, so that the machine's drift affects both."""
     workspace = directory / "ws"
     workspace.mkdir()
     profile = SandboxProfile("workspace", str(workspace), str(directory))
@@ -53,7 +53,7 @@ async def run(report: Report, directory: Path) -> None:
 
 
 async def starts(report: Report, manager: SessionManager, sandbox: Sandbox, requests: Sequence[NewSession]) -> None:
-    """One after the other, and many at once."""
+    """Create sessions one after the other, and many at once."""
     taken: list[list[float]] = [[], []]
     bare: list[float] = []
     for _ in range(STARTS):
@@ -62,7 +62,7 @@ async def starts(report: Report, manager: SessionManager, sandbox: Sandbox, requ
             session = await manager.create(request)
             seconds.append(time.perf_counter() - start)
             await manager.close(session)
-        bare.append(await around_nothing(sandbox, requests[-1].profile, manager.runtime_directory / "bare"))
+        bare.append(await empty_box_seconds(sandbox, requests[-1].profile, manager.runtime_directory / "bare"))
     floor, value, least = map(median_ms, (*taken, bare))
     report.row("created, unboxed (floor)", floor, "ms")
     report.row("created, boxed", value, "ms", floor=floor)
@@ -78,8 +78,8 @@ async def starts(report: Report, manager: SessionManager, sandbox: Sandbox, requ
     report.row(f"{AT_ONCE} created at once, boxed", at_once[1], "s", floor=at_once[0])
 
 
-async def around_nothing(sandbox: Sandbox, profile: SandboxProfile, directory: Path) -> float:
-    """Seconds that such a box takes from its first program to its end."""
+async def empty_box_seconds(sandbox: Sandbox, profile: SandboxProfile, directory: Path) -> float:
+    """Return the seconds that such a box takes, from its first program to its end."""
     boxed = await sandbox.prepare(profile, directory, env={"PATH": os.defpath})
     try:
         return seconds_of((*boxed.argv, "true"), boxed.env)
@@ -87,15 +87,14 @@ async def around_nothing(sandbox: Sandbox, profile: SandboxProfile, directory: P
         boxed.release()
 
 
-def seconds_of(words: Sequence[str], env: Mapping[str, str]) -> float:
-    """From a program's start to its end."""
+def seconds_of(argv: Sequence[str], env: Mapping[str, str]) -> float:
+    """Return the seconds from a program's start to its end."""
     start = time.perf_counter()
-    subprocess.run(words, env=env, check=True)
+    subprocess.run(argv, env=env, check=True)
     return time.perf_counter() - start
 
 
 async def commands(report: Report, unboxed: Session, boxed: Session) -> None:
-    """``:`` from call to result."""
     taken: dict[Session, list[float]] = {unboxed: [], boxed: []}
     for _ in range(ROUNDS):
         for session, seconds in taken.items():
@@ -109,7 +108,7 @@ async def commands(report: Report, unboxed: Session, boxed: Session) -> None:
 
 
 async def keystrokes(report: Report, unboxed: Session, boxed: Session) -> None:
-    """A line to ``cat`` and back."""
+    """Send a line to ``cat`` and wait for its output."""
     taken: dict[Session, list[float]] = {unboxed: [], boxed: []}
     for session in taken:
         running = await session.begin("stty -echo; cat", command_id="cmd")
@@ -129,7 +128,7 @@ async def keystrokes(report: Report, unboxed: Session, boxed: Session) -> None:
 
 
 async def idle(report: Report, manager: SessionManager, request: NewSession) -> None:
-    """The watch over what boxes take looks once a second."""
+    """Measure the processor time of the resource watch, which polls once a second."""
     sessions = [await manager.create(replace(request, name=f"i{number}")) for number in range(IDLE)]
     start, busy = time.perf_counter(), time.process_time()
     await asyncio.wait((asyncio.get_running_loop().create_future(),), timeout=IDLE_SECONDS)

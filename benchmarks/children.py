@@ -1,4 +1,4 @@
-"""Programs that a benchmark starts. What one of them fails with is what the benchmark fails with."""
+"""Programs that a benchmark starts. If one of them fails, the benchmark fails with its message."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from contextlib import asynccontextmanager
 
 
 class ChildFailed(Exception):
-    """A program ended with an exit code other than 0, or before it said what it was to say; the text has its words."""
+    """A program exited with a code other than 0, or before its expected output; the message has its errors."""
 
-    def __init__(self, words: Sequence[str], code: int, said: str) -> None:
-        shown = " ".join(words)
-        super().__init__(f"exit code {code} of {shown}\n{said.rstrip()}")
+    def __init__(self, argv: Sequence[str], code: int, errors: str) -> None:
+        command = " ".join(argv)
+        super().__init__(f"exit code {code} of {command}\n{errors.rstrip()}")
 
 
-def output(words: Sequence[str]) -> str:
-    """What a program prints. Raises ChildFailed."""
-    return outcome(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+def output(argv: Sequence[str]) -> str:
+    """Return what a program prints. Raises ChildFailed."""
+    return outcome(subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
 
 
 def outcome(process: subprocess.Popen[str]) -> str:
-    """The same of one that runs already, with pipes for output and errors."""
+    """Return the output of a started program with pipes for output and errors. Raises ChildFailed."""
     out, err = process.communicate()
     if process.returncode:
         raise ChildFailed([str(word) for word in process.args], process.returncode, err)  # type: ignore[union-attr]
@@ -31,10 +31,10 @@ def outcome(process: subprocess.Popen[str]) -> str:
 
 
 @asynccontextmanager
-async def serving(*words: str) -> AsyncGenerator[str]:
-    """The first line that a program prints, while it runs; it ends with its input, or is ended. Raises ChildFailed."""
+async def serving(*argv: str) -> AsyncGenerator[str]:
+    """Yield the first line that a program prints, then end it with its input or terminate it. Raises ChildFailed."""
     process = await asyncio.create_subprocess_exec(
-        *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        *argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert process.stdin
     assert process.stdout
@@ -43,7 +43,7 @@ async def serving(*words: str) -> AsyncGenerator[str]:
     try:
         line = (await process.stdout.readline()).decode()
         if not line:
-            raise ChildFailed(words, await process.wait(), (await errors).decode(errors="replace"))
+            raise ChildFailed(argv, await process.wait(), (await errors).decode(errors="replace"))
         yield line
     finally:
         if process.returncode is None:

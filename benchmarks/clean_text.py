@@ -1,4 +1,4 @@
-"""Clean text: speed beside a blind strip of escape sequences, and how much of real logs a caller is given."""
+"""Clean text: speed compared with a blind removal of escape sequences, and how much of real logs a caller gets."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ BLIND_STRIP = re.compile(
     rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]+[0-~]|[0-~])"
     rb"|[\x00-\x06\x0e-\x1a\x7f]"
 )
-"""What many tools do: wrong wherever a line is overwritten or the cursor moves."""
+"""What many tools do; it is wrong wherever a line is overwritten or the cursor moves."""
 
 
 def samples() -> dict[str, bytes]:
-    """Synthetic output of each kind."""
+    """Return synthetic output by kind."""
     numbers = range(SAMPLE_LINES)
     kinds = {
         "plain": b"".join(b"line %d of the numbered text file\r\n" % n for n in numbers),
@@ -47,7 +47,7 @@ def samples() -> dict[str, bytes]:
 
 
 def rate(work: Callable[[bytes], object], data: bytes) -> float:
-    """MB/s, best of three."""
+    """Return the speed in MB/s, the best of three."""
     best = float("inf")
     for _ in range(3):
         start = time.perf_counter()
@@ -57,7 +57,7 @@ def rate(work: Callable[[bytes], object], data: bytes) -> float:
 
 
 def rendered(data: bytes, directory: Path) -> str:
-    """What one call returns for a command that printed ``data``."""
+    """Return the text that a call returns for a command that printed ``data``."""
     log = MappedLog(directory / f"log-{len(data)}")
 
     for begin in range(0, len(data), READ_BYTES):
@@ -74,7 +74,6 @@ def rendered(data: bytes, directory: Path) -> str:
 
 
 async def run(report: Report, directory: Path) -> None:
-    """Speed against the floor of the same run; then characters against raw bytes."""
     report.title("clean text, speed (floor: blind strip of escape sequences)")
     for kind, data in samples().items():
         report.row(kind, rate(clean, data), "MB/s", floor=rate(lambda raw: BLIND_STRIP.sub(b"", raw), data))

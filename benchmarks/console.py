@@ -1,4 +1,4 @@
-"""The console in a real browser: keys, torn connections, many sessions, long recordings; what its policy forbids."""
+"""The console in a real browser: keys, torn connections, many sessions, long recordings; violations of its policy."""
 
 from __future__ import annotations
 
@@ -86,29 +86,27 @@ new Blob(kept).arrayBuffer().then(all => crypto.subtle.digest('SHA-256', all)).t
 
 
 async def run(report: Report, directory: Path) -> None:
-    """One daemon, one console and one browser for all."""
     os.environ.update(UNLIMITED | QUICK)
-    await asyncio.to_thread(replayed, report, directory)
+    await asyncio.to_thread(measure_recording, report, directory)
     if program() is None:
         report.title("The console's pages are left out: no Chromium here")
         return
     try:
-        await asyncio.to_thread(shown, report, directory)
+        await asyncio.to_thread(measure_pages, report, directory)
     finally:
         with connect() as daemon:
             daemon.request("stop", sessions=True)
             daemon.wait_closed()
 
 
-def shown(report: Report, directory: Path) -> None:
-    """The pages."""
+def measure_pages(report: Report, directory: Path) -> None:
     with ExitStack() as stack:
         first = stack.enter_context(ai_session.open("typed", shell="bash", backend="pty"))
         here = stack.enter_context(console(directory))
         browser = stack.enter_context(Browser())
-        wrong = typed(report, stack, here, browser, first.id)
-        wrong += torn(report, directory, here, browser)
-        wrong += listed(report, stack, here, browser)
+        wrong = measure_keys(report, stack, here, browser, first.id)
+        wrong += measure_reconnections(report, directory, here, browser)
+        wrong += measure_list(report, stack, here, browser)
         report.row("violations of the content security policy, errors of scripts", len(wrong), "", most=0)
         for what in wrong:
             print(f"    {what}")
@@ -123,14 +121,14 @@ def signed_in(here: Console, browser: Browser) -> Generator[Page]:
     page.close()
 
 
-def wrong_in(page: Page) -> list[str]:
-    """What the policy forbade and what else went wrong, each with where it happened."""
+def problems_in(page: Page) -> list[str]:
+    """Return what the policy prevented and other errors, each with its location."""
     return [*page.evaluate("window.violations"), *page.problems]
 
 
-def typed(report: Report, stack: ExitStack, here: Console, browser: Browser, session: str) -> list[str]:
-    """Key to echo in one terminal, without and with floods in others, which another tab shows; the floor is a key in a
-    field of the page."""
+def measure_keys(report: Report, stack: ExitStack, here: Console, browser: Browser, session: str) -> list[str]:
+    """Measure the time from key to echo in one terminal, without and with floods in others that another tab shows; the
+    floor is a key in a field of the page."""
     report.title(f"Key to echo in the browser, beside {FLOODS} terminals that another tab shows")
     others = [
         stack.enter_context(ai_session.open(f"f{number}", shell="bash", backend="pty")) for number in range(FLOODS)
@@ -158,7 +156,7 @@ def typed(report: Report, stack: ExitStack, here: Console, browser: Browser, ses
                 times = [one[number] for one in samples]
                 report.row(f"{name}, {what}, median", median(times), "ms", floor=median(floor))
                 report.row(f"{name}, {what}, p95", p95(times), "ms", floor=p95(floor), note=f"of {len(times)}")
-        return wrong_in(page) + wrong_in(beside)
+        return problems_in(page) + problems_in(beside)
 
 
 def p95(times: list[float]) -> float:
@@ -166,7 +164,7 @@ def p95(times: list[float]) -> float:
 
 
 def keys(page: Page) -> list[list[float]]:
-    """Each from when it is pressed."""
+    """Press keys, and return the two times of each, from its press."""
     page.evaluate("samples.length = 0")
     for number in range(KEYS):
         before = page.evaluate("window.pressed = performance.now(), samples.length")
@@ -177,8 +175,8 @@ def keys(page: Page) -> list[list[float]]:
     return page.evaluate("samples")
 
 
-def torn(report: Report, directory: Path, here: Console, browser: Browser) -> list[str]:
-    """What the page has of a session's bytes after its connection was lost time and again."""
+def measure_reconnections(report: Report, directory: Path, here: Console, browser: Browser) -> list[str]:
+    """Compare the bytes of a session that the page has after many lost connections."""
     report.title(f"A tab whose connection is lost {TEARS} times while a session prints")
     with ai_session.open("torn", shell="bash", backend="pty") as session, signed_in(here, browser) as page:
         first = session.info().facts["output_bytes"]
@@ -201,11 +199,11 @@ def torn(report: Report, directory: Path, here: Console, browser: Browser) -> li
         same = page.evaluate(DIGEST) == hashlib.sha256(kept).hexdigest()
         report.row("bytes are others than the log's", float(not same), "", most=0)
         report.row("read", len(kept) / 1e6, "MB", note=f"{len(kept) / 1e6 / seconds:.1f} MB/s")
-        return wrong_in(page)
+        return problems_in(page)
 
 
-def listed(report: Report, stack: ExitStack, here: Console, browser: Browser) -> list[str]:
-    """The list of all sessions, from the click on."""
+def measure_list(report: Report, stack: ExitStack, here: Console, browser: Browser) -> list[str]:
+    """Measure the list of all sessions, from the click."""
     report.title(f"The page Terminals with {SESSIONS} sessions")
     for number in range(SESSIONS - FLOODS - 1):
         stack.enter_context(ai_session.open(f"l{number}", shell="bash", backend="pty"))
@@ -223,14 +221,13 @@ def listed(report: Report, stack: ExitStack, here: Console, browser: Browser) ->
         page.evaluate("window.before = performance.timeOrigin")
     report.row("first painted, new browser", times[0], "ms", most=1000)
     report.row("first painted, loaded again, median", median(times[1:]), "ms", most=1000)
-    found = wrong_in(page)
+    found = problems_in(page)
     page.close()
     return found
 
 
-def replayed(report: Report, directory: Path) -> None:
-    """A recording, from where it is opened to a screen somewhere in it; half build log, half a program that fills the
-    screen."""
+def measure_recording(report: Report, directory: Path) -> None:
+    """Open a recording and read screens at several positions; it is half build log, half a full-screen program."""
     report.title(f"A recording of {RECORDED_MB} MB")
     path, before = directory / "long.cast", resident_mb()
     with path.open("w") as file:
@@ -260,5 +257,5 @@ def replayed(report: Report, directory: Path) -> None:
 
 
 def resident_mb() -> float:
-    """The most so far."""
+    """Return the peak so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

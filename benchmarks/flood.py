@@ -1,4 +1,4 @@
-"""Calls on one session while another prints as fast as it can, by what it prints; beside the same calls in quiet."""
+"""Calls on one session while another prints as fast as it can, by kind of output; compared with calls in quiet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from benchmarks.wire import Client
 
 SECONDS = sized(20.0, 0.2)
 GAP_SECONDS = sized(0.02, 0.0)
-"""Between two calls, as an agent has it: calls without any would themselves keep a processor busy."""
+"""The pause between two calls, as with an agent: calls without pauses would themselves keep a processor busy."""
 
 AT_ONCE_MS = 250
 SPARE_MB = 16
@@ -33,7 +33,7 @@ KINDS = {
     "sixel": r"for i in $(seq 500); do printf '\033Pq#0;2;0;0;0#0~~@@vv@@~~@@~~$-#0??}}GG}}??}}??-\033\\'; done",
     "plain": "seq 10000",
 }
-"""What makes a chunk of each kind in a shell that knows its own nonce as N; there is also LINE."""
+"""A command for a chunk of each kind, in a shell that has its own nonce in N; LINE is another kind."""
 
 LINE = "120 MB line"
 ALL = (*KINDS, LINE)
@@ -41,32 +41,32 @@ _NONCE = "N=$(grep -o '7777;[0-9a-f]*' $__ais_d/integration | head -1)"
 
 
 def flooding(kind: str) -> str:
-    """A command that prints what is of this kind until it is interrupted."""
+    """Return a command that prints output of this kind until it is interrupted."""
     if kind == LINE:
         return "while :; do head -c 120000000 /dev/zero | tr '\\0' x; echo; done"
     return f"{_NONCE}; X=$({KINDS[kind]}); while :; do printf '%s' \"$X\"; done"
 
 
 def written(folder: Path) -> int:
-    """Bytes that a session has printed so far, as far as they are in its log."""
+    """Return how many bytes of a session's output are in its log."""
     with contextlib.suppress(FileNotFoundError):
         return int.from_bytes((folder / "log.end").read_bytes()[:8], "little")
     return (folder / "log").stat().st_size
 
 
 def on_disk(folder: Path) -> int:
-    """Bytes that a session's log takes, holes not counted."""
+    """Return how many bytes a session's log occupies, without holes."""
     return (folder / "log").stat().st_blocks * 512
 
 
 def session_folder(session_id: str) -> Path:
-    """Where the daemon of this HOME keeps a session."""
+    """Return where the daemon of this HOME stores a session."""
     directories = runtime_directories(Path(os.environ["HOME"]), os.getuid())
     return next(path for one in directories if (path := one / "sessions" / session_id).exists())
 
 
 async def run(report: Report, directory: Path) -> None:
-    """Each backend, each kind; the victim is on the same backend."""
+    """Measure each backend and kind; the victim is on the same backend."""
     for kind in ("READ", "EFFECT", "SESSIONS"):
         os.environ[f"AI_SESSION_RATES_{kind}_PER_MINUTE"] = "1000000"
     victim, flood = Client(), Client()
@@ -90,7 +90,7 @@ async def run(report: Report, directory: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Seconds that commands took, and lists; the most that a flood had on the disk meanwhile."""
+    """The seconds of commands and of lists; and the largest size on disk of a flood in the meantime."""
 
     ran: list[float]
     listed: list[float]
@@ -98,22 +98,22 @@ class Calls:
 
     @property
     def median_ms(self) -> float:
-        """Of the commands."""
+        """The median of the commands."""
         return statistics.median(self.ran) * 1e3
 
     @property
     def worst_ms(self) -> float:
-        """Of all."""
+        """The longest time of all calls."""
         return max(*self.ran, *self.listed) * 1e3
 
     @property
     def note(self) -> str:
-        """How many there were, and the worst command."""
+        """The longest command, and the number of commands."""
         return f"worst {max(self.ran) * 1e3:.0f} ms, {len(self.ran)} calls"
 
 
 def calls(victim: Client, folder: Path | None = None) -> Calls:
-    """What the victim's calls take for SECONDS; ``folder`` is that of the flood."""
+    """Make the victim's calls for SECONDS; ``folder`` is that of the flood."""
     begun, found = time.perf_counter(), Calls([], [], 0)
     while time.perf_counter() - begun < SECONDS or not found.ran:
         select.select((), (), (), GAP_SECONDS)
@@ -129,7 +129,7 @@ def calls(victim: Client, folder: Path | None = None) -> Calls:
 
 
 def measure(report: Report, victim: Client, flood: Client, backend: str, kind: str, floor: Calls) -> None:
-    """One flood for SECONDS; its session is closed afterwards."""
+    """Measure one flood for SECONDS, and close its session."""
     with flooded(flood, backend, kind) as folder:
         begun, before = time.perf_counter(), written(folder)
         found = calls(victim, folder)
@@ -142,7 +142,7 @@ def measure(report: Report, victim: Client, flood: Client, backend: str, kind: s
 
 @contextlib.contextmanager
 def busy_elsewhere() -> Generator[None]:
-    """A shell that prints to nowhere takes a processor, as the one that floods does."""
+    """Run a shell that keeps a processor busy like the flood, but prints to nowhere."""
     shell = subprocess.Popen(
         ["bash", "-c", "while :; do printf '%s' \"$BASH_VERSION\"; done"], stdout=subprocess.DEVNULL
     )
@@ -155,7 +155,7 @@ def busy_elsewhere() -> Generator[None]:
 
 @contextlib.contextmanager
 def flooded(client: Client, backend: str, kind: str) -> Generator[Path]:
-    """A session that prints meanwhile; gives its folder."""
+    """Run a session that floods, and yield its folder."""
     made = client.call_tool("create_session", {"name": "flood", "backend": backend})
     folder = session_folder(made["session_id"])
     command = {"session_id": "flood", "command": flooding(kind), "timeout_seconds": 0}

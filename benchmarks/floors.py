@@ -1,4 +1,4 @@
-"""What the machine itself costs, with blocking calls and nothing of ours: the floors everything is measured against."""
+"""The cost of the machine itself, with blocking calls and none of our code: the floors of all measurements."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RawReadline:
         del self._buffer[: at + len(mark)]
 
     def once(self) -> float:
-        """Seconds from the typed line to the end mark; waits for the next prompt outside the measurement."""
+        """Return the seconds from the typed line to the end mark; the next prompt is awaited outside of them."""
         start = time.perf_counter()
         os.write(self.fd, self._typed)
         self._until(DONE)
@@ -45,31 +45,29 @@ class RawReadline:
         return end - start
 
     def close(self) -> None:
-        """End the shell."""
         os.close(self.fd)
         os.waitpid(self.pid, 0)
 
 
 class SyncedWrite:
-    """As much as a record of the audit log, appended and brought to the disk, blocking."""
+    """A blocking append and sync of as many bytes as a record of the audit log."""
 
     def __init__(self, directory: Path) -> None:
         self._fd = os.open(directory / "bare", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
     def once(self) -> float:
-        """Seconds."""
+        """Return the seconds of one."""
         start = time.perf_counter()
         os.write(self._fd, RECORD)
         (os.fdatasync if hasattr(os, "fdatasync") else os.fsync)(self._fd)
         return time.perf_counter() - start
 
     def close(self) -> None:
-        """Release the file."""
         os.close(self._fd)
 
 
 def files_seconds(directory: Path, sessions: int) -> float:
-    """Seconds for as many new files as so many sessions in boxes have."""
+    """Return the seconds for creating as many files as so many sessions in boxes have."""
     start = time.perf_counter()
     for number in range(sessions):
         for folder in ("", "shell", "shell/out", "box"):
@@ -81,7 +79,7 @@ def files_seconds(directory: Path, sessions: int) -> float:
 
 
 def read_loop_seconds(command: list[str]) -> tuple[float, int]:
-    """Seconds and bytes of a blocking read loop over a pseudo-terminal on which ``command`` prints."""
+    """Return the seconds and bytes of a blocking read loop over a pseudo-terminal on which ``command`` prints."""
     pid, fd = pty.fork()
     if pid == 0:
         os.execvp(command[0], command)

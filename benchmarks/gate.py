@@ -1,5 +1,4 @@
-"""The gate: what a call pays to be judged, recorded on disk and masked, beside the tool alone, and beside a gate whose
-records are in memory."""
+"""The gate: the cost of checking, recording and masking a call, compared with the tool alone and records in memory."""
 
 from __future__ import annotations
 
@@ -28,14 +27,14 @@ from benchmarks.size import sized
 
 ROUNDS, BATCH = sized((12, 100), (1, 2))
 MOST_OF_RECORDS = {"execute_command": 2.2, "get_session_info": 1.6}
-"""What the gate may add to a tool, of what the call's two records take by themselves, the first of them synced. Half of
-what it does for a command comes right after the wait for the shell, when the processor's caches hold something else."""
+"""What the gate may add to a tool, relative to the call's two records by themselves, the first of them synced. Half of
+the work for a command comes right after the wait for the shell, with other data in the processor's caches."""
 MOST_OF_WRITE = 1.6
 MOST_OF_PARTS = 1.4
-"""What the gate may add, of a bare write and sync; or, where the disk is so quick that computing takes more than that
-leaves, of both: it computes right after the wait for the disk, with cold caches."""
+"""What the gate may add, relative to a bare write and sync; or, if the disk is so fast that computing takes more than
+that allows, relative to both: it computes right after the wait for the disk, with cold caches."""
 MEMORY = Path("/dev/shm")
-"""Where a sync costs nothing: what a gate takes there is its computing."""
+"""Where a sync costs nothing, so that a gate only takes its computing time."""
 PLENTY = 1_000_000
 FACTS = {
     "session": "ses_0123456789abcdefghijkl",
@@ -45,7 +44,7 @@ FACTS = {
     "exit_code": 0,
     "command_id": "cmd_0123456789abcdefghijkl",
 }
-"""What the end record of a command holds."""
+"""The facts in the end record of a command."""
 CALLS = {
     "execute_command": {"session_id": "bench", "command": ":"},
     "get_session_info": {"session_id": "bench"},
@@ -55,14 +54,14 @@ Samples = dict[tuple[str, str], list[float]]
 
 
 async def run(report: Report, directory: Path) -> None:
-    """Batches are interleaved, so that the machine's drift meets all alike."""
+    """Interleave batches, so that the machine's drift affects all alike."""
     samples: Samples = {}
     async with AsyncExitStack() as stack:
-        ours = await stack.enter_async_context(_measured(directory / "run"))
+        ours = await stack.enter_async_context(_open_measured(directory / "run"))
         memory: _Measured | None = None
         if os.access(MEMORY, os.W_OK):
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="aisb-", dir=MEMORY))
-            memory = await stack.enter_async_context(_measured(Path(folder) / "run"))
+            memory = await stack.enter_async_context(_open_measured(Path(folder) / "run"))
         bare = SyncedWrite(directory)
         stack.callback(bare.close)
         for _ in range(ROUNDS):
@@ -75,10 +74,10 @@ async def run(report: Report, directory: Path) -> None:
                     await memory.call(name, samples, "memory ")
     report.title("The gate, around one call")
     for name in CALLS:
-        _tell(report, name, {kind: median_ms(values) for (kind, of), values in samples.items() if of == name})
+        _print_rows(report, name, {kind: median_ms(values) for (kind, of), values in samples.items() if of == name})
 
 
-def _tell(report: Report, name: str, median: dict[str, float]) -> None:
+def _print_rows(report: Report, name: str, median: dict[str, float]) -> None:
     report.row(f"{name}, the tool alone", median["alone"], "ms")
     sync, records, gate, computing = median["sync"], median["records"], median["gate"], median.get("memory gate", 0.0)
     report.row("  write and sync 600 bytes, blocking", sync, "ms")
@@ -89,12 +88,13 @@ def _tell(report: Report, name: str, median: dict[str, float]) -> None:
         most = max(MOST_OF_WRITE * sync, MOST_OF_PARTS * (sync + computing))
         report.row("    against the write and the computing", gate, "ms", floor=sync + computing, most=most)
     report.row("    against the write", gate, "ms", floor=sync)
-    # More than that: after the wait for the disk the tool itself meets colder caches and a shell that slept deeper.
+    # This is more than the gate itself: after the wait for the disk, the tool meets colder caches and a shell that
+    # slept deeper.
     report.row("  more in all", median["more"] - median["alone"], "ms")
 
 
 class _Measured:
-    """A gate with one session, and its tools without it."""
+    """A gate with one session, and its tools without the gate."""
 
     def __init__(self, app: App, me: Principal, context: Context) -> None:
         self._app = app
@@ -107,9 +107,9 @@ class _Measured:
         self._number = 0
 
     async def call(self, name: str, samples: Samples, prefix: str = "") -> None:
-        """The records, the tool and the call, each by itself."""
+        """Measure the records, the tool and the call separately."""
         gate, given, tool = self._app.gate, CALLS[name], self._tools[name]
-        await asyncio.sleep(0)  # as between two requests, what the shell said is read
+        await asyncio.sleep(0)  # reads pending output of the shell, as between two requests
         start = time.perf_counter()
         gate.parts.audit.end(await gate.parts.audit.begin("call_0", self._me, name, given), "ok", facts=FACTS)
         recorded = time.perf_counter()
@@ -131,7 +131,7 @@ class _Measured:
 
 
 @asynccontextmanager
-async def _measured(runtime: Path) -> AsyncGenerator[_Measured]:
+async def _open_measured(runtime: Path) -> AsyncGenerator[_Measured]:
     runtime.mkdir(mode=0o700)
     rates = dict.fromkeys(Settings().rates.model_dump(), PLENTY)
     settings = Settings.model_validate(

@@ -1,8 +1,9 @@
-"""Calls over HTTP at 1, 50 and 500 clients: the front with daemon, gate and audit behind it, beside a bare SDK server.
+"""Calls over HTTP from 1, 50 and 500 clients: the front with daemon, gate and audit behind it, compared with a bare SDK
+server.
 
-Both are processes of their own on the same uvicorn and SDK. Ours lists sessions; of the bare one's tools one does
-nothing, and one writes and syncs as much as a record, for which our slowest calls wait too. One asyncio program is all
-the clients, each on a connection of its own, one call after the other.
+Both are processes of their own on the same uvicorn and SDK. Ours lists sessions; the bare one has a tool that does
+nothing, and one that writes and syncs as much as a record, which our slowest calls wait for too. All clients are in one
+asyncio program, each on a connection of its own, with one call after the other.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from benchmarks.wire import UNLIMITED
 CLIENTS = sized((1, 50, 500), (1, 2))
 CALLS, ROUNDS = sized((1000, 3), (4, 1))
 PATIENCE_SECONDS = 600
-"""On a machine that does much else, 500 clients take longer than uvicorn's five seconds to come round."""
+"""On a busy machine, 500 clients need longer for a round than uvicorn's default of five seconds."""
 FRONT = [sys.executable, "-m", "ai_session", "mcp-server", "--http", "--port", "0", "--no-auth"]
 BARE = [sys.executable, "-m", "benchmarks.http_load"]
 ENVELOPE: dict[str, Any] = {
@@ -44,7 +45,7 @@ ENVELOPE: dict[str, Any] = {
 
 
 async def run(report: Report, _directory: Path) -> None:
-    """Rounds of the two take turns, so that what else the machine does falls on both."""
+    """Alternate rounds of the two, so that other load affects both."""
     os.environ.update(UNLIMITED)
     report.title("HTTP: calls at the front (list_sessions), compared with a bare SDK server whose tool does nothing")
     try:
@@ -71,7 +72,7 @@ async def run(report: Report, _directory: Path) -> None:
 
 
 def stop_daemon() -> None:
-    """It is of this benchmark's HOME."""
+    """Stop the daemon of this benchmark's HOME."""
     with connect(start=False) as client:
         client.request("stop", sessions=True)
         client.wait_closed()
@@ -79,13 +80,13 @@ def stop_daemon() -> None:
 
 @asynccontextmanager
 async def server(command: list[str]) -> AsyncGenerator[int]:
-    """A server process; its port."""
+    """Run a server process, and yield its port."""
     async with serving(*command) as line:
         yield int(line.rpartition(":")[2].partition("/")[0])
 
 
 async def load(port: int, tool: str, clients: int) -> tuple[float, list[float]]:
-    """How long all took, and each call."""
+    """Return the total time, and the time of each call."""
     waits: list[float] = []
     lines = [await asyncio.open_connection("127.0.0.1", port) for _ in range(clients)]
     try:
@@ -102,7 +103,6 @@ async def load(port: int, tool: str, clients: int) -> tuple[float, list[float]]:
 async def calls(
     port: int, tool: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: int, waits: list[float]
 ) -> None:
-    """One client."""
     params = {"name": tool, "arguments": {}, "_meta": ENVELOPE}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
     head = (
@@ -121,13 +121,12 @@ async def calls(
 
 
 async def list_tools(_: Any, __: Any) -> ListToolsResult:
-    """Both."""
     names = ("noop", "record")
     return ListToolsResult(tools=[Tool(name=name, description="", input_schema={"type": "object"}) for name in names])
 
 
 async def call_tool(_: Any, params: CallToolRequestParams) -> CallToolResult:
-    """Nothing, or a record."""
+    """Do nothing, or write a record."""
     if params.name == "record":
         synced().once()
     return CallToolResult(content=[TextContent(text="")])
@@ -135,13 +134,14 @@ async def call_tool(_: Any, params: CallToolRequestParams) -> CallToolResult:
 
 @cache
 def synced() -> SyncedWrite:
-    """In the benchmark's HOME."""
+    """Return the file for records, in the benchmark's HOME."""
     return SyncedWrite(Path.home())
 
 
 def bare() -> None:
-    """The SDK's own server as its documentation has it, without its tracing."""
-    # Only sockets that say TCP get TCP_NODELAY from asyncio; without it each answer waits 40 ms for its second half.
+    """Run the SDK's own server as in its documentation, without its tracing."""
+    # asyncio sets TCP_NODELAY only for sockets created with IPPROTO_TCP; without it each answer waits 40 ms for its
+    # second half.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     listener.listen(1024)

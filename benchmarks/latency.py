@@ -1,5 +1,5 @@
-"""The trivial command: raw readline, a session on each backend, what is used without ai-session, and the whole way
-through relay, MCP and gate, beside servers of the official SDK that do nothing, with the same client."""
+"""The trivial command: in raw readline, in a session on each backend, without ai-session, and all the way through
+relay, MCP and gate, compared with servers of the official SDK that do nothing, with the same client."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from benchmarks.wire import UNLIMITED, Client
 
 ROUNDS, BATCH, OTHERS, UNCOUNTED = sized((12, 100, 5, 20), (1, 2, 1, 0))
 MOST_OF_ALL = 1.6
-"""What a command by MCP may take, of what it takes where the SDK's usual server runs it in a bare shell after it has
-written and synced as much as a record: no less can be had by anybody, and it waits for the processor as ours does."""
+"""The limit of a command by MCP, relative to the SDK's usual server that runs it in a bare shell after writing and
+syncing as much as a record: nobody can do it with less, and that server waits for the processor too."""
 LATE = 2.0
-"""The same for 19 of 20."""
+"""The same limit for 19 of 20 calls."""
 
 
 async def run(report: Report, directory: Path) -> None:
-    """Batches are interleaved, so that the machine's drift meets all alike."""
+    """Interleave batches, so that the machine's drift affects all alike."""
     floor = RawReadline(directory)
     await sessions(report, directory, floor)
     calls(report, directory, floor)
@@ -38,7 +38,7 @@ async def run(report: Report, directory: Path) -> None:
 
 
 async def sessions(report: Report, directory: Path, floor: RawReadline) -> None:
-    """Nothing around the session."""
+    """Measure sessions without the layers around them."""
     report.title("A trivial command (`:`), from call to result")
     managers: dict[str, SessionManager] = {}
     for backend in plugins.names("ai_session.backends"):
@@ -70,7 +70,7 @@ async def sessions(report: Report, directory: Path, floor: RawReadline) -> None:
 
 
 def calls(report: Report, directory: Path, floor: RawReadline) -> None:
-    """Ours with a box, the policy and a synced record."""
+    """Measure calls by MCP; ours include a box, the policy and a synced record."""
     report.title("A call by MCP on standard input and output, the same client with every server")
     workspace = directory / "project"
     workspace.mkdir()
@@ -137,11 +137,11 @@ def calls(report: Report, directory: Path, floor: RawReadline) -> None:
 
 
 def late_ms(seconds: list[float]) -> float:
-    """What 19 of 20 stay below."""
+    """Return the time below which 19 of 20 are."""
     return sorted(seconds)[len(seconds) * 19 // 20] * 1e3
 
 
 def processor_ms(pid: int) -> float:
-    """Processor time of a process until now, with threads that have ended."""
-    clock = ~pid << 3 | 2  # as clock_getcpuclockid(3) gives it
+    """Return the processor time of a process until now, including threads that have ended."""
+    clock = ~pid << 3 | 2  # as clock_getcpuclockid(3) computes it
     return time.clock_gettime(clock) * 1e3

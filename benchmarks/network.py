@@ -1,6 +1,7 @@
-"""The proxy of a box beside a direct connection: TLS requests, and one long answer, from a client of its own process.
+"""The proxy of a box, compared with a direct connection: TLS requests, and one long response, with a client in a
+process of its own.
 
-``python -m benchmarks.network PEM`` is the origin, with ``ORIGIN_PORT PROXY_PORT`` behind it the client.
+``python -m benchmarks.network PEM`` is the origin; followed by ``ORIGIN_PORT PROXY_PORT`` it is the client.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ PIECE = bytes(1 << 18)
 
 
 async def serve_origin(pem: str) -> None:
-    """Answers ``GET /BYTES`` with as many bytes; prints its port."""
+    """Answer ``GET /BYTES`` with as many bytes; print the port."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pem)
 
@@ -49,7 +50,7 @@ async def serve_origin(pem: str) -> None:
 
 
 def fetch(context: ssl.SSLContext, origin: int, proxy: int, count: int) -> float:
-    """Seconds from the connection's first packet to the answer's last byte; ``proxy`` 0 is a direct connection."""
+    """Return the seconds from the connection's first packet to the response's last byte. ``proxy`` 0: directly."""
     room = bytearray(1 << 18)
     begin = time.perf_counter()
     with socket.create_connection(("127.0.0.1", proxy or origin)) as plain:
@@ -65,7 +66,7 @@ def fetch(context: ssl.SSLContext, origin: int, proxy: int, count: int) -> float
 
 
 def client(pem: str, origin: int, proxy: int) -> None:
-    """Takes turns, so that what else the machine does falls on both."""
+    """Alternate between both, so that other load affects both."""
     context = ssl.create_default_context(cafile=pem)
     seconds: dict[str, list[tuple[float, float]]] = {"curl": []}
     for name, rounds, count in (("request", REQUESTS, 1000), ("download", DOWNLOADS, LONG_BYTES)):
@@ -76,27 +77,27 @@ def client(pem: str, origin: int, proxy: int) -> None:
     direct = (*common, "--noproxy", "*", "--resolve", f"{NAME}:{origin}:127.0.0.1", url)
     proxied = (*common, "--proxy", f"http://127.0.0.1:{proxy}", url)
     if shutil.which("curl"):
-        seconds["curl"] = [(ran(direct), ran(proxied)) for _ in range(CURLS)]
+        seconds["curl"] = [(run_seconds(direct), run_seconds(proxied)) for _ in range(CURLS)]
     print(json.dumps(seconds))
 
 
-def ran(command: Sequence[str]) -> float:
-    """Seconds a program takes."""
+def run_seconds(command: Sequence[str]) -> float:
+    """Return the seconds a program takes."""
     begin = time.perf_counter()
     subprocess.run(command, check=True)
     return time.perf_counter() - begin
 
 
 async def run(report: Report, directory: Path) -> None:
-    """One origin, one proxy in this process, one client."""
+    """Measure with one origin, one proxy in this process, and one client."""
     pem = certificate(directory)
     program = (sys.executable, "-m", "benchmarks.network", str(pem))
 
     async def here(name: str, port: int) -> Sequence[str]:
         return ["127.0.0.1"]
 
-    async with serving(*program) as said:
-        port = int(said)
+    async with serving(*program) as line:
+        port = int(line)
         proxy, listening = SessionProxy(NetworkRules([NAME], [port], ["127.0.0.1"]), resolve=here), listener()
         proxy.serve(listening)
         try:

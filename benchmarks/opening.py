@@ -1,5 +1,4 @@
-"""Opening and closing sessions on a machine with many processes, in one process and by MCP, and one command in a box
-of its own."""
+"""Opening and closing sessions on a machine with many processes, in one process and by MCP; a boxed command."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ BARE = (
     *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "true"),
 )
 MOST_OF_FLOOR = 3.0
-"""Where the machine itself takes more than the target leaves room for: see docs/explanation/decisions/09."""
+"""Applies if the machine itself takes more than the target allows: see docs/explanation/decisions/09."""
 LIBRARIES = "import asyncio, pydantic"
 DAEMON = """
 import gc; gc.disable()
@@ -46,11 +45,12 @@ app.installed_tools()
 """
 """What a daemon imports before it can open a session."""
 LEAVE = "\nimport os; os._exit(0)"
-"""A daemon does not end there, which would take another 40 ms."""
+"""Skips the end of the interpreter, 40 ms, which a daemon does not reach."""
 MOST_OF_FIRST = 1.7
-"""The first session, of what an interpreter, one with the daemon's imports, and a later session take in a row."""
+"""The limit of the first session, relative to an interpreter's start, one with the imports, and a later session."""
 MOST_OF_VERB = 14.0
-"""Of the bare interpreter's processor time: it makes a box, for which it imports half of what the daemon does."""
+"""The limit relative to the bare interpreter's processor time: the verb creates a box, for which it imports half of
+what the daemon does."""
 SLEEPERS = """
 import os, sys
 for _ in range(int(sys.argv[1])):
@@ -64,7 +64,7 @@ os.read(0, 1)
 
 
 async def run(report: Report, directory: Path) -> None:
-    """The daemon's own processor time is told; what runs inside a box is the kernel's and the shell's."""
+    """Measure the daemon's own processor time; what runs inside a box belongs to the kernel and the shell."""
     with crowd():
         floor = statistics.median(bare(directory / f"floor-{number}") for number in range(ROUNDS))
         for boxed in (True, False):
@@ -77,16 +77,16 @@ async def run(report: Report, directory: Path) -> None:
 
 @contextmanager
 def crowd() -> Generator[None]:
-    """Other processes of the machine, asleep."""
-    words = [sys.executable, "-c", SLEEPERS, str(CROWD)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as others:
+    """Run many other processes, which sleep."""
+    argv = [sys.executable, "-c", SLEEPERS, str(CROWD)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as others:
         assert others.stdout is not None
         others.stdout.readline()
         yield
 
 
 def bare(directory: Path) -> float:
-    """Seconds for as many boxes at once with nothing of ours in them, and for as many files as they would need."""
+    """Return the seconds for creating as many boxes at once without our code, and as many files as they need."""
     start = time.perf_counter()
     for box in [subprocess.Popen(BARE) for _ in range(AT_ONCE)]:
         box.wait()
@@ -94,7 +94,7 @@ def bare(directory: Path) -> float:
 
 
 async def sessions(report: Report, directory: Path, *, boxed: bool, floor: float) -> None:
-    """Many at once, opened and closed."""
+    """Open and close many sessions at once."""
     what = "boxed" if boxed else "unboxed"
     report.title(f"Sessions beside {CROWD} other processes, {what}")
     (workspace := directory / f"ws-{what}").mkdir()
@@ -131,7 +131,7 @@ async def sessions(report: Report, directory: Path, *, boxed: bool, floor: float
 
 
 def first(report: Report, directory: Path) -> None:
-    """In a new HOME each time, and in turns with what it is made of."""
+    """Measure in a new HOME each time, alternating with the parts."""
     report.title("The first session in a box by MCP, with the start of its daemon")
     floors: dict[str, list[float]] = {}
     opened: list[float] = []
@@ -139,15 +139,15 @@ def first(report: Report, directory: Path) -> None:
     home = os.environ["HOME"]
     for number in range(FIRST):
         for script in ("pass", LIBRARIES, DAEMON):
-            floors.setdefault(script, []).append(took(partial(python, script + LEAVE)))
+            floors.setdefault(script, []).append(seconds_of(partial(python, script + LEAVE)))
         os.environ["HOME"] = str(new := directory / f"home-{number}")
         (workspace := new / "ws").mkdir(parents=True)
         start = time.perf_counter()
         client = Client(directory=workspace)
         client.call_tool("create_session", {"name": "first"})
         opened.append(time.perf_counter() - start)
-        client.request("ping", {})  # which the SDK answers, once it is imported
-        later.append(took(partial(client.call_tool, "create_session", {"name": "later"})))
+        client.request("ping", {})  # the SDK answers this once it is imported
+        later.append(seconds_of(partial(client.call_tool, "create_session", {"name": "later"})))
         client.stop_daemon()
     os.environ["HOME"] = home
     interpreter, libraries, daemon = (median_ms(column) for column in floors.values())
@@ -160,30 +160,30 @@ def first(report: Report, directory: Path) -> None:
 
 
 def python(script: str) -> None:
-    """Run it as a daemon's interpreter is started."""
+    """Run a script in an interpreter that is started like the daemon's."""
     subprocess.run([sys.executable, "-P", "-c", script], check=True, env=os.environ | ADDED)
 
 
 def by_mcp(report: Report, directory: Path, floor: float) -> None:
-    """As a client meets it: a box around each."""
+    """Measure as a client does, with a box for each session."""
     report.title("Sessions in boxes by MCP, from one client")
     (workspace := directory / "ws-mcp").mkdir()
     os.environ.update(UNLIMITED)
     client = Client(directory=workspace)
     client.call_tool("create_session", {"name": "first"})
-    second = took(partial(client.call_tool, "create_session", {"name": "second"}))
+    second = seconds_of(partial(client.call_tool, "create_session", {"name": "second"}))
     report.row("the second, while the SDK is imported", second * 1e3, "ms")
-    client.request("ping", {})  # which the SDK answers, once it is imported
-    opened = [took(partial(client.call_tool, "create_session", {"name": f"o{n}"})) for n in range(ROUNDS)]
+    client.request("ping", {})  # the SDK answers this once it is imported
+    opened = [seconds_of(partial(client.call_tool, "create_session", {"name": f"o{n}"})) for n in range(ROUNDS)]
     report.row("one more", median_ms(opened), "ms")
     names = [f"s{number}" for number in range(AT_ONCE)]
     daemon = client.daemon()
     columns: list[tuple[float, float, float, float]] = []
     for _ in range(ROUNDS):
         before = processor_ms(daemon)
-        at_once = took(lambda: client.call_tools("create_session", [{"name": name} for name in names]))
+        at_once = seconds_of(lambda: client.call_tools("create_session", [{"name": name} for name in names]))
         between = processor_ms(daemon)
-        closed = sum(took(partial(client.call_tool, "close_session", {"session_id": name})) for name in names)
+        closed = sum(seconds_of(partial(client.call_tool, "close_session", {"session_id": name})) for name in names)
         used = (between - before) / AT_ONCE, (processor_ms(daemon) - between) / AT_ONCE
         columns.append((at_once, used[0], closed, used[1]))
     at_once, opening, closed, closing = map(statistics.median, zip(*columns, strict=True))
@@ -195,15 +195,15 @@ def by_mcp(report: Report, directory: Path, floor: float) -> None:
     client.stop_daemon()
 
 
-def took(work: Callable[[], object]) -> float:
-    """Seconds."""
+def seconds_of(work: Callable[[], object]) -> float:
+    """Return the seconds that ``work`` takes."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def verb(report: Report, directory: Path) -> None:
-    """Processor time of the whole tree, with a daemon that runs."""
+    """Measure the processor time of the whole process tree, with a running daemon."""
     report.title("ai-session sandbox -- true")
     (workspace := directory / "ws-verb").mkdir()
     ours = [sys.executable, "-m", "ai_session"]
@@ -217,9 +217,9 @@ def verb(report: Report, directory: Path) -> None:
     subprocess.run([*ours, "daemon", "stop", "--yes"], check=True, capture_output=True)
 
 
-def processor(words: list[str], where: Path) -> float:
-    """Seconds of it that a program and all it waited for took."""
+def processor(argv: list[str], directory: Path) -> float:
+    """Return the processor seconds of a program and all children it waited for."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(words, check=True, cwd=where)
+    subprocess.run(argv, check=True, cwd=directory)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime

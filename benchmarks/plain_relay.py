@@ -1,7 +1,7 @@
-"""Two pseudo-terminals and a socket in one blocking loop, with nothing of ours: the least that a relay of them costs.
+"""Two pseudo-terminals and a socket in one blocking loop, without our code: the minimal cost of relaying them.
 
-Run as ``python -I -S plain_relay.py FILE [COMMAND]``: standard input is a socket, for the keys of a bash with readline
-and what it prints. COMMAND prints on the other terminal, and that goes to FILE.
+Run it as ``python -I -S plain_relay.py FILE [COMMAND]``: standard input is a socket for the keys and the output of a
+bash with readline. COMMAND prints on the other terminal, whose output goes to FILE.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KEPT_BYTES = 64 << 20
 
 
 def main(path: str, command: list[str]) -> None:
-    """Until the socket's other end is closed."""
+    """Relay until the other end of the socket is closed."""
     shell = _on_terminal(["bash", "--norc", "--noprofile", "-i"])
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     loop = selectors.DefaultSelector()

@@ -1,4 +1,4 @@
-"""Redaction: time per megabyte of ordinary output, and what a flood of secrets costs."""
+"""Redaction: time per megabyte of ordinary output, and the cost of a flood of secrets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_MS = 10.0
 
 
 def samples() -> dict[str, bytes]:
-    """Output without secrets; what takes many states in a matcher is among it."""
+    """Return output without secrets, including some that needs many states of the matcher."""
     chance = random.Random(1)
     logs = b"".join(path.read_bytes() for path in sorted((ROOT / "tests" / "data" / "logs").glob("*.raw")))
     packages = [path for name in ("ai_session", "ccswarm") for path in sorted((ROOT / name).rglob("*.py"))]
@@ -44,7 +44,7 @@ def samples() -> dict[str, bytes]:
 
 
 def milliseconds(work: Callable[[], object], tries: int = 3) -> float:
-    """Of the processor, the best; the first one also builds the matcher's states."""
+    """Return the least processor time of several tries; the first one also builds the matcher's states."""
     times: list[float] = []
     for _ in range(tries):
         begin = time.process_time()
@@ -54,7 +54,7 @@ def milliseconds(work: Callable[[], object], tries: int = 3) -> float:
 
 
 def pages(report: Report, directory: Path, masking: Masking) -> None:
-    """Reading at any place of 100 MB, with what is looked for around it; hidden and not."""
+    """Read at random positions of 100 MB, searching around them, with and without redaction."""
     chance = random.Random(3)
     report.title("pages of 100 MB of output with secrets hidden")
     for kind in ("plain lines", "build logs"):
@@ -71,7 +71,7 @@ def pages(report: Report, directory: Path, masking: Masking) -> None:
 
 
 def reading(log: MappedLog, offsets: Sequence[int], chars: int, spans: Spans | None) -> float:
-    """Milliseconds for a page, the median over ``offsets``."""
+    """Return the milliseconds for a page, the median over ``offsets``."""
 
     def page(at: int) -> object:
         return finished(Transcript(log, 0, log.end, "n", spans).page(at, chars))
@@ -80,13 +80,13 @@ def reading(log: MappedLog, offsets: Sequence[int], chars: int, spans: Spans | N
 
 
 def copied(room: memoryview, piece: bytes) -> bytes:
-    """Writes ``piece`` into ``room``."""
+    """Write ``piece`` into ``room`` and return it."""
     room[: len(piece)] = piece
     return piece
 
 
 async def run(report: Report, directory: Path) -> None:
-    """With a hundred known values, each in all its spellings."""
+    """Measure with a hundred known values, each in all its spellings."""
     chance = random.Random(2)
     known = [(f"NAME_{number}", base64.b64encode(chance.randbytes(24)).decode()) for number in range(100)]
     redactor = Redactor(known, [r"ACME-[0-9]{8}"], b"key")

@@ -1,4 +1,4 @@
-"""One row per measurement: value, floor, ratio, target. A row says whether the target held; nothing is asserted."""
+"""One row per measurement: value, floor, ratio, target. A row shows whether the target is met; nothing is asserted."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 
 class Report:
-    """Prints rows as they come."""
+    """The rows of measurements, printed as they are added."""
 
     def __init__(self) -> None:
         self.missed = 0
 
     def title(self, text: str) -> None:
-        """A heading for the rows that follow."""
+        """Print a heading for the following rows."""
         print(f"\n{text}")
 
     def row(
@@ -29,29 +29,29 @@ class Report:
         least_ratio: float | None = None,
         note: str = "",
     ) -> None:
-        """``floor`` is in the same unit and run; the targets are the ones given."""
-        words = [f"  {name:<52}{value:>10.3f} {unit:<6}"]
-        held = True
+        """Print a row. ``floor`` has the same unit and is from the same run."""
+        parts = [f"  {name:<52}{value:>10.3f} {unit:<6}"]
+        is_met = True
         if floor:
-            words.append(f"{value / floor:6.2f} x floor {floor:.3f}")
+            parts.append(f"{value / floor:6.2f} x floor {floor:.3f}")
         if floor and most_ratio is not None:
-            held &= value <= floor * most_ratio
-            words.append(f"(target ≤ {most_ratio:g} x)")
+            is_met &= value <= floor * most_ratio
+            parts.append(f"(target ≤ {most_ratio:g} x)")
         if floor and least_ratio is not None:
-            held &= value >= floor * least_ratio
-            words.append(f"(target ≥ {least_ratio:g} x)")
+            is_met &= value >= floor * least_ratio
+            parts.append(f"(target ≥ {least_ratio:g} x)")
         if most is not None:
-            held &= value <= most
-            words.append(f"(target ≤ {most:g} {unit})")
-        if not held:
+            is_met &= value <= most
+            parts.append(f"(target ≤ {most:g} {unit})")
+        if not is_met:
             self.missed += 1
-            words.append("MISSED")
+            parts.append("MISSED")
         if note:
-            words.append(note)
-        print(" ".join(words))
+            parts.append(note)
+        print(" ".join(parts))
         sys.stdout.flush()
 
 
 def median_ms(seconds: Sequence[float]) -> float:
-    """The middle of the samples, in milliseconds."""
+    """Return the median in milliseconds."""
     return statistics.median(seconds) * 1e3

@@ -1,4 +1,4 @@
-"""Many sessions, and one session used for long: creation, idle processor time, memory and descriptors."""
+"""Many sessions, and one long-used session: creation, idle processor time, memory and descriptors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ IDLE_SECONDS = sized(3.0, 0.01)
 
 
 async def run(report: Report, directory: Path) -> None:
-    """Each backend in turn."""
     for backend in plugins.names("ai_session.backends"):
         report.title(f"{SESSIONS} sessions and {COMMANDS} commands on {backend}")
         (directory / backend).mkdir(mode=0o700)
@@ -57,12 +56,11 @@ async def run(report: Report, directory: Path) -> None:
 
 
 def request(name: str) -> NewSession:
-    """A plain session in the root directory."""
     return NewSession(name=name, working_directory="/", client_env=dict(os.environ), env={}, person=True)
 
 
 async def repeat(session: Session, times: int) -> None:
-    """Run an echo and check its answer, again and again."""
+    """Run an echo many times, and check each output."""
     for number in range(times):
         running = await session.begin(f"echo {number}", command_id="cmd")
         await wait.for_command(session, running, 20.0, until_input=False)

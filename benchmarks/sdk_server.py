@@ -1,8 +1,8 @@
-"""A program: an MCP server of the official SDK on standard input and output, whose tool ``noop`` does nothing.
+"""An MCP server of the official SDK on standard input and output, whose tool ``noop`` does nothing.
 
-``python -m benchmarks.sdk_server usual`` is made as its documentation shows, with a decorated function; ``low-level``
-of the parts below that. The usual one has the floors as tools as well: ``record`` writes and syncs one, ``shell`` runs
-a command in a bare shell after it. ``bare`` is no server of the SDK: it answers any call by that, and checks nothing.
+``python -m benchmarks.sdk_server usual`` is written as in its documentation, with a decorated function; ``low-level``
+uses the layers below that. The usual one also has tools for the floors: ``record`` writes and syncs one, ``shell`` runs
+a command in a bare shell after that. ``bare`` does not use the SDK: it does this for any call, and checks nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ BARE = "bare"
 
 
 def usual() -> None:
-    """Serve until standard input ends."""
     server = MCPServer("nothing")
 
     @server.tool()
@@ -48,8 +47,6 @@ def usual() -> None:
 
 
 async def low_level() -> None:
-    """The same."""
-
     async def tools(_ctx: Any, _params: Any) -> ListToolsResult:
         return ListToolsResult(tools=[Tool(name="noop", input_schema={"type": "object"})])
 
@@ -62,7 +59,7 @@ async def low_level() -> None:
 
 
 def bare() -> None:
-    """A loop of blocking calls: no server in Python can do the work of a command in less."""
+    """Serve with blocking calls: no server in Python can do the work of a command in less time."""
     with tempfile.TemporaryDirectory() as directory:
         synced, shell = SyncedWrite(Path(directory)), RawReadline(Path(directory))
         for line in sys.stdin.buffer:

@@ -1,4 +1,4 @@
-"""How much a benchmark does: as much as measuring takes, or as little as shows that it still runs."""
+"""The size of a benchmark: large enough to measure, or just enough to show that it still runs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 from typing import TypeVar
 
 TINY = "BENCHMARKS_TINY"
-"""A variable, so that processes which a benchmark starts know it too."""
+"""An environment variable, so that processes which a benchmark starts inherit it."""
 
 T = TypeVar("T")
 
 
 def sized(full: T, tiny: T) -> T:
-    """``tiny`` where the variable is set."""
+    """Return ``tiny`` if the variable is set, else ``full``."""
     return tiny if TINY in os.environ else full

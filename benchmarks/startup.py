@@ -1,4 +1,4 @@
-"""From spawning the server to its first answers, with a warm daemon and with none; what verbs cost of the processor."""
+"""From spawning the server to its first responses, with and without a running daemon; processor time of verbs."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ VERBS = (
     "interrupt verbs",
     "kill none",
 )
-"""What people and scripts type often."""
+"""Verbs that people and scripts often use."""
 
 
 async def run(report: Report, _directory: Path) -> None:
-    """Interleaved with the bare interpreter."""
     measure(report)
 
 
 def measure(report: Report) -> None:
-    """Blocking: only processes are timed."""
+    """Measure with blocking calls: only processes are timed."""
     report.title("Start of `ai-session mcp-server --stdio`")
     cold: list[float] = []
     cold_tools: list[float] = []
@@ -76,7 +75,7 @@ def measure(report: Report) -> None:
 
 
 def measure_verbs(report: Report) -> None:
-    """Processor time of a verb's own processes, the daemon's not counted, interleaved with the bare interpreter's."""
+    """Measure the processor time of a verb's own processes, interleaved with the bare interpreter's."""
     python = [sys.executable, "-c", "pass"]
     program = [sys.executable, "-m", "ai_session"]
     processor_seconds([*program, "new", "verbs"])
@@ -93,7 +92,7 @@ def measure_verbs(report: Report) -> None:
 
 
 def processor_seconds(line: list[str]) -> float:
-    """Processor time of one run, that of its children included."""
+    """Return the processor time of one run, including its children."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(line, check=False, stdin=subprocess.DEVNULL, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -101,7 +100,7 @@ def processor_seconds(line: list[str]) -> float:
 
 
 def resident_mb(pid: int) -> float:
-    """Resident memory of a process."""
+    """Return the resident memory of a process."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS"):
             return int(line.split()[1]) / 1024

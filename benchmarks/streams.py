@@ -1,5 +1,4 @@
-"""The person protocol: what a flood in one of twenty streams costs the keys of another, and what a torn connection
-costs its reader."""
+"""The person protocol: the effect of a flood in one of twenty streams on another's keys, and of a torn connection."""
 
 from __future__ import annotations
 
@@ -37,20 +36,19 @@ LAST, LAST_BYTES = b"over\r\n", 2 * WINDOW_BYTES
 
 
 async def run(report: Report, directory: Path) -> None:
-    """One daemon for both."""
     os.environ.update(UNLIMITED | QUICK)
     try:
-        await asyncio.to_thread(flooded, report, directory)
-        await asyncio.to_thread(torn, report, directory)
+        await asyncio.to_thread(measure_flood, report, directory)
+        await asyncio.to_thread(measure_reconnections, report, directory)
     finally:
         with connect() as daemon:
             daemon.request("stop", sessions=True)
             daemon.wait_closed()
 
 
-def flooded(report: Report, directory: Path) -> None:
-    """The same keys without and with the flood, in turns; and what a flood costs where nothing of ours is, which no
-    relay of terminals falls below."""
+def measure_flood(report: Report, directory: Path) -> None:
+    """Measure the same keys without and with the flood, alternating; and the effect of a flood on a relay without our
+    code, which is the least for any relay of terminals."""
     report.title(f"{STREAMS} streams on one connection: key to echo in one, while another prints flat out")
     opened = [ai_session.open(f"s{number}", shell="bash", backend="pty") for number in range(STREAMS)]
     with Person(directory) as person:
@@ -89,7 +87,7 @@ def flooded(report: Report, directory: Path) -> None:
 
 
 def plain_keys(directory: Path, *commands: str) -> list[float]:
-    """The same through the least there can be between a terminal and a socket."""
+    """Measure the same keys through the minimal relay between a terminal and a socket."""
     ours, theirs = socket.socketpair()
     relay = [sys.executable, "-I", "-S", plain_relay.__file__, str(directory / "plain"), *commands]
     with ours, subprocess.Popen(relay, stdin=theirs.fileno()) as running:
@@ -110,8 +108,7 @@ def plain_keys(directory: Path, *commands: str) -> list[float]:
 
 @contextmanager
 def elsewhere() -> Generator[None]:
-    """What the flood takes of the machine, away from the daemon: who prints, who reads, and who makes something of
-    it."""
+    """Take as much of the machine as the flood, away from the daemon: a writer, a reader, and a user of the output."""
     with subprocess.Popen(["sh", "-c", f"{FLOOD} | cat | wc -l"], stdout=subprocess.DEVNULL, process_group=0) as busy:
         try:
             yield
@@ -120,7 +117,7 @@ def elsewhere() -> Generator[None]:
 
 
 def keys(person: Person, session: str, stream: int) -> list[float]:
-    """Each from when it is typed to when it is shown."""
+    """Measure each key from when it is typed to when its echo arrives."""
 
     def shown(key: bytes) -> None:
         person.output(stream, lambda output: key in output)
@@ -132,7 +129,7 @@ def keys(person: Person, session: str, stream: int) -> list[float]:
 
 
 def timed_keys(send: Callable[[bytes], object], shown: Callable[[bytes], None]) -> list[float]:
-    """Seconds for each key."""
+    """Return the seconds of each key."""
     found: list[float] = []
     for number in range(KEYS):
         key = b"abcdefghij"[number % 10 : number % 10 + 1]
@@ -144,8 +141,8 @@ def timed_keys(send: Callable[[bytes], object], shown: Callable[[bytes], None]) 
     return found
 
 
-def torn(report: Report, directory: Path) -> None:
-    """The reader goes on from the last byte it has, as often as its connection is cut."""
+def measure_reconnections(report: Report, directory: Path) -> None:
+    """Read on from the last received byte, whenever the connection is cut."""
     report.title(f"A reader whose connection is cut {TEARS} times while a session prints")
     with ai_session.open("torn", shell="bash", backend="pty") as session:
         first = session.info().facts["output_bytes"]

@@ -1,4 +1,4 @@
-"""Agents that ask a model, at a provider that is a process of its own: what a turn costs beside the bare request."""
+"""Agents that ask a model, at a provider in a process of its own: the cost of a turn, relative to the bare request."""
 
 from __future__ import annotations
 
@@ -28,24 +28,22 @@ AGENTS, TURNS, REQUESTS, MANY_TURNS = sized((20, 10, 200, 1000), (2, 2, 2, 4))
 OUTPUT = "words of a terminal " * 100
 KINDS = sized({"openai": "/v1", "anthropic": ""}, {"openai": "/v1"})
 MEASURES = sized(True, False)
-_said: dict[str, list[dict[str, Any]]] = {}
+_results: dict[str, list[dict[str, Any]]] = {}
 MOST_GROWTH_KB, MOST_MB = 8, 2.0
-"""Of memory for each further turn, whose 2 kB of output are kept; and for each further agent."""
+"""The limits of memory for each further turn, whose 2 kB of output are stored, and for each further agent."""
 CALL = (
     "import asyncio, sys; from benchmarks import swarm_brains as b; asyncio.run(getattr(b, sys.argv[1])(*sys.argv[2:]))"
 )
 
 
 class OneTool(NoTools):
-    """Answers 2 kB at once, and notes the memory at each call."""
+    """Tools that return 2 kB at once, and record the memory at each call."""
 
     def __init__(self, log: Path) -> None:
         super().__init__(log)
         self.mb: list[float] = []
 
     async def call(self, *_: Any, **__: Any) -> Any:
-        """See ``TaskWorker``."""
-
         async def send(_: CallRequest) -> CallOutcome:
             self.mb.append(resident_mb())
             return CallOutcome(CallStatus.OK, OUTPUT)
@@ -53,18 +51,17 @@ class OneTool(NoTools):
         return send
 
     async def tools(self, *_: Any, **__: Any) -> list[ToolInfo]:
-        """See ``TaskWorker``."""
         schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
         return [ToolInfo("no", f"op{number}", "Does nothing.", schema) for number in range(8)]
 
 
 def resident_mb() -> float:
-    """Of this process, now."""
+    """Return the memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def plan(agents: int, turns: int, kind: str, url: str) -> Settings:
-    """One task for each agent; it is given up after that many turns."""
+    """Return a plan with one task for each agent, whose agent gives up after that many turns."""
     settings = {"model": f"{kind}:big", "base_url": url, "key": "KEY", "max_turns": turns, "context_chars": 40_000}
     names = [f"a{number}" for number in range(agents)]
     return Settings.model_validate(
@@ -77,7 +74,7 @@ def plan(agents: int, turns: int, kind: str, url: str) -> Settings:
 
 
 async def serve() -> None:
-    """A provider whose models want the same call for ever; ends with its input."""
+    """Run a provider whose models request the same call forever; it ends with its input."""
     over = asyncio.Event()
     asyncio.get_running_loop().add_reader(0, over.set)
     async with ModelServer(loops(("no.op1", {"n": 1}))) as server:
@@ -86,7 +83,7 @@ async def serve() -> None:
 
 
 async def swarm(directory: str, agents: str, turns: str, kind: str, url: str) -> None:
-    """A worker with a run of so many agents; tells what it took once the libraries were loaded."""
+    """Run a worker with a run of so many agents, and print what it took after the libraries were loaded."""
     home = Path(directory)
     begun = time.perf_counter(), time.process_time(), resident_mb()
     await asyncio.to_thread(load_libraries, kind)
@@ -99,8 +96,8 @@ async def swarm(directory: str, agents: str, turns: str, kind: str, url: str) ->
     run_id, begun = new_run_id(), (time.perf_counter(), time.process_time(), resident_mb())
     await made.submit(plan(int(agents), int(turns), kind, url), run_id, directory)
     done = await engine.wait(run_id)
-    said = {task["summary"] for task in done.result["tasks"].values()}
-    assert said == {f"not done within {turns} answers of the model"}, said
+    summaries = {task["summary"] for task in done.result["tasks"].values()}
+    assert summaries == {f"not done within {turns} answers of the model"}, summaries
     print(json.dumps({**since(*begun), "peak": peak_mb(), "each": task_worker.mb}))
     stop.set()
     await worker
@@ -108,8 +105,8 @@ async def swarm(directory: str, agents: str, turns: str, kind: str, url: str) ->
 
 
 async def bare(requests: str, kind: str, url: str) -> None:
-    """Requests as long as an agent's are on average, by pydantic-ai alone: one client for all of them, as many at once
-    as there are agents."""
+    """Send requests of the average size of an agent's, by pydantic-ai alone: one client for all of them, as many at
+    once as there are agents."""
     from pydantic_ai.direct import model_request
     from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
     from pydantic_ai.models import ModelRequestParameters
@@ -135,7 +132,7 @@ async def bare(requests: str, kind: str, url: str) -> None:
 
 
 def load_libraries(kind: str) -> Any:
-    """What the first question to a model loads."""
+    """Load what the first question to a model needs."""
     from ccswarm.brains.llm import api as llm_api
 
     llm_api.load(kind)
@@ -143,31 +140,31 @@ def load_libraries(kind: str) -> Any:
 
 
 def since(wall: float, cpu: float, mb: float) -> dict[str, float]:
-    """Seconds, seconds of the processor, and megabytes."""
+    """Return the seconds, processor seconds and megabytes since then."""
     return {"seconds": time.perf_counter() - wall, "cpu": time.process_time() - cpu, "mb": resident_mb() - mb}
 
 
-def measure(what: str, *words: object) -> list[dict[str, Any]]:
-    """What a process of its own says of ``what``. Where nothing is measured, one stands for all: it loads for long."""
-    known = _said.get(what)
+def measure(what: str, *arguments: object) -> list[dict[str, Any]]:
+    """Return what a process of its own prints for ``what``. If nothing is measured, one result stands for all, because
+    loading takes long."""
+    known = _results.get(what)
     if known is None or MEASURES:
-        known = _said[what] = _of_one(what, words)
+        known = _results[what] = _run_process(what, arguments)
     return known
 
 
-def _of_one(what: str, words: Sequence[object]) -> list[dict[str, Any]]:
-    command = [sys.executable, "-c", CALL, what, *map(str, words)]
+def _run_process(what: str, arguments: Sequence[object]) -> list[dict[str, Any]]:
+    command = [sys.executable, "-c", CALL, what, *map(str, arguments)]
     return [json.loads(line) for line in output(command).splitlines()]
 
 
 async def run(report: Report, directory: Path) -> None:
-    """The provider is asked over loopback, without TLS; its processor time is its own."""
+    """The provider is asked over loopback, without TLS, and has a processor time of its own."""
     report.title("Agents that think")
-    await asyncio.to_thread(measured, report, directory)
+    await asyncio.to_thread(measure_all, report, directory)
 
 
-def measured(report: Report, directory: Path) -> None:
-    """All rows."""
+def measure_all(report: Report, directory: Path) -> None:
     command = [sys.executable, "-c", CALL, "serve"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout
@@ -179,7 +176,7 @@ def measured(report: Report, directory: Path) -> None:
 
 
 def rows(report: Report, directory: Path, kind: str, url: str) -> None:
-    """What agents of one kind of model cost."""
+    """Measure agents with one kind of model."""
     (floor,) = measure("bare", REQUESTS, kind, url)
     _, one = measure("swarm", fresh(directory), 1, TURNS, kind, url)
     loaded, many = measure("swarm", fresh(directory), AGENTS, TURNS, kind, url)
@@ -201,7 +198,7 @@ def rows(report: Report, directory: Path, kind: str, url: str) -> None:
 
 
 def endurance(report: Report, directory: Path, url: str) -> None:
-    """One agent for very long."""
+    """Measure one agent for very long."""
     _, long = measure("swarm", fresh(directory), 1, MANY_TURNS, "openai", url)
     samples: Sequence[float] = long["each"]
     half, end = samples[len(samples) // 2], samples[-1]
@@ -212,7 +209,7 @@ def endurance(report: Report, directory: Path, url: str) -> None:
 
 
 def fresh(directory: Path) -> Path:
-    """A state directory that nobody used."""
+    """Return a new state directory."""
     workspace = directory / new_run_id()
     workspace.mkdir()
     return workspace

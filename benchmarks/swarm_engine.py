@@ -1,5 +1,4 @@
-"""The swarm's engine on SQLite: what a durable step costs beside a bare transaction, how soon work starts, and what a
-worker takes while it has nothing to do."""
+"""The swarm's engine on SQLite: a durable step, compared with a bare transaction; the start of work; an idle worker."""
 
 from __future__ import annotations
 
@@ -28,11 +27,11 @@ IMPORT = "import time; t = time.perf_counter(); import ccswarm.engines.dbos.clie
 
 
 async def nothing(_: str) -> None:
-    """What a step does here."""
+    """Do nothing, as a step."""
 
 
 async def chain(flow: Flow, payload: Any) -> float:
-    """One step after another; how long they took."""
+    """Run steps one after the other, and return the seconds they took."""
     start = time.perf_counter()
     for number in range(payload):
         await flow.step(f"s{number}", nothing)
@@ -40,7 +39,7 @@ async def chain(flow: Flow, payload: Any) -> float:
 
 
 async def fan(flow: Flow, payload: Any) -> float:
-    """As many side by side as a busy agent has."""
+    """Run as many steps at once as a busy agent has."""
     start = time.perf_counter()
     for begin in range(0, payload, AT_ONCE):
         await asyncio.gather(*[flow.step(f"s{begin + number}", nothing) for number in range(AT_ONCE)])
@@ -48,7 +47,7 @@ async def fan(flow: Flow, payload: Any) -> float:
 
 
 async def stamp(flow: Flow, _: Any) -> float:
-    """When it was started."""
+    """Return when it was started."""
     return await flow.step("now", moment)
 
 
@@ -57,7 +56,7 @@ async def moment(_: str) -> float:
 
 
 async def run(report: Report, directory: Path) -> None:
-    """Everything in one process, as ``ccswarm run`` has it."""
+    """Measure in one process, as in ``ccswarm run``."""
     engine: Engine = load("ccswarm.engines", "dbos").open(EngineSettings(), directory)
     for name, function in (("chain", chain), ("fan", fan), ("stamp", stamp)):
         engine.define(name, function)
@@ -69,17 +68,17 @@ async def run(report: Report, directory: Path) -> None:
     report.row("open a new store", (time.perf_counter() - start) * 1e3, "ms", note="with that import")
     stop = asyncio.Event()
     working = asyncio.create_task(engine.run_worker("bench", stop, limits=Limits(per_agent=0)))
-    await ended(engine, "stamp", "warm", 0)
+    await run_execution(engine, "stamp", "warm", 0)
     floor = await asyncio.to_thread(transactions, directory / "bare.db")
     report.row("a bare transaction of one row", floor, "ms")
     for name in ("chain", "fan"):
-        took = await ended(engine, name, name, STEPS)
+        took = await run_execution(engine, name, name, STEPS)
         words = "sequential" if name == "chain" else f"{AT_ONCE} at once"
         report.row(f"one of {STEPS:,} steps, {words}", took / STEPS * 1e3, "ms", floor=floor)
     waits = list[float]()
     for number in range(STARTS):
         start = time.perf_counter()
-        waits.append(await ended(engine, "stamp", f"one{number}", 0) - start)
+        waits.append(await run_execution(engine, "stamp", f"one{number}", 0) - start)
     report.row("from submit to the first step", statistics.median(waits) * 1e3, "ms", note="looks every 200 ms")
     start = time.perf_counter()
     await asyncio.gather(*[engine.submit("stamp", f"many{number}", 0) for number in range(CHILDREN)])
@@ -96,14 +95,14 @@ async def run(report: Report, directory: Path) -> None:
     await engine.close()
 
 
-async def ended(engine: Engine, kind: str, execution_id: str, payload: Any) -> float:
-    """What the execution returned."""
+async def run_execution(engine: Engine, kind: str, execution_id: str, payload: Any) -> float:
+    """Run an execution and return its result."""
     await engine.submit(kind, execution_id, payload)
     return (await engine.wait(execution_id)).result
 
 
 def transactions(file: Path) -> float:
-    """Milliseconds of one, as the engine sets up the file."""
+    """Return the milliseconds of a transaction in a file set up like the engine's."""
     store = sqlite3.connect(file, isolation_level=None)
     store.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; CREATE TABLE row (text TEXT)")
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Tools over HTTP: what a call pays on its way through ccswarm, beside the SDK's own client at the same server."""
+"""Tools over HTTP: the cost of a call through ccswarm, compared with the SDK's own client at the same server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mcp.shared.auth import OAuthToken
 from benchmarks.children import serving
 from benchmarks.report import Report, median_ms
 from benchmarks.size import sized
-from benchmarks.swarm_toolbox import ARGUMENTS, agreed, called, listed, unlimited
+from benchmarks.swarm_toolbox import ARGUMENTS, agreed, call_tool, list_tools, unlimited
 from ccswarm.clients.mcp.login_store import Login, Logins
 from ccswarm.clients.mcp.plugin import McpToolClient
 from ccswarm.config.masks import Masks
@@ -31,11 +31,11 @@ ROUNDS, BATCH = sized((8, 50), (1, 2))
 CALLERS, TURNS = sized((16, 20), (2, 2))
 MOST_RATIO = 1.5
 ERAS = {"modern": "auto", "legacy": "legacy"}
-"""Of the protocol, and how the SDK's client calls them."""
+"""The protocol's eras, by the names of the SDK's client."""
 
 
 class Always(dict[str, str]):
-    """An era cache that says the same of every server."""
+    """An era cache with the same entry for every server."""
 
     def __init__(self, era: str) -> None:
         super().__init__()
@@ -46,13 +46,13 @@ class Always(dict[str, str]):
 
 
 async def run(report: Report, directory: Path) -> None:
-    """Takes turns with the SDK's client, so that what else the machine does falls on both."""
+    """Alternate with the SDK's client, so that other load affects both."""
     async with serving(sys.executable, "-m", "benchmarks.swarm_http") as port:
         for era in ERAS:
-            await of_era(report, directory / era, f"http://127.0.0.1:{int(port)}/mcp", era)
+            await measure_era(report, directory / era, f"http://127.0.0.1:{int(port)}/mcp", era)
 
 
-async def of_era(report: Report, directory: Path, url: str, era: str) -> None:
+async def measure_era(report: Report, directory: Path, url: str, era: str) -> None:
     settings = ServerSettings(name="one", url=url, trusted=True)
     state = directory / "state"
     await Logins(settings, state).write(Login(tokens=OAuthToken(access_token="a-token-that-is-sent-along")))
@@ -90,7 +90,7 @@ async def of_era(report: Report, directory: Path, url: str, era: str) -> None:
 
 
 async def alone(ways: tuple[Callable[[], Awaitable[None]], ...]) -> list[list[float]]:
-    """Seconds of each call of each way."""
+    """Return the seconds of each call, by way."""
     times: list[list[float]] = [[] for _ in ways]
     for way in ways:
         await way()
@@ -104,7 +104,7 @@ async def alone(ways: tuple[Callable[[], Awaitable[None]], ...]) -> list[list[fl
 
 
 async def together(way: Callable[[], Awaitable[None]]) -> float:
-    """Calls in a second."""
+    """Return the calls per second."""
 
     async def caller() -> None:
         for _ in range(TURNS):
@@ -116,13 +116,13 @@ async def together(way: Callable[[], Awaitable[None]]) -> float:
 
 
 async def serve() -> None:
-    """Until its input ends."""
-    server: Server[Any] = Server("floor", version="0", on_list_tools=listed, on_call_tool=called)
-    # Of a protocol that is named: of others asyncio does not turn Nagle's waiting off, which is 40 ms a call.
+    """Serve until standard input ends."""
+    server: Server[Any] = Server("floor", version="0", on_list_tools=list_tools, on_call_tool=call_tool)
+    # asyncio disables Nagle's algorithm, which costs 40 ms a call, only for sockets created with IPPROTO_TCP.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     app = server.streamable_http_app(json_response=True)
-    # Connections of which uvicorn tires after five seconds would break under the client's hands.
+    # uvicorn's default of five seconds would close connections while the client uses them.
     web = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_keep_alive=600))
     print(listener.getsockname()[1], flush=True)
     ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

@@ -1,4 +1,4 @@
-"""The swarm at size: 10,000 tasks scheduled, 50 agents at once in one process, how soon a killed run goes on."""
+"""The swarm at scale: 10,000 tasks scheduled, 50 agents at once in one process, and how soon a killed run continues."""
 
 from __future__ import annotations
 
@@ -43,8 +43,6 @@ class NoTools(TaskWorker):
         self._log = log.open("a")
 
     async def call(self, scope: ToolScope) -> Any:
-        """See ``TaskWorker``."""
-
         async def send(request: CallRequest) -> CallOutcome:
             print(time.time(), request.key, file=self._log, flush=True)
             return CallOutcome(CallStatus.OK, structured={"exit_code": 0})
@@ -52,19 +50,17 @@ class NoTools(TaskWorker):
         return send
 
     async def tools(self, scope: ToolScope, agent: str) -> list[ToolInfo]:
-        """See ``TaskWorker``."""
         return []
 
     async def release(self, directory: str) -> None:
-        """See ``TaskWorker``."""
+        """Do nothing."""
 
     def workspaces(self, repository: str) -> Workspaces:
-        """See ``TaskWorker``."""
         return Workspaces(Path(repository), Path(repository), {})
 
 
 def plan(agents: int, steps: int) -> Settings:
-    """One task for each agent."""
+    """Return a plan with one task for each agent."""
     names = [f"a{number}" for number in range(agents)]
     return Settings.model_validate(
         {
@@ -79,13 +75,13 @@ def plan(agents: int, steps: int) -> Settings:
 
 
 def peak_mb() -> float:
-    """Of this process."""
+    """Return the peak memory of this process."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) / 1024
 
 
 async def child(directory: str, run_id: str, agents: str, steps: str) -> None:
-    """A worker that submits a run, unless it is there already, and tells what the run took."""
+    """Run a worker that submits a run, unless it exists already, and print what the run took."""
     home = Path(directory)
     settings = EngineSettings(lost_after_seconds=LOST_SECONDS, heartbeat_seconds=0.5, poll_seconds=0.05)
     engine = load("ccswarm.engines", "dbos").open(settings, home)
@@ -104,14 +100,14 @@ async def child(directory: str, run_id: str, agents: str, steps: str) -> None:
     await engine.close()
 
 
-def started(directory: Path, run_id: str, agents: int, steps: int) -> subprocess.Popen[str]:
-    """``child`` in a process of its own."""
-    words = [sys.executable, "-c", CHILD, str(directory), run_id, str(agents), str(steps)]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def start_child(directory: Path, run_id: str, agents: int, steps: int) -> subprocess.Popen[str]:
+    """Run ``child`` in a process of its own."""
+    argv = [sys.executable, "-c", CHILD, str(directory), run_id, str(agents), str(steps)]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 async def run(report: Report, directory: Path) -> None:
-    """The killed run is killed after a third of its steps."""
+    """Measure; the killed run is killed after a third of its steps."""
     report.title("The swarm at size")
     team = [AgentSettings(name=f"a{number}") for number in range(AGENTS)]
     tasks = [TaskSettings(id=f"t{n}", needs=(f"t{n - LAYER}",) if n >= LAYER else ()) for n in range(TASKS)]
@@ -124,7 +120,7 @@ async def run(report: Report, directory: Path) -> None:
     report.row(f"{TASKS} tasks scheduled, each", (time.perf_counter() - start) / TASKS * 1e3, "ms")
 
     run_id, log = new_run_id(), directory / "log"
-    killed = started(directory, run_id, 1, STEPS)
+    killed = start_child(directory, run_id, 1, STEPS)
     with open_when_there(log) as lines:
         seen = 0
         while seen < STEPS // 3:
@@ -132,22 +128,22 @@ async def run(report: Report, directory: Path) -> None:
     killed.kill()
     killed.communicate()
     made, at = log.read_text().splitlines(), time.time()
-    facts = outcome(started(directory, run_id, 1, STEPS))
+    facts = outcome(start_child(directory, run_id, 1, STEPS))
     all_made = log.read_text().splitlines()
     report.row("killed run: new process to its next step", float(all_made[len(made)].split()[0]) - at, "s")
     report.row(
         "  calls sent again, with the key they had", len(all_made) - len({line.split()[1] for line in all_made}), ""
     )
 
-    if MEASURES:  # else the process before stands for it
-        facts = outcome(started(directory, new_run_id(), AGENTS, 3))
+    if MEASURES:  # otherwise the result of the previous process stands for it
+        facts = outcome(start_child(directory, new_run_id(), AGENTS, 3))
     found = json.loads(facts)
     report.row(f"{AGENTS} agents of 3 steps at once", found["seconds"], "s")
     report.row("  memory of the process that does it all", found["mb"], "MB", most=MOST_MB)
 
 
 def open_when_there(path: Path) -> Any:
-    """The file, as soon as somebody has made it."""
+    """Open the file as soon as it exists."""
     while not path.exists():
         os.sched_yield()
     return path.open()

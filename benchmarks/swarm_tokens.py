@@ -1,4 +1,4 @@
-"""What a job costs in tokens, by what is sent with each question: four characters count as one."""
+"""The tokens of a job, by what is sent with each question: four characters count as one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ JOBS: dict[str, tuple[int, int, int]] = {
     "29 commands, two an answer": (29, 2, 0),
     f"{MANY} commands, one an answer": (MANY, 1, 0),
 }
-"""How many commands, how many of them in one answer, and the most it may send."""
+"""The number of commands, the number in one answer, and the limit of tokens sent."""
 
 BILLED_NEW, BILLED_KEPT = 1.25, 0.1
-"""By Anthropic, of what a token of a question costs elsewhere: what it is told to keep, and what it had kept."""
+"""Anthropic's prices relative to a normal input token: of one that is written to the cache, and of one read from it."""
 
 
 async def run(report: Report, directory: Path) -> None:
-    """The provider is asked over loopback; its answers are always the same."""
+    """Ask a provider on loopback, whose answers are always the same."""
     del directory
     report.title("Tokens")
     for name, (commands, each, most) in JOBS.items():
@@ -31,7 +31,6 @@ async def run(report: Report, directory: Path) -> None:
 
 
 async def rows(report: Report, name: str, commands: int, each: int, most: int, **settings: Any) -> None:
-    """Of one job."""
     done = await job(commands, each, **settings)
     sent, new = sum(done.sent), sum(done.new)
     note = f"in {len(done.sent)} questions, {max(done.sent)} in the longest"

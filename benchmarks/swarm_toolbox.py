@@ -1,4 +1,4 @@
-"""The toolbox: what a call pays to be judged and journalled, beside the bare call of the SDK's own client."""
+"""The toolbox: the cost of checking and recording a call, compared with the bare call of the SDK's own client."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SCHEMA: dict[str, Any] = {
 
 
 class Bare:
-    """A ToolClient that adds nothing to the SDK's."""
+    """A ToolClient that adds nothing to the SDK's client."""
 
     name = "one"
     problem = ""
@@ -72,20 +72,20 @@ class Bare:
         return ServerAnswer(content.text, meta=result.meta or {})
 
     async def close(self) -> None:
-        """The benchmark closes the client."""
+        """Do nothing: the benchmark closes the client."""
 
 
-async def listed(*_: Any) -> ListToolsResult:
+async def list_tools(*_: Any) -> ListToolsResult:
     return ListToolsResult(tools=[Tool(name="noop", description="Does nothing.", input_schema=SCHEMA)])
 
 
-async def called(*_: Any) -> CallToolResult:
+async def call_tool(*_: Any) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text="ok")])
 
 
 async def run(report: Report, directory: Path) -> None:
-    """Takes turns with the bare call, so that what else the machine does falls on both."""
-    server = Server("floor", version="0", on_list_tools=listed, on_call_tool=called)
+    """Alternate with the bare call, so that other load affects both."""
+    server = Server("floor", version="0", on_list_tools=list_tools, on_call_tool=call_tool)
     journal = Journal(directory / "journal", "bench")
     agents = {"me": AgentSettings(name="me", grants=("one.*",), approval="destructive")}
     request = CallRequest("run_1", "task", "step", "me", "one.noop", ARGUMENTS, key="run_1-task-step", approval="ap_1")
@@ -123,7 +123,7 @@ async def run(report: Report, directory: Path) -> None:
 
 
 async def each_of_many(call: Callable[[], Awaitable[None]]) -> float:
-    """Seconds of processor time a call takes when many callers make theirs side by side."""
+    """Return the processor seconds of a call when many callers make theirs at the same time."""
 
     async def caller() -> None:
         for _ in range(TURNS):

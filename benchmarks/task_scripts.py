@@ -1,9 +1,9 @@
-"""Reference solutions of tasks for agents: in sessions the same comes of them as in bash.
+"""Reference solutions of tasks for agents: in sessions they have the same results as in bash.
 
 ``BENCHMARK_TASKS`` names a folder of tasks in the form of Harbor (``NAME/solution/solve.sh``) or Terminal-Bench
-(``NAME/solution.sh``), which are not part of this repository; without it three of that kind are tried. Exit codes,
-output and files are compared. Their working directory, /app, is one of the benchmark's own here; what would change the
-machine is left out.
+(``NAME/solution.sh``), which are not part of this repository; without it three tasks of that kind are used. Exit codes,
+output and files are compared. Their working directory, /app, is replaced by one of the benchmark's own; tasks that
+would change the machine are left out.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ OWN = {"count": COUNT, "state": STATE, "data": DATA}
 
 @dataclass(frozen=True)
 class Outcome:
-    """``files`` are names and digests of what is in the working directory."""
+    """The result of a solution. ``files`` are the names and digests of the files in the working directory."""
 
     exit_code: int
     output: str | None
     files: tuple[tuple[str, str], ...]
 
-    def is_that_of(self, other: Outcome) -> bool:
-        """An output that is not known is not compared."""
+    def matches(self, other: Outcome) -> bool:
+        """Report whether the results are the same; an unknown output is not compared."""
         same = (self.exit_code, self.files) == (other.exit_code, other.files)
         return same and (other.output is None or self.output == other.output)
 
@@ -78,7 +78,7 @@ Way = Callable[[Client, str, str], tuple[int, str | None]]
 
 
 async def run(report: Report, directory: Path) -> None:
-    """Each solution in every way; the rows count those of which something else came."""
+    """Run each solution in every way; the rows count those with another result."""
     found = {path.relative_to(root).parts[0]: path.read_text() for root, path in _given()} or OWN
     harmless = {name: text for name, text in list(found.items())[:MOST] if not MACHINE.search(SHEBANG.sub("", text))}
     os.environ["PATH"] = os.defpath  # boxes hide what lies in the home
@@ -97,7 +97,7 @@ async def run(report: Report, directory: Path) -> None:
                 others = [
                     name
                     for name, wanted in known.items()
-                    if not wanted.is_that_of(_outcome(client, directory, name, harmless[name], take))
+                    if not wanted.matches(_outcome(client, directory, name, harmless[name], take))
                 ]
                 what = f"{way}, {box}: another outcome than bash's"
                 report.row(what, len(others), "", most=0, note=" ".join(others))
@@ -112,7 +112,7 @@ def _given() -> Iterator[tuple[Path, Path]]:
 
 
 def _new(directory: Path, name: str) -> Path:
-    """The working directory, empty, at the same path for each way."""
+    """Return the empty working directory, at the same path for each way."""
     app = directory / "tasks" / name / "app"
     subprocess.run(["rm", "-rf", app], check=True)
     app.mkdir(parents=True)
@@ -120,7 +120,7 @@ def _new(directory: Path, name: str) -> Path:
 
 
 def _outcome(client: Client, directory: Path, name: str, text: str, take: Way) -> Outcome:
-    """In a session of its own, and what is there once that is closed."""
+    """Run the solution in a session of its own, and return the result after closing it."""
     app = _new(directory, name)
     session = client.call_tool("create_session", {"name": "task", "working_directory": str(app)})["session_id"]
     code, output = take(client, session, text.replace("/app", str(app)))
@@ -129,11 +129,11 @@ def _outcome(client: Client, directory: Path, name: str, text: str, take: Way) -
 
 
 def _plain(app: Path, text: str) -> Outcome | None:
-    """In bash without us; None for what needs more than is here, such as a file of the task or more time."""
-    words = ["bash", "-c", text.replace("/app", str(app))]
+    """Run it in bash alone. Return None if it needs more than there is, such as a file of the task or more time."""
+    argv = ["bash", "-c", text.replace("/app", str(app))]
     try:
         done = subprocess.run(
-            words,
+            argv,
             cwd=app,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -164,7 +164,7 @@ def _by_statement(client: Client, session: str, text: str) -> tuple[int, str | N
 
 
 def _typed(client: Client, session: str, text: str) -> tuple[int, str | None]:
-    """What is on the terminal is the echo as well."""
+    """Type each statement. The terminal also has the echo, so the output is unknown."""
     code = 0
     for statement in _statements(text):
         typed = {"session_id": session, "text": statement.rstrip("\n"), "keys": ["Enter"]}
@@ -180,7 +180,7 @@ def _executed(client: Client, session: str, command: str) -> dict[str, Any]:
 
 
 def _statements(text: str) -> list[str]:
-    """As many lines each as bash needs for something whole."""
+    """Return statements of as many lines as bash needs for a complete one."""
     found: list[str] = []
     lines: list[str] = []
     for line in text.splitlines(keepends=True):

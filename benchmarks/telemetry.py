@@ -1,4 +1,4 @@
-"""Telemetry: what a call pays where none is configured, and where a collector is told."""
+"""Telemetry: the cost for a call if none is configured, and if a collector is."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ PARENT = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0
 
 
 async def run(report: Report, directory: Path) -> None:
-    """Batches of calls by two apps, one of which tells a collector on loopback, are interleaved."""
+    """Interleave batches of calls by two apps, one of which exports to a collector on loopback."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as collector:
         threading.Thread(target=collector.serve_forever, daemon=True).start()
         endpoint = f"http://127.0.0.1:{collector.server_port}"
-        apps = {name: await made(directory / name, endpoint if name == "on" else "") for name in ("off", "on")}
+        apps = {name: await open_app(directory / name, endpoint if name == "on" else "") for name in ("off", "on")}
         samples: dict[str, list[float]] = {name: [] for name in apps}
         me = caller()
         for _ in range(ROUNDS):
@@ -53,7 +53,7 @@ async def run(report: Report, directory: Path) -> None:
 
 
 class Collector(BaseHTTPRequestHandler):
-    """Takes everything."""
+    """A collector that accepts everything."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
@@ -69,8 +69,8 @@ def caller() -> Principal:
     return Principal("mcp", os.getuid(), pid=os.getpid(), client="bench", env=dict(os.environ), working_directory="/")
 
 
-async def made(runtime: Path, endpoint: str) -> App:
-    """An app with a session."""
+async def open_app(runtime: Path, endpoint: str) -> App:
+    """Return an app with a session."""
     runtime.mkdir(mode=0o700)
     given: dict[str, Any] = {"sandbox": {"profile": "trusted"}, "policy": {"mode": "trusted"}}
     rates = dict.fromkeys(Settings().rates.model_dump(), PLENTY)
@@ -78,13 +78,13 @@ async def made(runtime: Path, endpoint: str) -> App:
     app = await asyncio.to_thread(App, settings, runtime)
     await app.start()
     session = ToolCall(caller(), "create_session", {"name": "bench", "backend": "pty"}, "call_0")
-    made = await app.gate.call(session)
-    assert not made.is_error, made.text
+    created = await app.gate.call(session)
+    assert not created.is_error, created.text
     return app
 
 
 def nothing_ms() -> float:
-    """What the gate does with the telemetry that tells nobody, for one call."""
+    """Return the milliseconds for what the gate does with disabled telemetry in one call."""
     telemetry, call, trace, result = Telemetry(), ToolCall(caller(), "x", {}, "call_0"), Trace(), ToolResult("", {})
     start = time.perf_counter()
     for _ in range(NOTHINGS):

@@ -1,4 +1,4 @@
-"""100 MB printed by one command: against a blocking read loop over a pseudo-terminal, with memory watched."""
+"""100 MB printed by one command, compared with a blocking read loop over a pseudo-terminal; with memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEGABYTES = sized(100, 1)
 
 
 async def run(report: Report, directory: Path) -> None:
-    """MB/s of raw log bytes; the log keeps 64 MB of them."""
+    """Measure MB/s of raw log bytes; the log keeps 64 MB of them."""
     report.title(f"{MEGABYTES} MB of output")
     data = directory / "lines.txt"
     with open(data, "w") as file:

@@ -1,4 +1,4 @@
-"""What runs a command without ai-session: a shell for each command, pexpect's replwrap, tmux polled or signalled."""
+"""Ways to run a command without ai-session: a shell for each command, pexpect's replwrap, tmux polled or signalled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REPLWRAP: Any = import_module("pexpect.replwrap")  # without types
 
 
 class UsedToday:
-    """Ways to run ``:`` and to know when it has ended, by name."""
+    """Ways to run ``:`` and to detect its end, by name."""
 
     def __init__(self, directory: Path) -> None:
         self._tmux = ["tmux", "-S", str(directory / "others"), "-f", "/dev/null"]
@@ -29,7 +29,7 @@ class UsedToday:
         }
 
     def seconds(self, way: str) -> float:
-        """What one command takes."""
+        """Return the seconds of one command."""
         start = time.perf_counter()
         self.ways[way]()
         return time.perf_counter() - start
@@ -44,7 +44,7 @@ class UsedToday:
         subprocess.run([*self._tmux, "send-keys", line, "Enter"], check=True)
 
     def _polled(self) -> None:
-        """Until a line of its own says so: the screen shows no other end."""
+        """Wait for a line of its own: the screen shows no other sign of the end."""
         self._number += 1
         self._type(f":; echo end-$(({self._number}))")
         while f"\nend-{self._number}\n" not in self._screen():
@@ -58,6 +58,5 @@ class UsedToday:
         subprocess.run([*self._tmux, "wait-for", "end"], check=True)
 
     def close(self) -> None:
-        """End the shells."""
         subprocess.run([*self._tmux, "kill-server"], check=True)
         self._repl.child.close(force=True)

@@ -1,4 +1,4 @@
-"""A bare MCP client over the real server process: JSON lines on blocking pipes, so that only the server is measured."""
+"""A bare MCP client for the real server process: JSON lines on blocking pipes, so that only the server is measured."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 SERVER = [sys.executable, "-m", "ai_session", "mcp-server", "--stdio"]
 KINDS = ("READ", "EFFECT", "SESSIONS", "OUTPUT_BYTES")
 UNLIMITED = {f"AI_SESSION_RATES_{kind}_PER_MINUTE": str(1 << 40) for kind in KINDS}
-"""For the environment in which the daemon is started."""
+"""The environment variables for starting the daemon."""
 
 
 class Client:
-    """Speaks the 2025-11-25 handshake."""
+    """A client with the 2025-11-25 handshake."""
 
     def __init__(self, server: Sequence[str] = SERVER, directory: Path | None = None) -> None:
         self.process = subprocess.Popen(server, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=directory)
@@ -33,7 +33,7 @@ class Client:
         self.process.stdin.flush()
 
     def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """The result of one request."""
+        """Return the result of one request."""
         self._number += 1
         self._send({"jsonrpc": "2.0", "id": self._number, "method": method, "params": params})
         assert self.process.stdout
@@ -44,11 +44,11 @@ class Client:
         raise EOFError("the server ended")
 
     def call_tool(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The structured result of a tool; an error of the tool raises RuntimeError."""
+        """Return the structured result of a tool. Raises RuntimeError for an error of the tool."""
         return _structured(self.request("tools/call", {"name": name, "arguments": arguments}))
 
     def call_tools(self, name: str, each: Sequence[dict[str, Any]]) -> None:
-        """Calls one tool with all of these before it reads an answer. Raises RuntimeError as ``call_tool``."""
+        """Send all calls of one tool before reading an answer. Raises RuntimeError for an error of the tool."""
         waiting: set[int] = set()
         for arguments in each:
             self._number += 1
@@ -65,7 +65,7 @@ class Client:
                 raise EOFError("the server ended")
 
     def daemon(self) -> int:
-        """The daemon's process."""
+        """Return the daemon's process ID."""
         status = [sys.executable, "-m", "ai_session", "daemon", "status", "--json"]
         return json.loads(subprocess.run(status, check=True, capture_output=True).stdout)["pid"]
 
