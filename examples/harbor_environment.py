@@ -1,10 +1,10 @@
-"""Harbor trials without containers: each runs in a terminal of ai-session, in its sandbox, on its audit log.
+"""A Harbor environment without containers: each trial runs in a terminal of ai-session, sandboxed and on the audit log.
 
     harbor run --path TASK --agent oracle --env harbor_environment:AiSessionEnvironment
 
-A task's image is not built: what its Dockerfile installs has to be on this machine. Harbor's own directories
-(``/app``, ``/logs``, ``/solution``, ``/tests`` and whatever else it uploads to) are folders of the trial, and their
-names stand for these in commands and in uploaded scripts.
+The image of a task is not built: what its Dockerfile installs must already be on this machine. Harbor's own directories
+(``/app``, ``/logs``, ``/solution``, ``/tests`` and any other it uploads to) are directories of the trial; their
+absolute paths are translated in commands and in uploaded scripts.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ MOST_SCRIPT_BYTES = 1 << 20
 
 
 class AiSessionEnvironment(BaseEnvironment):
-    """One trial's machine: a folder of the trial, and a session in it. ``profile`` asks for another sandbox profile
-    than the configured one; without a network there, tasks that install packages fail."""
+    """The machine of one trial: a directory of the trial, and a session in it. ``profile`` replaces the configured
+    sandbox profile; one without network fails tasks that install packages."""
 
     def __init__(self, *args: Any, profile: str = "", **kwargs: Any) -> None:
         self._profile = profile
         self._names = set(OWN)
-        self._one = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._session: ai_session.aio.Session | None = None
         super().__init__(*args, **kwargs)
 
     @staticmethod
     @override
     def type() -> str:
-        """What Harbor calls it."""
+        """Return Harbor's name of this environment."""
         return "ai-session"
 
     @override
     def _validate_definition(self) -> None:
-        """Nothing is needed of the task's definition."""
+        """Accept every task definition."""
 
     @override
     async def start(self, force_build: bool) -> None:
-        """Make the folder, and open the session in it."""
+        """Create the directory, and open the session in it."""
         for name in OWN:
             (self._root / name).mkdir(parents=True, exist_ok=True)
         self._session = await ai_session.aio.open(  # noqa: S604
@@ -66,7 +66,7 @@ class AiSessionEnvironment(BaseEnvironment):
 
     @override
     async def stop(self, delete: bool) -> None:
-        """End all that runs there; with ``delete`` the folder is removed."""
+        """End the session and its programs; with ``delete``, remove the directory."""
         if self._session:
             session = self._session
             self._session = None
@@ -83,16 +83,16 @@ class AiSessionEnvironment(BaseEnvironment):
         timeout_sec: int | None = None,
         user: str | int | None = None,
     ) -> ExecResult:
-        """Run a command in a shell of its own; there is one user, whoever is named."""
+        """Run a command in a shell of its own; ``user`` is ignored. Raises RuntimeError on timeout."""
         if not self._session:
             raise RuntimeError("the environment is not started")
-        wanted = cwd or self.task_env_config.workdir or f"/{WORK}"
-        lines = [f"cd {shlex.quote(str(self._inside(wanted)))} || exit", self._translated(command)]
+        directory = cwd or self.task_env_config.workdir or f"/{WORK}"
+        lines = [f"cd {shlex.quote(str(self._inside(directory)))} || exit", self._translate(command)]
         if variables := self._merge_env(env):
-            kept = shlex.quote(str(self._keep(variables)))
-            lines.insert(0, f". {kept}; rm -f {kept}")
+            file = shlex.quote(str(self._write_variables(variables)))
+            lines.insert(0, f". {file}; rm -f {file}")
         script = "\n".join(lines)
-        async with self._one:
+        async with self._lock:
             line = f"bash -c {shlex.quote(script)}"
             running = await self._session.start(line, stdin="", separate_stderr=True)
             done = await running.wait(timeout_sec)
@@ -104,22 +104,22 @@ class AiSessionEnvironment(BaseEnvironment):
 
     @override
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:
-        """Copy a file there."""
+        """Copy a file into the trial."""
         await asyncio.to_thread(self._copy_in, Path(source_path), self._inside(target_path, claim=True))
 
     @override
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
-        """Copy what a directory has into one there."""
+        """Copy the contents of a directory into one of the trial."""
         await asyncio.to_thread(self._copy_all_in, Path(source_dir), self._inside(target_dir, claim=True))
 
     @override
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
-        """Copy a file from there."""
+        """Copy a file out of the trial."""
         await asyncio.to_thread(_copy_out, self._inside(source_path), Path(target_path))
 
     @override
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
-        """Copy what a directory there has."""
+        """Copy a directory out of the trial."""
         await asyncio.to_thread(shutil.copytree, self._inside(source_dir), target_dir, dirs_exist_ok=True)
 
     @property
@@ -127,7 +127,7 @@ class AiSessionEnvironment(BaseEnvironment):
         return (self.trial_paths.trial_dir / FOLDER).resolve()
 
     def _inside(self, path: str, *, claim: bool = False) -> Path:
-        """Where what Harbor calls ``path`` lies; with ``claim`` it belongs to the trial from now on."""
+        """Return the path on this machine of Harbor's ``path``; with ``claim`` it belongs to the trial from now on."""
         whole = Path(path)
         if not whole.is_absolute():
             return self._root / WORK / whole
@@ -137,12 +137,12 @@ class AiSessionEnvironment(BaseEnvironment):
             self._names.add(name)
         return self._root / name if mine or name in self._names else whole
 
-    def _translated(self, text: str) -> str:
+    def _translate(self, text: str) -> str:
         names = "|".join(map(re.escape, sorted(self._names, reverse=True)))
         return re.sub(f"{BEFORE}/({names}){BEHIND}", rf"{self._root}/\1", text)
 
-    def _keep(self, variables: dict[str, str]) -> Path:
-        """A file that sets them, of this user alone: keys of agents stay out of the command and the audit log."""
+    def _write_variables(self, variables: dict[str, str]) -> Path:
+        """Write a file that exports them, readable by this user only: keys stay out of commands and the audit log."""
         file = self._root / f".variables-{uuid4().hex}"
         file.touch(mode=0o600)
         file.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()))
@@ -159,7 +159,7 @@ class AiSessionEnvironment(BaseEnvironment):
         shutil.copy(source, target)
         data = target.read_bytes() if target.stat().st_size <= MOST_SCRIPT_BYTES else b"\0"
         if b"\0" not in data:
-            target.write_bytes(self._translated(data.decode(errors="surrogateescape")).encode(errors="surrogateescape"))
+            target.write_bytes(self._translate(data.decode(errors="surrogateescape")).encode(errors="surrogateescape"))
 
 
 def _copy_out(source: Path, target: Path) -> None:

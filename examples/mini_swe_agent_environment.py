@@ -1,10 +1,10 @@
-"""mini-swe-agent in a terminal of ai-session: sandboxed, on the audit log, and ``ai-session attach`` joins it.
+"""A mini-swe-agent environment in a terminal of ai-session: sandboxed, on the audit log, open to ``ai-session attach``.
 
     from minisweagent.agents.default import DefaultAgent
     agent = DefaultAgent(model, AiSessionEnvironment(directory="~/shop"), …)
 
-Unlike the environments that start a shell for each action, this one keeps the directory, variables and functions that
-an action leaves.
+Unlike environments that start a shell for each action, this one preserves the directory, variables and functions from
+one action to the next.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pydantic import BaseModel
 import ai_session
 
 SUBMITTED = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-"""What an agent prints before its answer when it is done."""
+"""The line that an agent prints before its answer when it has finished."""
 
 
 class AiSessionEnvironmentConfig(BaseModel):
-    """``session`` names one that stays and may be there already; ``profile`` asks for another sandbox profile."""
+    """The settings. A named ``session`` may exist already and stays open; ``profile`` selects a sandbox profile."""
 
     session: str = ""
     directory: str = "."
@@ -34,17 +34,17 @@ class AiSessionEnvironmentConfig(BaseModel):
 
 
 class AiSessionEnvironment:
-    """See minisweagent.Environment. ``close`` it at the end, or use it in a ``with`` block."""
+    """An implementation of minisweagent.Environment. ``close`` it at the end, or use it in a ``with`` block."""
 
     def __init__(self, *, config_class: type[AiSessionEnvironmentConfig] = AiSessionEnvironmentConfig, **kwargs: Any):
         self.config = config_class(**kwargs)
         self._session: ai_session.Session | None = None
 
     def execute(self, action: dict[str, Any], cwd: str = "", *, timeout: float | None = None) -> dict[str, Any]:
-        """Run a command. One that does not end in time is interrupted; what the policy refuses is told as output."""
+        """Run a command, and interrupt it on timeout. A refusal by the policy is returned as its output."""
         command, seconds = str(action.get("command", "")), timeout or self.config.timeout
         if cwd:
-            command = f"cd {_quoted(cwd)} && {{ {command}\n}}"
+            command = f"cd {_quote(cwd)} && {{ {command}\n}}"
         try:
             output = self._run(command, seconds)
         except ai_session.AiSessionError as error:
@@ -53,17 +53,17 @@ class AiSessionEnvironment:
         return output
 
     def get_template_vars(self, **kwargs: Any) -> dict[str, Any]:
-        """What templates may name."""
+        """Return the variables that templates may use."""
         return recursive_merge(self.config.model_dump(), platform.uname()._asdict(), self.config.env, kwargs)
 
     def serialize(self) -> dict[str, Any]:
-        """What a trajectory says of it."""
+        """Return the facts that a trajectory records about this environment."""
         name = f"{type(self).__module__}.{type(self).__name__}"
         facts = {"environment": self.config.model_dump(mode="json"), "environment_type": name}
         return {"info": {"config": facts}}
 
     def close(self) -> None:
-        """End the session, unless it was named."""
+        """Close the session, unless the settings name it."""
         session = self._session
         self._session = None
         if session and not self.config.session:
@@ -81,13 +81,13 @@ class AiSessionEnvironment:
         except ai_session.AiSessionError as error:
             if error.code != "session_exited":
                 raise
-            self._session = None  # an action ended the shell: this one has a new one
+            self._session = None  # the previous action ended the shell: open another
             running = self._open().start(command)
         done = running.wait(seconds)
         if done.status == "running":
-            waits = f"it waits for input ({done.input_mode})" if done.input_mode else f"it took more than {seconds:g} s"
+            cause = f"it waits for input ({done.input_mode})" if done.input_mode else f"it took more than {seconds:g} s"
             done = running.interrupt()
-            return _failed(done.output, "TimeoutExpired", f"the command was interrupted: {waits}")
+            return _failed(done.output, "TimeoutExpired", f"the command was interrupted: {cause}")
         code = -1 if done.exit_code is None else done.exit_code
         return {"output": done.output, "returncode": code, "exception_info": ""}
 
@@ -100,17 +100,17 @@ class AiSessionEnvironment:
         return self._session
 
     def _check_finished(self, output: dict[str, Any]) -> None:
-        """Raises Submitted where the agent says that it is done."""
+        """Raise Submitted if the output says that the agent has finished."""
         first, _, submission = output["output"].lstrip().partition("\n")
         if first.strip() == SUBMITTED and output["returncode"] == 0:
             extra = {"exit_status": "Submitted", "submission": submission}
             raise Submitted({"role": "exit", "content": submission, "extra": extra})
 
 
-def _failed(output: str, kind: str, why: str) -> dict[str, Any]:
-    extra = {"exception_type": kind, "exception": why}
-    return {"output": output, "returncode": -1, "exception_info": why, "extra": extra}
+def _failed(output: str, kind: str, reason: str) -> dict[str, Any]:
+    extra = {"exception_type": kind, "exception": reason}
+    return {"output": output, "returncode": -1, "exception_info": reason, "extra": extra}
 
 
-def _quoted(path: str) -> str:
+def _quote(path: str) -> str:
     return "'" + path.replace("'", "'\\''") + "'"

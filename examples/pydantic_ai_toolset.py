@@ -1,8 +1,8 @@
-"""A terminal for agents of pydantic-ai: sandboxed, on the audit log, and ``ai-session attach`` joins it.
+"""A terminal for agents of pydantic-ai: sandboxed, on the audit log, open to ``ai-session attach``.
 
     agent = Agent(model, toolsets=[TerminalToolset(directory="~/shop")])
 
-The session is opened when the first run begins and closed when the last one is over; one with a name stays.
+The session is opened when the first run begins and closed when the last one ends; a named one stays open.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ai_session.api.values import CommandResult
 T = TypeVar("T")
 
 MOST_CHARS = 20_000
-"""Of one answer: the beginning and the end of what was printed."""
+"""The limit of one result, which then has the beginning and the end of the output."""
 
 
 class TerminalToolset(FunctionToolset[Any]):
-    """Runs commands, reads the screen, types and interrupts, in one session."""
+    """Tools that run commands, read the screen, type and interrupt in one session."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class TerminalToolset(FunctionToolset[Any]):
         timeout: float = 60.0,
         toolset_id: str = "terminal",
     ) -> None:
-        """``timeout`` ends the wait for a command, never the command."""
+        """``timeout`` seconds end the wait for a command, never the command."""
         tools = [self.run_command, self.wait_for_command, self.read_screen, self.send_input, self.interrupt_command]
         super().__init__(tools, id=toolset_id, sequential=True, max_retries=3)
         self._name = name
@@ -48,14 +48,14 @@ class TerminalToolset(FunctionToolset[Any]):
         self._users = 0
 
     async def __aenter__(self) -> Self:
-        """Open the session, for the first that enters."""
+        """Open the session for the first user."""
         if not self._users:
             self._session = await ai_session.aio.open(self._name, directory=self._directory, profile=self._profile)
         self._users += 1
         return self
 
     async def __aexit__(self, *error: object) -> bool | None:
-        """Close it, for the last that leaves."""
+        """Close the session after the last user."""
         self._users -= 1
         if not self._users and self._session:
             session = self._session
@@ -65,42 +65,42 @@ class TerminalToolset(FunctionToolset[Any]):
         return None
 
     async def run_command(self, command: str) -> str:
-        """Run a command in the terminal. Directory, variables and functions stay from one command to the next.
+        """Run a command in the terminal. Directory, variables and functions persist from one command to the next.
 
         Args:
-            command: As typed at the prompt of a shell; it may have several lines.
+            command: As typed at a shell prompt; may have several lines.
         """
-        self._running = await _explained(self._open.start(command))
+        self._running = await _or_retry(self._open.start(command))
         return await self.wait_for_command()
 
     async def wait_for_command(self) -> str:
-        """Wait on for the command that still runs, and return what it has printed."""
+        """Continue to wait for the running command, and return its output."""
         if not self._running:
             raise ModelRetry("no command is running: use run_command")
-        return _shown(await _explained(self._running.wait(self._seconds)))
+        return _formatted(await _or_retry(self._running.wait(self._seconds)))
 
     async def read_screen(self) -> str:
-        """What the terminal shows now, as of a full-screen program."""
-        return (await _explained(self._open.screen())).text
+        """Return what the terminal shows now, for instance a full-screen program."""
+        return (await _or_retry(self._open.screen())).text
 
     async def send_input(self, text: str = "", keys: list[str] | None = None) -> str:
         """Type into the program that runs in the terminal.
 
         Args:
             text: Typed unchanged; no Enter is added.
-            keys: Pressed after that: Enter, C-c, Escape, Up, F1 …
+            keys: Pressed after the text: Enter, C-c, Escape, Up, F1 …
         """
         if text:
-            await _explained(self._open.send(text))
+            await _or_retry(self._open.send(text))
         if keys:
-            await _explained(self._open.keys(*keys))
+            await _or_retry(self._open.keys(*keys))
         return await self.wait_for_command() if self._running else await self.read_screen()
 
     async def interrupt_command(self) -> str:
-        """End the command that runs, and return what it has printed."""
+        """Interrupt the running command, and return its output."""
         if not self._running:
             raise ModelRetry("no command is running: use run_command")
-        return _shown(await _explained(self._running.interrupt()))
+        return _formatted(await _or_retry(self._running.interrupt()))
 
     @property
     def _open(self) -> ai_session.aio.Session:
@@ -109,19 +109,19 @@ class TerminalToolset(FunctionToolset[Any]):
         return self._session
 
 
-async def _explained(call: Awaitable[T]) -> T:
-    """What the policy refuses, or a person must approve, is told to the model."""
+async def _or_retry(call: Awaitable[T]) -> T:
+    """Pass a refusal by the policy, or a pending approval, to the model as a retry."""
     try:
         return await call
     except ai_session.AiSessionError as error:
         raise ModelRetry(f"{error.message}; {error.suggestion}") from error
 
 
-def _shown(result: CommandResult) -> str:
-    how = f"exit code {result.exit_code}" if result.status == "finished" else result.status
+def _formatted(result: CommandResult) -> str:
+    status = f"exit code {result.exit_code}" if result.status == "finished" else result.status
     if result.input_mode:
-        how = f"waits for input ({result.input_mode})"
+        status = f"waits for input ({result.input_mode})"
     text, half = result.output, MOST_CHARS // 2
     if len(text) > MOST_CHARS:
         text = f"{text[:half]}\n… {len(text) - MOST_CHARS} characters left out …\n{text[-half:]}"
-    return f"{text.rstrip()}\n[{how}; in {result.cwd}]" if result.cwd else f"{text.rstrip()}\n[{how}]"
+    return f"{text.rstrip()}\n[{status}; in {result.cwd}]" if result.cwd else f"{text.rstrip()}\n[{status}]"

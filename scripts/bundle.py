@@ -1,8 +1,8 @@
-"""Makes the bundle for Claude Desktop: a wheel, the versions it is tested with, and how uv starts it.
+"""Build the bundle for Claude Desktop: a wheel, the versions it is tested with, and how uv starts it.
 
     scripts/bundle.py [--wheel FILE] [--output FOLDER]
 
-FOLDER (build/bundle) is the bundle unpacked, FOLDER.mcpb the file that Claude Desktop opens.
+FOLDER (build/bundle) is the unpacked bundle, FOLDER.mcpb the file that Claude Desktop opens.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "ai-session"
 EARLIEST = (1980, 1, 1, 0, 0, 0)
-"""Of a file in an archive: the same sources give the same bundle."""
+"""The date of every file in the archive: the same sources give the same bundle."""
 
 PROJECT_FILE = """\
-# What uv installs beside the wheel, in the versions it is tested with.
+# What uv installs in addition to the wheel, in the versions it is tested with.
 [project]
 name = "ai-session-bundle"
 version = "{version}"
@@ -33,7 +33,7 @@ dependencies = ["ai-session"]
 
 [tool.uv]
 package = false
-# Only ccswarm needs these; they are a third of what is installed.
+# Only ccswarm needs these, a third of the installation's size.
 override-dependencies = ["dbos; python_version < '3'", "sqlalchemy; python_version < '3'"]
 constraint-dependencies = [
 {pins}]
@@ -43,7 +43,7 @@ ai-session = {{ path = "{wheel}" }}
 """
 
 ENTRY = '''\
-"""Starts the server in the directory that was chosen for it, which is where its sessions may write."""
+"""Start the server in the chosen directory, in which its sessions may write."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ BUNDLE = Path(__file__).resolve().parent.parent
 
 
 def workspace(chosen: str) -> Path:
-    """``chosen``, made where it is missing. Never the bundle itself, whose programs a session could then change."""
+    """Return ``chosen``, created if missing; never the bundle, whose programs a session could then change."""
     if chosen and not chosen.startswith("${"):
         path = Path(chosen).expanduser()
         path.mkdir(exist_ok=True)
@@ -74,8 +74,8 @@ main()
 
 LONG_DESCRIPTION = """\
 Gives Claude real terminals on this computer: shells that stay alive between calls, with exact output and exit codes, \
-interactive programs, and commands that go on while you talk. Each session runs in a box of the operating system: it \
-can write to the workspace you choose and nowhere else, and reaches no network that you did not name.
+interactive programs, and commands that continue while you talk. Each session runs in a sandbox of the operating \
+system: it can write only to the workspace you choose, and reaches no network that you did not name.
 
 You can watch and type along, see a record of every call, and change what is allowed: install the command line with \
 `uv tool install .` in a clone of its repository, then `ai-session ls`, `ai-session attach`, `ai-session audit tail`.
@@ -83,7 +83,7 @@ You can watch and type along, see a record of every call, and change what is all
 
 
 def manifest(version: str) -> dict[str, Any]:
-    """What Claude Desktop reads."""
+    """Return the manifest that Claude Desktop reads."""
     answers: dict[str, Any] = json.loads((ROOT / "ai_session/servers/mcp/first_answers.json").read_text())["handshake"]
     project = project_facts()
     return {
@@ -129,14 +129,14 @@ def project_facts() -> dict[str, Any]:
 
 
 def build_wheel(folder: Path) -> Path:
-    """The wheel of these sources, in ``folder``."""
+    """Build a wheel of these sources in ``folder``, and return its path. Raises CalledProcessError."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     return next(folder.glob("*.whl"))
 
 
-def make(wheel: Path, folder: Path) -> Path:
-    """The bundle in ``folder``, which is emptied first, and its archive beside it."""
+def write_bundle(wheel: Path, folder: Path) -> Path:
+    """Write the bundle to ``folder``, whose contents it replaces, and return its archive next to it."""
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "src").mkdir(parents=True)
     version = wheel.name.split("-")[1]
@@ -163,12 +163,12 @@ def make(wheel: Path, folder: Path) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Makes the bundle for Claude Desktop.")
-    parser.add_argument("--wheel", type=Path, help="built from these sources when not given")
+    parser = argparse.ArgumentParser(description="Build the bundle for Claude Desktop.")
+    parser.add_argument("--wheel", type=Path, help="default: built from these sources")
     parser.add_argument("--output", type=Path, default=ROOT / "build/bundle")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        archive = make(given.wheel or build_wheel(Path(folder)), given.output)
+        archive = write_bundle(given.wheel or build_wheel(Path(folder)), given.output)
     print(archive)
 
 

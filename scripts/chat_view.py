@@ -1,6 +1,6 @@
-"""Writes ai_session/servers/mcp/view.html: the view in a chat as one file, from the console's modules and styles.
+"""Write ai_session/servers/mcp/view.html: the view in a chat as one file, from the console's modules and styles.
 
-Run it after a change to one of ``MODULES`` or ``STYLES``; with --check it only says whether the file is up to date.
+Run it after a change to one of ``MODULES`` or ``STYLES``; with --check it only reports whether the file is up to date.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MODULES = {
     "./visible.js": "visible.js",
     "": "chat.js",
 }
-"""By the names under which the others import them, those first that import nothing."""
+"""Files by the names under which others import them, in the order of their dependencies."""
 
 STYLES = ("look.css", "chat.css")
 LICENSES = "preact (MIT), htm (Apache-2.0); their texts: ai_session/console/web/vendor/LICENSES"
@@ -31,40 +31,40 @@ LISTED = re.compile(r"export\s*\{([^}]*)\};?\s*$")
 DEFAULT = re.compile(r"\bexport default ")
 
 
-def joined() -> str:
-    """All modules as one, each in a function of its own that returns what it exports."""
+def joined_modules() -> str:
+    """Return all modules as one script, each in a function of its own that returns its exports."""
     module_names = {name: f"$m[{number}]" for number, name in enumerate(MODULES)}
     parts = ["const $m = [];"]
     for name, file in MODULES.items():
-        text = IMPORT.sub(lambda found: _imported(found, module_names), (WEB / file).read_text())
-        given = {one: one for one in EXPORTED.findall(text)}
+        text = IMPORT.sub(lambda found: _as_constants(found, module_names), (WEB / file).read_text())
+        exports = {one: one for one in EXPORTED.findall(text)}
         text = EXPORTED.sub(lambda found: found[0].removeprefix("export "), text)
         if listed := LISTED.search(text):
-            given |= {outer: inner for inner, outer in map(_pair, listed[1].split(","))}
+            exports |= {outer: inner for inner, outer in map(_name_and_alias, listed[1].split(","))}
             text = text[: listed.start()]
         if DEFAULT.search(text):
-            text, given["default"] = DEFAULT.sub("const $default = ", text), "$default"
-        names = ", ".join(f"{outer}: {inner}" for outer, inner in given.items())
+            text, exports["default"] = DEFAULT.sub("const $default = ", text), "$default"
+        names = ", ".join(f"{outer}: {inner}" for outer, inner in exports.items())
         parts.append(f"{module_names[name]} = (() => {{\n{text.strip()}\nreturn {{ {names} }};\n}})();")
     return "\n".join(parts) + "\n"
 
 
-def _imported(found: re.Match[str], module_names: dict[str, str]) -> str:
-    whole, some, module = found.groups()
+def _as_constants(found: re.Match[str], module_names: dict[str, str]) -> str:
+    whole, names_text, module = found.groups()
     if whole:
         return f"const {whole} = {module_names[module]}.default;"
-    names = (f"{inner}: {outer}" for inner, outer in map(_pair, some.split(",")))
+    names = (f"{inner}: {outer}" for inner, outer in map(_name_and_alias, names_text.split(",")))
     return f"const {{ {', '.join(names)} }} = {module_names[module]};"
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _name_and_alias(text: str) -> tuple[str, str]:
     first, _, second = text.strip().partition(" as ")
     return first, second or first
 
 
 def page() -> str:
-    """The file. Its own policy lets nothing run but what stands in it, whatever a client's lets."""
-    script, style = "\n" + joined(), "\n" + "".join((WEB / name).read_text() for name in STYLES)
+    """Return the file. Its own policy runs only the scripts in the page, however permissive a client's policy is."""
+    script, style = "\n" + joined_modules(), "\n" + "".join((WEB / name).read_text() for name in STYLES)
     assert "</" not in style
     assert "</script" not in script.lower()
     policy = (

@@ -1,4 +1,4 @@
-"""The two programs as plain values: verbs, arguments, options, as ``--help`` tells them."""
+"""The two programs as plain values: verbs, arguments and options, as ``--help`` lists them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from typing import Any
 import typer
 
 BRACES = str.maketrans("", "", "{}")
-"""Around arguments that may not be left out; square brackets say already which may be."""
+"""The braces around required arguments; optional ones are marked by square brackets."""
 
 
 @dataclass(frozen=True)
 class Verb:
-    """One command. ``words`` begin with the program; ``verbs`` are those below it, sorted as ``--help`` has them.
-
-    ``arguments`` and ``options`` are what is typed, and what it means; ``text`` are paragraphs, the first one short.
-    """
+    """One command. ``words`` begin with the program; ``verbs`` are its subcommands, in the order of ``--help``.
+    ``arguments`` and ``options`` are pairs of syntax and description; ``text`` has paragraphs."""
 
     words: tuple[str, ...]
     usage: str
@@ -35,13 +33,13 @@ class Verb:
         return self.text[0].partition("\n")[0] if self.text else ""
 
     def leaves(self) -> list[Verb]:
-        """The verbs that do something, in order."""
+        """Return the verbs without subcommands, in order."""
         return [leaf for verb in self.verbs for leaf in verb.leaves()] if self.verbs else [self]
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program, its verbs and its exit codes in words."""
+    """A program, its verbs and the description of its exit codes."""
 
     verb: Verb
     version: str
@@ -49,7 +47,7 @@ class Program:
 
 
 def programs() -> list[Program]:
-    """Both, as they are now."""
+    """Return both programs."""
     import ai_session.cli.main
     import ccswarm.cli.main
 

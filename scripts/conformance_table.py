@@ -1,6 +1,6 @@
-"""Runs the official conformance suite over every way in and writes docs/reference/conformance.md.
+"""Run the official conformance suite over every transport, and write docs/reference/conformance.md.
 
-With --rows only the table of rows is written anew; what a run found stays.
+With --rows only the table of rows is rewritten; the results of the last run stay.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ The client side of the suite, with ccswarm as the client, is `tests/clients/test
 
 
 def rows_table(rows: Sequence[Row]) -> str:
-    """The forty rows as a table."""
+    """Return the table of the forty rows."""
     lines = ["| # | What is wanted | Shown by |", "|---|---|---|"]
     for row in rows:
         proofs: dict[str, list[str]] = {}
@@ -52,7 +52,7 @@ def rows_table(rows: Sequence[Row]) -> str:
 
 
 def runs_table(runs: Sequence[Any]) -> str:
-    """What the suite found, and what was excluded."""
+    """Return the table of the suite's results, and the table of exclusions."""
     lines = ["| Way in | Revision | Required | Others | Checks |", "|---|---|---|---|---|"]
     excluded: dict[str, set[str]] = {}
     for run in runs:

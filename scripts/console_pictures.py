@@ -1,8 +1,8 @@
-"""Writes docs/assets/console-*.png, the console's pages as a real browser shows them, and docs/assets/top-*.svg, the
-verb top as a terminal does, before a real daemon.
+"""Write docs/assets/console-*.png, the console's pages in a real browser, and docs/assets/top-*.svg, the verb top in a
+terminal, all of a real daemon.
 
-Everything in them happened: a client runs commands, and is asked about two of them; a swarm works at a release, and
-asks whether its work is merged.
+Everything in them happened: a client runs commands, two of which need approval; a swarm works on a release, and asks
+whether to merge its work.
 
     python -m scripts.console_pictures [FOLDER]
 """
@@ -33,7 +33,7 @@ MOST_BYTES = 170_000
 SIZES = {"wide": (1180, 740), "narrow": (390, 844)}
 PAGES = ("needs", "terminals", "session", "replay", "runs", "start", "run", "compare", "audit", "policy")
 NAMES = [f"{page}-{size}-{theme}" for page in PAGES for size in SIZES for theme in ("dark", "light")]
-"""All of them, as docs/reference/console.md shows them."""
+"""Every picture that docs/reference/console.md shows."""
 
 RULES = """
 [[policy.rules]]
@@ -52,7 +52,7 @@ decision = "allow"
 tools = ["*"]
 """
 ALLOWED = "deploy docs --to preview"
-"""Asked about, and allowed for as long as nobody takes it back."""
+"""A command that needs approval, and is approved until somebody revokes that."""
 
 COMMANDS = (
     ("api", "git init -q && git status -sb"),
@@ -72,7 +72,7 @@ COMMANDS = (
 
 @contextmanager
 def scene(root: Path) -> Generator[Console]:
-    """A console that has something to show."""
+    """Yield a console with data to show."""
     home = new_home(root, UNBOXED + RULES)
     billing = home / "billing"
     billing.mkdir()
@@ -83,7 +83,7 @@ def scene(root: Path) -> Generator[Console]:
             shop.run("run", "--no-wait", code=3)
             shop.run("cancel", "last")
             agent = stack.enter_context(asking.client(home))
-            here = stack.enter_context(console(home, directory=shop.project))
+            shop_console = stack.enter_context(console(home, directory=shop.project))
             asking.greet(agent, {}, name="claude-code")
             for name in dict.fromkeys(name for name, _ in COMMANDS):
                 given: dict[str, Any] = {
@@ -100,13 +100,13 @@ def scene(root: Path) -> Generator[Console]:
             for name, command in COMMANDS:
                 agent.call("execute_command", session_id=name, command=command, timeout_seconds=2)
             with shop.running():
-                yield here
+                yield shop_console
     finally:
         stop_daemons(home)
 
 
 def pictures(page: Page, folder: Path, suffix: str) -> None:
-    """One of each page."""
+    """Take a picture of each page."""
     in_view = "[...document.querySelectorAll('.term pre')].filter(e => e.getBoundingClientRect().top < innerHeight)"
     page.wait(f"{in_view}.every(e => e.textContent.trim())")
     page.picture(folder / f"terminals-{suffix}.png")
@@ -156,24 +156,24 @@ def pictures(page: Page, folder: Path, suffix: str) -> None:
 
 
 def main(chosen: Path | None) -> None:
-    """Take them all; without a folder they are kept as those of the documentation."""
+    """Take all pictures; without a folder they replace those of the documentation."""
     with tempfile.TemporaryDirectory(prefix="ais-", dir="/tmp") as name, environment(client_environment(Path(name))):
         folder = chosen or Path(name, "pictures")
         folder.mkdir(exist_ok=True)
-        with scene(Path(name)) as here, Browser() as browser:
+        with scene(Path(name)) as shop_console, Browser() as browser:
             for size, (width, height) in SIZES.items():
                 for dark in (True, False):
-                    page = browser.page(width, height, dark=dark).goto(here.link())
+                    page = browser.page(width, height, dark=dark).goto(shop_console.link())
                     page.wait("window.wire?.live && document.querySelector('.term pre span')")
                     page.wait("document.title === '(3) ai-session'")
                     pictures(page, folder, f"{size}-{'dark' if dark else 'light'}")
                     page.close()
             top_pictures.pictures(Path(os.environ["HOME"]), folder)
-        for kept in () if chosen else top_pictures.NAMES:
-            shutil.copy(folder / f"{kept}.svg", ASSETS / f"{kept}.svg")
-        for kept in () if chosen else NAMES:
-            assert (folder / f"{kept}.png").stat().st_size < MOST_BYTES, kept
-            shutil.copy(folder / f"{kept}.png", ASSETS / f"console-{kept}.png")
+        for picture in () if chosen else top_pictures.NAMES:
+            shutil.copy(folder / f"{picture}.svg", ASSETS / f"{picture}.svg")
+        for picture in () if chosen else NAMES:
+            assert (folder / f"{picture}.png").stat().st_size < MOST_BYTES, picture
+            shutil.copy(folder / f"{picture}.png", ASSETS / f"console-{picture}.png")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Starts the server as Claude Desktop does, drives it with the official MCP client, shows and checks every answer.
+"""Start the server as Claude Desktop does, drive it with the official MCP client, and print and check every answer.
 
-Exits 1 when an answer is not what a person at that terminal would have seen.
+Exits with 1 if an answer differs from what a person at that terminal would see.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ENDLESS = """tick=0; while :; do echo "tick $((tick += 1))"; sleep 0.1; done"""
 
 @dataclass
 class Demo:
-    """One conversation: every call is printed with its answer, every expectation is counted."""
+    """One conversation, which prints every call with its answer, and counts the expectations that are met."""
 
     client: Client
     session: str = "demo"
@@ -49,7 +49,7 @@ class Demo:
         print(f"    ✗ {self.wrong[-1]}")
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """The structured answer; the text answer is shown."""
+        """Call a tool and print its text; return its structured content with ``is_error`` and ``text``."""
         shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items() if name != "session_id")
         print(f"  {tool}({shown})")
         started = time.perf_counter()
@@ -61,7 +61,7 @@ class Demo:
         return facts | {"is_error": bool(result.is_error), "text": text}
 
     async def run(self, command: str, *, output: str, exit_code: int = 0, **more: Any) -> dict[str, Any]:
-        """Executes ``command`` and demands exactly this output and exit code."""
+        """Execute ``command``, and expect exactly this output and exit code."""
         facts = await self.call("execute_command", session_id=self.session, command=command, **more)
         self.expect("status", facts.get("status"), "finished")
         self.expect("exit code", facts.get("exit_code"), exit_code)
@@ -98,32 +98,32 @@ async def commands(demo: Demo, folder: Path) -> None:
     demo.expect("state", facts.get("state"), "ready")
     await demo.run("pwd", output=str(folder))
 
-    title("An exit code is data, and stderr may come apart")
+    title("An exit code is data, and stderr can be separate")
     facts = await demo.run(
         "echo fine; echo 'not fine' >&2; sh -c 'exit 3'", output="fine", exit_code=3, separate_stderr=True
     )
     demo.expect("stderr", facts.get("stderr", "").strip(), "not fine")
 
-    title("A progress bar is what one would have seen, not every frame of it")
+    title("A progress bar is its last frame, not every frame")
     await demo.run(PROGRESS, output="Downloading 100%")
 
     title("Many lines are one command")
     await demo.run(LOOP, output="apple has 5 letters\npear has 4 letters\nplum has 4 letters")
 
-    title("State stays: directory, variables, functions")
+    title("State persists: directory, variables, functions")
     await demo.run('mkdir sub; cd sub; export NAME=Ada; greet() { echo "$NAME is in ${PWD##*/}"; }', output="")
     await demo.run("greet", output="Ada is in sub")
 
 
 async def long_command(demo: Demo) -> None:
-    title("A long command keeps running; read on, then interrupt it")
+    title("A long command keeps running; read more, then interrupt it")
     facts = await demo.call("execute_command", session_id=demo.session, command=ENDLESS, timeout_seconds=0.5)
     demo.expect("status", facts.get("status"), "running")
     demo.expect("first line", facts.get("output", "").partition("\n")[0], "tick 1")
     read = await demo.call(
         "read_output", session_id=demo.session, offset=facts.get("next_offset", 0), wait_for="output"
     )
-    demo.expect("reads on", read.get("output", "").startswith("tick "), True)
+    demo.expect("reads more", read.get("output", "").startswith("tick "), True)
     facts = await demo.call("interrupt_command", session_id=demo.session)
     demo.expect("status", facts.get("status"), "interrupted")
     demo.expect("exit code", facts.get("exit_code"), 130)
@@ -131,7 +131,7 @@ async def long_command(demo: Demo) -> None:
 
 
 async def answer_a_question(demo: Demo) -> None:
-    title("It is known when a program waits for input")
+    title("The server detects when a program waits for input")
     facts = await demo.call(
         "execute_command", session_id=demo.session, command="read -p 'Your name? ' name; echo \"Hello $name\""
     )
@@ -144,7 +144,7 @@ async def answer_a_question(demo: Demo) -> None:
 
 
 async def mistakes(demo: Demo) -> None:
-    title("A mistake says what to do")
+    title("An error says what to do")
     facts = await demo.call("execute_command", session_id="nobody", command="true")
     demo.expect("error", facts["is_error"], True)
     facts = await demo.call("close_session", session_id=demo.session)
@@ -166,7 +166,7 @@ async def converse(server: StdioServerParameters, folder: Path) -> int:
 
 
 def main() -> int:
-    """Runs in a home of its own, so nobody's sessions are touched and the daemon starts cold."""
+    """Run the demo in a home of its own, apart from the user's sessions, so that the daemon starts cold."""
     entry: dict[str, Any] = json.loads(CONFIG.read_text())["mcpServers"]["ai-session"]
     program: str = entry["command"]
     home = Path(tempfile.mkdtemp(prefix="demo-", dir="/tmp"))

@@ -1,6 +1,6 @@
-"""Lets the swarm of config/ccswarm.toml survey a clone of this project, then proves what it did.
+"""Let the swarm of config/ccswarm.toml survey a clone of this project, then verify its journal.
 
-Exits 1 when the run does not succeed, the report is not there, or journal and audit log do not agree call by call.
+Exits with 1 if the run fails, the report is missing, or the journal and the audit log disagree about a call.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ GIT = ("git", "-c", "user.name=demo", "-c", "user.email=demo@example.com", "-c",
 
 
 def repository(directory: Path) -> Path:
-    """A clone of this project; where it is no repository, one that is made of its files."""
+    """Return a clone of this project, or, if it is not a repository, a new repository with its files."""
     project = directory / "project"
     if (ROOT / ".git").exists():
         subprocess.run([*GIT, "clone", "--quiet", str(ROOT), str(project)], check=True)
         return project
     left_out = shutil.ignore_patterns(".venv", "__pycache__", "*.egg-info", "dist", "build")
     shutil.copytree(ROOT, project, ignore=left_out)
-    for words in (("init", "--quiet"), ("add", "--all"), ("commit", "--quiet", "--message", "as it is")):
-        subprocess.run([*GIT, *words], cwd=project, check=True)
+    for argv in (("init", "--quiet"), ("add", "--all"), ("commit", "--quiet", "--message", "as it is")):
+        subprocess.run([*GIT, *argv], cwd=project, check=True)
     return project
 
 
 class Demo:
-    """Runs commands as a person would, in a HOME of its own."""
+    """A HOME of its own in which commands run as a person would run them."""
 
     def __init__(self, home: Path, project: Path) -> None:
         keep = ("PATH", "TERM", "LANG", "LC_ALL", "USER", "LOGNAME", "SHELL")
@@ -45,34 +45,34 @@ class Demo:
         self.environ["CCSWARM_CONFIG"] = str(CONFIG)
         self.project = project
 
-    def show(self, *words: str) -> int:
-        """Runs a command whose output goes to the terminal; its exit code."""
-        print(f"\n$ {shlex.join(words)}", flush=True)
-        return subprocess.run(words, cwd=self.project, env=self.environ, timeout=BOUND_SECONDS).returncode
+    def show(self, *argv: str) -> int:
+        """Run a command whose output goes to the terminal, and return its exit code."""
+        print(f"\n$ {shlex.join(argv)}", flush=True)
+        return subprocess.run(argv, cwd=self.project, env=self.environ, timeout=BOUND_SECONDS).returncode
 
-    def ask(self, *words: str) -> Any:
-        """The JSON that a command prints."""
+    def ask(self, *argv: str) -> Any:
+        """Return the JSON document that a command prints."""
         done = subprocess.run(
-            [*words, "--json"], cwd=self.project, env=self.environ, capture_output=True, timeout=BOUND_SECONDS
+            [*argv, "--json"], cwd=self.project, env=self.environ, capture_output=True, timeout=BOUND_SECONDS
         )
         return json.loads(done.stdout)
 
 
 def main() -> int:
-    """Shows one run from its plan to its proof."""
+    """Show one run from its plan to the verification of its journal."""
     home = Path(tempfile.mkdtemp(prefix="ccs-", dir="/tmp"))
     wrong: list[str] = []
     try:
         (home / "home").mkdir()
         demo = Demo(home / "home", repository(home))
         audit = home / "home/.local/state/ai-session/audit"
-        shown = (
+        commands = (
             ("ccswarm", "tasks"),
             ("ccswarm", "run"),
             ("ccswarm", "journal", "verify", "--audit", str(audit)),
             ("ai-session", "audit", "verify"),
         )
-        wrong += [f"{shlex.join(words)}: exit code {code}" for words in shown if (code := demo.show(*words))]
+        wrong += [f"{shlex.join(argv)}: exit code {code}" for argv in commands if (code := demo.show(*argv))]
         report = demo.project / REPORT
         print(f"\n$ cat {REPORT}\n{report.read_text() if report.exists() else ''}")
         if not report.exists():

@@ -1,4 +1,4 @@
-"""The reference page of error codes: what each means, whose fault it is, what to do next, which exit code it has."""
+"""The reference page of error codes: the meaning, fault, exit code and suggestions of each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_SUGGESTIONS = 6
 FAULTS = {
     "caller": "the caller can fix it",
     "operator": "the machine or its configuration",
-    "internal": "a mistake of ours",
+    "internal": "a defect of the program",
 }
 PACKAGES = (
     ("ai_session", "ai-session", ai_session.errors, ai_session.cli.output),
@@ -29,7 +29,7 @@ PACKAGES = (
 
 
 def errors() -> dict[str, str]:
-    """One page for both programs."""
+    """Return one page for both programs."""
     lines = ["# Errors and exit codes", ""]
     lines += ["Every error has a code that stays the same, a message, and a suggestion: the next step. In a tool's"]
     lines += ["result the three are text and structured content; `--json` prints them as one document. Messages and"]
@@ -41,32 +41,32 @@ def errors() -> dict[str, str]:
 
 
 def _codes(package: str, classes: ModuleType, output: Any) -> Iterator[str]:
-    said = _suggestions(package)
+    suggestions_by_class = _suggestions(package)
     exits = cast("dict[str, int]", vars(output)["_BY_ERROR"])
     yield from ("| Code | Means | Exit code | What is suggested |", "|---|---|---|---|")
     for name, found in inspect.getmembers(classes, inspect.isclass):
         error: Any = found
         if issubclass(found, Exception) and found.__subclasses__() == [] and "code" in vars(found):
             means = " ".join((error.__doc__ or "").split()).replace("``", "`")
-            suggestions = "<br>".join(map(_plain, said[name][:MOST_SUGGESTIONS]))
+            suggestions = "<br>".join(map(_plain, suggestions_by_class[name][:MOST_SUGGESTIONS]))
             yield f"| `{error.code}` | {means} ({FAULTS[error.fault]}) | {exits.get(error.code, 1):d} | {suggestions} |"
     yield ""
 
 
 def _suggestions(package: str) -> defaultdict[str, list[str]]:
-    """Class → the suggestions its errors are raised with, in the order of the files, each once."""
+    """Return the distinct suggestions that each class of errors is raised with, in the order of the files."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for path in [*sorted((ROOT / package).rglob("*.py")), *sorted((ROOT / "agentwire").rglob("*.py"))]:
         for call in ast.walk(ast.parse(path.read_text())):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
                 for keyword in call.keywords:
-                    words = _words(keyword.value) if keyword.arg == "suggestion" else ""
+                    words = _text(keyword.value) if keyword.arg == "suggestion" else ""
                     if words and words not in found[call.func.id]:
                         found[call.func.id].append(words)
     return found
 
 
-def _words(node: ast.expr) -> str:
+def _text(node: ast.expr) -> str:
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):

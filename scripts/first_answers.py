@@ -1,6 +1,6 @@
-"""Records what the MCP server answers to a client's first questions in ai_session/servers/mcp/first_answers.json.
+"""Record the MCP server's answers to a client's first requests in ai_session/servers/mcp/first_answers.json.
 
-Run it after a change to tools, instructions or the SDK; with --check it only says whether the file is up to date.
+Run it after a change to tools, instructions or the SDK; with --check it only reports whether the file is up to date.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ ENVELOPE: dict[str, Any] = {
 HANDSHAKE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "first", "version": "1"}}
 
 LISTS = ("prompts/list", "resources/templates/list", "tools/list")
-"""Those that are the same for everyone."""
+"""The lists that are the same for every client."""
 
 
 class AllTools:
-    """A gate that only lists, and what it is found by."""
+    """A gate that only lists tools, and the function that finds it."""
 
     def __init__(self) -> None:
         tools = [
@@ -48,8 +48,8 @@ class AllTools:
         return self._tools
 
 
-async def answered(asked: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The answers of one client's conversation, which has all tools."""
+async def ask(requests: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the answers to ``requests`` in one conversation, with all tools installed."""
     sent: list[dict[str, Any]] = []
     caller = Caller(AllTools().gate, Principal(kind="mcp", uid=0))
 
@@ -57,7 +57,7 @@ async def answered(asked: list[tuple[str, dict[str, Any]]]) -> list[dict[str, An
         return dispatch
 
     conversation = Conversation(caller, sent.append, 10, sdk)
-    for number, (method, params) in enumerate(asked):
+    for number, (method, params) in enumerate(requests):
         conversation.receive({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
         await conversation.quiet()
     await conversation.ended()
@@ -65,12 +65,12 @@ async def answered(asked: list[tuple[str, dict[str, Any]]]) -> list[dict[str, An
 
 
 async def answers() -> dict[str, Any]:
-    asked: list[tuple[str, dict[str, Any]]] = [
+    requests: list[tuple[str, dict[str, Any]]] = [
         ("initialize", HANDSHAKE),
         *((method, {}) for method in ("ping", *LISTS)),
     ]
-    asked += [(method, {"_meta": ENVELOPE}) for method in ("server/discover", *LISTS)]
-    results = [answer["result"] for answer in await answered(asked)]
+    requests += [(method, {"_meta": ENVELOPE}) for method in ("server/discover", *LISTS)]
+    results = [answer["result"] for answer in await ask(requests)]
     initialize = {name: value for name, value in results[0].items() if name != "protocolVersion"}
     handshake, modern = results[1 : 2 + len(LISTS)], results[2 + len(LISTS) :]
     return {

@@ -1,6 +1,6 @@
-"""Records what the MCP server answers to a client's first questions in ccswarm/servers/mcp/first_answers.json.
+"""Record the MCP server's answers to a client's first requests in ccswarm/servers/mcp/first_answers.json.
 
-Run it after a change to tools, instructions or the SDK; with --check it only says whether the file is up to date.
+Run it after a change to tools, instructions or the SDK; with --check it only reports whether the file is up to date.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ async def answers() -> dict[str, Any]:
 
     def send(message: dict[str, Any]) -> None:
         sent.append(message)
-        if len(sent) == len(asked):
+        if len(sent) == len(requests):
             done.set()
 
     conversation = dispatch.Conversation(ServerOptions(), send)
-    asked: list[tuple[str, dict[str, Any]]] = [
+    requests: list[tuple[str, dict[str, Any]]] = [
         ("initialize", HANDSHAKE),
         ("ping", {}),
         *((method, {}) for method in LISTS),
     ]
-    asked += [(method, {"_meta": ENVELOPE}) for method in ("server/discover", *LISTS)]
-    for number, (method, params) in enumerate(asked):
+    requests += [(method, {"_meta": ENVELOPE}) for method in ("server/discover", *LISTS)]
+    for number, (method, params) in enumerate(requests):
         conversation.receive({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
     await done.wait()
     results = {answer["id"]: answer["result"] for answer in sent}
-    exchanges = [(method, "_meta" in params, results[number]) for number, (method, params) in enumerate(asked)]
+    exchanges = [(method, "_meta" in params, results[number]) for number, (method, params) in enumerate(requests)]
     (_, _, initialize), *others = exchanges
     return {
         "initialize": {name: value for name, value in initialize.items() if name != "protocolVersion"},

@@ -12,8 +12,8 @@ FILES = {
         ("~/.local/state/ai-session", "Sessions and their output, the audit log, the daemon's socket and its log."),
     ),
     "ccswarm": (
-        ("ccswarm.toml", "Configuration and plan of the directory one is in; CCSWARM_CONFIG names another file."),
-        ("~/.config/ccswarm/config.toml", "The same, where neither ccswarm.toml nor config/ccswarm.toml is there."),
+        ("ccswarm.toml", "Configuration and plan of the current directory; CCSWARM_CONFIG names another file."),
+        ("~/.config/ccswarm/config.toml", "The same, used if neither ccswarm.toml nor config/ccswarm.toml exists."),
         ("~/.local/state/ccswarm", "Runs, the journal, the agents' clones."),
     ),
 }
@@ -21,7 +21,7 @@ OTHERS = {"ai-session": "ccswarm", "ccswarm": "ai-session"}
 
 
 def man_page(program: Program) -> str:
-    """The whole page; it ends with a newline."""
+    """Return the whole page, with a newline at its end."""
     verb = program.verb
     name = verb.name
     lines = [f'.TH {name.upper()} 1 "" "{name} {program.version}" "User Commands"', ".SH NAME"]
@@ -31,7 +31,7 @@ def man_page(program: Program) -> str:
     lines += text(*verb.text, f"{name} VERB --help explains a verb; most print one JSON document with --json.")
     lines += [".SH OPTIONS"]
     for names, described in verb.options:
-        lines += tagged(names, described)
+        lines += tagged_paragraph(names, described)
     lines += [".SH VERBS"]
     for leaf in verb.leaves():
         lines += verb_lines(leaf)
@@ -47,20 +47,20 @@ def verb_lines(verb: Verb) -> Iterator[str]:
     yield f".SS {plain(verb.usage)}"
     yield from text(*verb.text)
     for names, described in (*verb.arguments, *verb.options):
-        yield from tagged(names, described)
+        yield from tagged_paragraph(names, described)
 
 
 def text(*paragraphs: str) -> list[str]:
-    """Paragraphs; what begins a section has no space above it."""
+    """Return the lines of paragraphs; the first one in a section has no space above it."""
     return [line for paragraph in paragraphs for line in (".PP", plain(paragraph))][1:]
 
 
-def tagged(names: str, described: str) -> list[str]:
+def tagged_paragraph(names: str, described: str) -> list[str]:
     return [".TP", f".B {plain(names)}", plain(described) or r"\&"]
 
 
 def plain(words: str) -> str:
-    """Words that mean nothing to roff: backslashes, hyphens that are typed, dots and quotes at the start of a line."""
+    """Escape what roff interprets: backslashes, typed hyphens, dots and quotes at the start of a line."""
     words = words.replace("\\", r"\e").replace("-", r"\-").replace("^", r"\(ha").replace("~", r"\(ti")
     words = "".join(sign if sign.isascii() else rf"\[u{ord(sign):04X}]" for sign in words)
     return rf"\&{words}" if words.startswith((".", "'")) else words

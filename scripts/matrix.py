@@ -1,7 +1,7 @@
-"""Tests under every Python that is supported, with the lowest and the highest versions of what we depend on.
+"""Run the tests under every supported Python, with the lowest and the highest supported versions of the dependencies.
 
-``scripts/matrix.py [PYTEST'S ARGUMENTS]``. A Python that is not on this machine is named and left out. The lowest
-versions are those of ``pyproject.toml``, the highest those that its ranges allow today.
+``scripts/matrix.py [PYTEST'S ARGUMENTS]``. A Python that is not installed is reported and skipped. The lowest versions
+are those of ``pyproject.toml``, the highest those that its ranges allow today.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 FAST = ("tests/agentwire", "tests/ai_session/unit", "tests/ccswarm/unit")
 PYTEST = ("-q", "-n", "4", "-p", "no:libtmux")
-"""Without the fixtures of libtmux, which pytest no longer loads in its lowest version."""
+"""Excludes the plug-in of libtmux, whose lowest version breaks current pytest."""
 
 LOWEST = re.compile(r"([\w-]+)(?:\[[^]]*\])?>=([\w.]+)")
 
 
 def interpreter(version: str) -> str | None:
-    """One of that version which can make environments."""
+    """Return a Python of that version that can create virtual environments, or None."""
     programs = [shutil.which(f"python{version}"), *Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}")]
     for program in filter(None, programs):
         check = [program, "-c", "import ensurepip, venv"]
@@ -34,8 +34,8 @@ def interpreter(version: str) -> str | None:
     return None
 
 
-def lowest() -> Iterator[str]:
-    """The lower end of each range; of what only develops, too, for nobody says which go together otherwise."""
+def lowest_pins() -> Iterator[str]:
+    """Yield a pin to the lower end of each range, without the packages for development."""
     extras: dict[str, list[str]] = PROJECT["optional-dependencies"]
     for wanted in [*PROJECT["dependencies"], *extras["llm"], *extras["otel"]]:
         if found := LOWEST.match(wanted):
@@ -43,19 +43,19 @@ def lowest() -> Iterator[str]:
 
 
 def environment(program: str, version: str, kind: str) -> Path:
-    """One with the project in it. Raises CalledProcessError."""
+    """Create a virtual environment with the project installed, and return it. Raises CalledProcessError."""
     folder = ROOT / "build/matrix" / f"{version}-{kind}"
     subprocess.run([program, "-m", "venv", "--clear", folder], check=True)
     install = [folder / "bin/pip", "install", "-q", "--disable-pip-version-check", "-e", f"{ROOT}[dev]"]
     if kind == "lowest":
-        (constraints := folder / "lowest.txt").write_text("\n".join(lowest()) + "\n")
+        (constraints := folder / "lowest.txt").write_text("\n".join(lowest_pins()) + "\n")
         install += ["-c", constraints]
     subprocess.run(install, check=True, cwd=ROOT)
     return folder
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code: whether all that could be tried passed."""
+    """Return the exit code: 0 if every combination that could be tried passed."""
     results: dict[str, str] = {}
     for version in VERSIONS:
         program = interpreter(version)

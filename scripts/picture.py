@@ -1,7 +1,7 @@
-"""Writes docs/assets/session.svg: an agent's calls above, and below the terminal of a person who is attached to it.
+"""Write docs/assets/session.svg: an agent's calls, and below them the terminal of a person who is attached to it.
 
 Everything in it happened: an MCP client drives the server while `ai-session attach` runs in a terminal of its own, in
-which a person types. Only pauses are evened out.
+which a person types. Only the pauses are evened out.
 
     scripts/picture.py [FILE]
 """
@@ -68,7 +68,7 @@ _ID = re.compile(r"\b(cmd_\w{4})[\w-]+")
 
 @dataclass(frozen=True)
 class Frame:
-    """What is seen from one moment on; ``pause`` is how long at most, in seconds."""
+    """What the picture shows from one moment on, for at most ``pause`` seconds."""
 
     calls: tuple[Text, ...]
     terminal: tuple[Text, ...]
@@ -77,7 +77,7 @@ class Frame:
 
 @dataclass
 class Scene:
-    """What happens, and a frame for each change."""
+    """The recording: a frame for each change of the calls or of the terminal."""
 
     client: Client
     person: pexpect.spawn[str]
@@ -87,14 +87,14 @@ class Scene:
     screen: Screen = field(default_factory=lambda: Screen(TERMINAL_ROWS, COLS))
     seen: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def printed(self) -> None:
-        """The person's terminal has something to show."""
+    def record_output(self) -> None:
+        """Read the person's terminal, and record a frame."""
         self.screen.feed(os.read(self.person.child_fd, 1 << 16))
         self.seen.set()
         self._frame(MOST_PAUSE)
 
     async def call(self, tool: str, **arguments: Any) -> None:
-        """The agent calls a tool; the call is shown at once, its answer when it is there."""
+        """Call a tool as the agent, and record the call at once and its answer when it arrives."""
         shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items() if name != "session_id")
         self.calls.append(Text.assemble((tool, "cyan"), f"({shown})"))
         self._frame(CALL_PAUSE / 2)
@@ -104,19 +104,19 @@ class Scene:
             raise RuntimeError(f"{tool}: {text}")
         first, *rest = _ID.sub(r"\1…", text.rstrip().replace(self.home, "~")).splitlines()
         self.calls.append(Text.assemble((f"  {first}", "green" if "exit code 0" in first else "yellow")))
-        ended = [line for line in rest if line][-2:]
-        self.calls += [Text.assemble((f"  {line}", "dim")) for line in ended]
+        last_lines = [line for line in rest if line][-2:]
+        self.calls += [Text.assemble((f"  {line}", "dim")) for line in last_lines]
         self._frame(CALL_PAUSE)
 
     async def type(self, text: str) -> None:
-        """The person types, letter by letter, each when the one before is to be seen."""
+        """Type as the person, letter by letter, each once the previous one has been echoed."""
         for letter in text:
             self.seen.clear()
             self.person.send(letter)
             await self.seen.wait()
 
-    async def until(self, holds: Callable[[str], bool]) -> None:
-        """Returns when the person's terminal shows what ``holds`` of."""
+    async def wait_until(self, holds: Callable[[str], bool]) -> None:
+        """Wait until ``holds`` returns true for the person's screen."""
         while not holds("\n".join(self.screen.snapshot().lines)):
             self.seen.clear()
             await self.seen.wait()
@@ -133,8 +133,8 @@ class Scene:
         self.frames.append(frame)
 
 
-async def happen(home: Path, environment: dict[str, str]) -> list[Frame]:
-    """The scene, from a first call to the last answer."""
+async def record(home: Path, environment: dict[str, str]) -> list[Frame]:
+    """Record the scene, from the first call to the last answer."""
     loop = asyncio.get_running_loop()
     program = shutil.which("ai-session", path=environment["PATH"])
     if program is None:
@@ -148,9 +148,9 @@ async def happen(home: Path, environment: dict[str, str]) -> list[Frame]:
             program, ["attach", "build"], env=environment, encoding="utf-8", dimensions=(TERMINAL_ROWS, COLS)
         )
         scene = Scene(client, person, str(home))
-        loop.add_reader(person.child_fd, scene.printed)
+        loop.add_reader(person.child_fd, scene.record_output)
         try:
-            await scene.until(lambda shown: _PROMPT.search(shown) is not None)
+            await scene.wait_until(lambda shown: _PROMPT.search(shown) is not None)
             await scene.call("execute_command", session_id="build", command="python3 -m unittest -q")
             await scene.call(
                 "execute_command", session_id="build", command="sed -i 's/-/+/' sums.py && python3 -m unittest -q"
@@ -158,20 +158,20 @@ async def happen(home: Path, environment: dict[str, str]) -> list[Frame]:
             await scene.call("execute_command", session_id="build", command="bash deploy.sh")
             await scene.type("staging\r")
             await scene.call("read_output", session_id="build", wait_for="finish")
-            await scene.until(lambda shown: _PROMPT.fullmatch(shown.split("deployed")[-1].strip()) is not None)
+            await scene.wait_until(lambda shown: _PROMPT.fullmatch(shown.split("deployed")[-1].strip()) is not None)
         finally:
             loop.remove_reader(person.child_fd)
             person.close(force=True)
     return scene.frames
 
 
-def drawn(frames: list[Frame]) -> str:
-    """The frames as one picture that moves; where nothing may move, its last frame."""
+def draw(frames: list[Frame]) -> str:
+    """Return the frames as one animated SVG; a reader that prefers no motion sees its last frame."""
     lines: dict[str, int] = {}
     groups: list[str] = []
     rules: list[str] = []
     pauses = [min(max(frame.pause, LEAST_PAUSE), MOST_PAUSE * 10) for frame in frames[:-1]] + [LAST_PAUSE]
-    whole, at = sum(pauses), 0.0
+    duration, at = sum(pauses), 0.0
     first, second = 2 * LINE_HEIGHT + MARGIN, (CALL_ROWS + 4) * LINE_HEIGHT + MARGIN
     for number, (frame, pause) in enumerate(zip(frames, pauses, strict=True)):
         uses: list[str] = []
@@ -180,7 +180,7 @@ def drawn(frames: list[Frame]) -> str:
                 if text := _spans(line):
                     uses.append(f'<use href="#l{lines.setdefault(text, len(lines))}" y="{top + row * LINE_HEIGHT}"/>')
         groups.append(f'<g class="f" id="f{number}">{"".join(uses)}</g>')
-        begin, end = 100 * at / whole, 100 * (at + pause) / whole
+        begin, end = 100 * at / duration, 100 * (at + pause) / duration
         before = "0%{visibility:hidden}" if at else ""
         after = f"{end:.2f}%{{visibility:hidden}}" if number + 1 < len(frames) else ""
         rules.append(f"@keyframes k{number}{{{before}{begin:.2f}%{{visibility:visible}}{after}}}")
@@ -190,13 +190,13 @@ def drawn(frames: list[Frame]) -> str:
     defs = "".join(f'<text id="l{number}" x="{MARGIN}">{text}</text>' for text, number in lines.items())
     return f"""\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" role="img">
-<title>An agent runs tests, mends a sum and deploys; a person attached to the same terminal answers its question</title>
+<title>An agent runs tests, fixes a sum and deploys; a person attached to the same terminal answers its question</title>
 <style>
 text{{font:{FONT_SIZE}px ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace;fill:{FOREGROUND};white-space:pre}}
 .b{{font-weight:700}}.d{{fill:{QUIET}}}.t{{fill:{QUIET};font-family:sans-serif}}
 {"".join(f".{name}{{fill:{colour}}}" for name, colour in COLOURS.items())}
 .f{{visibility:hidden}}#f{len(frames) - 1}{{visibility:visible}}
-@media (prefers-reduced-motion:no-preference){{.f{{animation:{whole:.2f}s step-end infinite}}
+@media (prefers-reduced-motion:no-preference){{.f{{animation:{duration:.2f}s step-end infinite}}
 {"".join(rules)}}}
 </style>
 <defs>{defs}</defs>
@@ -210,7 +210,7 @@ text{{font:{FONT_SIZE}px ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospac
 
 
 def _spans(line: Text) -> str:
-    """The line as SVG's text, each run of a style for itself and as wide as its cells."""
+    """Return the line as SVG spans, one for each run of a style, as wide as its cells."""
     line = line.copy()
     line.rstrip()
     line.truncate(COLS, overflow="ellipsis")
@@ -234,7 +234,7 @@ def _spans(line: Text) -> str:
 
 
 def main() -> int:
-    """Happens in a home of its own, in which nobody's sessions are."""
+    """Record in a home of its own, apart from the user's sessions."""
     target = Path(sys.argv[1]) if sys.argv[1:] else PICTURE
     home = Path(tempfile.mkdtemp(prefix="picture-", dir="/tmp"))
     for name, text in PROJECT.items():
@@ -250,12 +250,12 @@ def main() -> int:
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin:/usr/bin:/bin"]),
     }
     try:
-        frames = asyncio.run(happen(home, environment))
+        frames = asyncio.run(record(home, environment))
     finally:
         stop = ["ai-session", "daemon", "stop", "--yes"]
         subprocess.run(stop, env=environment, check=False, capture_output=True, timeout=30)
         shutil.rmtree(home, ignore_errors=True)
-    target.write_text(drawn(frames))
+    target.write_text(draw(frames))
     print(f"{target}: {len(frames)} frames, {target.stat().st_size} bytes")
     return 0
 

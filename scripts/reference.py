@@ -1,4 +1,4 @@
-"""Writes docs/reference and the man pages from the code; with --check says which of them are not up to date.
+"""Write docs/reference and the man pages from the code; with --check report which of them are out of date.
 
 The site's other pages are written by hand. Run it after a change to verbs, tools, settings or errors.
 """
@@ -20,7 +20,7 @@ NOTE = "<!-- Written by scripts/reference.py from the code. -->\n\n"
 
 
 def cell(text: str) -> str:
-    """Text that a table of Markdown holds; angle brackets and stars are no markup."""
+    """Escape text for a cell of a Markdown table."""
     for sign in "\\|<*_`":
         text = text.replace(sign, "\\" + sign)
     return text
@@ -31,7 +31,7 @@ def code(text: str) -> str:
 
 
 def verbs_page(program: Program) -> str:
-    """Every verb of one program."""
+    """Return the page of every verb of one program."""
     verb = program.verb
     lines = [f"# {verb.name}: every verb", "", verb.text[0], "", program.exit_codes, ""]
     lines += ["| | |", "|---|---|"]
@@ -53,20 +53,20 @@ def verb_lines(verb: Verb) -> Iterator[str]:
 
 
 def prose(text: str) -> str:
-    """Help text as Markdown: what stands in angle brackets is no tag."""
+    """Return help text as Markdown, with angle brackets and stars escaped."""
     return text.replace("<", "\\<").replace("*", "\\*")
 
 
 def pages() -> dict[Path, str]:
-    """All generated files by path."""
+    """Return all generated files by path."""
     folder = ROOT / "docs/reference"
     found: dict[Path, str] = {}
     for program in programs():
         name = program.verb.name
         found[folder / f"{name}.md"] = NOTE + verbs_page(program).rstrip() + "\n"
         found[ROOT / f"man/{name}.1"] = man_page(program)
-    for made in (tools(), settings(), errors()):
-        found |= {folder / name: NOTE + text.rstrip() + "\n" for name, text in made.items()}
+    for found_pages in (tools(), settings(), errors()):
+        found |= {folder / name: NOTE + text.rstrip() + "\n" for name, text in found_pages.items()}
     return found
 
 

@@ -1,4 +1,4 @@
-"""Reference pages of both configuration files: every setting with type, default and meaning, from their models."""
+"""The reference pages of both configuration files: each setting with type, default and meaning, from the models."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ KINDS = {str: "text", int: "whole number", float: "number", bool: "true or false
 
 
 def settings() -> dict[str, str]:
-    """One page for each program."""
+    """Return one page for each program."""
     return {
         "settings.md": _page(
             "Settings of ai-session",
-            "Kept in `~/.config/ai-session/config.toml`, or where `AI_SESSION_CONFIG` says. The variable "
-            "`AI_SESSION_<SECTION>_<NAME>` goes before the file: `AI_SESSION_SESSION_ROWS=60`. "
-            "`ai-session config show` shows what is in force, and where it came from.",
+            "Stored in `~/.config/ai-session/config.toml`, or in the file that `AI_SESSION_CONFIG` names. The variable "
+            "`AI_SESSION_<SECTION>_<NAME>` overrides the file: `AI_SESSION_SESSION_ROWS=60`. "
+            "`ai-session config show` lists the values in force and their origin.",
             ai_session.config.settings.Settings,
         ),
         "swarm-settings.md": _page(
             "Settings and plans of ccswarm",
-            "`ccswarm.toml`, `config/ccswarm.toml` or `$XDG_CONFIG_HOME/ccswarm/config.toml`, the first that is there. "
+            "`ccswarm.toml`, `config/ccswarm.toml` or `$XDG_CONFIG_HOME/ccswarm/config.toml`, the first that exists. "
             "A plan has the same shape. `ccswarm config reference` prints this as a file to fill in, "
             "[plans](plans.md) and [playbooks](playbooks.md) explain how a plan works.",
             ccswarm.config.settings.Settings,
@@ -51,7 +51,7 @@ def _page(title: str, text: str, model: type[BaseModel]) -> str:
 
 
 def _sections(model: type[BaseModel], table: str) -> Iterator[tuple[str, type[BaseModel], bool]]:
-    """Each table of the file below ``table``, and whether there may be many of it."""
+    """Yield each table of the file below ``table``, and whether it is an array of tables."""
     for name, info in model.model_fields.items():
         for inner in _models(info.annotation):
             path = f"{table}.{name}" if table else name
@@ -113,7 +113,7 @@ def _default(info: FieldInfo) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text in which signs of Markdown mean themselves, outside of what stands between backticks."""
+    """Escape Markdown outside of backticks."""
     parts = text.split("``") if "``" in text else [text]
     outside = [part.replace("<", "\\<").replace("*", "\\*").replace("_", "\\_") for part in parts[::2]]
     inside = [f"`{part}`" for part in parts[1::2]]

@@ -1,6 +1,6 @@
-"""A hook of mkdocs: what pages link to beside docs/ becomes part of the site, so that no link leads out of it.
+"""A hook of mkdocs that adds the files outside docs/ that pages link to, so that no link leads out of the site.
 
-Links stay as they are read in the repository: ``../ARCHITECTURE.md``, ``../config/ccswarm.toml``.
+Links stay as they work in the repository: ``../ARCHITECTURE.md``, ``../config/ccswarm.toml``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LINK = re.compile(r"(\]\()([^)\s:#]+)(?=[)#])")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the pages of the top folder and the examples of config/ at the site's top."""
+    """Add the pages of the top directory and the examples of config/ at the top of the site."""
     for name in PAGES:
         files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
     for path in sorted((ROOT / "config").iterdir()):
@@ -26,9 +26,9 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Turns a link from the repository's tree into one within the site."""
+    """Translate links within the repository to links within the site."""
     here = PurePosixPath(page.file.src_uri)
-    # Where the page lies in the repository, seen from docs/.
+    # The page's directory in the repository, relative to docs/.
     folder = PurePosixPath("..") if here.name in PAGES else here.parent
 
     def inside(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Reference pages of what MCP clients are offered, as the servers' first answers have it: tools, resources, prompts."""
+"""The reference pages of the servers' tools, resources and prompts, from the recorded first answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SERVERS = {
     "swarm-tools.md": ("ccswarm", "Tools of the swarm", "`ccswarm mcp-server`", "ccswarm-mcp-server.md"),
 }
 HINTS = {
-    "readOnlyHint": "It only looks.",
+    "readOnlyHint": "It only reads.",
     "destructiveHint": "It ends or destroys something.",
     "idempotentHint": "A second call with the same arguments changes nothing more.",
     "openWorldHint": "It may reach the network.",
@@ -21,7 +21,7 @@ HINTS = {
 
 
 def tools() -> dict[str, str]:
-    """One page for each server."""
+    """Return one page for each server."""
     return {name: _page(*facts) for name, facts in SERVERS.items()}
 
 
@@ -40,8 +40,8 @@ def _page(package: str, title: str, command: str, more: str) -> str:
 
 def _tool(tool: Facts) -> list[str]:
     annotations = tool.get("annotations", {})
-    looks = bool(annotations.get("readOnlyHint"))
-    hints = [text for name, text in HINTS.items() if annotations.get(name) and not (looks and name == "idempotentHint")]
+    reads = bool(annotations.get("readOnlyHint"))
+    hints = [text for name, text in HINTS.items() if annotations.get(name) and not (reads and name == "idempotentHint")]
     lines = [f"## `{tool['name']}`", "", _text(tool["description"]), ""]
     lines += [" ".join(hints) or "It changes something.", ""]
     lines += _schema("Argument", tool["inputSchema"])

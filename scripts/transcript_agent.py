@@ -1,4 +1,4 @@
-"""One call of a tool as an agent makes it: over `ai-session mcp-server --stdio`. Prints the text of the answer."""
+"""One tool call as an agent makes it, over `ai-session mcp-server --stdio`. Prints the text of the answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def call(tool: str, arguments: str) -> str:
     params: dict[str, Any] = {"name": tool, "arguments": json.loads(arguments), "_meta": ENVELOPE}
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     server = ["ai-session", "mcp-server", "--stdio"]
-    # A group of its own, as hosts do: otherwise all that this shell starts would be the agent's.
+    # A process group of its own, as hosts create: otherwise every process of this shell would count as the agent's.
     with subprocess.Popen(
         server, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, process_group=0
     ) as process:

@@ -1,4 +1,4 @@
-"""A model on the loopback that makes the tests of a page's project pass. Prints where it is; ends with its input."""
+"""A model on the loopback that fixes the project of a page. Prints its URL; ends at end of input."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ FINISHED = {"status": "succeeded", "summary": "shop.py multiplied where it shoul
 
 
 def decide(asked: Asked) -> Behaviour:
-    """By how often it has answered, with the tools that an agent of ccswarm has, or a program that thinks for one."""
-    own = "bash" in asked.tools
+    """Return the reply of this turn, to an agent of ccswarm, or, without the tool bash, to another program."""
+    has_bash = "bash" in asked.tools
     turns = [
         Reply("I run the tests.", [("bash", {"command": "make test"}), ("read", {"path": "shop.py"})])
-        if own
+        if has_bash
         else Reply("I run the tests.", [("ai-session__create_session", {"name": "shop"})]),
-        Reply("I mend it.", [("edit", FIXED), ("bash", {"command": "make test"})])
-        if own
-        else Reply("I mend it.", [("ai-session__execute_command", {**SESSION, "command": COMMAND})]),
+        Reply("I fix it.", [("edit", FIXED), ("bash", {"command": "make test"})])
+        if has_bash
+        else Reply("I fix it.", [("ai-session__execute_command", {**SESSION, "command": COMMAND})]),
         Reply(calls=[("finish", FINISHED)]),
     ]
-    done = len(asked.results) // (2 if own else 1)
+    done = len(asked.results) // (2 if has_bash else 1)
     return turns[done] if done < len(turns) else Reply("Done.")
 
 

@@ -1,17 +1,17 @@
-"""Carries out what the pages of docs/tutorials and docs/howto show, in a home of their own, and fills in the answers.
+"""Run the commands in the pages of docs/tutorials and docs/howto, in homes of their own, and fill in the answers.
 
     scripts/transcripts.py [--check] [PAGE…]
 
-In a page, and in this order, count:
+These parts of a page count, in order:
 
-    ```console blocks         commands after "$ ", "> " where they go on, each with what it prints on a terminal
+    ```console blocks         commands after "$ ", continued after "> ", each with what it prints on a terminal
     <!-- file NAME -->        the next block is written to that file
     <!-- agent TOOL JSON -->  an agent's call; the next block is the text of its answer
-    <!-- sh COMMAND -->       done, not shown
-    <!-- model -->            a model on the loopback in place of Anthropic's, and a key for it, from here on
-    <!-- home [PROGRAM] -->   from here on in another home; left out where PROGRAM, of `make clients`, is not installed
+    <!-- sh COMMAND -->       run, but not shown
+    <!-- model -->            from here on a model on the loopback replaces Anthropic's, with a key for it
+    <!-- home [PROGRAM] -->   from here on another home; skipped if PROGRAM, of `make clients`, is not installed
 
-An answer that is there already stays when it says the same: ids, times, sizes may differ, "…" stands for anything.
+An existing answer stays if it is equivalent: ids, times and sizes may differ, and "…" matches anything.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SHOWN_HOME = "/home/ann"
 MODEL_STARTED = f"""coproc {sys.executable} {MODEL}
 read -r ANTHROPIC_BASE_URL <&"${{COPROC[0]}}"
 export ANTHROPIC_BASE_URL ANTHROPIC_API_KEY=sk-ant-api03-1234"""
-"""It ends with the shell, whose end of the pipe is its standard input."""
+"""The model ends with the shell, which holds the other end of its standard input."""
 BOUND_SECONDS = 100
 SIZE = (40, 140)
 
@@ -69,7 +69,7 @@ VOLATILE = (
 
 @dataclass
 class Step:
-    """One thing that is done. Its answer stands in the page from ``start`` to ``end``; 0 where none is shown."""
+    """A command. Its answer is at ``start`` to ``end`` of the page; both are 0 if none is shown."""
 
     command: str
     start: int = 0
@@ -82,7 +82,7 @@ class Step:
 
 @dataclass
 class Part:
-    """What is done in one home, with the program that it needs."""
+    """The steps in one home, and the program that they need."""
 
     program: str
     steps: list[Step]
@@ -93,14 +93,14 @@ def parts(text: str) -> list[Part]:
     for part in PART.finditer(text):
         found = whole[-1].steps
         if part["console"] is not None:
-            found += console(part["console"], part.start("console"))
+            found += console_steps(part["console"], part.start("console"))
         elif part["kind"] == "home":
             whole.append(Part(part["what"] or "", []))
         elif part["kind"] == "model":
             found.append(Step(MODEL_STARTED))
         elif part["kind"] == "file":
             name = part["what"]
-            # A word of bash's, so that ~ and variables mean in a name what they mean in a command.
+            # Unquoted for bash, so that ~ and variables are expanded in the name.
             found.append(Step(f"mkdir -p $(dirname {name}) && printf %s {shlex.quote(part['block'])} > {name}"))
         elif part["kind"] == "agent":
             tool, _, arguments = part["what"].partition(" ")
@@ -113,7 +113,7 @@ def parts(text: str) -> list[Part]:
     return [part for part in whole if part.steps and (not part.program or (PROGRAMS / part.program).exists())]
 
 
-def console(block: str, offset: int) -> list[Step]:
+def console_steps(block: str, offset: int) -> list[Step]:
     found: list[Step] = []
     for line in block.splitlines(keepends=True):
         end = offset + len(line)
@@ -128,7 +128,7 @@ def console(block: str, offset: int) -> list[Step]:
 
 
 def answers(part: Part, home: Path) -> list[str]:
-    """What each step prints on a terminal, in one shell. The terminal is this program's, and counts as a person's."""
+    """Return what each step prints, in one shell. The terminal is this program's, and counts as a person's."""
     found = part.steps
     (home / "bin").mkdir()
     if part.program:
@@ -168,36 +168,36 @@ def answers(part: Part, home: Path) -> list[str]:
     return ["".join(f"{line.rstrip()}\n" for line in one.splitlines()).strip("\n") for one in given]
 
 
-def same(shown: str, answer: str) -> bool:
-    """Whether two answers say the same; what happens side by side may be told in another order."""
-    lines = plain(shown).splitlines()
+def equivalent(shown: str, answer: str) -> bool:
+    """Report whether two answers are equivalent; concurrent lines may be in another order."""
+    lines = normalized(shown).splitlines()
     pattern = [r"(?:.*\n)*?" if line == "…" else re.escape(line).replace("…", ".*") + r"\n" for line in lines]
-    if re.fullmatch("".join(pattern), plain(answer)):
+    if re.fullmatch("".join(pattern), normalized(answer)):
         return True
-    return sorted(lines) == sorted(plain(answer).splitlines())
+    return sorted(lines) == sorted(normalized(answer).splitlines())
 
 
-def plain(text: str) -> str:
-    for pattern, instead in VOLATILE:
-        text = pattern.sub(instead, text)
+def normalized(text: str) -> str:
+    for pattern, replacement in VOLATILE:
+        text = pattern.sub(replacement, text)
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 
-def carried_out(page: Path) -> tuple[str, list[str]]:
-    """The page with the answers filled in, and what about the answers that stand there is not so."""
+def fill_in(page: Path) -> tuple[str, list[str]]:
+    """Return the page with its answers filled in, and the differences from the answers that it shows."""
     text = page.read_text()
-    done = [(step, answer) for part in parts(text) for step, answer in zip(part.steps, at_home(part), strict=True)]
+    done = [(step, answer) for part in parts(text) for step, answer in zip(part.steps, in_new_home(part), strict=True)]
     wrong: list[str] = []
     for step, answer in reversed(done):
         shown = text[step.start : step.end]
-        if step.shown and not same(shown, answer):
+        if step.shown and not equivalent(shown, answer):
             wrong.insert(0, f"$ {step.command}\n  shown: {shown!r}\n  is:    {answer!r}")
             text = text[: step.start] + (f"{answer}\n" if answer else "") + text[step.end :]
     return text, wrong
 
 
-def at_home(part: Part) -> list[str]:
-    """What each step prints, in a home that is there for it."""
+def in_new_home(part: Part) -> list[str]:
+    """Return what each step prints, in a new home that is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="ais-", dir="/tmp") as folder:
         try:
             return answers(part, Path(folder))
@@ -217,7 +217,7 @@ def main() -> int:
     for page in pages:
         if not parts(page.read_text()):
             continue
-        text, wrong = carried_out(page)
+        text, wrong = fill_in(page)
         failed += bool(wrong)
         if wrong:
             print(f"{page}: not what happens", *wrong, sep="\n", file=sys.stderr)

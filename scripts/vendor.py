@@ -1,7 +1,7 @@
-"""Writes ai_session/console/web/vendor: the files of others that the console's page loads, with their licences.
+"""Write ai_session/console/web/vendor: third-party files that the console's page loads, with their licences.
 
-scripts/vendor.py          as they were pinned, from npm's registry by name and version
-scripts/vendor.py --pin    and their digests anew, after a version was changed here
+scripts/vendor.py          fetch the pinned versions from npm's registry, and check their digests
+scripts/vendor.py --pin    record the digests, after a change of a version here
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BOUND_SECONDS = 300
 
 @dataclass(frozen=True)
 class Package:
-    """Of npm; ``files`` by the name they have here."""
+    """A package of npm; ``files`` maps names in the console to paths in the package."""
 
     name: str
     version: str
@@ -46,24 +46,23 @@ PACKAGES = (
 
 
 def main(*, pin: bool) -> None:
-    """Fetch, check, write."""
     files, licenses = dict[str, bytes](), list[str]()
     for package in PACKAGES:
-        held = fetched(package)
-        files |= {name: served(held[path], path) for name, path in package.files.items()}
-        licenses.append(f"{package.name} {package.version}\n\n{held['LICENSE'].decode().strip()}\n")
-    found = listed(files)
+        package_files = fetch(package)
+        files |= {name: without_source_map(package_files[path], path) for name, path in package.files.items()}
+        licenses.append(f"{package.name} {package.version}\n\n{package_files['LICENSE'].decode().strip()}\n")
+    found = digest_lines(files)
     if pin:
         DIGESTS.write_text(found)
     elif found != DIGESTS.read_text():
-        sys.exit(f"what was fetched is not what {DIGESTS.name} pins:\n{found}")
+        sys.exit(f"the fetched files differ from the digests in {DIGESTS.name}:\n{found}")
     for name, data in files.items():
         (VENDOR / name).write_bytes(data)
     LICENSES.write_text(f"\n{'-' * 80}\n\n".join(licenses))
 
 
-def fetched(package: Package) -> dict[str, bytes]:
-    """The files of a package by their paths in it."""
+def fetch(package: Package) -> dict[str, bytes]:
+    """Return the files of a package by their paths in it. Raises CalledProcessError, TimeoutExpired."""
     with tempfile.TemporaryDirectory() as folder:
         command = ("npm", "pack", "--silent", f"{package.name}@{package.version}")
         subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, timeout=BOUND_SECONDS)
@@ -73,15 +72,15 @@ def fetched(package: Package) -> dict[str, bytes]:
             return {one.name.partition("/")[2]: file.read() for one in members if (file := tar.extractfile(one))}
 
 
-def served(data: bytes, path: str) -> bytes:
-    """Without the pointer to a source map, which is not here."""
+def without_source_map(data: bytes, path: str) -> bytes:
+    """Return the file without its reference to a source map, which is not vendored."""
     if path.endswith(".woff2"):
         return data
     return b"\n".join(line for line in data.split(b"\n") if not line.startswith(b"//# sourceMappingURL="))
 
 
-def listed(files: dict[str, bytes]) -> str:
-    """Their digests, as sha256sum writes them."""
+def digest_lines(files: dict[str, bytes]) -> str:
+    """Return the digests in the format of sha256sum."""
     return "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in sorted(files.items()))
 
 

@@ -11,7 +11,7 @@ import pytest
 from rich.text import Text
 
 from scripts import console_pictures, top_pictures
-from scripts.picture import PICTURE, Frame, drawn
+from scripts.picture import PICTURE, Frame, draw
 from tests.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parent.parent
@@ -53,7 +53,7 @@ def test_pictures_of_the_console_are_those_that_are_shown_and_small() -> None:
 def test_frames_are_drawn_as_they_were() -> None:
     first = Frame((Text("call(<&>)"),), (Text("$"),), 1.0)
     second = Frame(first.calls, (Text.from_ansi("  \x1b[1;32mok\x1b[0m then"),), 1.0)
-    picture = drawn([first, second])
+    picture = draw([first, second])
     assert last_frame(picture) == ["call(<&>)", "okthen"]
     assert 'class="b green">ok<' in picture
     assert picture.count("call(") == 1

@@ -294,7 +294,7 @@ def test_a_port_that_is_taken_is_named(house: Path, here: Console) -> None:
 def test_files_of_others_are_those_that_were_pinned_and_come_with_their_licences() -> None:
     digests = vendor.DIGESTS.read_text()
     names = [line.split()[1] for line in digests.splitlines()]
-    assert vendor.listed({name: (vendor.VENDOR / name).read_bytes() for name in names}) == digests
+    assert vendor.digest_lines({name: (vendor.VENDOR / name).read_bytes() for name in names}) == digests
     assert {path.name for path in vendor.VENDOR.iterdir()} == {*names, vendor.DIGESTS.name, vendor.LICENSES.name}
     assert sorted(name for package in vendor.PACKAGES for name in package.files) == sorted(names)
     licences = vendor.LICENSES.read_text()

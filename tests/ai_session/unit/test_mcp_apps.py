@@ -11,7 +11,7 @@ from agentwire.mcp.first_answers import ENVELOPE_CAPABILITIES, ENVELOPE_VERSION,
 from ai_session import __version__
 from ai_session.servers.mcp import apps
 from ai_session.servers.mcp.plugin import FIRST_ANSWERS
-from scripts.first_answers import HANDSHAKE, answered
+from scripts.first_answers import HANDSHAKE, ask
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +40,7 @@ def asked(capabilities: dict[str, Any], modern: bool) -> list[tuple[str, dict[st
 
 @pytest.mark.parametrize("modern", [False, True])
 async def test_views_are_for_clients_that_show_them(modern: bool) -> None:
-    answers = {json.dumps(one): await answered(asked(one, modern)) for one in (SHOWS, *OTHERS)}
+    answers = {json.dumps(one): await ask(asked(one, modern)) for one in (SHOWS, *OTHERS)}
     shown = answers.pop(json.dumps(SHOWS))
     plain, *others = answers.values()
     assert all(json.dumps(one) == json.dumps(plain) for one in others)
