@@ -17,7 +17,7 @@ from mcp.server.auth.settings import AuthSettings
 
 from ai_session.config.settings import HttpSettings
 from ai_session.http.app import application
-from ai_session.http.connections import ALLOWED_SECONDS, ConnectionLimiter, Owed
+from ai_session.http.connections import ALLOWED_SECONDS, ConnectionLimiter, Expected
 from ai_session.http.gate_client import RemoteGate
 from ai_session.http.oauth.access import Access
 from ai_session.http.oauth.challenges import Challenges
@@ -153,7 +153,7 @@ async def running(
     *,
     signed: bool = True,
     heartbeat_seconds: float = 10.0,
-    seconds: Mapping[Owed, float] = ALLOWED_SECONDS,
+    seconds: Mapping[Expected, float] = ALLOWED_SECONDS,
     bound_seconds: float = BOUND_SECONDS,
     **settings: Any,
 ) -> AsyncGenerator[Here]:

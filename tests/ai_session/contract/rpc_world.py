@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 
 from ai_session.config.settings import HttpSettings
-from ai_session.http.connections import ALLOWED_SECONDS, ConnectionLimiter, Owed
+from ai_session.http.connections import ALLOWED_SECONDS, ConnectionLimiter, Expected
 from ai_session.http.endpoints.rpc_app import RPC_PATH, application
 from ai_session.http.gate_client import RemoteGate
 from ai_session.http.oauth.access import Access
@@ -83,7 +83,7 @@ async def serving(
     house: House,
     *,
     signed: bool = False,
-    seconds: Mapping[Owed, float] = ALLOWED_SECONDS,
+    seconds: Mapping[Expected, float] = ALLOWED_SECONDS,
     bound_seconds: float = BOUND_SECONDS,
     **settings: Any,
 ) -> AsyncGenerator[Rpc]:

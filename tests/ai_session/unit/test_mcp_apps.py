@@ -59,7 +59,7 @@ async def test_views_are_for_clients_that_show_them(modern: bool) -> None:
             assert meta.pop("ui") == {"resourceUri": apps.URI}
         if meta:
             tool["_meta"] = meta
-    assert linked == apps.SHOWN
+    assert linked == apps.WITH_VIEW
     assert lists == plain[:-1], "nothing else is another"
     (content,) = read["result"]["contents"]
     assert (content["uri"], content["mimeType"]) == (apps.URI, "text/html;profile=mcp-app")

@@ -49,7 +49,7 @@ def test_an_id_that_nobody_gave_out_is_refused_or_read_whole(task_id: str) -> No
     if not refused(task_id):
         wait = Wait.of(task_id)
         assert wait.task_id == task_id
-        assert wait.seen("working")["createdAt"].endswith("Z")
+        assert wait.task_facts("working")["createdAt"].endswith("Z")
 
 
 TOMORROW = "tomorrow and later"
@@ -73,7 +73,7 @@ def test_only_what_a_look_takes_is_in_it() -> None:
 def test_the_longer_it_takes_the_less_often_is_asked(age: float, milliseconds: int) -> None:
     assert [most for most, _ in POLL_MS] == [10, 60, float("inf")]
     wait = Wait(COMMAND, began_command=True, created_at=time.time() - age, seconds=None)
-    assert wait.seen("working")["pollIntervalMs"] == milliseconds
+    assert wait.task_facts("working")["pollIntervalMs"] == milliseconds
     assert not wait.over
 
 
