@@ -164,8 +164,8 @@ def folded(marks: list[Mark]) -> tuple[object, ...]:
     for found in marks:
         state.apply(found)
     named = [m.cwd for m in marks if m.kind in (MarkKind.COMMAND_FINISHED, MarkKind.PROMPT_START)]
-    # A shell always tells its directory; what does not may be taken for one that does.
-    cwd = state.cwd if named and named[-1] else ""
+    # A shell always tells its directory; of a mark that tells none, an earlier one may be believed or the one before it.
+    cwd = state.cwd if named and named[-1].startswith("/") else ""
     return (state.up, state.ready, state.human_line, state.last_exit, state.flags, cwd, state.exit_code)
 
 
@@ -199,6 +199,7 @@ many = st.lists(
 @given(many, st.binary(max_size=20))
 @example(flood(b"D;1;0;;;/", 500) + mark(b"C;9;1") + flood(b"D;1;0;;;/", 500) + mark(b"D;9;0;;;/"), b"")
 @example(mark(b"C;9;1") + flood(b"D;1;0;;;/", 20) + flood(b"A;9;130;;;/", 2) + mark(b"C;9;1"), b"")
+@example(flood(b"B", 20) + flood(b"D;1;0;;;/x", 20) + mark(b"D;x;-1;nan;\xff;\xfe"), b"")
 def test_of_a_flood_the_state_of_the_shell_and_the_end_of_the_command_are_known(data: bytes, between: bytes) -> None:
     data = mark(b"R;1;5") + data + between.replace(b"\x1b", b"") + mark(b"P")
     all_of_them, skimmed = one_by_one(data, 9), MarkScanner(NONCE).feed(data, 9)
