@@ -1,19 +1,28 @@
-"""Reference solutions of tasks for agents: in sessions they have the same results as in bash.
+"""Reference solutions of tasks for agents: in sessions the same comes of them as in bash.
 
 ``BENCHMARK_TASKS`` names a folder of tasks in the form of Harbor (``NAME/solution/solve.sh``) or Terminal-Bench
-(``NAME/solution.sh``), which are not part of this repository; without it three tasks of that kind are used. Exit codes,
-output and files are compared. Their working directory, /app, is replaced by one of the benchmark's own; tasks that
-would change the machine are left out.
+(``NAME/solution.sh``), which are not part of this repository; without it three of that kind are tried. A set of them
+is fetched by who wants it, for example::
+
+    git clone --depth 1 https://github.com/laude-institute/terminal-bench
+    BENCHMARK_TASKS=terminal-bench/original-tasks python -m benchmarks task_scripts
+
+Exit codes, output and files are compared, on each backend, in a box and outside of one. Their working directory, /app,
+is one of the benchmark's own here. What would change the machine is left out as far as its words tell: run a set that
+nobody has read where it can do no harm. Left out, too, is what does not run to its end here, or ends otherwise when
+bash runs it once more.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +37,16 @@ MACHINE = re.compile(
     r"|(?<![\w.])/(etc|usr|var|root|home|tests|opt|boot|sys|dev/(?!null))|\bexit\b"
 )
 SHEBANG = re.compile(r"\A#!.*")
-SECONDS, MOST = sized((45, 200), (20, 1))
+APP = re.compile(r"(?<![\w.])/app(?![\w.])")
+PATCHED = re.compile(r"^--- a/(.+)\n\+\+\+ .+\n((?:@@ .*\n(?:[-+ \\].*\n|\n(?!\w))*)+)", re.MULTILINE)
+"""A file of the task that the solution changes, and the changes."""
+HUNK = re.compile(r"^@@ -(\d+).*\n((?:[^@].*\n|\n)*)", re.MULTILINE)
+SECONDS, MOST = sized((45, None), (20, 1))
+BACKENDS = sized(("pty", "tmux"), ("pty",))
+MOST_CHARS = 200_000
+"""Of the output of one command."""
+ENDED = "shell has ended"
+"""Said of a command that ended its shell, as under ``set -e``; nothing after it is run."""
 COUNT = r"""set -u
 mkdir -p /app/out
 cat > /app/count.py <<'EOF'
@@ -62,14 +80,14 @@ OWN = {"count": COUNT, "state": STATE, "data": DATA}
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a solution. ``files`` are the names and digests of the files in the working directory."""
+    """``files`` are names and digests of what is in the working directory."""
 
     exit_code: int
     output: str | None
     files: tuple[tuple[str, str], ...]
 
-    def matches(self, other: Outcome) -> bool:
-        """Report whether the results are the same; an unknown output is not compared."""
+    def is_that_of(self, other: Outcome) -> bool:
+        """An output that is not known is not compared."""
         same = (self.exit_code, self.files) == (other.exit_code, other.files)
         return same and (other.output is None or self.output == other.output)
 
@@ -78,28 +96,25 @@ Way = Callable[[Client, str, str], tuple[int, str | None]]
 
 
 async def run(report: Report, directory: Path) -> None:
-    """Run each solution in every way; the rows count those with another result."""
+    """Each solution in every way; the rows count those of which something else came."""
     found = {path.relative_to(root).parts[0]: path.read_text() for root, path in _given()} or OWN
     harmless = {name: text for name, text in list(found.items())[:MOST] if not MACHINE.search(SHEBANG.sub("", text))}
     os.environ["PATH"] = os.defpath  # boxes hide what lies in the home
     report.title(f"Reference solutions of tasks ({len(harmless)} of {len(found)} leave the machine alone)")
     ways: dict[str, Way] = {"whole": _whole, "by statement": _by_statement, "typed": _typed}
-    plain = {name: _plain(_new(directory, name), text) for name, text in harmless.items()}
-    known = {name: outcome for name, outcome in plain.items() if outcome is not None}
-    report.row("run to their end by bash", len(known), "")
+    plain = {name: [_plain(_new(directory, name, text), text) for _ in range(2)] for name, text in harmless.items()}
+    known = {name: once for name, (once, again) in plain.items() if once is not None and once == again}
+    report.row("run to their end by bash, twice with the same outcome", len(known), "")
     for box, profile in (("unboxed", "trusted"), ("boxed", "workspace")):
         (home := directory / box).mkdir()
         os.environ.update(UNLIMITED, HOME=str(home), AI_SESSION_POLICY_MODE="trusted")
         os.environ["AI_SESSION_SANDBOX_PROFILE"] = profile
         client = Client(directory=directory)
         try:
-            for way, take in ways.items():
-                others = [
-                    name
-                    for name, wanted in known.items()
-                    if not wanted.matches(_outcome(client, directory, name, harmless[name], take))
-                ]
-                what = f"{way}, {box}: another outcome than bash's"
+            for backend, (way, take) in itertools.product(BACKENDS, ways.items()):
+                tried = ((name, _outcome(client, backend, directory, name, harmless[name], take)) for name in known)
+                others = [name for name, outcome in tried if not known[name].is_that_of(outcome)]
+                what = f"{way}, {box}, {backend}: another outcome than bash's"
                 report.row(what, len(others), "", most=0, note=" ".join(others))
         finally:
             client.stop_daemon()
@@ -111,29 +126,41 @@ def _given() -> Iterator[tuple[Path, Path]]:
             yield from ((Path(folder), path) for path in sorted(Path(folder).glob(form)))
 
 
-def _new(directory: Path, name: str) -> Path:
-    """Return the empty working directory, at the same path for each way."""
+def _new(directory: Path, name: str, text: str) -> Path:
+    """The working directory, at the same path for each way; empty but for what the solution patches."""
     app = directory / "tasks" / name / "app"
     subprocess.run(["rm", "-rf", app], check=True)
     app.mkdir(parents=True)
+    for path, changes in PATCHED.findall(text):
+        lines: list[str] = []
+        for first, hunk in HUNK.findall(changes):
+            lines += [""] * (int(first) - 1 - len(lines))
+            lines += [line[1:] for line in hunk.splitlines() if line[:1] not in ("+", "\\")]
+        (app / path).parent.mkdir(parents=True, exist_ok=True)
+        (app / path).write_text("\n".join([*lines, ""]))
     return app
 
 
-def _outcome(client: Client, directory: Path, name: str, text: str, take: Way) -> Outcome:
-    """Run the solution in a session of its own, and return the result after closing it."""
-    app = _new(directory, name)
-    session = client.call_tool("create_session", {"name": "task", "working_directory": str(app)})["session_id"]
-    code, output = take(client, session, text.replace("/app", str(app)))
+def _placed(text: str, app: Path) -> str:
+    return APP.sub(str(app), text)
+
+
+def _outcome(client: Client, backend: str, directory: Path, name: str, text: str, take: Way) -> Outcome:
+    """In a session of its own, and what is there once that is closed."""
+    app = _new(directory, name, text)
+    wanted = {"name": "task", "backend": backend, "working_directory": str(app)}
+    session = client.call_tool("create_session", wanted)["session_id"]
+    code, output = take(client, session, _placed(text, app))
     client.call_tool("close_session", {"session_id": session})
     return Outcome(code, output, _files(app))
 
 
 def _plain(app: Path, text: str) -> Outcome | None:
-    """Run it in bash alone. Return None if it needs more than there is, such as a file of the task or more time."""
-    argv = ["bash", "-c", text.replace("/app", str(app))]
+    """In bash without us; None for what needs more than is here, such as a file of the task or more time."""
+    words = ["bash", "-c", _placed(text, app)]
     try:
         done = subprocess.run(
-            argv,
+            words,
             cwd=app,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -141,6 +168,7 @@ def _plain(app: Path, text: str) -> Outcome | None:
             text=True,
             timeout=SECONDS,
             check=False,
+            start_new_session=True,
         )
     except subprocess.TimeoutExpired:
         return None
@@ -159,28 +187,35 @@ def _whole(client: Client, session: str, text: str) -> tuple[int, str | None]:
 
 
 def _by_statement(client: Client, session: str, text: str) -> tuple[int, str | None]:
-    done = [_executed(client, session, statement) for statement in _statements(text)]
+    done: list[dict[str, Any]] = []
+    for statement in _statements(text):
+        done.append(_executed(client, session, statement))
+        if ENDED in done[-1].get("note", ""):
+            break
     return done[-1]["exit_code"], "".join(one["output"] for one in done).rstrip("\n")
 
 
 def _typed(client: Client, session: str, text: str) -> tuple[int, str | None]:
-    """Type each statement. The terminal also has the echo, so the output is unknown."""
+    """What is on the terminal is the echo as well."""
     code = 0
     for statement in _statements(text):
         typed = {"session_id": session, "text": statement.rstrip("\n"), "keys": ["Enter"]}
         wait = {"command_id": client.call_tool("send_input", typed)["command_id"], "timeout_seconds": SECONDS}
         done = client.call_tool("read_output", {"session_id": session, "wait_for": "finish", **wait})
         code = done.get("exit_code", -1)
+        if ENDED in done.get("note", ""):
+            break
     return code, None
 
 
 def _executed(client: Client, session: str, command: str) -> dict[str, Any]:
-    given = {"session_id": session, "command": command, "timeout_seconds": SECONDS}
+    given = {"session_id": session, "command": command, "timeout_seconds": SECONDS, "max_output_chars": MOST_CHARS}
     return {"exit_code": -1, "output": "", **client.call_tool("execute_command", given)}
 
 
-def _statements(text: str) -> list[str]:
-    """Return statements of as many lines as bash needs for a complete one."""
+@cache
+def _statements(text: str) -> Sequence[str]:
+    """As many lines each as bash needs for something whole."""
     found: list[str] = []
     lines: list[str] = []
     for line in text.splitlines(keepends=True):
