@@ -34,8 +34,12 @@ TASKS = "BENCHMARK_TASKS"
 SOLUTIONS = ("*/solution/solve.sh", "*/solution.sh")
 MACHINE = re.compile(
     r"\b(apt|apt-get|pip3?|uv|npm|curl|wget|git clone|systemctl|service|sudo|su|p?kill|killall|mount|reboot|useradd)\b"
-    r"|(?<![\w.])/(etc|usr|var|root|home|tests|opt|boot|sys|dev/(?!null))|\bexit\b"
+    r"|(?<![\w.])/(etc|usr|var|root|home|tests|opt|boot|sys|work|data|srv|mnt|run|dev/(?!null))|\bexit\b"
 )
+ON_A_TERMINAL = re.compile(r"\bnohup\b")
+"""What says more where its input is a terminal, as it is in a session."""
+COMPLETES = "\t"
+"""What a line editor does not take as text."""
 SHEBANG = re.compile(r"\A#!.*")
 APP = re.compile(r"(?<![\w.])/app(?![\w.])")
 PATCHED = re.compile(r"^--- a/(.+)\n\+\+\+ .+\n((?:@@ .*\n(?:[-+ \\].*\n|\n(?!\w))*)+)", re.MULTILINE)
@@ -98,7 +102,7 @@ Way = Callable[[Client, str, str], tuple[int, str | None]]
 async def run(report: Report, directory: Path) -> None:
     """Each solution in every way; the rows count those of which something else came."""
     found = {path.relative_to(root).parts[0]: path.read_text() for root, path in _given()} or OWN
-    harmless = {name: text for name, text in list(found.items())[:MOST] if not MACHINE.search(SHEBANG.sub("", text))}
+    harmless = {name: text for name, text in list(found.items())[:MOST] if _may_be_run(SHEBANG.sub("", text))}
     os.environ["PATH"] = os.defpath  # boxes hide what lies in the home
     report.title(f"Reference solutions of tasks ({len(harmless)} of {len(found)} leave the machine alone)")
     ways: dict[str, Way] = {"whole": _whole, "by statement": _by_statement, "typed": _typed}
@@ -112,12 +116,17 @@ async def run(report: Report, directory: Path) -> None:
         client = Client(directory=directory)
         try:
             for backend, (way, take) in itertools.product(BACKENDS, ways.items()):
-                tried = ((name, _outcome(client, backend, directory, name, harmless[name], take)) for name in known)
+                names = [name for name in known if take is not _typed or COMPLETES not in harmless[name]]
+                tried = ((name, _outcome(client, backend, directory, name, harmless[name], take)) for name in names)
                 others = [name for name, outcome in tried if not known[name].is_that_of(outcome)]
                 what = f"{way}, {box}, {backend}: another outcome than bash's"
-                report.row(what, len(others), "", most=0, note=" ".join(others))
+                report.row(what, len(others), "", most=0, note=" ".join([f"of {len(names)}", *others]))
         finally:
             client.stop_daemon()
+
+
+def _may_be_run(text: str) -> bool:
+    return not MACHINE.search(text) and not ON_A_TERMINAL.search(text)
 
 
 def _given() -> Iterator[tuple[Path, Path]]:
