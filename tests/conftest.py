@@ -181,7 +181,9 @@ def nothing_blocks_the_loop(world: Path) -> Iterator[None]:
     for name in ("os.read", "os.write"):
         guard.functions[name].can_block_predicate = never_waits
     # What the kernel says of a process waits for nobody.
-    guard.functions["os.readlink"].can_block_in("ai_session/system/processes.py", ["program", "has_open", "<listcomp>"])
+    guard.functions["os.readlink"].can_block_in(
+        "ai_session/system/processes.py", ["program", "directory", "has_open", "<listcomp>"]
+    )
     # Once for each session that is made: where the directories of PATH lie.
     guard.functions["os.readlink"].can_block_in("agentwire/system/program_path.py", ["directories", "_is_apart"])
     functions += [

@@ -97,7 +97,7 @@ class CallSteps:
         self.subject = subject = self.tool.subject(self.context, self.arguments)
         if subject.session:
             await subject.session.up_to_date()
-            self.directory = subject.session.at.cwd
+            self.directory = subject.session.cwd
         gate_secrets.learn_session(parts.masking, parts.sessions, subject)
         self.trace.facts |= facts_of(subject)
 
@@ -167,7 +167,7 @@ class CallSteps:
             found = self.tool.subject(self.context, self.arguments)
             if found.session is None and found != self.subject:
                 raise overtaken(name, "the target of its path")
-        elif self._by_directory and session.at.cwd != self.directory:
+        elif self._by_directory and session.cwd != self.directory:
             raise overtaken(name, "the directory of its session")
 
     @property
@@ -251,7 +251,7 @@ class CallSteps:
             "agent": call.agent,
             "mode": parts.policy.mode,
             "session": {"id": session.spec.session_id, "name": session.spec.name} if session else None,
-            "directory": session.at.cwd if session else start.directory if start else "",
+            "directory": session.cwd if session else start.directory if start else "",
             "box": {"profile": box.name, "level": str(self.subject.level), "workspace": box.workspace},
         }
 

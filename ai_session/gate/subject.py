@@ -35,7 +35,7 @@ def facts_of(subject: Subject) -> dict[str, Any]:
         return {"path": subject.path, "workspace": subject.start.workspace if subject.start else None}
     facts: dict[str, Any] = {"profile": subject.profile.name, "level": str(subject.level)}
     if session := subject.session:
-        facts |= {"session": session.spec.session_id, "name": session.spec.name, "cwd": session.at.cwd}
+        facts |= {"session": session.spec.session_id, "name": session.spec.name, "cwd": session.cwd}
     elif subject.start:
         facts["cwd"] = subject.start.directory
     return facts

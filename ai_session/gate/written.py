@@ -151,7 +151,7 @@ class WrittenDirectories:
         return found and f"{found}, so a session in a box could determine what it does"
 
     def _why_words(self, session: Session, commands: Commands) -> str:
-        base, env = session.at.cwd, session.spec.env
+        base, env = session.cwd, session.spec.env
         if directory := self.read_through(base):
             return f"it would run in {base}, where a box may write ({directory})"
         for at, words in enumerate(commands):
@@ -168,7 +168,7 @@ class WrittenDirectories:
 
     def _why_state(self, session: Session) -> str:
         """Return what the shell may have read from where a box may write: its first variables, earlier commands."""
-        spec, cwd = session.spec, session.at.cwd
+        spec, cwd = session.spec, session.cwd
         for name, value in spec.env.items():
             paths = (os.path.join(cwd, piece) for piece in SEPARATORS.split(value) if "/" in piece)
             if directory := self._first_in(paths):

@@ -207,7 +207,7 @@ def command_result(
     if omitted:
         notes.append(f"first {omitted} bytes of stderr omitted")
     facts = record_facts(record)
-    more: dict[str, Any] = {"command_id": record.command_id, "cwd": session.at.cwd}
+    more: dict[str, Any] = {"command_id": record.command_id, "cwd": session.cwd}
     if late := late_output(session, record):
         more["late_output"] = cut(late, 0, len(late), spans)
     if rendering.omitted_bytes:

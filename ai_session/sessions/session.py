@@ -170,6 +170,8 @@ class Session:
         self.running: RunningCommand | None = None
         self.exit: ExitStatus | None = None if terminal else ExitStatus(lost=True)
         self.at = ShellState(spec.working_directory, line_editor=shell.line_editor)
+        self._named = ""
+        """What the kernel called the shell's directory at the last mark that could name it."""
         self.typed = TypedInput()
         self.ended_by = self._given_up = ""
         """The command with which the shell ended, where that is known; why the session ended it, if it did."""
@@ -251,6 +253,8 @@ class Session:
     def _caught_up(self, offset: int) -> None:
         """All that an earlier daemon left from ``offset`` on is known."""
         self._resumed = None
+        if self.running is not None or self.at.human_line:
+            self._named = ""  # what runs may have left the directory that it began in
         if self.running is not None and self.running.typed:
             self._following = asyncio.ensure_future(self._follow(self.running))
             return
@@ -276,6 +280,19 @@ class Session:
         if max(self.used_at - before, self.used_at - self._use_kept) >= USE_SECONDS:
             self._use_kept = self.used_at
             note_use(self.directory, self.used_at)
+
+    @property
+    def cwd(self) -> str:
+        """The directory that the shell is in, by the shell's name for it, or the kernel's where that is another since;
+        where nobody may know, and after the shell has ended, what the shell named last."""
+        here = self._directory()
+        return self.at.cwd if here in ("", self._named) else here
+
+    def _directory(self) -> str:
+        """What the kernel calls the shell's directory."""
+        if self._process is None or self.exit is not None or not self.at.up:
+            return ""
+        return self._process.directory()
 
     @property
     def in_use(self) -> bool:
@@ -424,6 +441,10 @@ class Session:
         running = self.running
         flags = self.at.flags
         self.at.apply(mark)
+        if mark.kind in (MarkKind.COMMAND_FINISHED, MarkKind.PROMPT_START):
+            self._named = self._directory()
+            if not mark.cwd.startswith("/"):
+                self.at.cwd = self._named or self.at.cwd
         if mark.kind is MarkKind.CAUGHT_UP:
             self._read_back = max(self._read_back, mark.seq or 0)
             self.typed.reached(self._read_back, self.at.prompts)
@@ -541,7 +562,7 @@ class Session:
             self.typed.answered_all(self.at.prompts)
         self.touch()
         seconds = max(0.0, time.time() - running.record.started_at)
-        self.history.append(running.finish(status, end, exit_code, self.at.cwd, seconds))
+        self.history.append(running.finish(status, end, exit_code, self.cwd, seconds))
 
     def _on_exit(self, status: ExitStatus) -> None:
         self._left = status
@@ -653,7 +674,7 @@ class Session:
             status="running",
             started_at=time.time(),
             start_offset=offset,
-            cwd=self.at.cwd,
+            cwd=self.cwd,
             call_key=call_key,
             stderr_path=stderr_path,
         )
@@ -1388,7 +1409,7 @@ class Session:
             status="running",
             started_at=time.time(),
             start_offset=self.log.end,
-            cwd=self.at.cwd,
+            cwd=self.cwd,
         )
         running = RunningCommand(record, asyncio.get_running_loop().create_future(), self.log.end, typed=True)
         running.started = not self.shell.line_editor

@@ -38,6 +38,10 @@ class ShellProcess:
         """It has said so: what it is now is what was started."""
         self._image = processes.image(self.pid)
 
+    def directory(self) -> str:
+        """The one it is in now; empty where nobody may know."""
+        return processes.directory(self.pid)
+
     def holder(self) -> foreground.Foreground | None:
         """The foreground process group of the terminal."""
         return foreground.find(self.pid, self._terminal.tty)

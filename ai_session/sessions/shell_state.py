@@ -82,7 +82,7 @@ class ShellState:
         elif kind in (MarkKind.COMMAND_FINISHED, MarkKind.PROMPT_START):
             self.last_exit = mark.exit_code or 0
             self.flags = mark.flags
-            # Some texts use PWD for something else.
+            # Not every shell can name it where a text uses PWD for something else.
             self.cwd = mark.cwd if mark.cwd.startswith("/") else self.cwd
             # The line that ran was that of the command.
             self.human_line = False

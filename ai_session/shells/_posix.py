@@ -125,7 +125,7 @@ class PosixShell:
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
         # mksh traces redirections on lines of their own.
-        ours = rb"(?:[^\n]*(?:__ais_|> ?/dev/|\+ set [-+]a|" + nonce.encode() + rb")[^\n]*\n)*"
+        ours = rb"(?:[^\n]*(?:__ais_|> ?/dev/|\+ set [-+]a| -ef \. '?\]|" + nonce.encode() + rb")[^\n]*\n)*"
         end = (
             rb'(?:[^\n]* \d?>/dev/(?:null|tty) *\r?\n)*[^\n]*(?:__ais_[ekp] "?(?:\d+|\$)|__ais_J=|__ais_[aS]\b)[^\n]*\n'
         )

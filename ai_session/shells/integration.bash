@@ -55,6 +55,14 @@ fi
 
 __ais_m() { builtin printf '\e]7777;@N@;%s\a' "$1" >/dev/tty; }
 __ais_s() { builtin return "$1"; }
+# The directory, in w. A text may use PWD for something else: then it is what the shell itself has noted, if anything.
+__ais_at() {
+  __ais_w=${PWD-}
+  if [[ ! $__ais_w -ef . ]]; then
+    __ais_w=${DIRSTACK[0]-}
+    __ais_w=${__ais_w/#\~/"${HOME-}"}
+  fi
+}
 # Under set -e a hook that returns the last status would end the shell.
 __ais_z() { case $- in *e*) builtin return 0 ;; esac; builtin return "$__ais_l"; }
 
@@ -128,7 +136,8 @@ __ais_a() {
 # it $_ would be the text itself. Nothing is reported where something cannot be assigned.
 __ais_e() {
   __ais_o=$__ais_J __ais_J=$__ais_J
-  __ais_w=${PWD-} __ais_le="$__ais_r;$1"
+  __ais_at
+  __ais_le="$__ais_r;$1"
   builtin printf '\e]7777;@N@;D;%s;%s;%s;%s;%s\a' \
     "$__ais_r" "$1" "${EPOCHREALTIME-}" "$-" "${__ais_w//[[:cntrl:]]/?}" >/dev/tty
   case $-$__ais_9 in *x* | *=*) __ais_off ;; esac
@@ -141,7 +150,8 @@ __ais_e() {
 # What became of command $1, for who missed its end: it ended, was aborted (with $2, where that is known), or never begun.
 __ais_pr() {
   __ais_off
-  __ais_w=${PWD-} __ais_B=$__ais_C
+  __ais_at
+  __ais_B=$__ais_C
   case $1 in
   "${__ais_le%%;*}") __ais_m "D;$__ais_le;${EPOCHREALTIME-};$-;${__ais_w//[[:cntrl:]]/?}" ;;
   "$__ais_r" | "$__ais_ab") __ais_m "D;$1;${__ais_J:-$2};${EPOCHREALTIME-};$-;${__ais_w//[[:cntrl:]]/?}" ;;
@@ -166,7 +176,7 @@ __ais_p() {
   if [[ $__ais_k ]]; then
     __ais_k=
   else
-    __ais_w=${PWD-}
+    __ais_at
     __ais_m "A;;$__ais_l;${EPOCHREALTIME-};${__ais_X:+x}$-;${__ais_w//[[:cntrl:]]/?}"
     __ais_keep "$@"
     __ais_t
@@ -272,12 +282,13 @@ __ais_x() {
     builtin set +eux
     builtin trap - ERR DEBUG RETURN
     builtin umask 077
+    __ais_at
     builtin unset -f __ais_m __ais_s __ais_z __ais_b __ais_e __ais_pr __ais_p __ais_q __ais_h __ais_t __ais_x __ais_y
-    builtin unset -f __ais_a __ais_ask __ais_enter __ais_off __ais_on __ais_last __ais_keep __ais_traps
+    builtin unset -f __ais_a __ais_ask __ais_at __ais_enter __ais_off __ais_on __ais_last __ais_keep __ais_traps
     if [[ $__ais_c ]]; then builtin unalias "$__ais_c"; fi
     builtin export -n TERM SHLVL PWD OLDPWD TMUX TMUX_PANE COLUMNS LINES "${!AI_SESSION_@}" "${!__ais_@}"
     {
-      builtin printf 'builtin cd -- %q\n' "$PWD"
+      builtin printf 'builtin cd -- %q\n' "$__ais_w"
       builtin export -p
       builtin declare -f
       builtin declare -Fx
@@ -286,7 +297,7 @@ __ais_x() {
     } >|"$__ais_d/out/state"
   ) 2>/dev/null
 }
-__ais_y() { __ais_w=${PWD-}; __ais_m "X;$__ais_r;$__ais_l;${EPOCHREALTIME-};${__ais_X:+x}$-;${__ais_w//[[:cntrl:]]/?}"; } 2>/dev/null
+__ais_y() { __ais_at; __ais_m "X;$__ais_r;$__ais_l;${EPOCHREALTIME-};${__ais_X:+x}$-;${__ais_w//[[:cntrl:]]/?}"; } 2>/dev/null
 
 # What the trigger starts with: ^U would ring the bell on an empty line, and vi's command mode would eat the trigger.
 for __ais_w in emacs vi-insert; do builtin bind -m "$__ais_w" '"\C-^": kill-whole-line'; done 2>/dev/null

@@ -29,7 +29,11 @@ __ais_i() {
   __ais_v=1
   __ais_m "R;$$;${KSH_VERSION-${BASH_VERSION-}}"
 }
-__ais_w() { case $PWD in *[[:cntrl:]]*) __ais_q= ;; *) __ais_q=$PWD ;; esac; }
+# A text may use PWD for something else: then nothing is said of the directory.
+__ais_w() {
+  __ais_q=
+  if [ "${PWD-}" -ef . ]; then case $PWD in *[[:cntrl:]]*) ;; *) __ais_q=$PWD ;; esac; fi
+}
 
 # Under set -a whatever we assign would be exported: it is off while we do. Assignments outside of functions are made again.
 __ais_j() {
@@ -198,7 +202,7 @@ __ais_x() {
   (
     set +eux
     umask 077
-    __ais_cwd=$PWD
+    __ais_cwd=$(command pwd) || :
     export __ais_cwd
     unset TERM SHLVL PWD OLDPWD TMUX TMUX_PANE COLUMNS LINES
     {

@@ -41,6 +41,12 @@ fi
 
 __ais_m() { builtin printf '\e]7777;@N@;%s\a' "$1" >/dev/tty; }
 __ais_s() { builtin return "$1"; }
+# The directory, in w and as it is reported in W. A text may use PWD for something else: then it is what the shell itself
+# has noted.
+__ais_at() {
+  if [[ ${PWD-} -ef . ]]; then __ais_w=$PWD; else __ais_w=${(%):-%/}; fi
+  __ais_W=${__ais_w//[[:cntrl:]]/?}
+}
 
 # The last command of a text that ends where it should: after the text $_ and pipestatus are those of the text itself.
 # It succeeds, so that the evaluation does not fail once more.
@@ -93,7 +99,8 @@ __ais_e() {
   builtin setopt hist_ignore_space
   builtin emulate -L zsh
   __ais_l=$1 __ais_k=1 __ais_le="$__ais_r;$1"
-  __ais_m "D;$__ais_r;$1;${EPOCHREALTIME-};$o;${PWD//[[:cntrl:]]/?}"
+  __ais_at
+  __ais_m "D;$__ais_r;$1;${EPOCHREALTIME-};$o;$__ais_W"
   __ais_r=
   if (( $# > 2 )); then __ais_k "${@[2,-1]}"; fi
   __ais_h
@@ -104,9 +111,10 @@ __ais_e() {
 __ais_pr() {
   builtin emulate -L zsh${(e)__ais_1}
   builtin local s="$__ais_5" o="$__ais_6"
+  __ais_at
   case $1 in
-  ${__ais_le%%;*}) __ais_m "D;$__ais_le;${EPOCHREALTIME-};$o;${PWD//[[:cntrl:]]/?}" ;;
-  $__ais_r | $__ais_ab) __ais_m "D;$1;$2;${EPOCHREALTIME-};$o;${PWD//[[:cntrl:]]/?}" ;;
+  ${__ais_le%%;*}) __ais_m "D;$__ais_le;${EPOCHREALTIME-};$o;$__ais_W" ;;
+  $__ais_r | $__ais_ab) __ais_m "D;$1;$2;${EPOCHREALTIME-};$o;$__ais_W" ;;
   *) if [[ -n ${__ais_le-} ]]; then __ais_ln; __ais_m "U;$1;$3"; else __ais_m "D;$1;;;$o;"; fi ;;
   esac
   __ais_r= __ais_ab=
@@ -132,7 +140,7 @@ __ais_p() {
     s=${__ais_j:-$s}
   fi
   if [[ -n $__ais_r ]]; then __ais_e $s; fi
-  if [[ -z $__ais_k ]]; then __ais_m "A;;$s;${EPOCHREALTIME-};$o;${PWD//[[:cntrl:]]/?}"; fi
+  if [[ -z $__ais_k ]]; then __ais_at; __ais_m "A;;$s;${EPOCHREALTIME-};$o;$__ais_W"; fi
   __ais_k= __ais_X=off
   builtin return $s
 } 2>/dev/null
@@ -189,11 +197,12 @@ __ais_w() {
     builtin unsetopt err_exit err_return xtrace
     builtin setopt unset
     builtin umask 077
+    __ais_at
     builtin unset -f -m '__ais_*'
     builtin typeset +x TERM SHLVL PWD OLDPWD TMUX TMUX_PANE COLUMNS LINES
     builtin typeset -m +x 'AI_SESSION_*' '__ais_*'
     {
-      builtin printf 'builtin cd -- %q\n' "$PWD"
+      builtin printf 'builtin cd -- %q\n' "$__ais_w"
       builtin export -p
       builtin functions
       builtin alias -L
@@ -210,7 +219,8 @@ __ais_x() {
   if (( ZSH_SUBSHELL )) || [[ -n $__ais_g ]]; then builtin return; fi
   __ais_g=1
   if [[ -z ${1-} ]]; then __ais_w; fi
-  __ais_m "X;$__ais_r;${1:-$s};${EPOCHREALTIME-};;${PWD//[[:cntrl:]]/?}"
+  __ais_at
+  __ais_m "X;$__ais_r;${1:-$s};${EPOCHREALTIME-};;$__ais_W"
 } 2>/dev/null
 
 # The end by set -e runs only the EXIT trap, the others also zshexit_functions. The person's own trap is run from ours.

@@ -67,6 +67,16 @@ def program(pid: int) -> str:
         return seen.name if seen else ""
 
 
+def directory(pid: int) -> str:
+    """Path of the directory that the process is in, as its own mounts have it, without characters that are not to be
+    shown; empty where nobody may know. One that is gone has the path that it had."""
+    try:
+        path = os.fsencode(os.readlink(f"/proc/{pid}/cwd")).decode("utf-8", "replace").removesuffix(" (deleted)")
+    except OSError:
+        return ""
+    return "".join("?" if char < " " or char == "\x7f" else char for char in path) if path.startswith("/") else ""
+
+
 def has_open(pid: int, end: str) -> bool | None:
     """Report whether the process has a file open whose path ends with ``end``; None if unknown."""
     try:

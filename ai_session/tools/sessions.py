@@ -226,7 +226,7 @@ def session_facts(session: Session, spans: Spans | None, *, full: bool = False) 
         "state": str(state),
         "shell": os.path.basename(spec.shell),
         "backend": spec.backend,
-        "working_directory": session.at.cwd,
+        "working_directory": session.cwd,
         "sandbox": sandbox_of(spec),
     }
     if spec.profile.workspace:

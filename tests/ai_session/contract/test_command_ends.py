@@ -162,7 +162,7 @@ async def test_settings_of_the_terminal_that_take_no_line_are_undone_and_said(ca
     assert (facts["status"], facts["exit_code"], facts["output"]) == ("finished", 3, "HI\n")
     facts = await caller.execute("stty -olcuc")
     assert (facts["status"], facts["exit_code"]) == ("finished", 0)
-    assert before["output"].strip() == caller.session.at.cwd
+    assert before["output"].strip() == caller.session.cwd
 
 
 async def test_a_typed_command_has_a_record_and_a_wait_of_its_own(caller: Caller, home: Path) -> None:
@@ -224,7 +224,7 @@ async def test_several_typed_lines_are_one_command_that_ends_with_the_last(calle
     sent = await caller.send("cd /usr\nsh -c 'exit 3'\n")
     facts = await caller.read(wait_for="finish")
     assert (facts["command_id"], facts["status"], facts["exit_code"]) == (sent["command_id"], "finished", 3)
-    assert caller.session.at.cwd == "/usr"
+    assert caller.session.cwd == "/usr"
     for _ in range(10):
         sent = await caller.send(keys=["Enter"])
         assert (await caller.read(wait_for="finish"))["command_id"] == sent["command_id"]

@@ -64,8 +64,31 @@ async def test_output_exit_code_and_state_are_exact(session: Session) -> None:
     assert await run(session, "(exit 7)") == Result("", 7, "finished")
     assert await run(session, "cd /usr; export AISX='x y'; f() { echo F$1; }") == Result("", 0, "finished")
     assert await run(session, 'pwd; echo "$AISX"; f 1') == Result("/usr\nx y\nF1\n", 0, "finished")
-    assert session.at.cwd == "/usr"
+    assert session.cwd == "/usr"
     assert session.state() is SessionState.READY
+
+
+async def test_the_directory_is_the_one_that_the_shell_is_in_under_its_own_name(session: Session, home: Path) -> None:
+    place = workspace(home)
+    (place / "real/sub").mkdir(parents=True)
+    (place / "link").symlink_to("real")
+    for command, directory in (
+        ("cd link/sub", f"{place}/link/sub"),
+        ("PWD=/usr", f"{place}/link/sub"),
+        ("unset PWD", f"{place}/link/sub"),
+        ("cd ..; PWD=/nonsense", f"{place}/link"),
+        ("unset DIRSTACK; PWD=/usr", f"{place}/real"),
+        ("mkdir new; cd new; mv ../new ../moved", f"{place}/real/moved"),
+        ("rmdir ../moved", f"{place}/real/moved"),
+    ):
+        assert await run(session, command) == Result("", 0, "finished")
+        assert session.cwd == directory
+        assert session.history.all()[-1].cwd == directory
+    running = await session.begin("cd /usr; read x", command_id="cmd")
+    await until(session, lambda: running.started)
+    spin(lambda: session.cwd == "/usr")
+    session.send(b"\n")
+    assert await wait.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished"
 
 
 async def test_one_command_at_a_time_and_it_says_so(session: Session) -> None:

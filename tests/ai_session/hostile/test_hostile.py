@@ -132,7 +132,7 @@ def printed(session: Session, record: CommandRecord, case: Case) -> str:
 
 
 async def _wrong_in(session: Session, case: Case, home: Path) -> list[str]:
-    before = session.at.cwd
+    before = session.cwd
     wrong = await tried(session, case, home)
     if wrong or case.ended:
         return wrong
@@ -143,8 +143,8 @@ async def _wrong_in(session: Session, case: Case, home: Path) -> list[str]:
         wrong += await after(session, case, f"/bin/sh -c 'echo next; exit {code}'", case.next, code)
     if case.start:
         wrong += await daily(session, case)
-    elif session.at.cwd != (placed(case.cwd, home) or before):
-        wrong.append(f"the directory is {session.at.cwd}")
+    elif session.cwd != (placed(case.cwd, home) or before):
+        wrong.append(f"the directory is {session.cwd}")
     return wrong
 
 
@@ -200,8 +200,8 @@ async def daily(session: Session, case: Case) -> list[str]:
     ]
     if wrong:
         return wrong
-    if session.at.cwd != "/usr":
-        wrong.append(f"the directory is {session.at.cwd}")
+    if session.cwd != "/usr":
+        wrong.append(f"the directory is {session.cwd}")
     running = await session.begin("sleep 20", command_id="sleep")
     await happened(session, "foreground")
     session.send(b"\x03")

@@ -314,7 +314,7 @@ class SessionMachine:
             reads = model.begun.kind == "reader"
             state = session.state()
             assert state is (SessionState.WAITING_INPUT if reads else SessionState.RUNNING), state
-        assert session.at.cwd == model.cwd, session.at.cwd
+        assert session.cwd == model.cwd, session.cwd
         for ended in model.ended[-6:]:
             record = session.history.get(ended.command_id)
             assert record

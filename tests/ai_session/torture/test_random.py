@@ -89,7 +89,7 @@ async def answer(session: Session, expected: Expected, number: int) -> Expected:
         strip_marks(raw, session.spec.nonce),
         text if expected.text is not None else None,
         record.exit_code,
-        session.at.cwd,
+        session.cwd,
         expected.stdin,
         Path(record.stderr_path).read_bytes() if record.stderr_path else None,
         expected.answers,

@@ -164,7 +164,7 @@ def folded(marks: list[Mark]) -> tuple[object, ...]:
     for found in marks:
         state.apply(found)
     named = [m.cwd for m in marks if m.kind in (MarkKind.COMMAND_FINISHED, MarkKind.PROMPT_START)]
-    # A shell always tells its directory; of a mark that tells none, an earlier one may be believed or the one before it.
+    # A shell names its directory almost always; of a mark that names none, any earlier one may be believed.
     cwd = state.cwd if named and named[-1].startswith("/") else ""
     return (state.up, state.ready, state.human_line, state.last_exit, state.flags, cwd, state.exit_code)
 
