@@ -29,7 +29,7 @@ from ai_session.models import CommandRecord, CommandStatus, ExitStatus
 from ai_session.sessions.recovery import Recovery
 from ai_session.shells.base import CommandText
 from ai_session.shells.base import replace as replace_file
-from ai_session.system.shell_words import is_whole, may_be_cut_off
+from ai_session.system.shell_words import in_one_line, is_whole, may_be_cut_off
 from ai_session.system.turns import resolve, within
 from ai_session.terminal.marks import Mark
 
@@ -437,4 +437,5 @@ def command_text(
         check=corrupted_by_cuts(version) and may_be_cut_off(record.command),
         as_typed=as_typed,
         sound=is_whole(record.command),
+        line=in_one_line(record.command),
     )

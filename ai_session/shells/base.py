@@ -71,7 +71,8 @@ class CommandText:
     ``title`` (one line, printable) is shown to an attached person in place of the trigger, below what became of the
     ``dropped`` line, which was half typed; empty shows nothing.
     ``check``: another process looks first whether the text ends where it should. Where not, nothing of it runs.
-    ``sound``: it surely ends there. ``as_typed``: it would notice that it is not a line of the prompt.
+    ``sound``: it surely ends there. ``line``: of a text that starts something in the background, the same in one line,
+    where that is possible. ``as_typed``: it would notice that it is not a line of the prompt.
     """
 
     seq: int
@@ -87,6 +88,7 @@ class CommandText:
     check: bool = False
     as_typed: bool = False
     sound: bool = False
+    line: str = ""
 
 
 class Shell(Protocol):

@@ -10,10 +10,10 @@ builtin unsetopt allexport
 # next command, I: the pipeline that sets pipestatus for it. X: whether the person traces, 0: what switches that off, as
 # an expansion, because these are not traced themselves: so PS4 is not evaluated for us. 1: the same, after $? and $- were
 # kept in 5 and 6. 4: PS4 meanwhile. D: the
-# person's DEBUG trap, which is run from ours, j: how the text ended.
+# person's DEBUG trap, which is run from ours, j: how the text ended, R: the alias that the next line is.
 __ais_ab=${__ais_r-}
 __ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_k= __ais_i= __ais_t= __ais_g=
-__ais_y= __ais_I= __ais_X=off __ais_4= __ais_D= __ais_j=
+__ais_y= __ais_I= __ais_X=off __ais_4= __ais_D= __ais_j= __ais_R=
 __ais_0='${${${options[xtrace]:#off}:+${__ais_X::=on}}:+}${${options[xtrace]::=off}:+}'
 __ais_1='${${__ais_5::=$?}:+}${${__ais_6::=$-}:+}'$__ais_0
 builtin zmodload zsh/datetime 2>/dev/null
@@ -83,10 +83,23 @@ __ais_b() {
   fi
   if (( ! $2 )); then __ais_t=${__ais_t/&&\\builtin :;/;}; fi
   if [[ $__ais_t == *'set -v'* ]]; then __ais_t="{ ${__ais_t%;}; } 2>/dev/null;"; fi
-  __ais_X=off __ais_j= __ais_k= __ais_l=0 __ais_le=. __ais_r=
+  if [[ -n $__ais_R ]]; then builtin unalias "$__ais_R"; fi
+  __ais_X=off __ais_j= __ais_k= __ais_l=0 __ais_le=. __ais_r= __ais_R=
   builtin printf -v __ais_r %s "$1"
   if [[ -o allexport ]]; then builtin typeset -gm +x '__ais_*'; fi
   builtin printf '%s\e]7777;@N@;C;%s;%s\a' "$3" "$1" "${EPOCHREALTIME-}" >/dev/tty || { __ais_r=; builtin return 1; }
+}
+
+# The next line runs command $1, as if it had been typed there: in a file, and evaluated, the jobs that it starts would be
+# numbered from 4 on. An alias, because that is text of its line. That line's prompt is not reported. $2: the status
+# before, $3: what comes before the text, $4: the text and what comes after it, $5: whether it has a title.
+__ais_n() {
+  builtin emulate -L zsh
+  builtin local before="${__ais_I}\\__ais_s $2 \"\$__ais_y\""
+  if (( $2 )); then before+='&&\builtin :'; fi
+  if [[ -n $5 ]]; then builtin printf '\e[A\r\e[2K' >/dev/tty; fi
+  __ais_k=1 __ais_R=__ais_run$1
+  builtin alias "$__ais_R=$3$before;$4"
 }
 
 # End of a command. A status returned under ERR_EXIT would end the shell.
@@ -117,7 +130,8 @@ __ais_pr() {
   $__ais_r | $__ais_ab) __ais_m "D;$1;$2;${EPOCHREALTIME-};$o;$__ais_W" ;;
   *) if [[ -n ${__ais_le-} ]]; then __ais_ln; __ais_m "U;$1;$3"; else __ais_m "D;$1;;;$o;"; fi ;;
   esac
-  __ais_r= __ais_ab=
+  if [[ -n $__ais_R ]]; then builtin unalias "$__ais_R"; fi
+  __ais_r= __ais_ab= __ais_R=
   __ais_h
   { } 3>|"$__ais_d/out/__ais_answered"
   builtin return $s
@@ -184,7 +198,7 @@ __ais_li() {
   __ais_i=1
   if [[ -n ${widgets[__ais_prior]-} ]]; then builtin zle __ais_prior -- "$@"; fi
   __ais_i=
-  case $CONTEXT in start) __ais_m B ;; cont) __ais_m L ;; esac
+  case $CONTEXT$__ais_R in start) __ais_m B ;; cont) __ais_m L ;; esac
 } 2>/dev/null
 
 # Asked whether this is the prompt: a command that reads may have the line editor, too.

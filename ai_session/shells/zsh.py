@@ -25,6 +25,8 @@ from ai_session.shells.base import (
 KEEP = '\\__ais_q "$?" "$_" "${pipestatus[@]}${${(e)__ais_0}:+}"\n__ais_r=${__ais_j:+$__ais_r}\n'
 """Where the status could not be kept it is not known."""
 
+EVALUATED = re.compile(r"\bset|trap|xtrace|verbose")
+"""What is not run as a line of its own: it would change what comes after its text."""
 
 NEST = 9
 """How deep functions may be nested, at least, where that was allowed too little to take commands."""
@@ -90,6 +92,9 @@ class Zsh:
         if command.stderr_path:
             text += f" 2>|{quote(command.stderr_path)}"
         title = title_of(command)
+        own_line = command.line and not {"x", "v"} & set(command.flags) and not EVALUATED.search(command.text)
+        if own_line and not (command.stdin_path or command.stderr_path):
+            return self._as_line(directory, command, title)
         arguments = f"{command.seq} {0 if 'e' in command.flags else code} {on_one_line(title)}"
         begin = f"\\__ais_b {arguments}||\\builtin \\return 1"
         if "v" in command.flags:
@@ -106,6 +111,17 @@ class Zsh:
         begin += f"\n{begun}||{{ __ais_r=; \\builtin \\return 1; }}"
         replace(directory / "c", f"# {one_line(command.header)}\n{begin}\n{run}\n{end}\n{trap}")
         return b""
+
+    def _as_line(self, directory: Path, command: CommandText, title: str) -> bytes:
+        status = 0 if "e" in command.flags else command.last_exit_code & 255
+        refuse = "{ __ais_r=; \\builtin \\return 1; }"
+        begun = f'[[ "$__ais_r,$__ais_j" == {command.seq}, ]]&&{{ }} {undated(directory, BEGUN)}'
+        begin = f"\\__ais_b {command.seq} {status} {on_one_line(title)}||\\builtin \\return 1;{begun}||{refuse};"
+        text = command.line + (" " if command.line.endswith("&") else ";") + KEEP.strip().replace("\n", ";")
+        end = '\\__ais_e "$__ais_j${${${(e)__ais_0}}:+}"&&\\builtin \\:'
+        run = f"\\__ais_n {command.seq} {status} {on_one_line(begin)} {on_one_line(f'{text};{end}')} '{title and 1}'"
+        replace(directory / "c", f"# {one_line(command.header)}\n{run}\n")
+        return b" __ais_run%d\n" % command.seq
 
     def trigger(self, *, ready: bool, traced: bool = False) -> bytes:
         typed = b' \\. "$__ais_f${(e)__ais_0}"\n' if traced else b' \\. "$__ais_f"\n'

@@ -26,7 +26,8 @@ MAX_OPERATORS = 400
 
 MAX_COMMANDS = 50
 OPERATOR = re.compile(r"[|&;<>(){}$`]")
-OPEN_END = re.compile(r"(?:[|&]|\\|(?:^|\s)(?:!|time|in|do|then|else|elif))\s*\Z")
+OPEN_END = re.compile(r"(?:\||[&|<>]&|\\|(?:^|\s)(?:!|time|in|do|then|else|elif))\s*\Z")
+BACKGROUND = re.compile(r"(?<![&|<>])&(?![&>])")
 DOCUMENT = re.compile(r"(?<!<)<<(?!<)(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?(\w+))?")
 SUBSTITUTION = re.compile(r"[$<>]\(")
 HEAD = re.compile(r"[A-Za-z0-9_./+\-]+\Z")
@@ -136,6 +137,24 @@ def is_whole(text: str) -> bool:
             return False
     tree = _tree(data)
     return tree is not None and not tree.root_node.has_error
+
+
+def in_one_line(text: str) -> str:
+    """A text that starts something in the background with all of its statements in one line; empty where it starts
+    nothing, or where that could mean something else. Total, and bounded as ``parse`` is."""
+    if not BACKGROUND.search(text) or "#" in text or "<<" in text or not is_whole(text):
+        return ""
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        return ""
+    if (tree := _tree(data)) is None:
+        return ""
+    line, end = "", ""
+    for node in tree.root_node.children:
+        piece = data[node.start_byte : node.end_byte].decode()
+        line, end = (line + end + piece, ";") if node.is_named else (f"{line} {piece}", " ")
+    return line
 
 
 def may_be_cut_off(text: str) -> bool:

@@ -21,6 +21,7 @@ from ai_session.sessions.ownership import Visibility
 from ai_session.sessions.session import Session
 from ai_session.sessions.spec import NewSession, SessionDefaults
 from ai_session.sessions.visible import VisibleSessions
+from ai_session.system import processes
 from ai_session.tools.base import Context, Limits
 from ai_session.tools.commands import ExecuteCommand, InterruptCommand, execute_command, interrupt_command
 from ai_session.tools.input import SendInput, send_input
@@ -163,6 +164,22 @@ async def test_settings_of_the_terminal_that_take_no_line_are_undone_and_said(ca
     facts = await caller.execute("stty -olcuc")
     assert (facts["status"], facts["exit_code"]) == ("finished", 0)
     assert before["output"].strip() == caller.session.cwd
+
+
+async def test_jobs_have_the_numbers_of_typed_ones(caller: Caller) -> None:
+    started = "sleep 100 &" if caller.shell == "fish" else "cd /usr\nsleep 100 &\necho on"
+    first = "1\t" if caller.shell == "fish" else "[1]"
+    for _ in range(2):
+        assert (await caller.execute(started))["status"] == "finished"
+        assert (await caller.execute("jobs"))["output"].splitlines()[-1].startswith(first)
+        pid = int((await caller.execute("echo $last_pid" if caller.shell == "fish" else "echo $!"))["output"])
+        assert (await caller.execute("kill %1"))["exit_code"] == 0
+        spin(lambda pid=pid: not processes.alive(pid, None))
+        while first in (await caller.execute("jobs"))["output"]:
+            pass  # said once more
+    facts = await caller.execute("sleep 0 & sh -c 'exit 3'")
+    assert (facts["status"], facts["exit_code"]) == ("finished", 3)
+    assert (await caller.execute(f"echo {'$status' if caller.shell == 'fish' else '$?'}"))["output"] == "3\n"
 
 
 async def test_a_typed_command_has_a_record_and_a_wait_of_its_own(caller: Caller, home: Path) -> None:

@@ -13,7 +13,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ai_session.system.shell_words import KEYWORDS, MAX_BYTES, OPEN_END, PIECE_BYTES, is_whole, may_be_cut_off, parse
+from ai_session.system.shell_words import (
+    KEYWORDS,
+    MAX_BYTES,
+    OPEN_END,
+    PIECE_BYTES,
+    in_one_line,
+    is_whole,
+    may_be_cut_off,
+    parse,
+)
 from tests.bounds import BOUND_SECONDS
 from tests.conftest import BY_CHANCE
 from tests.own_time import computing_seconds, once_within
@@ -317,6 +326,30 @@ def test_no_keyword_makes_a_line_whole_that_the_parser_does_not_understand() -> 
     assert {"ls", ": x=1", "ls --x=y", "a/b-c.d if"} <= whole
     misread = [line for line in whole if "grammar" in parse(line).obscure or OPEN_END.search(line)]
     assert misread == []
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("sleep 9 &", "sleep 9 &"),
+        ("  cd x\nmake > log 2>&1 &\n\nwait; ls\n", "cd x;make > log 2>&1 & wait ; ls"),
+        ("if a\nthen b &\nfi\nc && \\\n d\ne |\nf", "if a\nthen b &\nfi;c && \\\n d;e |\nf"),
+        ("echo 'ä 😀\n&'\necho \"\n\"", "echo 'ä 😀\n&';echo \"\n\""),
+        ("f() { g & }\nf", "f() { g & };f"),
+        *((text, "") for text in ("ls", "a && b", "a >& b", "a &> b", "a |& b", "a & # c", "cat <<E &\nx\nE", "a & '")),
+        ("a & b &&", ""),
+        ("a & \udc80", ""),
+    ],
+)
+def test_what_starts_something_in_the_background_is_put_in_one_line(text: str, line: str) -> None:
+    assert in_one_line(text) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"), [("a &", True), ("a && b &\n", True), *((f"a {end}", False) for end in ("&&", "|", "|&", ">&"))]
+)
+def test_a_text_may_end_in_the_background(text: str, whole: bool) -> None:
+    assert is_whole(text) == whole
 
 
 @pytest.mark.parametrize("character", ["x", "é", "字", "🙂"])
