@@ -230,7 +230,7 @@ def _statements(text: str) -> Sequence[str]:
     for line in text.splitlines(keepends=True):
         lines.append(line)
         checked = subprocess.run(["bash", "-n"], input="".join(lines), capture_output=True, text=True, check=False)
-        if not checked.returncode and not checked.stderr:
+        if not checked.returncode and not checked.stderr and not line.endswith("\\\n"):
             found.append("".join(lines))
             lines = []
     return [statement for statement in found if not re.fullmatch(r"(\s*(#.*)?\n?)*", statement)]
