@@ -22,12 +22,13 @@ from ai_session.shells.base import (
     undated,
 )
 
-SEES_ITSELF = re.compile(r"\b(?:DEBUG|ERR|RETURN|xtrace)\b|\bset\s+-\w*x")
-"""What makes a command see how it is run."""
+SEES_ITSELF = re.compile(r"\b(?:DEBUG|ERR|RETURN|xtrace|eval)\b|\bset\s+-\w*x")
+"""What makes a command see how it is run, or say so in its errors."""
 
 DOCUMENT = re.compile(r"(?<!<)<<(?!<)")
 END = '\\__ais_e "$?" "$_" "${PIPESTATUS[@]}"'
-KEEP = '__ais_J=$? __ais_y=$_ __ais_S=("${PIPESTATUS[@]}")\n'
+KEEP = '__ais_J=$? __ais_y=$_ __ais_Y="${PIPESTATUS[@]}"\n'
+"""Without a parenthesis: after a nested evaluation that failed, bash knows none there."""
 
 
 class Bash:

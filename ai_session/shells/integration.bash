@@ -8,7 +8,7 @@ case $- in *a*) builtin set +a; __ais_a=1 ;; *) __ais_a= ;; esac
 # end was reported just now, j: the first prompt hook ran, u: the person's EXIT trap, E: there is a line editor, le: the
 # command that ended last and how, ab: the one that was open when this was read again, A: aliases were on. y: $_ for the
 # next command, i: what assigns PIPESTATUS for it, I: the pipeline that does, c: its text, then its alias, where it runs
-# as if typed, J: how a text ended, S: its PIPESTATUS. X: tracing is on, and off for us. 4: PS4 at the prompt, 5: PS4 when we took over, 9: the expression that takes it away:
+# as if typed, J: how a text ended, Y: its PIPESTATUS. X: tracing is on, and off for us. 4: PS4 at the prompt, 5: PS4 when we took over, 9: the expression that takes it away:
 # expansions are not traced, so the person's PS4 is evaluated neither for the trigger nor for us. z: always empty. g:
 # traps may have changed, T: what the last prompt hook evaluates, D: the person's DEBUG trap, which is run from ours, W:
 # what sets that, C: the mark of the prompt, B: the same where it is to be shown. M: expands to how many lines have begun,
@@ -142,7 +142,7 @@ __ais_e() {
     "$__ais_r" "$1" "${EPOCHREALTIME-}" "$-" "${__ais_w//[[:cntrl:]]/?}" >/dev/tty
   case $-$__ais_9 in *x* | *=*) __ais_off ;; esac
   __ais_l=$1 __ais_r= __ais_J= __ais_k=1 __ais_B=$__ais_C
-  if [[ ${2+x} ]]; then __ais_keep "${@:2}"; elif [[ $__ais_o ]]; then __ais_keep "$__ais_y" "${__ais_S[@]}"; fi
+  if [[ ${2+x} ]]; then __ais_keep "${@:2}"; elif [[ $__ais_o ]]; then builtin eval "__ais_keep \"\$__ais_y\" $__ais_Y"; fi
   if [[ ${PROMPT_COMMAND[7777]-} != *__ais_q* ]]; then __ais_h; fi
   __ais_z
 }

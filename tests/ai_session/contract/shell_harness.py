@@ -17,7 +17,7 @@ from pathlib import Path
 
 from agentwire import plugins
 from ai_session.shells.base import CommandText, Shell
-from ai_session.system.shell_words import is_whole
+from ai_session.system.shell_words import in_one_line, is_whole
 from tests.bounds import BOUND_SECONDS
 
 READY_SECONDS = 0.3
@@ -178,6 +178,7 @@ class RawSession:
             title=title,
             as_typed=self.as_typed,
             sound=is_whole(text),
+            line=in_one_line(text),
         )
         more = self.plugin.write_command(self.directory, command)
         while self.pump(0):
