@@ -122,7 +122,7 @@ __ais_e() {
 
 # What became of command $1, for who missed its end: it ended, was aborted (with $2, where that is known), or never begun.
 __ais_pr() {
-  builtin emulate -L zsh${(e)__ais_1}
+  builtin emulate -L "zsh${(e)__ais_1}"
   builtin local s="$__ais_5" o="$__ais_6"
   __ais_at
   case $1 in
@@ -139,7 +139,7 @@ __ais_pr() {
 
 # First prompt hook. A command that is still open was aborted: its end is reported here.
 __ais_p() {
-  builtin emulate -L zsh${(e)__ais_1}
+  builtin emulate -L "zsh${(e)__ais_1}"
   builtin local s="$__ais_5" o="$__ais_6"
   if [[ $__ais_X == on ]]; then o+=x; fi
   __ais_l=$s
@@ -158,11 +158,11 @@ __ais_p() {
   __ais_k= __ais_X=off
   builtin return $s
 } 2>/dev/null
-__ais_pe() { builtin emulate -L zsh${(e)__ais_0}; __ais_m P; } 2>/dev/null
+__ais_pe() { builtin emulate -L "zsh${(e)__ais_0}"; __ais_m P; } 2>/dev/null
 
 # Also the last prompt hook: others may have replaced ours.
 __ais_h() {
-  builtin emulate -L zsh${(e)__ais_1}
+  builtin emulate -L "zsh${(e)__ais_1}"
   builtin local s="$__ais_5"
   # Without them a command would not run, and seem to have failed.
   builtin enable eval printf
@@ -228,7 +228,7 @@ __ais_w() {
 
 # The last mark; once, by whatever way the shell ends.
 __ais_x() {
-  builtin emulate -L zsh${(e)__ais_1}
+  builtin emulate -L "zsh${(e)__ais_1}"
   builtin local s="$__ais_5"
   if (( ZSH_SUBSHELL )) || [[ -n $__ais_g ]]; then builtin return; fi
   __ais_g=1
