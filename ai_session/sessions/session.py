@@ -40,6 +40,7 @@ from ai_session.sessions.spec import last_use, note_use
 from ai_session.sessions.typed_input import LINE_ENDS, TypedInput
 from ai_session.shells.base import ANSWERED, BEGUN, Shell, dated, make_again
 from ai_session.system import foreground, processes, terminal_device
+from ai_session.system.shell_words import is_whole
 from ai_session.system.turns import Result, Steps, Turns, resolve, within
 from ai_session.terminal.display import Display, Drawn
 from ai_session.terminal.log import FOLLOW_BYTES, OutputLog
@@ -903,7 +904,7 @@ class Session:
                 await self.changed(min(TYPED_LOOK_SECONDS, left))
             else:
                 await self._news_of_line(left)
-        self.typed.settle(self.at.prompts)
+        self.typed.settle(self.at.prompts, complete=self._completely_typed())
 
     async def _news_of_line(self, seconds: float) -> None:
         """Returns when the shell has reported something, or more was typed. What is printed says nothing, and a look
@@ -937,15 +938,24 @@ class Session:
 
     def _reads_lines(self) -> bool:
         """Whether a shell without a line editor, which waits for its terminal, does so at its prompt."""
-        if self._unprompted():
-            return False
         process = self._process
         mode = process.input_mode() if process is not None else None
-        if process is None or mode != "line":
-            edits = process is not None and mode == "raw" and process.edits_lines()
-            return (edits and self._on_prompts_line()) or self.typed.answered(self.at.prompts)
-        size = foreground.read_size(process.pid)
-        return size >= READS_LINES if size is not None else self.typed.answered(self.at.prompts)
+        size = foreground.read_size(process.pid) if process is not None and mode == "line" else None
+        edits = process is not None and mode == "raw" and process.edits_lines()
+        if self._unprompted():
+            # The Korn shells may read for their `read` as they do at a prompt.
+            ahead = size is not None and size >= READS_LINES and "ksh" not in os.path.basename(self.spec.shell)
+            return (edits or ahead) and self._completely_typed()
+        if size is not None:
+            return size >= READS_LINES
+        answered = (edits and self._on_prompts_line()) or self.typed.answered(self.at.prompts)
+        return answered or (edits and self._completely_typed())
+
+    def _completely_typed(self) -> bool:
+        """Whether a shell without a line editor, that reads its next line and has marked no prompt, surely is not
+        within the last one."""
+        lines = "" if self.shell.line_editor else self.typed.lines()
+        return bool(lines) and is_whole(lines)
 
     def _unprompted(self) -> bool:
         """Whether no prompt has followed the last typed line, in a shell that marks its prompts."""
@@ -1441,7 +1451,7 @@ class Session:
 
     def _end_typed(self, running: RunningCommand) -> None:
         """Without a prompt of their own the lines were not run: the line editor holds them, or asked for something."""
-        self.typed.settle(self.at.prompts)
+        self.typed.settle(self.at.prompts, complete=self._completely_typed())
         self.at.human_line = False
         if (prompt := running.prompt) is None:
             self._end(running, "lost", self.log.end, None)

@@ -26,6 +26,7 @@ class TypedInput:
         self.count = self.ended_at = 0
         self._owed = False
         self._half = self._text = b""
+        self._from_empty = True
         self._lines = 0
         self._before = 0
         self._mark = 0
@@ -37,6 +38,8 @@ class TypedInput:
         """
         if not self.unsettled and not self._mark:
             self._before = prompts
+        if not self._text:
+            self._from_empty = not self._half
         self.unsettled = True
         self.count += 1
         _, key, rest = data.rpartition(interrupt) if interrupt else (b"", b"", data)
@@ -45,6 +48,7 @@ class TypedInput:
             self._half = self._text = b""
             self._lines = 1
             self.ended_at = 0
+            self._from_empty = True
         pieces = LINE_ENDS.split(rest)
         if len(pieces) > 1:
             self._half = b""
@@ -95,10 +99,11 @@ class TypedInput:
         self._mark = 0
         self.ended_at = 0
 
-    def settle(self, prompts: int) -> None:
-        """The shell is at its prompt, and has taken every line."""
+    def settle(self, prompts: int, *, complete: bool = False) -> None:
+        """The shell is at its prompt, and has taken every line; ``complete``: surely as ones that end where they
+        should."""
         self.unsettled = False
-        if prompts == self._before and self._lines:
+        if prompts == self._before and self._lines and not complete:
             # No line was run: its line editor holds all of them for one that is not complete.
             self._half = self._text
         self._lines = 0
@@ -106,6 +111,13 @@ class TypedInput:
         self._mark = 0
         self.ended_at = 0
         self._text = b""
+
+    def lines(self) -> str:
+        """All that was typed since the last known prompt, where that is known to be what the shell has taken: without
+        keys that edit a line, and complete. Else nothing."""
+        text = self._text.decode("utf-8", "replace").replace("\r", "\n")
+        plain = self._from_empty and not self._half and len(self._text) < MOST_HALF_BYTES
+        return text if plain and text.replace("\n", "").isprintable() else ""
 
     def text_with(self, data: bytes) -> str:
         """The lines that ``data`` ends, with what stood at the prompt before."""

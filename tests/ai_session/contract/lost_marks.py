@@ -63,8 +63,6 @@ async def begun(session: Session, command: str, command_id: str) -> RunningComma
             try:
                 return await session.begin(command, command_id=command_id)
             except SessionBusy:  # it has waited for its prompt already
-                if not session.shell.asks:  # nothing shows which of a prompt's mark and a continued line's was lost
-                    session.send(b"\x03")  # as the answer says
                 await asyncio.sleep(0)
 
 

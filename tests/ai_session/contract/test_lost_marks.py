@@ -13,11 +13,13 @@ import pytest
 
 from agentwire import plugins
 from ai_session.errors import SessionBusy
+from ai_session.sessions import wait
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.spec import SessionDefaults
 from ai_session.terminal.marks import MarkKind
 from tests.ai_session.contract.lost_marks import Faults, FaultyManager, FaultySession, play
 from tests.ai_session.contract.session_harness import request, run, runtime_directory, until
+from tests.bounds import BOUND_SECONDS
 from tests.products import first
 
 pytestmark = [pytest.mark.anyio, pytest.mark.corners]
@@ -100,12 +102,32 @@ async def test_nothing_is_typed_into_a_line_that_is_not_complete_when_nobody_was
     assert (await run(session, "echo next")).exit_code == 0
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["dash", "mksh", "busybox"])
+async def test_a_prompt_that_a_person_replaces_keeps_nobody_waiting(manager: SessionManager, shell: str) -> None:
+    session = await manager.create(request(shell=shell))
+    for lines in (b"PS1=mine\n", b"PS1=\n", b"PS1=\ntrue\n"):
+        typed = session.send_lines(lines, "typed")
+        assert typed is not None
+        assert await wait.for_command(session, typed, BOUND_SECONDS, until_input=True) == "finished"
+        assert (await run(session, "sh -c 'exit 3'")).exit_code == 3
+        assert session.latest is not None
+        assert not session.latest.dropped
+    typed = session.send_lines(b"PS1=\nread x\n", "typed")
+    assert typed is not None
+    assert await wait.for_command(session, typed, BOUND_SECONDS, until_input=True) == "input"
+    with pytest.raises(SessionBusy):
+        await session.begin("echo never", command_id="never")
+    session.send(b"line\n")
+    assert (await run(session, 'echo "$x"')).output == "line\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "dash", "mksh", "busybox"])
 async def test_a_line_whose_prompt_was_lost_is_found_to_have_ended(manager: SessionManager, shell: str) -> None:
     session = await manager.create(request(shell=shell))
     FaultySession.plans["main"] = Faults({MarkKind.PROMPT_START: 0, MarkKind.PROMPT_READY: 0}, 0, share=1)
-    session.send(b"true\n")
-    await until(session, lambda: session.at.human_line)
-    await until(session, lambda: not session.at.human_line)
+    typed = session.send_lines(b"true\n", "typed")
+    assert typed is not None
+    assert await wait.for_command(session, typed, BOUND_SECONDS, until_input=False) == "finished"
+    assert typed.record.status == "lost"
     del FaultySession.plans["main"]
     assert (await run(session, "sh -c 'exit 3'")).exit_code == 3
