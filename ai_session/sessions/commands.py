@@ -226,9 +226,13 @@ def brief(command: str, chars: int = BRIEF_CHARS) -> str:
 
 def ended(name: str, status: ExitStatus | None) -> SessionExited:
     """Why session ``name``, whose shell has ended, runs nothing."""
+    message = f"session {name!r} has ended ({status or 'lost'})"
+    if status is not None and status.reason:
+        return SessionExited(
+            message, suggestion=f"create_session with name {name!r} starts its shell again in its directory"
+        )
     return SessionExited(
-        f"session {name!r} has ended ({status or 'lost'})",
-        suggestion=f"create_session with name {name!r} starts its shell again where it left off",
+        message, suggestion=f"create_session with name {name!r} starts its shell again where it left off"
     )
 
 

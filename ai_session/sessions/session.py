@@ -1072,7 +1072,8 @@ class Session:
                 running.note = running.note or few
                 running.cramped = True
             if step is Step.GIVE_UP and not self._given_up and not dated(self.files, ANSWERED):
-                self._give_up("it did not execute what was typed, as after `set -n`", running)
+                example = f", as with {self.shell.silenced_by}" if self.shell.silenced_by else ""
+                self._give_up(f"it did not execute what was typed{example}", running)
             if step is Step.GIVE_UP or self._given_up:
                 running.note = running.note or self._given_up or UNANSWERED
                 self._end(running, "lost", self._quiet_end(running), None)

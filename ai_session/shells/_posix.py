@@ -38,6 +38,7 @@ class PosixShell:
     reads_input = True
     copies_run = False
     exits_late = False
+    silenced_by = "`set -n`"
     files = 16
 
     def find(self, wanted: str = "") -> str:
@@ -120,7 +121,8 @@ class PosixShell:
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
         """No function hides a special builtin of these shells."""
-        bare = " \\unset -f command printf print stty;" if restore else ""
+        # mksh executes lines after `set -n`, and nothing else.
+        bare = " \\set +n; \\unset -f command printf print stty;" if restore else ""
         return os.fsencode(f"\x15{bare} \\. {quote(str(directory))}/integration\n")
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:

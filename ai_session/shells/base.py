@@ -113,6 +113,8 @@ class Shell(Protocol):
     is one that its prompt was just about to run a program from."""
     exits_late: bool
     """True when ``exit`` in a command ends the command first, and the shell where its next prompt would be."""
+    silenced_by: str
+    """What keeps it from executing what is typed, for who is told that it did not; empty where nothing is known."""
     files: int
     """How many files it must be allowed to have open to take a command and to report how it ended."""
 

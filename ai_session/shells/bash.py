@@ -43,6 +43,7 @@ class Bash:
     reads_input = True
     copies_run = True
     exits_late = False
+    silenced_by = "a DEBUG trap that fails under `shopt -s extdebug`"
     files = 5
 
     def find(self, wanted: str = "") -> str:
@@ -144,7 +145,9 @@ class Bash:
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
         # In POSIX mode no function hides unset.
         posix = " POSIXLY_CORRECT=1; \\unset -f builtin unset . source; \\unset POSIXLY_CORRECT;"
-        return os.fsencode(f"\x15{posix if restore else ''} \\. {quote(str(directory))}/integration\n")
+        # Before the line, for what PS0 does may end it.
+        before, bare = ("\x1b[7777y", posix) if restore else ("", "")
+        return os.fsencode(f"{before}\x15{bare} \\. {quote(str(directory))}/integration\n")
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
         ours = rb"(?:[^\n]*(?:__ais_|builtin |local |emulate |\[\[ |\(\( |" + nonce.encode() + rb")[^\n]*\n)*"

@@ -35,6 +35,7 @@ class Fish:
     reads_input = False
     copies_run = False
     exits_late = True
+    silenced_by = ""
     files = 12
 
     def find(self, wanted: str = "") -> str:

@@ -312,6 +312,8 @@ __ais_ask() {
   case ${__ais_M@P}:${HISTCMD-} in "$__ais_N") __ais_m 'Q;p' ;; *) __ais_m Q ;; esac
 } 2>/dev/null
 for __ais_o in emacs vi-insert vi-command; do builtin bind -m "$__ais_o" -x '"\e[7777z": __ais_ask'; done 2>/dev/null
+# A PS0 that interrupts each line keeps all of them from being executed, but no key.
+for __ais_o in emacs vi-insert vi-command; do builtin bind -m "$__ais_o" -x '"\e[7777y": PS0=$__ais_0'; done 2>/dev/null
 builtin command -p stty -ixon </dev/tty 2>/dev/null || builtin :
 __ais_h
 __ais_t

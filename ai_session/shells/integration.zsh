@@ -212,7 +212,7 @@ __ais_w() {
     builtin setopt unset
     builtin umask 077
     __ais_at
-    builtin unset -f -m '__ais_*'
+    builtin unset -f -m '__ais_*' TRAPDEBUG
     builtin typeset +x TERM SHLVL PWD OLDPWD TMUX TMUX_PANE COLUMNS LINES
     builtin typeset -m +x 'AI_SESSION_*' '__ais_*'
     {

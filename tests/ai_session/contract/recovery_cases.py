@@ -34,6 +34,7 @@ OF_SHELL: dict[str, tuple[Lost, ...]] = {
         Lost("ulimit -Sn 3; (exit 5)", 5),
         Lost("kill -STOP $$; (exit 5)", 5),
         Lost("suspend; (exit 5)", 5),
+        Lost("PS0='$(kill -INT $$)'; (exit 5)", 5),
         Lost("unset __ais_f; (exit 5)", 5),
         Lost("unset -f __ais_e __ais_p __ais_m", None),
         Lost("bind -r '\\C-^'; (exit 5)", 5),
@@ -85,6 +86,7 @@ OF_SHELL: dict[str, tuple[Lost, ...]] = {
         Lost("ulimit -Sn 3; (exit 5)", 5),
         Lost("ulimit -Sn 12; (exit 5)", 5),
         Lost("alias set=: eval=:; (exit 5)", 5),
+        Lost("set -n"),
     ),
     "busybox": (
         Lost("ulimit -Sn 3; (exit 5)", 5),

@@ -30,6 +30,16 @@ from tests.bounds import BOUND_SECONDS
 pytestmark = [pytest.mark.anyio, pytest.mark.corners, pytest.mark.either("backend")]
 
 
+SILENCING = (
+    ("bash", "shopt -s extdebug; trap false DEBUG"),
+    ("zsh", "TRAPDEBUG() { return 1; }"),
+    ("zsh", "trap 'return 1' DEBUG"),
+    ("dash", "set -n"),
+    ("busybox", "set -n"),
+)
+"""What keeps a shell from executing anything, by its own definition of it."""
+
+
 @pytest.fixture(params=plugins.names("ai_session.backends"))
 def backend(request: pytest.FixtureRequest) -> str:
     return request.param
@@ -77,6 +87,29 @@ async def test_a_shell_that_may_never_open_enough_files_again_ends_and_says_why(
             assert await session.changed(BOUND_SECONDS)
         assert "only 12 files" in str(session.exit)
         assert session.ended_by == "cmd"
+
+
+async def test_a_shell_that_executes_nothing_any_more_ends_and_starts_again_where_it_was(
+    manager: SessionManager,
+) -> None:
+    async def starts_again(number: int, shell: str, command: str) -> None:
+        name = f"s{number}"
+        session = await manager.create(request(name, shell=shell))
+        assert await run(session, "cd /usr; export AISX=kept") == Result("", 0, "finished")
+        await run(session, command)
+        while session.exit is None:
+            assert await session.changed(BOUND_SECONDS)
+        assert session.shell.silenced_by
+        assert session.shell.silenced_by in str(session.exit), (shell, command)
+        assert session.ended_by == "cmd"
+        with pytest.raises(SessionExited, match="did not execute what was typed") as refused:
+            await session.begin("echo never", command_id="next")
+        assert f"create_session with name '{name}'" in refused.value.suggestion
+        again = await manager.create(request(name, shell=shell))
+        kept = "kept" if shell == "zsh" else ""
+        assert await run(again, 'pwd; echo "$AISX"') == Result(f"/usr\n{kept}\n", 0, "finished"), (shell, command)
+
+    await asyncio.gather(*(starts_again(number, *case) for number, case in enumerate(SILENCING)))
 
 
 @pytest.mark.torture
