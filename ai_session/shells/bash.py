@@ -146,8 +146,8 @@ class Bash:
         # In POSIX mode no function hides unset.
         posix = " POSIXLY_CORRECT=1; \\unset -f builtin unset . source; \\unset POSIXLY_CORRECT;"
         # Before the line, for what PS0 does may end it.
-        before, bare = ("\x1b[7777y", posix) if restore else ("", "")
-        return os.fsencode(f"{before}\x15{bare} \\. {quote(str(directory))}/integration\n")
+        key = "\x1b[7777y" if restore else ""
+        return os.fsencode(f"{key}\x15{posix if restore else ''} \\. {quote(str(directory))}/integration\n")
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
         ours = rb"(?:[^\n]*(?:__ais_|builtin |local |emulate |\[\[ |\(\( |" + nonce.encode() + rb")[^\n]*\n)*"

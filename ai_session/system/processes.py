@@ -25,6 +25,7 @@ from ai_session.system.kernel_files import (
 
 _GENERATIONS = {SandboxLevel.BWRAP: 2, SandboxLevel.BWRAP_NOPROC: 2, SandboxLevel.LANDLOCK: 1}
 """The number of generations of the shell below the process that creates its box."""
+_CONTROLS = dict.fromkeys((*range(32), 127), "?")
 _MOST_BORN = 2000
 """The most processes that are examined one by one: 2 ms."""
 
@@ -71,10 +72,12 @@ def directory(pid: int) -> str:
     """Path of the directory that the process is in, as its own mounts have it, without characters that are not to be
     shown; empty where nobody may know. One that is gone has the path that it had."""
     try:
-        path = os.fsencode(os.readlink(f"/proc/{pid}/cwd")).decode("utf-8", "replace").removesuffix(" (deleted)")
+        path = os.readlink(f"/proc/{pid}/cwd").removesuffix(" (deleted)")
     except OSError:
         return ""
-    return "".join("?" if char < " " or char == "\x7f" else char for char in path) if path.startswith("/") else ""
+    if not path.isprintable():
+        path = os.fsencode(path).decode("utf-8", "replace").translate(_CONTROLS)
+    return path if path.startswith("/") else ""
 
 
 def has_open(pid: int, end: str) -> bool | None:

@@ -150,10 +150,15 @@ def in_one_line(text: str) -> str:
         return ""
     if (tree := _tree(data)) is None:
         return ""
-    line, end = "", ""
+    line = end = ""
     for node in tree.root_node.children:
         piece = data[node.start_byte : node.end_byte].decode()
-        line, end = (line + end + piece, ";") if node.is_named else (f"{line} {piece}", " ")
+        if node.is_named:
+            line += end + piece
+            end = ";"
+        else:
+            line += f" {piece}"
+            end = " "
     return line
 
 
