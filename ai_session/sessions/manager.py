@@ -250,7 +250,7 @@ class SessionManager:
         if session.box_end is not None:
             # It would find the new shell as well.
             await session.box_end
-        directories = (session.cwd, spec.working_directory, spec.env.get("HOME", ""))
+        directories = (session.at.cwd, spec.working_directory, spec.env.get("HOME", ""))
         here = next((one for one in directories if os.path.isdir(one)), "/")
         spec = replace(spec, working_directory=here, call_key=call_key)
         # The state of a shell that did not leave in an orderly way is that of an earlier one, elsewhere.
