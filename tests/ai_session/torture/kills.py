@@ -17,7 +17,7 @@ from tests import forked
 from tests.bounds import BOUND_SECONDS, pause
 
 LINES = 200_000
-EXPECTED = "".join(f"{n}\n" for n in range(1, LINES + 1))
+EXPECTED = "\n".join(map(str, range(1, LINES + 1))) + "\n"
 
 
 def spin(holds: Callable[[], object], what: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -215,21 +217,27 @@ def test_a_log_is_read_on_from_where_it_was_left() -> None:
     assert screen.snapshot() == screen_of(log.data).snapshot()
 
 
-LINES = b"".join(b"\x1b[3%dmline\x1b[0m %d of some output\r\n" % (n % 8, n) for n in range(250_000))
-"""8 MB."""
-LONG = {
-    "scrolled past": LINES,
-    "program ended long ago": RECORDINGS["vim"] + b"\x1b[?1049l\x1b[?1l\x1b[?2004l\x1b[?25h\x1b[r" + LINES[: 5 << 20],
-    "program begun just now": LINES + RECORDINGS["htop"],
-    "program begun a while ago": LINES + RECORDINGS["vim"] + b"\x1b[24;1H~\x1b[K" * 60_000,
-    "progress": b"".join(b"\rdone %7d\x1b[K" % n for n in range(150_000)),
-    "wide text": "世界 wörld \U0001f600\r\n".encode() * 100_000,
+@cache
+def lines() -> bytes:
+    """8 MB."""
+    return b"".join(b"\x1b[3%dmline\x1b[0m %d of some output\r\n" % (n % 8, n) for n in range(250_000))
+
+
+LONG: dict[str, Callable[[], bytes]] = {
+    "scrolled past": lines,
+    "program ended long ago": lambda: (
+        RECORDINGS["vim"] + b"\x1b[?1049l\x1b[?1l\x1b[?2004l\x1b[?25h\x1b[r" + lines()[: 5 << 20]
+    ),
+    "program begun just now": lambda: lines() + RECORDINGS["htop"],
+    "program begun a while ago": lambda: lines() + RECORDINGS["vim"] + b"\x1b[24;1H~\x1b[K" * 60_000,
+    "progress": lambda: b"".join(b"\rdone %7d\x1b[K" % n for n in range(150_000)),
+    "wide text": lambda: "世界 wörld \U0001f600\r\n".encode() * 100_000,
 }
 
 
 @pytest.mark.parametrize("name", LONG)
 def test_far_behind_only_the_end_is_drawn(name: str) -> None:
-    log, screen = Log(LONG[name]), Screen(24, 80)
+    log, screen = Log(LONG[name]()), Screen(24, 80)
     finished(screen.catch_up(log.read, 0, len(log.data)))
     assert screen.snapshot().lines == screen_of(log.data).snapshot().lines
     assert screen.snapshot() == screen_of(log.data).snapshot()
@@ -241,7 +249,7 @@ def test_drawing_begins_at_the_last_clear_wherever_that_is_cut_by_a_piece_that_i
     after = b"\x1b[1;1Hkept" + b"\x1b[0m" * 150_000
     for cut in range(1, len(clear)):
         behind = -(len(after) + cut) % (64 << 10)
-        log = Log(LINES[: 1 << 20] + clear + after + b"\x00" * behind)
+        log = Log(lines()[: 1 << 20] + clear + after + b"\x00" * behind)
         screen = Screen(24, 80)
         finished(screen.catch_up(log.read, 0, len(log.data)))
         assert screen.snapshot().lines[0].startswith("kept")
@@ -257,7 +265,7 @@ def test_where_drawing_begins_no_sequence_or_character_is_cut(cut: int) -> None:
 
 
 def test_bytes_that_are_gone_are_left_out() -> None:
-    log = Log(LINES[: 400 << 10], first=3000)
+    log = Log(lines()[: 400 << 10], first=3000)
     fresh, behind = Screen(24, 80), screen_of(b"\x1b]2;a title that never ends")
     for screen in (fresh, behind):
         finished(screen.catch_up(log.read, log.first, len(log.data)))

@@ -15,7 +15,6 @@ from agentwire.visible import visible
 from ai_session.gate.consent.question import ask_about
 from ai_session.models import Principal
 
-EVERY = [chr(code) for code in range(sys.maxunicode + 1)]
 HIDDEN = "\u3164\u115f\u1160\uffa0\u2800\u00ad\ufe0f\U000e0041\u202e\u2066\u200b\u200d\u034f\u180e\u17b4\ufeff\ufffc"
 
 
@@ -28,12 +27,14 @@ def test_every_default_ignorable_code_point_is_an_escape() -> None:
     """As another implementation of Unicode knows them."""
     regex: Any = import_module("regex")
     ignorable = regex.compile(r"\p{Default_Ignorable_Code_Point}")
-    shown = [f"U+{ord(char):04X}" for char in EVERY if ignorable.match(char) and visible(f"a{char}") == f"a{char}"]
+    found = [char for char in map(chr, range(sys.maxunicode + 1)) if ignorable.match(char)]
+    shown = [f"U+{ord(char):04X}" for char in found if visible(f"a{char}") == f"a{char}"]
+    assert len(found) > 4000
     assert shown == []
 
 
 def test_all_that_stays_alone_is_printable_and_takes_room() -> None:
-    alone = [char for char in EVERY if visible(char) == char]
+    alone = [char for char in map(chr, range(sys.maxunicode + 1)) if visible(char) == char]
     assert all(char.isprintable() for char in alone)
     assert {unicodedata.category(char) for char in alone}.isdisjoint({"Mn", "Me", "Cf", "Cc", "Cn", "Co", "Cs"})
     assert [char for char in alone if unicodedata.category(char) == "Zs"] == [" "]
