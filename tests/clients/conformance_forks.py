@@ -1,7 +1,7 @@
 """One interpreter that has all imported, and a fork of it wherever the suite or the bridge starts a program: importing
 takes a second, and there are a hundred.
 
-    conformance_forks.py SOCKET                  answers at the socket until its standard input ends
+    conformance_forks.py SOCKET client|server    answers at the socket until its standard input ends
     conformance_forks.py SOCKET client URL       has conformance_client work with our standard input, output and error
     conformance_forks.py SOCKET server stdio     the same with conformance_server
 """
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 BYTES = 1 << 20
 TOLD = "MCP_CONFORMANCE_"
-IMPORTED = ("ccswarm.clients.mcp.http", "ccswarm.clients.mcp.login", "ai_session.servers.mcp.dispatch")
+IMPORTED = {
+    "client": ("ccswarm.clients.mcp.http", "ccswarm.clients.mcp.login"),
+    "server": ("ai_session.servers.mcp.dispatch", "tests.clients.conformance_server"),
+}
+"""But for conformance_client, which reads what it is told where it is imported."""
 
 
 def ask(path: str, words: list[str]) -> int:
@@ -34,12 +38,12 @@ def ask(path: str, words: list[str]) -> int:
         return int(link.recv(16) or b"70")
 
 
-def serve(path: str) -> None:
+def serve(path: str, kind: str) -> None:
     import importlib
     import selectors
     import signal
 
-    for name in ("tests.clients.conformance_server", *IMPORTED):
+    for name in IMPORTED[kind]:
         importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listener, selectors.DefaultSelector() as ready:
@@ -88,7 +92,7 @@ def _work(kind: str, word: str) -> Coroutine[Any, Any, None]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 2:
-        serve(sys.argv[1])
+    if len(sys.argv) == 3:
+        serve(*sys.argv[1:])
     else:
         sys.exit(ask(sys.argv[1], sys.argv[2:]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import subprocess
 import sys
 import tempfile
@@ -13,11 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
+from tests import forked
 from tests.bounds import BOUND_SECONDS
-from tests.clients.node import program
+from tests.clients.node import COMPILED, FOLDERS, program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
 ROOT = Path(__file__).parents[2]
 EXCLUDED = json.loads(Path(__file__).with_name("conformance_excluded.json").read_text())
@@ -25,9 +29,9 @@ REVISIONS = ("2025-11-25", "2026-07-28")
 TRANSPORTS = ("http", "relay", "stdio")
 PASSED = ("SUCCESS", "INFO", "SKIPPED", "WARNING")
 
-FIXTURES = [sys.executable, "-m", "tests.clients.conformance_server"]
-BRIDGE = [sys.executable, "-m", "tests.clients.conformance_bridge"]
-FORKS = Path(__file__).with_name("conformance_forks.py")
+REQUIREMENTS = FOLDERS[0] / "node_modules/@modelcontextprotocol/conformance/requirements"
+
+FIXTURES, BRIDGE, FORKS = (Path(__file__).with_name(f"conformance_{name}.py") for name in ("server", "bridge", "forks"))
 RELAY = [sys.executable, "-m", "ai_session", "mcp-server", "--stdio"]
 
 
@@ -68,52 +72,55 @@ class Run:
 
 
 @contextmanager
-def started(command: list[str], environment: dict[str, str]) -> Iterator[str]:
+def started(
+    script: Path, words: Sequence[str], environment: Mapping[str, str], package: str = "ai_session"
+) -> Iterator[str]:
     """A program of ours that says a word when it is ready, and ends with its standard input."""
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0
-    ) as process:
-        try:
-            assert process.stdout
-            assert process.stdin
-            yield process.stdout.readline().decode().strip()
-            process.stdin.close()
-            process.wait(BOUND_SECONDS)
-        finally:
-            if process.poll() is None:
-                process.kill()
+    env, errors = {**environment, "PYTHONPATH": str(ROOT)}, Path(environment["HOME"], f"{script.stem}.log")
+    process = forked.piped(package, words, cwd=ROOT, env=env, reads=True, errors=errors, script=str(script))
+    try:
+        assert process.stdout
+        assert process.stdin
+        assert select.select([process.stdout], [], [], BOUND_SECONDS)[0]
+        word = os.read(process.stdout.fileno(), 100).decode().strip()
+        assert word, errors.read_text()
+        yield word
+        process.stdin.close()
+        process.wait(BOUND_SECONDS)
+    finally:
+        process.close()
 
 
 @contextmanager
-def forks(environment: dict[str, str]) -> Iterator[list[str]]:
-    """The command of a program that is imported already; its last two words are to be added."""
+def forks(environment: Mapping[str, str], kind: str) -> Iterator[list[str]]:
+    """The command of a program that is imported already, a client or a server; its last word is to be added."""
+    package = {"client": "ccswarm", "server": "ai_session"}[kind]
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "socket")
-        with started([sys.executable, str(FORKS), path], {**environment, "PYTHONPATH": str(ROOT)}) as word:
+        with started(FORKS, [path, kind], environment, package) as word:
             assert word == "serving"
-            yield [sys.executable, "-S", "-E", str(FORKS), path]
+            yield [sys.executable, "-S", "-E", str(FORKS), path, kind]
 
 
 @contextmanager
 def served(transport: str, environment: dict[str, str]) -> Iterator[str]:
     """The address at which the fixtures are served by that way in."""
-    environment = {**environment, "PYTHONPATH": str(ROOT)}
     with ExitStack() as stack:
         if transport == "http":
-            command = [*FIXTURES, "http"]
+            program, words = FIXTURES, ["http"]
         elif transport == "relay":
-            assert stack.enter_context(started([*FIXTURES, "daemon"], environment)) == "serving"
-            command = [*BRIDGE, *RELAY]
+            assert stack.enter_context(started(FIXTURES, ["daemon"], environment)) == "serving"
+            program, words = BRIDGE, RELAY
         else:
-            command = [*BRIDGE, *stack.enter_context(forks(environment)), "server", "stdio"]
-        yield f"http://127.0.0.1:{stack.enter_context(started(command, environment))}/mcp"
+            program, words = BRIDGE, [*stack.enter_context(forks(environment, "server")), "stdio"]
+        yield f"http://127.0.0.1:{stack.enter_context(started(program, words, environment))}/mcp"
 
 
 def suite(*words: str, environment: dict[str, str] | None = None) -> str:
     """What the suite's program prints. Whether checks fail is told by its files, not by its exit status."""
     ran = subprocess.run(
         [*program("conformance"), *words],
-        env=environment or dict(os.environ),
+        env={**(environment or os.environ), **COMPILED},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -130,11 +137,9 @@ def installed() -> str:
     return pinned["dependencies"]["@modelcontextprotocol/conformance"]
 
 
-def required(revision: str) -> tuple[str, ...]:
-    """The scenarios for servers that the revision requires, frozen in the suite."""
-    listed = suite("list", "--requirements", revision)
-    block = listed.partition("Server scenarios")[2].partition("\n\n")[0]
-    return tuple(re.findall(r"^  - (\S+)$", block, re.MULTILINE))
+def requirements(revision: str) -> Mapping[str, Any]:
+    """What the suite has frozen for a revision: scenarios by whom they are for, and those that are not scored."""
+    return yaml.safe_load((REQUIREMENTS / f"{revision}.yaml").read_text())
 
 
 def run(transport: str, revision: str, environment: dict[str, str]) -> Run:
@@ -144,7 +149,7 @@ def run(transport: str, revision: str, environment: dict[str, str]) -> Run:
         suite(*words, environment=environment)
         files = sorted(Path(folder).glob("server-*/checks.json"))
         checks = [check for path in files for check in read(path, transport, revision)]
-    return Run(transport, revision, required(revision), tuple(checks))
+    return Run(transport, revision, tuple(requirements(revision)["server"]), tuple(checks))
 
 
 def scenario(url: str, name: str, revision: str) -> list[Check]:

@@ -24,6 +24,8 @@ HERE = Path(__file__).parent
 FOLDERS = [HERE.parents[1] / ".venv" / name for name in ("clients", "agents")]
 SERVER = [str(Path(sys.executable).with_name("ai-session")), "mcp-server", "--stdio"]
 NOBODY = 65534
+COMPILED = {"NODE_COMPILE_CACHE": str(HERE.parents[1] / ".venv/node-compiled")}
+"""Where Node keeps what it has compiled: a sixth of what its programs take to start."""
 
 
 def node() -> str:
@@ -55,7 +57,7 @@ class Person:
         return subprocess.run(
             [*self.prefix, *command],
             cwd=cwd,
-            env=self.environment,
+            env={**self.environment, **COMPILED},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -89,7 +91,7 @@ class Sdk:
     def __init__(self, variant: str, person: Person | None = None) -> None:
         person = person or Person()
         command = [*person.prefix, node(), str(HERE / "drive.cjs"), str(FOLDERS[0]), variant, *SERVER]
-        self._lines = Client(command, env=person.environment)
+        self._lines = Client(command, env={**person.environment, **COMPILED})
         self.met = self._lines.read()
         assert "failed" not in self.met, self.met
 

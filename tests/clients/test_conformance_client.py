@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.bounds import BOUND_SECONDS
-from tests.clients.conformance_run import forks, suite
+from tests.clients.conformance_run import forks, requirements, suite
 
 COUNTS = {"2025-11-25": 18, "2026-07-28": 32}
 MILLISECONDS = str(int(BOUND_SECONDS * 1000))
@@ -31,19 +31,15 @@ NOT_OFFERED = {
 
 def listed(revision: str) -> tuple[list[str], list[str]]:
     """What the suite requires of clients, and what it only reports of them."""
-    told = suite("list", "--requirements", revision)
-    required, _, reported = told.partition("Client scenarios")[2].partition("Run and reported")
-    return (
-        [line.strip()[2:] for line in required.splitlines() if line.startswith("  - ")],
-        [line.strip()[2:].removesuffix(" [client]") for line in reported.splitlines() if "[client]" in line],
-    )
+    told = requirements(revision)
+    return told["client"], [one["scenario"] for one in told["not_scored"] if one["leg"] == "client"]
 
 
 @pytest.fixture(scope="module")
 def command() -> Iterator[str]:
     """What the suite starts for each scenario."""
-    with forks(dict(os.environ)) as words:
-        yield " ".join([*words, "client"])
+    with forks(dict(os.environ), "client") as words:
+        yield " ".join(words)
 
 
 class Scenario(NamedTuple):

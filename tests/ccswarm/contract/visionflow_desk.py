@@ -83,9 +83,12 @@ class Wire(Asking):
         return swarm, [self.ask("agent_spawn", swarmId=swarm, type=kind)["agentId"] for kind in kinds]
 
     def over(self, task: str) -> Any:
-        """A task when it is over: asked again and again, for nothing comes by itself."""
+        """A task when it is over: asked again and again, for nothing comes by itself; less often as time goes by, since
+        each question takes of the server what the task needs."""
+        seconds = 0.05
         while (found := self.ask("task_status", taskId=task))["status"] in ("queued", "running"):
-            assert not select.select([self.socket], [], [], 0.03)[0]
+            assert not select.select([self.socket], [], [], seconds)[0]
+            seconds = min(2 * seconds, 0.4)
         return found
 
     def close(self) -> None:

@@ -6,9 +6,12 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import Any
 
 from wire import Server, text, tool
+
+TYPE_CHECKING = False  # which is all that typing would be loaded for
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Pipes(Server):

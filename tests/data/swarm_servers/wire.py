@@ -6,7 +6,10 @@ import json
 import sys
 import threading
 from abc import ABC, abstractmethod
-from typing import Any
+
+TYPE_CHECKING = False  # which is all that typing would be loaded for
+if TYPE_CHECKING:
+    from typing import Any
 
 MODERN = "2026-07-28"
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
