@@ -23,6 +23,7 @@ from blockbuster import BlockBuster
 from blockbuster.blockbuster import BlockBusterFunction
 from hypothesis import HealthCheck, settings
 
+from tests.forked_holders import HOLDERS
 from tests.products import leave_the_rest_to_torture
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def give_default_signals_to_programs() -> None:
 
 
 give_default_signals_to_programs()
+HOLDERS.use()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -38,6 +38,7 @@ from typing import Any, BinaryIO, NoReturn
 from pexpect.fdpexpect import fdspawn
 
 from tests.bounds import BOUND_SECONDS
+from tests.forked_holders import HOLDERS, Holders, name_it
 
 ROOT = Path(__file__).parents[1]
 WORKING = """
@@ -82,6 +83,8 @@ LINE_BYTES = 1 << 12
 """For the words of a program in /proc; what waits for programs knows them by their words."""
 MESSAGE_BYTES = 1 << 17
 NUMBER = struct.Struct("i")
+LARGE_PAGE = 1 << 21
+MADV_COLLAPSE = 25
 PATH = os.environ["PATH"]
 """As it was before any test: a process that names the home of one is ended with it."""
 
@@ -92,7 +95,10 @@ def parent(package: str) -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-m", __spec__.name, package, str(theirs.fileno()), " " * LINE_BYTES],
+            [
+                *(sys.executable, "-m", __spec__.name, package, str(theirs.fileno())),
+                *(HOLDERS.address().hex(), " " * LINE_BYTES),
+            ],
             pass_fds=[theirs.fileno()],
             cwd=ROOT,
             env={"PATH": PATH, "PYTHONPATH": str(ROOT)},
@@ -418,15 +424,6 @@ def become(package: str, line: Sequence[str], env: Mapping[str, str], script: st
     os._exit(code if isinstance(code, int) else 1)
 
 
-def name_it(line: Sequence[str]) -> None:
-    """These are the words that others see of this process, in the place of those that it was started with."""
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    begin, end = int(fields[45]), int(fields[46])
-    words = b"".join(os.fsencode(word) + b"\0" for word in line)[: end - begin]
-    ctypes.memset(begin, 0, end - begin)
-    ctypes.memmove(begin, words, len(words))
-
-
 def fork_daemons() -> None:
     """A daemon that a verb starts is forked from the verb, as if it had executed the interpreter anew."""
     execute = os.execve
@@ -456,6 +453,31 @@ def run_once() -> None:
         del os.environ["HOME"]
 
 
+def rehearse() -> None:
+    """What each daemon would do when it is first called, which takes 20 ms: patterns and schemas are compiled."""
+    from ai_session.config.settings import Settings
+    from ai_session.daemon.app import installed_tools, make_masking
+
+    for tool in installed_tools().values():
+        tool.arguments.model_rebuild()
+    with tempfile.TemporaryDirectory() as directory:
+        masking = make_masking(Settings(), Path(directory))
+        masking.learn({"A_TOKEN": "of nobody"})
+        masking.masked("A_TOKEN=of nobody")
+
+
+def use_large_pages() -> None:
+    """Of what is loaded, so that a fork takes half the time: it copies an entry for each page. A kernel that has none
+    goes on with small ones."""
+    madvise = ctypes.CDLL(None).madvise
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        where, rights, _, _, inode, *_ = line.split()
+        first, last = (int(number, 16) for number in where.split("-"))
+        first, last = -(-first // LARGE_PAGE) * LARGE_PAGE, last // LARGE_PAGE * LARGE_PAGE
+        if rights == "rw-p" and inode == "0" and first < last:
+            madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), MADV_COLLAPSE)
+
+
 if __name__ == "__main__":
     gc.disable()  # until all is loaded, which stays
     package, link = sys.argv[1], socket.socket(fileno=int(sys.argv[2]))
@@ -464,11 +486,15 @@ if __name__ == "__main__":
         trees = [([str(ROOT / name)], f"{name}.") for name in ("agentwire", package)]
         loaded = [module.name for tree in trees for module in pkgutil.walk_packages(*tree)]
         fork_daemons()
+        Holders(bytes.fromhex(sys.argv[3])).use()
     for name in (*loaded, *LATER[package]):
         importlib.import_module(name)
     if package == "ccswarm":
         run_once()
+    else:
+        rehearse()
     assert threading.active_count() == 1, "threads do not survive a fork"
     gc.freeze()
     gc.enable()
+    use_large_pages()
     fork_programs(package, link)
