@@ -9,7 +9,7 @@ from __future__ import annotations
 import select
 
 BOUND_SECONDS = 200.0
-LOOK_SECONDS = 0.002
+LOOK_SECONDS = 0.01
 
 
 def pause() -> None:

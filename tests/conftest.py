@@ -40,7 +40,7 @@ BY_CHANCE = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data
 """What depends on the load or on what is drawn, and says nothing of what is tested."""
 
 settings.register_profile(
-    "quick", max_examples=50, stateful_step_count=25, deadline=None, suppress_health_check=BY_CHANCE
+    "quick", max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=BY_CHANCE
 )
 settings.register_profile("thorough", max_examples=1000, deadline=None, suppress_health_check=BY_CHANCE)
 settings.load_profile("quick")  # every run draws others; --hypothesis-profile thorough looks longer

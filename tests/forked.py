@@ -38,7 +38,8 @@ from typing import Any, BinaryIO, NoReturn
 from pexpect.fdpexpect import fdspawn
 
 from tests.bounds import BOUND_SECONDS
-from tests.forked_holders import HOLDERS, Holders, name_it
+from tests.forked_holders import HOLDERS, PR_SET_DUMPABLE, Holders, name_it
+from tests.own_time import waited_seconds
 
 ROOT = Path(__file__).parents[1]
 WORKING = """
@@ -78,11 +79,14 @@ id = "one"
 id = "say"
 tool = "small.echo"
 """
-DAEMON = ["-P", "-m", "ai_session"]
-LINE_BYTES = 1 << 12
-"""For the words of a program in /proc; what waits for programs knows them by their words."""
+PROGRAM = ["-m", "ai_session"]
+DAEMON = ["-P", *PROGRAM]
+LINE_BYTES = ENVIRONMENT_BYTES = 1 << 12
+"""For the words and the environment of a program in /proc; what looks for programs knows them by these."""
 MESSAGE_BYTES = 1 << 17
 NUMBER = struct.Struct("i")
+END = struct.Struct("id")
+"""Wait status, and the seconds for which its first thread waited for a processor."""
 LARGE_PAGE = 1 << 21
 MADV_COLLAPSE = 25
 PATH = os.environ["PATH"]
@@ -101,7 +105,7 @@ def parent(package: str) -> socket.socket:
             ],
             pass_fds=[theirs.fileno()],
             cwd=ROOT,
-            env={"PATH": PATH, "PYTHONPATH": str(ROOT)},
+            env={"PATH": PATH, "PYTHONPATH": str(ROOT), "ROOM": " " * ENVIRONMENT_BYTES},
         )
 
     def end() -> None:
@@ -125,11 +129,14 @@ class Forked:
         streams: Sequence[int],
         window: int | None = None,
         script: str = "",
+        user: int | None = None,
+        apart: bool = False,
     ) -> None:
         """On the three ``streams``, which stay the caller's; in the terminal ``window`` where there is one. With
-        ``script`` that file is what is run, in an interpreter that has the package loaded."""
+        ``script`` that file is what is run, in an interpreter that has the package loaded. ``apart``: in a process
+        group of its own; ``user``: as that one, who reads no libraries of root's, so that what is loaded must do."""
         told, tell = os.pipe()
-        plan = {"words": list(words), "cwd": str(cwd), "env": dict(env), "script": script}
+        plan = {"words": list(words), "cwd": str(cwd), "env": dict(env), "script": script, "user": user, "apart": apart}
         fds = [*streams, tell, *([] if window is None else [window])]
         socket.send_fds(parent(package), [json.dumps(plan).encode()], fds)
         os.close(tell)
@@ -139,6 +146,7 @@ class Forked:
         self.stdout: BinaryIO | None = None
         self.stderr: BinaryIO | None = None
         self.returncode: int | None = None
+        self.waited_seconds = 0.0
         self._waiting = threading.Lock()
 
     def poll(self) -> int | None:
@@ -165,7 +173,8 @@ class Forked:
             if self.returncode is None:
                 if not select.select([self._told], [], [], timeout)[0]:
                     raise subprocess.TimeoutExpired("forked", timeout)
-                self.returncode = os.waitstatus_to_exitcode(NUMBER.unpack(self._told.read(NUMBER.size))[0])
+                status, self.waited_seconds = END.unpack(self._told.read(END.size))
+                self.returncode = os.waitstatus_to_exitcode(status)
                 self._told.close()
             return self.returncode
         finally:
@@ -210,16 +219,19 @@ def piped(
     reads: bool = False,
     errors: Path | None = None,
     script: str = "",
+    user: int | None = None,
+    apart: bool = False,
 ) -> Forked:
     """A program whose output and errors are pipes here, its input as well where it ``reads``; its errors go to the end
-    of a file where there is one."""
+    of a file where there is one. The rest is as in ``Forked``."""
     given, giver = os.pipe() if reads else (os.open(os.devnull, os.O_RDONLY), -1)
     said, sayer = os.pipe()
     if errors:
         blamed, blamer = -1, os.open(errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     else:
         blamed, blamer = os.pipe()
-    forked = Forked(package, words, cwd=cwd, env=env, streams=(given, sayer, blamer), script=script)
+    streams = (given, sayer, blamer)
+    forked = Forked(package, words, cwd=cwd, env=env, streams=streams, script=script, user=user, apart=apart)
     for fd in (given, sayer, blamer):
         os.close(fd)
     forked.stdin = open(giver, "wb", 0) if reads else None  # noqa: SIM115
@@ -347,9 +359,10 @@ def fork_programs(package: str, link: socket.socket) -> None:
                 pid, tell = running.pop(fd)
                 ready.unregister(fd)
                 os.close(fd)
+                waited = waited_seconds(f"/proc/{pid}")
                 status = os.waitpid(pid, 0)[1]
                 with suppress(BrokenPipeError):  # nobody waits any more
-                    os.write(tell, NUMBER.pack(status))
+                    os.write(tell, END.pack(status, waited))
                 os.close(tell)
                 continue
             message, fds, _, _ = socket.recv_fds(link, MESSAGE_BYTES, 5)
@@ -373,6 +386,8 @@ def fork_programs(package: str, link: socket.socket) -> None:
 
 def begin(package: str, plan: dict[str, Any], fds: list[int]) -> NoReturn:
     """In the process that is to be the program."""
+    if plan["apart"]:
+        os.setpgid(0, 0)
     for terminal in fds[4:]:
         os.setsid()
         fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
@@ -380,6 +395,12 @@ def begin(package: str, plan: dict[str, Any], fds: list[int]) -> NoReturn:
         os.dup2(fd, number)
     for fd in fds:
         os.close(fd)
+    if plan["user"] is not None:
+        os.setgroups([])
+        os.setgid(plan["user"])
+        os.setuid(plan["user"])
+        # As a program that is executed by that user, it can be looked into by others of that user.
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1)
     os.chdir(plan["cwd"])
     become(package, [sys.executable, "-m", package, *plan["words"]], plan["env"], plan["script"])
 
@@ -399,7 +420,7 @@ def become(package: str, line: Sequence[str], env: Mapping[str, str], script: st
         signal.signal(number, signal.SIG_IGN)
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    name_it(line)
+    name_it(line, env)
     words = line[line.index(package) + 1 :]
     sys.argv = [script or str(ROOT / package / "__main__.py"), *words]
     sys.stdin = open(0, errors=sys.stdin.errors, closefd=False)  # noqa: SIM115
@@ -424,16 +445,18 @@ def become(package: str, line: Sequence[str], env: Mapping[str, str], script: st
     os._exit(code if isinstance(code, int) else 1)
 
 
-def fork_daemons() -> None:
-    """A daemon that a verb starts is forked from the verb, as if it had executed the interpreter anew."""
+def stay_loaded() -> None:
+    """A daemon that a verb starts, and what a script in front of ``ai_session`` ends in, is this process, as if it had
+    executed the interpreter anew."""
     execute = os.execve
 
     def begin(path: str, line: Sequence[str], env: Mapping[str, str]) -> NoReturn:
-        if path == sys.executable and list(line[1:4]) == DAEMON:
+        if path == sys.executable and (list(line[1:3]) == PROGRAM or list(line[1:4]) == DAEMON):
             become("ai_session", line, env)
         execute(path, line, env)
 
     os.execve = begin  # type: ignore[assignment]
+    os.execv = lambda path, line: begin(path, line, dict(os.environ))  # type: ignore[assignment]
 
 
 def run_once() -> None:
@@ -485,7 +508,7 @@ if __name__ == "__main__":
     if package == "ai_session":
         trees = [([str(ROOT / name)], f"{name}.") for name in ("agentwire", package)]
         loaded = [module.name for tree in trees for module in pkgutil.walk_packages(*tree)]
-        fork_daemons()
+        stay_loaded()
         Holders(bytes.fromhex(sys.argv[3])).use()
     for name in (*loaded, *LATER[package]):
         importlib.import_module(name)

@@ -22,13 +22,14 @@ import traceback
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any, NoReturn
 
 LINE_BYTES = 1 << 10
 """For the words of a holder in /proc; what looks for holders knows them by their words."""
 MESSAGE_BYTES = 1 << 14
-NUMBER = struct.Struct("i")
+NUMBER, PEER = struct.Struct("i"), struct.Struct("3i")
+PR_SET_DUMPABLE = 4
 HOLDER = "backends/pty/holder.py"
 OPTIONS = ["-I", "-S", "-X", "utf8"]
 
@@ -147,7 +148,9 @@ def begin(link: socket.socket) -> tuple[int, int] | None:
     if not message:
         return None
     if (pid := os.fork()) == 0:
-        become(json.loads(message), fds[0])
+        become(
+            json.loads(message), fds[0], *PEER.unpack(link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
+        )
     os.close(fds[0])
     tell(link, pid)
     return os.pidfd_open(pid), pid
@@ -160,14 +163,20 @@ def tell(link: socket.socket, number: int) -> None:
         return  # nobody waits any more
 
 
-def become(words: Sequence[str], errors: int) -> NoReturn:
-    """In the process that is to be the holder."""
+def become(words: Sequence[str], errors: int, _: int, user: int, group: int) -> NoReturn:
+    """In the process that is to be the holder, of whoever asked for it."""
     os.setsid()
+    if user != os.getuid():
+        os.setgroups([])
+        os.setgid(group)
+        os.setuid(user)
+        # As a program that is executed by that user, it can be looked into by others of that user.
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1)
     null = os.open(os.devnull, os.O_RDWR)
     for number, fd in enumerate((null, null, errors)):
         os.dup2(fd, number)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-    name_it(words)
+    name_it(words, {})
     sys.argv = list(words[5:])
     try:
         holder.main()
@@ -178,14 +187,18 @@ def become(words: Sequence[str], errors: int) -> NoReturn:
     os._exit(0)
 
 
-def name_it(words: Sequence[str]) -> None:
-    """These are the words that others see of this process, in the place of those that it was started with."""
+def name_it(words: Sequence[str], env: Mapping[str, str]) -> None:
+    """These are the words and the environment that others see of this process, in the place of those that it was
+    started with."""
     with open("/proc/self/stat") as file:
         fields = file.read().rpartition(")")[2].split()
-    begin, end = int(fields[45]), int(fields[46])
-    said = b"".join(os.fsencode(word) + b"\0" for word in words)[: end - begin]
-    ctypes.memset(begin, 0, end - begin)
-    ctypes.memmove(begin, said, len(said))
+    for texts, begin, end in (
+        (words, int(fields[45]), int(fields[46])),
+        ((f"{name}={value}" for name, value in env.items()), int(fields[47]), int(fields[48])),
+    ):
+        said = b"".join(os.fsencode(text) + b"\0" for text in texts)[: end - begin]
+        ctypes.memset(begin, 0, end - begin)
+        ctypes.memmove(begin, said, len(said))
 
 
 if __name__ == "__main__":

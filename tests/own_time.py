@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from tests.bounds import BOUND_SECONDS
 
@@ -28,26 +29,39 @@ def computing_seconds(work: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-class OwnTime:
-    """From now on, for this thread and the first thread of a child of this process, which must not be waited for
-    before."""
+class Child(Protocol):
+    """As ``subprocess.Popen`` has it. One that somebody else waits for has ``waited_seconds`` in the end."""
 
-    def __init__(self, child: int) -> None:
+    @property
+    def pid(self) -> int: ...
+
+    def wait(self, timeout: float) -> int: ...
+
+
+class OwnTime:
+    """From now on, for this thread and the first thread of a child, which this process must not wait for before."""
+
+    def __init__(self, child: Child) -> None:
         self._child = child
         self._before = self._waited()
         self._began = time.monotonic()
 
     def seconds_to_its_end(self) -> float:
         """Returns once the child has ended; it can be waited for then."""
-        fd = os.pidfd_open(self._child)
-        try:
-            assert select.select([fd], [], [], BOUND_SECONDS)[0], "it does not end"
-        finally:
-            os.close(fd)
-        return time.monotonic() - self._began - (self._waited() - self._before)
+        with suppress(ProcessLookupError):  # it has ended, and whoever waits for it knows
+            fd = os.pidfd_open(self._child.pid)
+            try:
+                assert select.select([fd], [], [], BOUND_SECONDS)[0], "it does not end"
+            finally:
+                os.close(fd)
+        seconds = time.monotonic() - self._began
+        if hasattr(self._child, "waited_seconds"):
+            self._child.wait(BOUND_SECONDS)
+        return seconds - (self._waited() - self._before)
 
     def _waited(self) -> float:
-        return sum(waited_seconds(path) for path in ("/proc/thread-self", f"/proc/{self._child}"))
+        theirs = getattr(self._child, "waited_seconds", 0.0) or waited_seconds(f"/proc/{self._child.pid}")
+        return waited_seconds("/proc/thread-self") + theirs
 
 
 def waited_seconds(process: str) -> float:

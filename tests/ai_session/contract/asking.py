@@ -22,7 +22,6 @@ from tests.ai_session.contract.wire import (
     DATA,
     ENVELOPE,
     FAR,
-    SERVER,
     Client,
     Message,
     living_in,
@@ -151,7 +150,7 @@ def events(home: Path) -> list[dict[str, Any]]:
 def client(home: Path, *, far: bool = True) -> Iterator[Client]:
     """A client of that daemon; a near one is the test itself."""
     env = {**living_in(home), "PYTHONPATH": str(ROOT)}
-    with Client(FAR if far else SERVER, env=env, cwd=home) as found:
+    with Client(FAR, env=env, cwd=home) if far else Client(anew=True, env=env, cwd=home) as found:
         yield found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,10 +15,7 @@ from ai_session.sessions.report import transcript
 from ai_session.sessions.session import Session
 from ai_session.sessions.spec import NewSession
 from ai_session.system.turns import finished
-from tests.bounds import BOUND_SECONDS
-
-LOOK_SECONDS = 0.002
-"""Between two looks, so that what is waited for gets the processor."""
+from tests.bounds import BOUND_SECONDS, pause
 
 
 @dataclass(frozen=True)
@@ -83,4 +79,4 @@ def spin(holds: Callable[[], object]) -> None:
     end = time.monotonic() + BOUND_SECONDS
     while not holds():
         assert time.monotonic() < end
-        select.select((), (), (), LOOK_SECONDS)
+        pause()

@@ -29,7 +29,7 @@ class Case:
 
 
 ALL_BYTES = bytes(range(1, 256)).replace(b"\r", b"") * 40
-BIG = "echo start\n" + "\n".join(f"x{i}='{'y' * 90}'" for i in range(10000)) + "\necho ${#x9999}"
+BIG = "echo start\n" + "\n".join(f"x='{i:05}{'y' * 85}'" for i in range(10000)) + "\necho ${#x}"
 
 
 def prepare(directory: Path) -> None:

@@ -1,7 +1,7 @@
 """A session in a box keeps every promise of test_session.py, at each level, for root and for others.
 
-Each backend and each level is tried by an ordinary user, see test_boxed_user.py; all pairs, and root, are minutes and
-torture. Root's boxes hold the cases of test_boxed_semantics.py.
+An ordinary user tries one pair of backend and level; all pairs, and root, are minutes and torture, and so is
+test_boxed_user.py, which is for runs by root. Root's boxes hold the cases of test_boxed_semantics.py.
 """
 
 from __future__ import annotations

@@ -10,12 +10,14 @@ import pytest
 
 from tests.ai_session import unprivileged
 
+pytestmark = pytest.mark.torture  # tests/ai_session/planting has commands in boxes of an ordinary user, escape typed lines
+
 HERE = Path(__file__).parent
 USER = 65534
 """The user that every system has and that owns nothing."""
 
 
-@pytest.mark.parametrize("marked", ["not torture", pytest.param("torture", marks=pytest.mark.torture)])
+@pytest.mark.parametrize("marked", ["not torture", "torture"])
 def test_an_ordinary_user_has_the_same(marked: str) -> None:
     if os.geteuid() != 0:
         return  # the tests themselves are run by one

@@ -19,6 +19,7 @@ from agentwire.mcp.first_answers import FirstAnswers
 from ai_session import __version__
 from ai_session.servers.base import Connection
 from ai_session.servers.mcp.plugin import FIRST_ANSWERS, McpServer
+from tests.ai_session.contract.session_harness import spin
 from tests.ai_session.contract.test_control import PERSON, MemoryHost
 from tests.ai_session.contract.wire import ENVELOPE, Client, Message, double, living_in
 from tests.bounds import BOUND_SECONDS
@@ -222,7 +223,8 @@ async def test_garbage_is_collected_once_the_sdk_is_loaded() -> None:
     writer.write(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"any"}}\n')
     async with asyncio.timeout(BOUND_SECONDS):
         answer = json.loads(await reader.readline())
+        # It is loaded once nobody waits for an answer.
+        await asyncio.to_thread(spin, lambda: "ai_session.servers.mcp.dispatch" in sys.modules and gc.isenabled())
         writer.close()
         await serving
     assert (answer["id"], answer["result"]["isError"]) == (1, False)
-    assert gc.isenabled()

@@ -87,7 +87,7 @@ def work_of(client: Client, home: Path | None = None) -> float:
 @pytest.mark.parametrize("method", ["server/discover", "tools/list"])
 def test_2_and_6_first_answers_of_a_cold_start_come_early(method: str) -> None:
     def start() -> float:
-        with Client() as client:
+        with Client(anew=True) as client:
             client.result(method, modern=True)
             client.result("tools/list", modern=True)
             seconds = work_of(client)
@@ -100,7 +100,7 @@ def test_2_and_6_first_answers_of_a_cold_start_come_early(method: str) -> None:
 def test_6_warm_start_is_early(place: Path) -> None:
     def start() -> float:
         before = sum(map(processor_seconds, daemon_pids(place)))
-        with Client(env=living_in(place)) as client:
+        with Client(anew=True, env=living_in(place)) as client:
             client.initialize()
             return work_of(client, place) - before
 
@@ -118,7 +118,7 @@ def test_1_and_3_openings_of_real_clients_lead_to_a_session(client: Client, name
 
 @pytest.mark.parametrize("end", ["kill", "killpg", "eof", "term"])
 def test_4_sessions_outlive_the_server_process(place: Path, end: str) -> None:
-    with Client(env=living_in(place), start_new_session=True) as first:
+    with Client(env=living_in(place)) as first:
         run(first, f"kept={end}")
         run(first, "read answer; echo got $answer", timeout_seconds=0)
         if end == "killpg":

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import select
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -17,11 +16,9 @@ from ai_session.sessions.session import Session
 from ai_session.sessions.spec import NewSession, SessionDefaults
 from ai_session.terminal.marks import strip_marks
 from tests.ai_session.contract.shell_cases import BASH, DASH, FISH, MKSH, POSIX, Case, prepare
-from tests.bounds import BOUND_SECONDS
+from tests.bounds import BOUND_SECONDS, pause
 
 pytestmark = pytest.mark.anyio
-LOOK_SECONDS = 0.002
-"""Between two looks, so that what is waited for gets the processor."""
 BUSYBOX = tuple(case for case in DASH if case.name != "^C in a pure shell loop")
 """busybox leaves its loop out of the handler of the signal, and then may wait for a lock of its own for ever."""
 SHELLS = {"bash": BASH, "zsh": POSIX, "dash": DASH, "busybox": BUSYBOX, "mksh": MKSH, "fish": FISH}
@@ -123,5 +120,5 @@ def spin(holds: Callable[[], object]) -> bool:
     while not holds():
         if time.monotonic() > end:
             return False
-        select.select((), (), (), LOOK_SECONDS)
+        pause()
     return True

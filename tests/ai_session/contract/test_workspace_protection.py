@@ -24,7 +24,7 @@ from ai_session.sandbox.workspace.protected_paths import MOST_BY_BUBBLEWRAP, PLA
 from tests.ai_session.contract.command_line import LINE, CommandLine
 from tests.ai_session.contract.wire import daemon_pids, runtime
 from tests.ai_session.escape.session import without_namespaces
-from tests.bounds import BOUND_SECONDS
+from tests.bounds import BOUND_SECONDS, pause
 
 BOXED = '[policy]\nmode = "trusted"\n[session]\nuser_rc = false\n'
 SECOND = 1.0
@@ -85,7 +85,7 @@ def until_noticed(client: ControlClient, path: str) -> str:
         rows = client.call("get_session_info", session_id="s").structured.get("notices", [])
         if kinds := [row["kind"] for row in rows if row["path"] == path]:
             return kinds[0]
-        select.select((), (), (), 0.01)
+        pause()
     raise AssertionError(f"no notice of {path}")
 
 
@@ -129,7 +129,7 @@ def test_a_job_in_the_background_is_noticed_when_nobody_asks(project: Project) -
         planted = time.monotonic()
         end = planted + BOUND_SECONDS
         while not project.records("workspace.notice") and time.monotonic() < end:
-            select.select((), (), (), 0.01)
+            pause()
         (record,) = project.records("workspace.notice")
         assert record["path"] == ".mcp.json"
         assert record.get("command_id") in (None, begun)
@@ -159,7 +159,7 @@ def test_a_plant_while_no_daemon_runs(project: Project) -> None:
     end = time.monotonic() + BOUND_SECONDS
     while not (project.root / "ended").exists():
         assert time.monotonic() < end
-        select.select((), (), (), 0.01)
+        pause()
     with project.line.client() as client:
         assert noticed(run(client, "true")) == [("repository", "late/.git")]
         paths = [row["path"] for row in client.call("get_session_info", session_id="s").structured["notices"]]
@@ -413,7 +413,7 @@ def test_a_command_that_was_killed_leaves_nothing(project: Project) -> None:
         end = time.monotonic() + BOUND_SECONDS
         while sorted(os.listdir(project.root)) != [".git"]:
             assert time.monotonic() < end, os.listdir(project.root)
-            select.select((), (), (), 0.01)
+            pause()
 
 
 WEAK = without_namespaces(landlock=True)

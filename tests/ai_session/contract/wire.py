@@ -23,11 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SERVER = [sys.executable, "-m", "ai_session", "mcp-server", "--stdio"]
-FORKED = ["forked"]
-"""The same, and the daemons that it starts, out of a process that has them loaded."""
-
 DATA = Path(__file__).parents[2] / "data/wire"
-FAR = [sys.executable, "-S", "-E", str(DATA / "window.py")]
+FAR = [sys.executable, str(DATA / "window.py")]
 """A server whose client is a process of its own. Were it nobody's child, its client would be whoever takes in orphans,
 which may be an ancestor of all tests: systemd for a person's desktop."""
 ENVELOPE = {
@@ -41,23 +38,27 @@ Message = dict[str, Any]
 class Client:
     """One server process and the pipes to it.
 
-    With an ``env`` its daemon is there before it, forked, whatever its dialect and window; without, and with what is
-    about descriptors and groups of processes, it starts the daemon itself where there is none.
+    A server of ours is forked, and with an ``env`` its daemon before it; without, it starts the daemon itself where
+    there is none. With ``anew``, or what is about descriptors and groups of processes, and of another interpreter, the
+    command is executed, and so is the daemon that it starts.
     """
 
-    def __init__(self, command: list[str] = SERVER, **options: Any) -> None:
-        given = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0}
-        if not options.get("start_new_session"):
-            # As hosts do: the group of the test's own process would make a client of all that this run starts.
-            given["process_group"] = 0
-        ours = (command[: len(SERVER)] == SERVER and "--no-daemon" not in command) or command == FAR
-        if ours and options.get("env") and not options.keys() & {"start_new_session", "pass_fds"}:
+    def __init__(self, command: list[str] = SERVER, *, anew: bool = False, **options: Any) -> None:
+        ours = command[: len(SERVER)] == SERVER or command == FAR
+        loaded = ours and not anew and options.keys() <= {"env", "cwd", "user"}
+        if (loaded or anew) and options.get("env") and not options.get("user") and "--no-daemon" not in command:
             forked.daemon(options["env"])
         self.process: subprocess.Popen[bytes] | Forked
-        if command == FORKED:
-            env = options.get("env") or {**os.environ, "PYTHONPATH": str(forked.ROOT)}
-            self.process = forked.piped("ai_session", SERVER[3:], cwd=options["cwd"], env=env, reads=True)
+        # As hosts do: the group of the test's own process would make a client of all that this run starts.
+        if loaded:
+            env = {"PYTHONPATH": str(forked.ROOT), **(options.get("env") or os.environ)}
+            words, script = ([], command[1]) if command == FAR else (command[3:], "")
+            given = {"cwd": Path(options.get("cwd", ".")).absolute(), "env": env, "user": options.get("user")}
+            self.process = forked.piped("ai_session", words, **given, reads=True, script=script, apart=True)
         else:
+            given = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0}
+            if not options.get("start_new_session"):
+                given["process_group"] = 0
             self.process = subprocess.Popen(command, **(given | options))  # type: ignore[call-overload]
         self.lines: list[bytes] = []
         self._held = bytearray()
@@ -157,14 +158,14 @@ class Client:
     def end(self) -> tuple[int, float]:
         """Close standard input: exit status and the seconds it took, as OwnTime has them."""
         assert self.process.stdin
-        taken = OwnTime(self.process.pid)
+        taken = OwnTime(self.process)
         self.process.stdin.close()
         seconds = taken.seconds_to_its_end()
         return self.process.wait(), seconds
 
     def signalled(self, number: int) -> tuple[int, float]:
         """Exit status after a signal and the seconds it took, as OwnTime has them."""
-        taken = OwnTime(self.process.pid)
+        taken = OwnTime(self.process)
         self.process.send_signal(number)
         seconds = taken.seconds_to_its_end()
         return self.process.wait(), seconds

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.ai_session import unprivileged
-from tests.ai_session.contract.wire import Client
+from tests.ai_session.contract.wire import SERVER, Client
 from tests.ai_session.escape.world import BOUND_SECONDS, World
 
 SEQUENCES = re.compile(r"\x1b\[[0-9;?<>=]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)|\x1b[ -/]*[0-~]|[\x0e\x0f\r]")
@@ -34,11 +34,13 @@ class Session:
     def __init__(
         self, world: World, project: Path, backend: str, wrapper: Sequence[str] = (), *, typing: bool = True
     ) -> None:
-        words = [*map(world.fill, wrapper), unprivileged.interpreter(), "-m", "ai_session", "mcp-server", "--stdio"]
-        identity = {} if wrapper == WITH_MASKED_PROC else world.identity
+        options: dict[str, Any] = {} if wrapper == WITH_MASKED_PROC else world.identity
+        words = [*map(world.fill, wrapper), unprivileged.interpreter(), *SERVER[1:]]
+        if not wrapper and backend == "pty":  # others execute an interpreter, which must be one that this user may run
+            words, options = SERVER, {"user": options.get("user")}
         self._world = world
         self._seen = 0
-        self._client = Client(words, cwd=project, env=world.env, **identity)
+        self._client = Client(words, cwd=project, env=world.env, **options)
         try:
             self._client.initialize()
             name = f"{world.values['session']}-{next(NUMBERS)}"

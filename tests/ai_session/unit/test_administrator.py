@@ -207,7 +207,7 @@ PROFILES = st.sampled_from(["read-only", "workspace", "trusted"])
 
 
 @given(ACTIONS, SETS, SETS, st.sampled_from(MODES), st.sampled_from(MODES), st.sampled_from(MODES), PROFILES)
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=75)
 def test_the_stricter_decides_whatever_the_user_configures_or_sets(
     action: Action,
     own_rules: list[dict[str, Any]],

@@ -325,7 +325,7 @@ def folder_of(pid: int) -> Path:
 
 def test_without_daemon_one_process_serves_and_leaves_nothing() -> None:
     def attempt() -> float:
-        with Client(IN_PROCESS) as client:
+        with Client(IN_PROCESS, anew=True) as client:
             assert client.initialize("2025-06-18")["protocolVersion"] == "2025-06-18"
             assert client.result("server/discover", modern=True)["supportedVersions"] == ["2026-07-28"]
             assert client.ask("foo/bar")["error"]["code"] == -32601

@@ -339,7 +339,7 @@ def change(root: Path, what: str, one: str, other: str) -> None:
         return
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(CHANGES, st.booleans())
 def test_a_memory_finds_what_a_first_look_finds(changes: list[tuple[str, str, str]], watched: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:

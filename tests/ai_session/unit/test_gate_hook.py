@@ -94,7 +94,7 @@ ANSWERS = st.one_of(
 
 
 @given(st.lists(ANSWERS, min_size=1, max_size=2), st.sampled_from([ALLOW, ASK, DENY]), st.sampled_from([AGENT, PERSON]))
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_answer_ever_loosens(home: Path, answers: list[bytes], given: Decision, principal: Principal) -> None:
     programs: list[HookProgram] = []
     for number, answer in enumerate(answers):

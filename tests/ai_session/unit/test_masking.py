@@ -135,7 +135,7 @@ def test_nothing_is_masked_where_it_is_switched_off(home: Path) -> None:
     assert finished(masking.echo(SECRETS["github"], SECRETS["github"])) == SECRETS["github"]
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(
     secret=st.sampled_from([*SECRETS.values(), "a \"quoted' and \\spelt välue\tof mine", arbitrary(7)]),
     before=st.text(alphabet="ab/ ", max_size=30),

@@ -329,7 +329,7 @@ class Ledger(RuleBasedStateMachine):
         assert ledger == 0
 
 
-Ledger.TestCase.settings = settings(max_examples=40, stateful_step_count=15, deadline=None)
+Ledger.TestCase.settings = settings(max_examples=20, stateful_step_count=15, deadline=None)
 TestLedger = Ledger.TestCase
 
 

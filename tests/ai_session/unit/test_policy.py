@@ -132,7 +132,7 @@ RULE_SETS = st.lists(st.sampled_from(SOME_RULES), max_size=7, unique_by=lambda r
 
 
 @given(ACTIONS, RULE_SETS, st.sampled_from(MODES))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 def test_laws_of_every_decision(action: Action, rules: list[dict[str, Any]], mode: str) -> None:
     policy = Policy(1000, mode, rules)
     decision = policy.decide(action)
@@ -161,7 +161,7 @@ def test_laws_of_every_decision(action: Action, rules: list[dict[str, Any]], mod
 
 
 @given(ACTIONS, RULE_SETS)
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 def test_tightening_never_frees_but_what_only_ends_things(action: Action, rules: list[dict[str, Any]]) -> None:
     ranks = [STRICTNESS.index(Policy(1000, mode, rules).decide(action).verdict) for mode in MODES]
     if action.tool in ("close_session", "interrupt_command"):
@@ -246,7 +246,7 @@ def looks_safe(line: str) -> bool:
 
 @given(st.sampled_from(HOSTILE + ORDINARY).map(lambda line: line[:400]), st.lists(MUTATIONS, max_size=4))
 @example("ls", [])
-@settings(deadline=None, max_examples=125)
+@settings(deadline=None, max_examples=60)
 def test_no_mutated_line_is_allowed_unless_its_words_are_listed(
     line: str, mutations: list[tuple[int, str, int]]
 ) -> None:

@@ -77,7 +77,7 @@ def test_ids_are_unique_and_given_by_place_when_missing() -> None:
         )
     )
 )
-@settings(deadline=None, max_examples=75)
+@settings(deadline=None, max_examples=35)
 def test_any_table_loads_or_is_named(table: dict[str, Any]) -> None:
     message = "policy.rules[1]"
     try:
@@ -482,7 +482,7 @@ WRAPS = st.sampled_from(
 
 
 @given(st.lists(WRAPS, max_size=5), st.sampled_from(["git push", "/bin/git push", "git -C x push", "git push -f"]))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 def test_no_dress_hides_a_command_from_a_denial(wraps: list[str], line: str) -> None:
     for wrap in wraps:
         line = wrap.format(line)

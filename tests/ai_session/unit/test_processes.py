@@ -45,7 +45,7 @@ class Console:
         self._pty.write(text.encode())
 
     def look(self) -> Foreground:
-        if select.select([self._pty.fd], [], [], 0.005)[0]:
+        if select.select([self._pty.fd], [], [], 0.01)[0]:
             self.output += os.read(self._pty.fd, 65536)
         found = foreground.find(self.pid, self.tty)
         assert found is not None
@@ -63,7 +63,7 @@ class Console:
         self.until(lambda found: b"here!" in self.output and found.leads_itself and found.input_mode is not None)
 
     def never_asks(self) -> None:
-        for _ in range(40):
+        for _ in range(20):
             found = self.look()
             assert found.input_mode is None, found
 
@@ -87,7 +87,7 @@ def bash(tmp_path: Path) -> Iterator[Console]:
         yield opened
 
 
-PYTHON = sys.executable
+PYTHON = f"{sys.executable} -IS"
 ASKING: list[tuple[str, str, str, InputMode]] = [
     ("bash", "read -r x", "bash", "line"),
     ("bash", "read -rs x", "bash", "password"),
@@ -104,7 +104,7 @@ ASKING: list[tuple[str, str, str, InputMode]] = [
     ("bash", "sleep 600 & cat", "cat", "line"),
     ("bash", f"{PYTHON} -c 'input()'", "python", "line"),
     ("bash", f"{PYTHON} -c 'import getpass; getpass.getpass()'", "python", "password"),
-    ("bash", f"{PYTHON} -q", "python", "raw"),
+    ("bash", f"{sys.executable} -q", "python", "raw"),
     ("bash", "less /etc/passwd", "less", "raw"),
     ("bash", "vim -u NONE", "vim", "raw"),
     ("bash", "bash --norc -i", "bash", "raw"),
@@ -220,61 +220,64 @@ def test_a_foreground_group_may_be_stopped(bash: Console) -> None:
 OBSERVER = """
 import fcntl, json, os, pty, select, subprocess, sys, termios, time
 from ai_session.system import foreground, processes
-if user := int(sys.argv.pop(1)):  # only now: the interpreter may lie where nobody else can reach it
+programs = json.loads(sys.argv[2])
+if user := int(sys.argv[1]):  # only now: the interpreter may lie where nobody else can reach it
     os.setgroups([])
     os.setgid(user)
     os.setuid(user)
-master, slave = pty.openpty()
-tty = os.ttyname(slave)
-child = subprocess.Popen(sys.argv[1:], stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
-                         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
-os.close(slave)
-deadline = time.monotonic() + 20
-output = b""
-modes = []
-while time.monotonic() < deadline and len(modes) < 50:
-    if select.select([master], [], [], 0.005)[0]:
-        output += os.read(master, 65536)
-    found = foreground.find(child.pid, tty)
-    if output and (modes or found.input_mode or b"runs" in output):
-        modes.append(found.input_mode)
-os.close(master)
-child.wait()
-print(json.dumps(modes))
+for program in programs:
+    master, slave = pty.openpty()
+    tty = os.ttyname(slave)
+    child = subprocess.Popen(program, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+                             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+    os.close(slave)
+    deadline = time.monotonic() + 20
+    output = b""
+    modes = []
+    while time.monotonic() < deadline and len(modes) < 20:
+        if select.select([master], [], [], 0.01)[0]:
+            output += os.read(master, 65536)
+        found = foreground.find(child.pid, tty)
+        if output and (modes or found.input_mode or b"runs" in output):
+            modes.append(found.input_mode)
+    os.close(master)
+    child.wait()
+    print(json.dumps(sorted(set(modes), key=str)))
 """
 
 
-def observe(argv: list[str], *, prefix: tuple[str, ...] = (), user: int = 0) -> set[InputMode | None]:
-    """What a process of its own (on another machine type, of another user) sees of ``argv`` on a terminal."""
+def observe(programs: list[list[str]], *, prefix: tuple[str, ...] = (), user: int = 0) -> list[list[InputMode | None]]:
+    """What a process of its own (on another machine type, of another user) sees of each program on a terminal."""
     done = subprocess.run(
-        [*prefix, sys.executable, "-c", OBSERVER, str(user), *argv],
+        [*prefix, sys.executable, "-c", OBSERVER, str(user), json.dumps(programs)],
         cwd=REPOSITORY,
         capture_output=True,
         check=True,
         timeout=BOUND_SECONDS * 2,
     )
-    return set(json.loads(done.stdout))
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_the_password_prompt_of_a_program_that_may_not_be_looked_into_is_seen() -> None:
-    assert observe(["su", "root"], user=65534 if os.geteuid() == 0 else 0) == {"password"}
+    assert observe([["su", "root"]], user=65534 if os.geteuid() == 0 else 0) == [["password"]]
 
 
-@pytest.mark.parametrize(
-    ("program", "modes"),
-    [
-        ("input('name? ')", {"line"}),
-        ("import getpass; getpass.getpass()", {"password"}),
-        ("import time; print('runs'); time.sleep(600)", {None}),
-        ("import socket; a, b = socket.socketpair(); print('runs', flush=True); a.recv(1)", {None}),
-        ("import socket; s = socket.create_server(('127.0.0.1', 0)); print('runs', flush=True); s.accept()", {None}),
-        ("import sys, tty, select; tty.setraw(0); print('waits'); select.select([0, 1, 2], [], [])", {"raw"}),
-        ("import os; r, w = os.pipe(); print('runs', flush=True); os.read(r, 1)", {None}),
-    ],
-)
-def test_without_the_system_call_the_kernel_function_decides(program: str, modes: set[InputMode | None]) -> None:
+SEEN_BY_WAITS: dict[str, InputMode | None] = {
+    "input('name? ')": "line",
+    "import getpass; getpass.getpass()": "password",
+    "import time; print('runs'); time.sleep(600)": None,
+    "import socket; a, b = socket.socketpair(); print('runs', flush=True); a.recv(1)": None,
+    "import socket; s = socket.create_server(('127.0.0.1', 0)); print('runs', flush=True); s.accept()": None,
+    "import sys, tty, select; tty.setraw(0); print('waits'); select.select([0, 1, 2], [], [])": "raw",
+    "import os; r, w = os.pipe(); print('runs', flush=True); os.read(r, 1)": None,
+}
+
+
+def test_without_the_system_call_the_kernel_function_decides() -> None:
     """An unknown machine type has no call numbers, as when Yama hides the call from a process that is no ancestor."""
-    assert observe([sys.executable, "-uc", program], prefix=("setarch", "linux32")) == modes
+    programs = [[sys.executable, "-ISuc", program] for program in SEEN_BY_WAITS]
+    seen = observe(programs, prefix=("setarch", "linux32"))
+    assert dict(zip(SEEN_BY_WAITS, seen, strict=True)) == {program: [mode] for program, mode in SEEN_BY_WAITS.items()}
 
 
 def test_a_process_that_is_not_there_is_unknown() -> None:

@@ -204,7 +204,7 @@ def test_a_known_value_counts_more_than_the_place_it_overlaps() -> None:
     assert "part" not in text
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(
     values=st.lists(st.text(alphabet="abé", min_size=8, max_size=12), min_size=1, max_size=30),
     parts=st.lists(st.text(alphabet="abé ", max_size=12), max_size=8),
@@ -281,7 +281,7 @@ SEQUENCES = st.sampled_from(
 SEQUENCE = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z]|\]0;a title\x07|\]8;;.*?\x1b\\|[0-9])")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(st.lists(PARTS, max_size=6))
 def test_json_stays_json(parts: list[str]) -> None:
     value = {"a": parts, "b": "".join(parts), "".join(parts): 1}
@@ -290,7 +290,7 @@ def test_json_stays_json(parts: list[str]) -> None:
         assert type(json.loads(text)) is type(json.loads(document))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(st.lists(st.one_of(PARTS.filter(lambda part: "\x1b" not in part), SEQUENCES), max_size=8))
 def test_escape_sequences_stay(parts: list[str]) -> None:
     text = "".join(parts)
@@ -299,7 +299,7 @@ def test_escape_sequences_stay(parts: list[str]) -> None:
     assert [LABEL.sub("", sequence).replace("pass12", "") for sequence in SEQUENCE.findall(masked)] == before
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(st.lists(st.one_of(st.binary(max_size=9), PARTS.map(lambda part: part.encode(errors="replace"))), max_size=6))
 def test_bytes_outside_the_spans_stay(parts: list[bytes]) -> None:
     data = b"".join(parts)
@@ -318,7 +318,7 @@ def test_bytes_outside_the_spans_stay(parts: list[bytes]) -> None:
     assert REDACTOR.redact_bytes(data)[0].decode() == REDACTOR.redact_text(data.decode())[0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(PARTS, max_size=8), st.integers(0, 2**32), st.sampled_from([1, 7, 100, 4000]))
 def test_chunks_may_be_cut_anywhere(parts: list[str], seed: int, longest: int) -> None:
     data = " \n".join(parts).encode(errors="replace")

@@ -18,7 +18,7 @@ from agentwire import plugins
 from ai_session.client import relay
 from ai_session.client.resume import READ_ONLY, Conversation, Lines, Memory, interrupted, repeatable
 from tests import forked
-from tests.ai_session.contract.wire import BOUND_SECONDS, FORKED, Client, Message, daemon_pids, stop_daemons
+from tests.ai_session.contract.wire import BOUND_SECONDS, Client, Message, daemon_pids, stop_daemons
 
 
 def environ() -> dict[str, str]:
@@ -41,7 +41,7 @@ def nothing_left(home: Path) -> Iterator[None]:
 @pytest.fixture
 def client(home: Path) -> Iterator[Client]:
     """Has shaken hands and opened a session ``work``."""
-    with Client(FORKED, cwd=home) as client:
+    with Client(cwd=home) as client:
         client.initialize()
         assert client.call("create_session", name="work")["structuredContent"]["state"] == "ready"
         yield client
@@ -120,7 +120,7 @@ def test_a_wait_goes_on_with_the_next_daemon(client: Client, home: Path) -> None
 
 @pytest.mark.parametrize("when", ["initialize", "tools/list", "half a line", "many"])
 def test_a_daemon_killed_while_anything_is_asked_is_not_noticed(home: Path, when: str) -> None:
-    with Client(FORKED, cwd=home) as warm, Client(FORKED, cwd=home) as client:
+    with Client(cwd=home) as warm, Client(cwd=home) as client:
         assert warm.result("ping") == {}
         if when == "initialize":
             info = {"name": "wire", "version": "1"}

@@ -181,7 +181,7 @@ def test_what_is_neither_file_nor_directory_is_not_shown(root: Path, sources: So
 AWKWARD = st.text(st.characters(blacklist_characters="/\0", blacklist_categories=("Cs",)), min_size=1, max_size=12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(name=AWKWARD.filter(lambda name: name not in (".", "..") and len(os.fsencode(name)) < 60), plain=st.booleans())
 def test_the_starter_with_any_path(name: str, plain: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
     """In place of bubblewrap a program that tells its words and what it can read on its descriptors."""

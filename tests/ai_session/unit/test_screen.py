@@ -36,7 +36,7 @@ def screen_of(data: bytes, rows: int = 24, cols: int = 80) -> Screen:
     return screen
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(SOUP, SIZES, st.data())
 def test_any_chunking_of_any_bytes_gives_the_same_screen(
     data: bytes, size: tuple[int, int], draw: st.DataObject
@@ -53,7 +53,7 @@ def test_any_chunking_of_any_bytes_gives_the_same_screen(
     assert parts.offset == len(data)
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(st.lists(st.tuples(SOUP, SIZES), max_size=4), SIZES)
 def test_no_bytes_and_no_size_raise(steps: list[tuple[bytes, tuple[int, int]]], size: tuple[int, int]) -> None:
     screen = Screen(*size)
@@ -182,7 +182,7 @@ def test_ordinary_output_is_not_a_question(data: bytes) -> None:
     assert screen_of(data).replies() == b""
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(SOUP)
 def test_whatever_is_answered_was_seen_as_a_question(data: bytes) -> None:
     assert not screen_of(data).replies() or has_query(data)

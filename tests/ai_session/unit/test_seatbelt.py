@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -21,12 +22,13 @@ ODD = (
 PATHS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1).map(lambda t: f"/w/{t}")
 
 
+@lru_cache(maxsize=4)
 def read(text: str) -> list[Any]:
     """Nested lists of words; strings are tuples of one. Raises IndexError, ValueError for what does not close."""
     tokens = re.compile(r'\s*(?:(\()|(\))|"((?:[^"\\]|\\.)*)"|([^\s()"]+))', re.DOTALL)
     stack: list[list[Any]] = [[]]
-    position = 0
-    while text[position:].strip():
+    text, position = text.strip(), 0
+    while position < len(text):
         token = tokens.match(text, position)
         if token is None:
             raise ValueError(text[position:])

@@ -196,7 +196,7 @@ LINES = st.lists(PIECES, max_size=14).map("".join)
 
 
 @given(st.one_of(LINES, st.text(max_size=200), LINES.map(lambda line: f"rec {line}")))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 def test_every_string_has_an_answer(line: str) -> None:
     parsed = parse(line)
     assert bool(parsed.obscure) or parsed.complete
@@ -213,7 +213,7 @@ def without_operators(line: str) -> list[str]:
 
 
 @given(LINES)
-@settings(max_examples=200, suppress_health_check=BY_CHANCE)
+@settings(max_examples=100, suppress_health_check=BY_CHANCE)
 def test_the_words_of_a_plain_line_are_those_of_a_second_parser(line: str) -> None:
     parsed = parse(line)
     if not parsed.obscure and ">" not in line:

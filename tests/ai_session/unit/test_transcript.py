@@ -387,7 +387,7 @@ streams = st.lists(pieces, max_size=60).map(b"".join)
 @given(streams, st.integers(0, 700))
 @example(b"\x1b[190C" * 300, 300)
 @example(b"\x1b]" + b"x" * 3000, 300)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_rendering_keeps_its_bound_and_accounts_for_every_byte(data: bytes, max_chars: int) -> None:
     with output(data) as made:
         rendering = finished(made.finished().render(max_chars))
@@ -400,7 +400,7 @@ def test_a_rendering_keeps_its_bound_and_accounts_for_every_byte(data: bytes, ma
 
 
 @given(streams, st.integers(1, 200), st.integers(0, 500))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_pages_follow_each_other_to_the_end(data: bytes, max_chars: int, offset: int) -> None:
     with output(data) as made:
         transcript = made.finished()
@@ -422,7 +422,7 @@ def test_pages_follow_each_other_to_the_end(data: bytes, max_chars: int, offset:
     st.integers(1, 300),
     st.booleans(),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_pages_of_plain_text_put_together_are_the_whole(lines: list[str], max_chars: int, colour: bool) -> None:
     data = "\r\n".join(f"\x1b[31m{line}\x1b[0m" if colour else line for line in lines).encode()
     texts: list[str] = []
@@ -439,7 +439,7 @@ def test_pages_of_plain_text_put_together_are_the_whole(lines: list[str], max_ch
 
 
 @given(streams, st.integers(0, 5), st.integers(0, 400), st.sampled_from(["w", "$", "", "[^a]", r"\s"]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_search_keeps_its_bounds(data: bytes, context: int, max_chars: int, pattern: str) -> None:
     with output(data) as made:
         found = finished(made.finished().search(pattern, 5, context, max_chars))
