@@ -10,7 +10,9 @@ import pytest
 
 from tests.ai_session import unprivileged
 
-pytestmark = pytest.mark.torture  # tests/ai_session/planting has commands in boxes of an ordinary user, escape typed lines
+pytestmark = (
+    pytest.mark.torture
+)  # tests/ai_session/planting has commands in boxes of an ordinary user, escape typed lines
 
 HERE = Path(__file__).parent
 USER = 65534
