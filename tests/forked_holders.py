@@ -179,6 +179,8 @@ def become(words: Sequence[str], errors: int, _: int, user: int, group: int) -> 
     name_it(words, {})
     sys.argv = list(words[5:])
     try:
+        from ai_session.backends.pty import holder
+
         holder.main()
     except BaseException:
         traceback.print_exc()
@@ -201,9 +203,14 @@ def name_it(words: Sequence[str], env: Mapping[str, str]) -> None:
         ctypes.memmove(begin, said, len(said))
 
 
-if __name__ == "__main__":
-    sys.path.extend(sys.argv[2:4])
-    from ai_session.backends.pty import holder
+def load() -> None:
+    """Import what each holder runs, so that its forks have it."""
+    import ai_session.backends.pty.holder  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
     gc.freeze()
+
+
+if __name__ == "__main__":
+    sys.path.extend(sys.argv[2:4])
+    load()
     fork_holders(socket.socket(fileno=int(sys.argv[1])))

@@ -424,7 +424,7 @@ def test_a_file_that_is_called_like_a_task_is_no_plan_before_a_person_says_so(de
 def tools(home: Path) -> RunDesk:
     """Whose server is a program in the workspace."""
     (home / "tools").mkdir()
-    for name in ("plain.py", "wire.py"):
+    for name in ("plain.py", "plain_tools.py", "wire.py"):
         shutil.copy(SERVERS / name, home / "tools" / name)
     text = f'[[mcp.servers]]\nname = "own"\ncommand = "{sys.executable} tools/plain.py"\n'
     return RunDesk(
@@ -435,8 +435,8 @@ def tools(home: Path) -> RunDesk:
 def spoil(desk: RunDesk) -> Path:
     """As an agent does."""
     file = desk.home / "tools/plain.py"
-    evil = f"import os\nopen({str(desk.home / 'PWNED')!r}, 'w').close()\n"
-    file.write_text(file.read_text().replace("import os\n", evil, 1))
+    evil = f"open({str(desk.home / 'PWNED')!r}, 'w').close()\n"
+    file.write_text(file.read_text() + evil)
     return file
 
 

@@ -25,7 +25,7 @@ def workspace(tmp_path: Path) -> Path:
     """Whose server a person has used."""
     folder = tmp_path / "work"
     (folder / "tools").mkdir(parents=True)
-    for name in ("plain.py", "wire.py"):
+    for name in ("plain.py", "plain_tools.py", "wire.py"):
         shutil.copy(SERVERS / name, folder / "tools")
     (tmp_path / "state").mkdir(mode=0o700)
     ConfigTrust(tmp_path / "state").record(look(folder / "tools/plain.py"))

@@ -21,7 +21,7 @@ def test_a_second_store_compiles_nothing_again(tmp_path: Path) -> None:
 
     for name in ("first", "second"):
         store = Store(EngineSettings(), tmp_path / name)
-        store.make()
+        store.create()
         found.clear()
         sa.event.listen(store.engine, "before_cursor_execute", note)
         assert store.states(["e1", "e2"]) == {}
