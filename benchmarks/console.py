@@ -21,9 +21,9 @@ from ai_session.terminal.marks import strip_marks
 from benchmarks.report import Report, median_ms
 from benchmarks.size import sized
 from benchmarks.wire import UNLIMITED
-from tests.ai_session.contract.console_world import Console, console
-from tests.ai_session.contract.wire import runtime
-from tests.browser import Browser, Page, program
+from tests.ai_session.support.consoles import Console, console
+from tests.ai_session.support.mcp_client import runtime
+from tests.support.browser import Browser, Page, program
 
 FLOODS, KEYS, GAP_SECONDS = sized((20, 150, 0.05), (2, 5, 0.001))
 MOST_MS = 2000

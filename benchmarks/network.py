@@ -23,7 +23,7 @@ from ai_session.sandbox.network.rules import NetworkRules
 from benchmarks.children import output, serving
 from benchmarks.report import Report
 from benchmarks.size import sized
-from tests.ai_session.contract.network_harness import NAME, certificate, listener
+from tests.ai_session.support.networks import NAME, certificate, listener
 
 REQUESTS, CURLS, DOWNLOADS = sized((150, 60, 8), (2, 1, 1))
 LONG_BYTES = sized(100_000_000, 1_000_000)

@@ -23,8 +23,8 @@ from benchmarks import plain_relay
 from benchmarks.report import Report, median_ms
 from benchmarks.size import sized
 from benchmarks.wire import UNLIMITED
-from tests.ai_session.contract.person_wire import Person
-from tests.ai_session.contract.wire import runtime
+from tests.ai_session.support.mcp_client import runtime
+from tests.ai_session.support.person_client import Person
 
 STREAMS, ROUNDS, KEYS, GAP_SECONDS = sized((20, 4, 100, 0.01), (3, 1, 5, 0.001))
 TEARS, LINES = sized((200, 2_000_000), (3, 20_000))

@@ -22,7 +22,7 @@ from ccswarm.engines.base import Limits
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
 from ccswarm.runs.app import new_run_id
 from ccswarm.swarm.swarm import Swarm
-from tests.ccswarm.model_servers import ModelServer, loops
+from tests.ccswarm.support.model_servers import ModelServer, loops
 
 AGENTS, TURNS, REQUESTS, MANY_TURNS = sized((20, 10, 200, 1000), (2, 2, 2, 4))
 OUTPUT = "words of a terminal " * 100

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.report import Report
 from benchmarks.size import sized
-from tests.ccswarm.llm_job import job
+from tests.ccswarm.support.llm_job import job
 
 MANY = sized(99, 9)
 JOBS: dict[str, tuple[int, int, int]] = {

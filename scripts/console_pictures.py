@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from scripts import top_pictures
-from tests import forked
-from tests.ai_session.contract import asking
-from tests.ai_session.contract.console_world import Console, console
-from tests.ai_session.contract.wire import living_in, stop_daemons
-from tests.browser import Browser, Page
+from tests.ai_session.support import asking
+from tests.ai_session.support.consoles import Console, console
+from tests.ai_session.support.mcp_client import living_in, stop_daemons
 from tests.conftest import UNBOXED, client_environment, environment, new_home
-from tests.together.runs_world import Shop
+from tests.support import forked
+from tests.support.browser import Browser, Page
+from tests.together.support.runs import Shop
 
 ROOT = Path(__file__).resolve().parent.parent
 ASSETS = ROOT / "docs/assets"

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from tests.ai_session.contract.top_world import top
+from tests.ai_session.support.top_screens import top
 
 NAMES = ("top-question", "top-session")
 SIZE = (26, 100)

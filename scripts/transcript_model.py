@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.ccswarm.model_servers import Asked, Behaviour, ModelServer, Reply, asides, follow
+from tests.ccswarm.support.model_servers import Asked, Behaviour, ModelServer, Reply, asides, follow
 
 FIXED = {"path": "shop.py", "old": "3 * 4", "new": "3 + 4"}
 SESSION = {"session_id": "shop"}

@@ -23,8 +23,8 @@ from blockbuster import BlockBuster
 from blockbuster.blockbuster import BlockBusterFunction
 from hypothesis import HealthCheck, settings
 
-from tests.forked_holders import HOLDERS
-from tests.products import leave_the_rest_to_torture
+from tests.support.forked_holders import HOLDERS
+from tests.support.products import leave_the_rest_to_torture
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bounds import BOUND_SECONDS
+from tests.support.bounds import BOUND_SECONDS
 
 ENDED, LEFT = -signal.SIGINT, 130
 AT_EXIT = ""

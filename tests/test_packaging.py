@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bounds import BOUND_SECONDS
-from tests.products import first
+from tests.support.bounds import BOUND_SECONDS
+from tests.support.products import first
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = tuple(name for name in ("ai_session", "ccswarm") if (ROOT / name).is_dir())

@@ -13,7 +13,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from tests.bounds import BOUND_SECONDS
+from tests.support.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parent.parent
 PROGRAMS = {"ai-session": ("ai_session", "att", "attach"), "ccswarm": ("ccswarm", "wor", "worker")}

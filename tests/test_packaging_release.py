@@ -17,8 +17,8 @@ from jsonschema import Draft202012Validator
 
 import ai_session
 import ccswarm
-from tests.ai_session.contract.wire import Client, stop_daemons
-from tests.bounds import BOUND_SECONDS
+from tests.ai_session.support.mcp_client import Client, stop_daemons
+from tests.support.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from scripts import console_pictures, top_pictures
 from scripts.picture import PICTURE, Frame, draw
-from tests.bounds import BOUND_SECONDS
+from tests.support.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parent.parent
 SVG = "{http://www.w3.org/2000/svg}"

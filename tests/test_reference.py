@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts import chat_view, command_tree
-from tests.bounds import BOUND_SECONDS
+from tests.support.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parent.parent
 MAN_PAGES = sorted((ROOT / "man").iterdir())

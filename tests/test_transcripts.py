@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bounds import BOUND_SECONDS
+from tests.support.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parent.parent
 FIRST = ROOT / "docs/tutorials/first-terminal.md"

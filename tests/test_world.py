@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.bounds import BOUND_SECONDS
-from tests.products import corners
+from tests.support.bounds import BOUND_SECONDS
+from tests.support.products import corners
 
 HERE = Path(__file__).parent
 LEAVER = """

@@ -19,7 +19,7 @@ from ccswarm.clients.mcp.plugin import McpClients, McpToolClient
 from ccswarm.config.settings import ServerSettings
 from ccswarm.errors import LoginNeeded, SwarmError
 from ccswarm.models import ToolInfo
-from tests.bounds import BOUND_SECONDS
+from tests.support.bounds import BOUND_SECONDS
 
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
 VERSION = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "")

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tests import forked
-from tests.bounds import BOUND_SECONDS
 from tests.clients.node import COMPILED, FOLDERS, program
+from tests.support import forked
+from tests.support.bounds import BOUND_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import forked
-from tests.ai_session.contract.wire import stop_daemons
+from tests.ai_session.support.mcp_client import stop_daemons
 from tests.clients.node import Person
 from tests.conftest import client_environment
+from tests.support import forked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from tests.ai_session.contract.wire import Client
-from tests.bounds import BOUND_SECONDS
+from tests.ai_session.support.mcp_client import Client
+from tests.support.bounds import BOUND_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.ccswarm.contract.a2a_standard_desk import TEXT, Served, served
-from tests.ccswarm.contract.run_desk import RunDesk
+from tests.ccswarm.support.a2a_standard_server import TEXT, Served, served
+from tests.ccswarm.support.runs import RunDesk
 from tests.clients.installing import SECONDS, new_environment
 from tests.conftest import client_environment
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ai_session.contract.wire import daemon_pids
-from tests.ccswarm.model_servers import Asked, Behaviour, Call, ModelServer, Reply, asides, follow
+from tests.ai_session.support.mcp_client import daemon_pids
+from tests.ccswarm.support.model_servers import Asked, Behaviour, Call, ModelServer, Reply, asides, follow
 from tests.clients.agents import Agent, ClaudeCode, Codex, GeminiCli, Seen
 from tests.clients.node import SERVER, Person, program
 

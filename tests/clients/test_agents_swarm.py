@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ccswarm.model_servers import Asked, Behaviour, Call, ModelServer, Reply, asides, follow
+from tests.ccswarm.support.model_servers import Asked, Behaviour, Call, ModelServer, Reply, asides, follow
 from tests.clients.agents import Agent, ClaudeCode, Codex, GeminiCli
 from tests.clients.node import Person, program
 from tests.clients.test_agents import RUN_SECONDS, SEARCH, prompt, results, turns

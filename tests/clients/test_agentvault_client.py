@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.bounds import BOUND_SECONDS
-from tests.ccswarm.contract.a2a_standard_desk import served
-from tests.ccswarm.contract.a2a_vault_desk import TEXT
-from tests.ccswarm.contract.rpc_servers import rpc_server
-from tests.ccswarm.contract.run_desk import RunDesk
+from tests.ccswarm.support.a2a_standard_server import served
+from tests.ccswarm.support.a2a_vault_server import TEXT
+from tests.ccswarm.support.rpc_servers import rpc_server
+from tests.ccswarm.support.runs import RunDesk
 from tests.clients.installing import new_environment
 from tests.conftest import client_environment
-from tests.together.tool_servers import tool_server
+from tests.support.bounds import BOUND_SECONDS
+from tests.together.support.tool_servers import tool_server
 
 pytestmark = pytest.mark.clients
 

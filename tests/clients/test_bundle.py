@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.ai_session.contract.wire import stop_daemons
+from tests.ai_session.support.mcp_client import stop_daemons
 from tests.clients.installing import ROOT, SECONDS, TOOLS, TRUST, Installer, new_environment
 from tests.clients.node import Person, program
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.ai_session.contract.wire import stop_daemons
+from tests.ai_session.support.mcp_client import stop_daemons
 from tests.clients.conformance_run import (
     BRIDGE,
     EXCLUDED,
@@ -18,7 +18,7 @@ from tests.clients.conformance_run import (
     started,
 )
 from tests.conftest import client_environment
-from tests.products import first
+from tests.support.products import first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.bounds import BOUND_SECONDS
 from tests.clients.conformance_run import forks, requirements, suite
+from tests.support.bounds import BOUND_SECONDS
 
 COUNTS = {"2025-11-25": 18, "2026-07-28": 32}
 MILLISECONDS = str(int(BOUND_SECONDS * 1000))

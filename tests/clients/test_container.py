@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.ai_session.contract.wire import Client
-from tests.bounds import BOUND_SECONDS
+from tests.ai_session.support.mcp_client import Client
 from tests.clients.installing import ROOT
+from tests.support.bounds import BOUND_SECONDS
 
 SECONDS = 900.0
 AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"

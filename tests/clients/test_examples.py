@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ai_session.contract.command_line import CommandLine
+from tests.ai_session.support.command_line import CommandLine
 from tests.clients.installing import TRUST, new_environment
 from tests.conftest import client_environment
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bounds import BOUND_SECONDS
 from tests.clients.node import program
+from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.clients
 

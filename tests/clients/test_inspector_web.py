@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import pytest
 
-from tests.ai_session.contract.wire import Client
+from tests.ai_session.support.mcp_client import Client
 from tests.clients.node import BOUND_SECONDS, FOLDERS, HERE, SERVER, Person, node, program
 
 pytestmark = pytest.mark.clients

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ai_session
-from tests.ai_session.contract.wire import Client, stop_daemons
+from tests.ai_session.support.mcp_client import Client, stop_daemons
 from tests.clients.installing import ROOT, SECONDS, TOOLS, Installer, build, new_environment
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(2 * SECONDS)]

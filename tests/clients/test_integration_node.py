@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.ai_session.contract.wire import living_in
-from tests.ai_session.unit.integration_planning import judged, planned
-from tests.ai_session.unit.integration_projects import APPS, Project, apply_plan
+from tests.ai_session.support.integration_planning import judged, planned
+from tests.ai_session.support.integration_projects import APPS, Project, apply_plan
+from tests.ai_session.support.mcp_client import living_in
 from tests.clients.node import BOUND_SECONDS, FOLDERS, node
 
 if TYPE_CHECKING:

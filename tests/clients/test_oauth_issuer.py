@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ai_session.config.settings import OauthSettings
-from tests.ai_session.contract.oauth_elsewhere import Person, say_who
-from tests.ai_session.contract.oauth_world import BASE, Clock, Memory, opened, running
-from tests.bounds import BOUND_SECONDS
+from tests.ai_session.support.oauth_other_issuer import Person, say_who
+from tests.ai_session.support.oauth_servers import BASE, Clock, Memory, opened, running
 from tests.clients.node import FOLDERS, HERE, node
+from tests.support.bounds import BOUND_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

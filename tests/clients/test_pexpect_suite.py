@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ai_session.contract.wire import living_in, stop_daemons
+from tests.ai_session.support.mcp_client import living_in, stop_daemons
 from tests.conftest import UNBOXED, new_home
 
 BOUND_SECONDS = 900

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from ccswarm.models import CallRequest
-from tests.ccswarm.cli_world import CliWorld
-from tests.ccswarm.guest_terminals import Terminals
-from tests.ccswarm.model_servers import ModelServer
-from tests.ccswarm.model_servers_script import Asked, Reply, Turn, answers
-from tests.ccswarm.unit.swarm_world import settings
+from tests.ccswarm.support.cli_swarms import CliWorld
+from tests.ccswarm.support.guest_terminals import Terminals
+from tests.ccswarm.support.model_servers import ModelServer
+from tests.ccswarm.support.model_servers_script import Asked, Reply, Turn, answers
+from tests.ccswarm.support.swarms import settings
 from tests.clients.node import program
 from tests.conftest import environment, processes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import encodings.idna  # noqa: F401 - of a host name; that user may not read the libraries
 import sys
 
-from tests.strangers import as_that_user, exchange
+from tests.support.strangers import as_that_user, exchange
 
 user, host, port, over = sys.argv[1:]
 data = sys.stdin.buffer.read()

@@ -7,9 +7,9 @@ import re
 import sys
 from pathlib import Path
 
-from tests.ccswarm.contract.a2a_standard_desk import Wire, connected, served
-from tests.ccswarm.contract.run_desk import RunDesk
-from tests.together.swarm_house import QUICK, ROOT, open_house
+from tests.ccswarm.support.a2a_standard_server import Wire, connected, served
+from tests.ccswarm.support.runs import RunDesk
+from tests.together.support.swarms import QUICK, ROOT, open_house
 
 PAGE = (ROOT / "docs/protocols/a2a.md").read_text()
 CONFIGURATION, CONVERSATIONS = (

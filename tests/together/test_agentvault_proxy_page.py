@@ -8,11 +8,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tests.ccswarm.contract.a2a_standard_desk import served
-from tests.ccswarm.contract.a2a_vault_desk import IDS, JSON, Vault, client
-from tests.ccswarm.contract.run_desk import RunDesk
-from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, open_house
-from tests.together.tool_servers import tool_server
+from tests.ccswarm.support.a2a_standard_server import served
+from tests.ccswarm.support.a2a_vault_server import IDS, JSON, Vault, client
+from tests.ccswarm.support.runs import RunDesk
+from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, open_house
+from tests.together.support.tool_servers import tool_server
 
 PAGE = (ROOT / "docs/protocols/agentvault-proxy.md").read_text()
 CONFIGURATION, CONVERSATIONS = (

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from ccswarm.models import RunStatus
-from tests import forked
-from tests.bounds import BOUND_SECONDS
 from tests.conftest import ends_within, processes
-from tests.products import first
-from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, House, open_house, over, submit
+from tests.support import forked
+from tests.support.bounds import BOUND_SECONDS
+from tests.support.products import first
+from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, House, open_house, over, submit
 
 pytestmark = pytest.mark.anyio
 

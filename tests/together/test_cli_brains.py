@@ -19,10 +19,10 @@ import pytest
 
 from ccswarm.models import Execution
 from ccswarm.runs.app import App
-from tests.ccswarm.model_servers import Asked, Fail, ModelServer, Reply, asides, gullible, plays
+from tests.ccswarm.support.model_servers import Asked, Fail, ModelServer, Reply, asides, gullible, plays
 from tests.clients.node import node, program
 from tests.conftest import UNBOXED, environment, processes
-from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, House, event, open_house, submit
+from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, House, event, open_house, submit
 
 RUN_SECONDS = 200.0
 """One run starts a daemon, a worker and one to three programs of 3 to 18 s each; this bounds a machine under load."""

@@ -15,9 +15,9 @@ import pytest
 
 from ccswarm.bridge.bridge import bridge_directory
 from ccswarm.models import Execution, RunStatus
-from tests.bounds import BOUND_SECONDS
 from tests.conftest import UNBOXED
-from tests.together.swarm_house import AI_SESSION, DATA, QUICK, ROOT, House, event, open_house, over, submit
+from tests.support.bounds import BOUND_SECONDS
+from tests.together.support.swarms import AI_SESSION, DATA, QUICK, ROOT, House, event, open_house, over, submit
 
 pytestmark = pytest.mark.anyio
 

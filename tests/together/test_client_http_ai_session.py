@@ -19,10 +19,10 @@ import pytest
 from ccswarm.clients.mcp.plugin import McpClients, McpToolClient
 from ccswarm.config.settings import ServerSettings
 from ccswarm.errors import LoginNeeded, ServerLost, ServerUnavailable
-from tests.ai_session.contract.command_line import CommandLine
-from tests.ai_session.contract.oauth_world import PASSWORD, Form
-from tests.bounds import BOUND_SECONDS
+from tests.ai_session.support.command_line import CommandLine
+from tests.ai_session.support.oauth_servers import PASSWORD, Form
 from tests.conftest import UNBOXED_VARIABLES
+from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
 READ_ONLY = ("sessions:read",)

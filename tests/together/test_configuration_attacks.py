@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.ccswarm.contract.run_desk import QUICK, RunDesk
-from tests.ccswarm.contract.server_client import serving
-from tests.ccswarm.contract.verb_desk import SERVERS, agent
+from tests.ccswarm.support.mcp_server_process import serving
+from tests.ccswarm.support.runs import QUICK, RunDesk
+from tests.ccswarm.support.verbs import SERVERS, agent
 from tests.conftest import UNBOXED, environment
-from tests.together.swarm_house import AI_SESSION, ROOT, House, open_house
+from tests.together.support.swarms import AI_SESSION, ROOT, House, open_house
 
 pytestmark = pytest.mark.timeout(180)
 

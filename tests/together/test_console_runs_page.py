@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests import accessibility, forked
-from tests.ai_session.contract.console_world import Console, console
-from tests.ai_session.contract.wire import living_in, stop_daemons
-from tests.browser import Browser, Page
+from tests.ai_session.support.consoles import Console, console
+from tests.ai_session.support.mcp_client import living_in, stop_daemons
 from tests.conftest import UNBOXED, client_environment, environment, new_home
-from tests.together.runs_world import FINISHES, PLAN, Shop, work
+from tests.support import accessibility, forked
+from tests.support.browser import Browser, Page
+from tests.together.support.runs import FINISHES, PLAN, Shop, work
 
 pytestmark = pytest.mark.browser
 

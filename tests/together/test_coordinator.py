@@ -11,10 +11,10 @@ import pytest
 
 from ccswarm.config import config
 from ccswarm.config.settings import TaskSettings
-from tests.ccswarm.llm_world import KEY, SECRET, finish
-from tests.ccswarm.model_servers import Asked, Behaviour, ModelServer, Reply, each, plays
+from tests.ccswarm.support.llm_agents import KEY, SECRET, finish
+from tests.ccswarm.support.model_servers import Asked, Behaviour, ModelServer, Reply, each, plays
 from tests.conftest import environment
-from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, git, open_house, over, submit
+from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, git, open_house, over, submit
 
 pytestmark = pytest.mark.anyio
 

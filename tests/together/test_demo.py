@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bounds import BOUND_SECONDS
+from tests.support.bounds import BOUND_SECONDS
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 

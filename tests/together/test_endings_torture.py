@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from ccswarm.runs.app import App
-from tests.bounds import BOUND_SECONDS
 from tests.conftest import UNBOXED
-from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, House, git, open_house, over, submit
-from tests.together.swarm_work import repository, steps
+from tests.support.bounds import BOUND_SECONDS
+from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, House, git, open_house, over, submit
+from tests.together.support.work_rounds import repository, steps
 from tests.together.test_attempt_terminals import BEAT, begun, sessions
 
 # Each ending has its own bound: how long all of them take is the machine's to say.

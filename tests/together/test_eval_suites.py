@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.ccswarm.contract.run_desk import RunDesk
-from tests.ccswarm.contract.verb_desk import BOUND_SECONDS, agent
+from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.verbs import BOUND_SECONDS, agent
 from tests.conftest import UNBOXED, client_environment, environment, new_home
 
 ROOT = Path(__file__).parents[2]

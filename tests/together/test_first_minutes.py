@@ -13,12 +13,12 @@ from typing import Any
 import pexpect
 import pytest
 
-from tests import forked
-from tests.bounds import BOUND_SECONDS
-from tests.ccswarm.contract.run_desk import RunDesk
-from tests.ccswarm.contract.visionflow_desk import connected, served
+from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.visionflow_server import connected, served
 from tests.conftest import UNBOXED
-from tests.together.swarm_house import DATA, ROOT, House, git, open_house
+from tests.support import forked
+from tests.support.bounds import BOUND_SECONDS
+from tests.together.support.swarms import DATA, ROOT, House, git, open_house
 
 DOCUMENT = '[mcp]\nservers = [\n  { name = "ai-session", command = "ai-session mcp-server --stdio" }\n]\n'
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "CODEX_API_KEY", "GEMINI_API_KEY")

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from ccswarm.journal.writer import read
-from tests.ccswarm.contract.a2a_standard_desk import connected, plan_message, served
-from tests.ccswarm.contract.run_desk import QUICK, RunDesk
-from tests.ccswarm.contract.server_client import serving
-from tests.ccswarm.contract.verb_desk import agent, server
-from tests.ccswarm.guest_client import guest, words
-from tests.ccswarm.llm_world import finish, reply
+from tests.ccswarm.support.a2a_standard_server import connected, plan_message, served
+from tests.ccswarm.support.guest_client import guest, words
+from tests.ccswarm.support.llm_agents import finish, reply
+from tests.ccswarm.support.mcp_server_process import serving
+from tests.ccswarm.support.runs import QUICK, RunDesk
+from tests.ccswarm.support.verbs import agent, server
 from tests.conftest import environment
-from tests.products import first
-from tests.together.swarm_house import AI_SESSION, ROOT, House, open_house
+from tests.support.products import first
+from tests.together.support.swarms import AI_SESSION, ROOT, House, open_house
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 

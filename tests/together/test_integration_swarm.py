@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.ai_session.contract.wire import living_in, stop_daemons
-from tests.ai_session.unit.integration_planning import planned
-from tests.ai_session.unit.integration_projects import apply_plan
-from tests.bounds import BOUND_SECONDS
+from tests.ai_session.support.integration_planning import planned
+from tests.ai_session.support.integration_projects import apply_plan
+from tests.ai_session.support.mcp_client import living_in, stop_daemons
 from tests.conftest import new_home
+from tests.support.bounds import BOUND_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,9 +18,9 @@ from ccswarm.config.settings import AgentSettings, ServerSettings
 from ccswarm.journal.writer import Journal, join, read, verify
 from ccswarm.models import CallRequest, CallStatus
 from ccswarm.toolbox.toolbox import Toolbox
-from tests import forked
-from tests.bounds import BOUND_SECONDS
 from tests.conftest import UNBOXED, client_environment, end_leftovers, environment, new_home
+from tests.support import forked
+from tests.support.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parents[2]
 AGENTS = {

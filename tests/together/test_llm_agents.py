@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from ccswarm.runs.app import new_run_id
-from tests.bounds import BOUND_SECONDS
-from tests.ccswarm.llm_world import KEY, SECRET, finish
-from tests.ccswarm.model_servers import Asked, Behaviour, Call, ModelServer, Reply, Stall, gullible, plays
+from tests.ccswarm.support.llm_agents import KEY, SECRET, finish
+from tests.ccswarm.support.model_servers import Asked, Behaviour, Call, ModelServer, Reply, Stall, gullible, plays
 from tests.conftest import environment
-from tests.together.swarm_house import AI_SESSION, QUICK, House, event, git, open_house, over
+from tests.support.bounds import BOUND_SECONDS
+from tests.together.support.swarms import AI_SESSION, QUICK, House, event, git, open_house, over
 
 pytestmark = pytest.mark.anyio
 

@@ -14,9 +14,9 @@ from ccswarm.clients.mcp.plugin import McpToolClient
 from ccswarm.config.settings import AgentSettings, ServerSettings
 from ccswarm.journal.writer import Journal
 from ccswarm.toolbox.toolbox import Toolbox
-from tests import forked
-from tests.ai_session.contract.command_line import CommandLine
+from tests.ai_session.support.command_line import CommandLine
 from tests.conftest import UNBOXED_VARIABLES
+from tests.support import forked
 
 pytestmark = pytest.mark.anyio
 

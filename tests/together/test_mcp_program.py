@@ -11,9 +11,9 @@ import pytest
 
 from ccswarm.errors import ServerUnavailable, UsageInvalid
 from ccswarm.mcp import McpClient, ServerSettings
-from tests import forked
-from tests.ai_session.contract.command_line import CommandLine
+from tests.ai_session.support.command_line import CommandLine
 from tests.conftest import UNBOXED_VARIABLES
+from tests.support import forked
 
 pytestmark = pytest.mark.anyio
 

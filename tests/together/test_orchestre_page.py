@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ccswarm import __version__
-from tests.ccswarm.contract.server_client import ServerClient
-from tests.together.swarm_house import QUICK, ROOT, open_house
+from tests.ccswarm.support.mcp_server_process import ServerClient
+from tests.together.support.swarms import QUICK, ROOT, open_house
 
 PAGE = (ROOT / "docs/protocols/orchestre.md").read_text()
 PROJECT, RUN, TIME = "/home/me/code", "run_0123456789abcdef0123456789abcdef", "2026-01-02T03:04:05.678Z"

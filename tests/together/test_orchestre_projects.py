@@ -15,9 +15,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import TextContent
 
 from ccswarm.servers.mcp.toolsets.orchestre.starters import ABOUT, files_of
-from tests.ccswarm.contract.server_client import ServerClient, serving
+from tests.ccswarm.support.mcp_server_process import ServerClient, serving
 from tests.conftest import client_environment
-from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, House, open_house
+from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, House, open_house
 
 BUSY = """
 [[agents]]

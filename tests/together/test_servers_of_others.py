@@ -13,7 +13,7 @@ import pytest
 
 from ccswarm.models import Execution
 from tests.clients.node import program
-from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, git, open_house, over, submit
+from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, git, open_house, over, submit
 
 pytestmark = pytest.mark.anyio
 

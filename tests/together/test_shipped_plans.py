@@ -23,10 +23,10 @@ from ccswarm.config import config, parsing, reference_text
 from ccswarm.config.settings import Settings
 from ccswarm.models import CallOutcome, CallStatus, ToolInfo
 from ccswarm.plan import check
-from tests import forked
-from tests.bounds import BOUND_SECONDS
-from tests.ccswarm.playbook_drive import Drive, drive
+from tests.ccswarm.support.playbooks import Drive, drive
 from tests.conftest import client_environment, end_leftovers, environment, new_home
+from tests.support import forked
+from tests.support.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parents[2]
 

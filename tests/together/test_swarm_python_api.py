@@ -16,8 +16,8 @@ import pytest
 import ccswarm
 from ccswarm.api import aio, blocking
 from ccswarm.errors import ConfigChanged, RunNotFound, UsageInvalid
-from tests.bounds import BOUND_SECONDS
 from tests.conftest import UNBOXED, client_environment, end_leftovers, environment, new_home
+from tests.support.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/howto/python-swarm.md").read_text()

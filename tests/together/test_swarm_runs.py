@@ -17,9 +17,9 @@ from ccswarm.models import Execution, RunStatus
 from ccswarm.plan.origin import Origin
 from ccswarm.runs.app import new_run_id
 from ccswarm.toolbox.toolbox import Toolbox
-from tests.ai_session.contract.asking import person
+from tests.ai_session.support.asking import person
 from tests.conftest import UNBOXED
-from tests.together.swarm_house import AI_SESSION, DATA, QUICK, House, event, git, open_house, over, submit
+from tests.together.support.swarms import AI_SESSION, DATA, QUICK, House, event, git, open_house, over, submit
 
 pytestmark = pytest.mark.anyio
 

@@ -16,11 +16,11 @@ from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 from mcp_types import TextResourceContents
 
-from tests.ccswarm.contract.server_client import serving
-from tests.ccswarm.llm_world import KEY, SECRET, finish
-from tests.ccswarm.model_servers import ModelServer, Reply, plays
+from tests.ccswarm.support.llm_agents import KEY, SECRET, finish
+from tests.ccswarm.support.mcp_server_process import serving
+from tests.ccswarm.support.model_servers import ModelServer, Reply, plays
 from tests.conftest import client_environment
-from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, House, open_house
+from tests.together.support.swarms import AI_SESSION, QUICK, ROOT, House, open_house
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,8 @@ import pytest
 from ccswarm.journal.writer import verify
 from tests.ccswarm.torture.engine_postgres import database, server
 from tests.conftest import UNBOXED
-from tests.together.swarm_house import AI_SESSION, House, open_house, over, submit
-from tests.together.swarm_rounds import CREW, PLAN, Fleet, Round, Tally, plain, sizes
+from tests.together.support.rounds import CREW, PLAN, Fleet, Round, Tally, plain, sizes
+from tests.together.support.swarms import AI_SESSION, House, open_house, over, submit
 
 # Each round has its own bound: how long all of them take is the machine's to say.
 pytestmark = [pytest.mark.anyio, pytest.mark.torture, pytest.mark.timeout(0)]

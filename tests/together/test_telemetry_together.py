@@ -12,9 +12,9 @@ import pytest
 
 from ccswarm.models import RunStatus
 from ccswarm.telemetry.spans import span_id_of, trace_id_of
-from tests.collector import Collector, Seen
 from tests.conftest import UNBOXED, environment
-from tests.together.swarm_house import AI_SESSION, QUICK, open_house, over, submit
+from tests.support.collector import Collector, Seen
+from tests.together.support.swarms import AI_SESSION, QUICK, open_house, over, submit
 
 pytestmark = pytest.mark.anyio
 CLIENT, SERVER = 3, 2

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests import forked
-from tests.ai_session.contract.top_world import top
-from tests.ai_session.contract.wire import living_in, stop_daemons
+from tests.ai_session.support.mcp_client import living_in, stop_daemons
+from tests.ai_session.support.top_screens import top
 from tests.conftest import UNBOXED, client_environment, environment, new_home
-from tests.together.runs_world import Shop, work
+from tests.support import forked
+from tests.together.support.runs import Shop, work
 
 WRITE = work("write", "ada", r"seq 100 >numbers.txt; printf '\33[2J'", 'text = "Write numbers"')
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.ccswarm.contract.run_desk import RunDesk
-from tests.ccswarm.contract.visionflow_desk import Served, Wire, connected, served
+from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.visionflow_server import Served, Wire, connected, served
 from tests.conftest import processes
-from tests.together.swarm_house import AI_SESSION, QUICK, House, open_house
+from tests.together.support.swarms import AI_SESSION, QUICK, House, open_house
 
 AGENT = """
 [[agents]]

@@ -6,9 +6,9 @@ import re
 import sys
 from pathlib import Path
 
-from tests.ccswarm.contract.run_desk import RunDesk
-from tests.ccswarm.contract.visionflow_desk import connected, served
-from tests.together.swarm_house import QUICK, ROOT, open_house
+from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.visionflow_server import connected, served
+from tests.together.support.swarms import QUICK, ROOT, open_house
 
 PAGE = (ROOT / "docs/protocols/visionflow.md").read_text()
 CONFIGURATION, CONVERSATIONS = (

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ccswarm.journal.writer import verify
-from tests.together.swarm_house import over, submit
-from tests.together.swarm_rounds import Fleet, Tally, sizes
-from tests.together.swarm_work import CREW, ENDINGS, PLAN, WorkRound, repository
+from tests.together.support.rounds import Fleet, Tally, sizes
+from tests.together.support.swarms import over, submit
+from tests.together.support.work_rounds import CREW, ENDINGS, PLAN, WorkRound, repository
 from tests.together.test_swarm_torture import LOST_AFTER_SECONDS, postgres, sqlite
 
 # Each round has its own bound: how long all of them take is the machine's to say.

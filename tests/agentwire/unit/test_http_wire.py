@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentwire.http.wire import Site, StrictConnection, host_of, is_passed_on, tokens_in
-from tests.browser_bytes import Target, by_pages, by_smugglers
+from tests.support.browser_bytes import Target, by_pages, by_smugglers
 
 TARGET = Target(8080, "/rpc", b'{"jsonrpc":"2.0","id":1,"method":"do"}')
 SITE = Site({"127.0.0.1", "localhost", "::1"}, origins={"https://app.example"}, pages={"/authorize"}, forms={"/token"})

@@ -19,7 +19,7 @@ import pytest
 
 from agentwire.notices.notifier import Notice, Notifier
 from agentwire.notices.settings import address_problem, command_problem
-from tests.bounds import BOUND_SECONDS
+from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from agentwire.system.peers import can_identify, is_own, user_of
-from tests.bounds import BOUND_SECONDS
-from tests.strangers import IS_ROOT, USERS, as_user, without_sock_diag
+from tests.support.bounds import BOUND_SECONDS
+from tests.support.strangers import IS_ROOT, USERS, as_user, without_sock_diag
 
 ROOT = Path(__file__).parents[3]
 RESET = struct.pack("ii", 1, 0)

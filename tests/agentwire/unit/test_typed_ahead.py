@@ -12,7 +12,7 @@ import pytest
 
 from agentwire.system import typed_ahead
 from agentwire.system.readable import readable
-from tests.bounds import BOUND_SECONDS
+from tests.support.bounds import BOUND_SECONDS
 
 TIMES = 100
 """A flush alone, right after the keys, leaves them in nine of ten cases."""

@@ -13,7 +13,7 @@ import pytest
 from agentwire import plugins
 from ai_session.models import Principal
 from ai_session.tools.base import MAX_WAIT_SECONDS, Context, Limits, Tool
-from tests.ai_session.contract.wire import Client, living_in, stop_daemons
+from tests.ai_session.support.mcp_client import Client, living_in, stop_daemons
 
 PACKAGE = Path(plugins.__file__).parent
 TOOLS: list[Tool] = [

@@ -21,7 +21,7 @@ from tests.ai_session.escape.session import (
     without_namespaces,
 )
 from tests.ai_session.escape.world import World, world
-from tests.bounds import BOUND_SECONDS
+from tests.support.bounds import BOUND_SECONDS
 
 DEADLY = "kill-all"
 """Unboxed it ends all that belongs to its user: only for a user of the battery's own, whom only root can become."""

@@ -10,9 +10,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
-from tests.ai_session import unprivileged
-from tests.ai_session.contract.wire import SERVER, Client
 from tests.ai_session.escape.world import BOUND_SECONDS, World
+from tests.ai_session.support import unprivileged
+from tests.ai_session.support.mcp_client import SERVER, Client
 
 SEQUENCES = re.compile(r"\x1b\[[0-9;?<>=]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)|\x1b[ -/]*[0-~]|[\x0e\x0f\r]")
 PROMPT = "ready> "

@@ -20,8 +20,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
-from tests.ai_session import unprivileged
-from tests.bounds import BOUND_SECONDS
+from tests.ai_session.support import unprivileged
+from tests.support.bounds import BOUND_SECONDS
 
 HERE = Path(__file__).parent
 PATH = "/usr/local/bin:/usr/bin:/bin"

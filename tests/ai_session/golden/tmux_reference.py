@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bounds import BOUND_SECONDS, pause
+from tests.support.bounds import BOUND_SECONDS, pause
 
 DRAWN = "all bytes drawn"
 FACTS = "#{pane_title}|#{cursor_y}|#{cursor_x}|#{alternate_on}|#{cursor_flag}"

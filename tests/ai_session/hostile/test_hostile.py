@@ -18,11 +18,11 @@ from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.session import Session
 from ai_session.sessions.spec import NewSession, SessionDefaults
 from ai_session.terminal.marks import strip_marks
-from tests.ai_session.contract.session_harness import runtime_directory, text_of, workspace
-from tests.ai_session.contract.shell_harness import START_FILE, kin
-from tests.ai_session.contract.test_semantics import happened
+from tests.ai_session.contract.sessions.test_semantics import happened
 from tests.ai_session.hostile.model import HERE, KINDS, SHELLS, Case, cases
-from tests.bounds import BOUND_SECONDS
+from tests.ai_session.support.sessions import runtime_directory, text_of, workspace
+from tests.ai_session.support.shells import START_FILE, kin
+from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
 

@@ -47,7 +47,7 @@ At level `landlock` nothing hides secrets, and reading them is not noticed; nor 
 file (`by-a-hard-link`), or into a directory of hooks inside `.git` that did not exist (`hooks-path-inside-of-git`).
 
 The program of `policy.hook` has no case: it runs in `/` with a PATH of its own, and if a box may write what its words
-or its first line name, every call is denied (`tests/ai_session/unit/test_gate_hook.py`).
+or its first line name, every call is denied (`tests/ai_session/unit/gate/test_hook.py`).
 
 [The sandbox](sandbox.md) explains what is protected, and what to do about a notice. The cases are tables in
 `tests/ai_session/planting/`. `pytest -m torture tests/ai_session/planting` repeats the measurement and compares;

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.ai_session.contract.wire import BOUND_SECONDS, Client
+from tests.ai_session.support.mcp_client import BOUND_SECONDS, Client
 from tests.conftest import UNBOXED_VARIABLES
 
 ROOT = Path(__file__).parents[3]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ai_session.client.connection import ControlClient, connect
 from ai_session.config.config import runtime_directories
-from tests import forked
-from tests.bounds import BOUND_SECONDS, pause
+from tests.support import forked
+from tests.support.bounds import BOUND_SECONDS, pause
 
 LINES = 200_000
 EXPECTED = "\n".join(map(str, range(1, LINES + 1))) + "\n"

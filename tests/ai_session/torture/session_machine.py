@@ -24,7 +24,7 @@ from ai_session.system.turns import finished
 from tests.ai_session.torture.kills import spin
 from tests.ai_session.torture.random_material import characters
 from tests.ai_session.torture.random_posix import quote
-from tests.bounds import BOUND_SECONDS
+from tests.support.bounds import BOUND_SECONDS
 
 NAMES = ("v1", "v2", "v3")
 

@@ -6,7 +6,7 @@ text alone where it ends with 0, else the text and its exit code; None: nobody c
 
 from __future__ import annotations
 
-from tests.ai_session.contract.recovery_cases import OF_SHELL, OUTPUT_OFF, Lost
+from tests.ai_session.support.recovery_cases import OF_SHELL, OUTPUT_OFF, Lost
 
 SH_LIKE = (
     # Splitting, expansion, paths.

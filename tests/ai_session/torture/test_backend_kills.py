@@ -13,14 +13,14 @@ import pytest
 
 from agentwire import plugins
 from ai_session.models import ExitStatus
-from tests.ai_session.contract.terminal_harness import World, gone, start_owner, world
-from tests.ai_session.contract.test_backend_survival import (
+from tests.ai_session.contract.backends.test_backend_survival import (
     COUNT,
     COUNTED,
     KEEPS_GOING_WITHOUT_ITS_KEEPER,
     goes_on,
     keepers,
 )
+from tests.ai_session.support.terminals import World, gone, start_owner, world
 
 pytestmark = [pytest.mark.anyio, pytest.mark.torture]
 

@@ -15,7 +15,7 @@ from ai_session.models import SandboxLevel
 from ai_session.system import membership, processes
 from tests.ai_session.torture.kills import EXPECTED, Round, daemon, keepers, kill
 from tests.ai_session.torture.test_kills import HOLDER
-from tests.bounds import BOUND_SECONDS
+from tests.support.bounds import BOUND_SECONDS
 
 BOXED = '[policy]\nmode = "trusted"\n'
 ROUNDS = [pytest.param(1, id="once"), pytest.param(25, id="many", marks=pytest.mark.torture)]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ai_session.contract.wire import BOUND_SECONDS
+from tests.ai_session.support.mcp_client import BOUND_SECONDS
 from tests.ai_session.torture.faults import PTY_FIRST, ROOT, SERVER, TMUX_FIRST, Caller, World, mounted, world
 from tests.ai_session.torture.kills import kill, spin
 

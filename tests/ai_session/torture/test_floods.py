@@ -13,7 +13,7 @@ from agentwire import plugins
 from ai_session.client.connection import ControlClient, connect
 from benchmarks.flood import ALL, flooding, on_disk, session_folder, written
 from tests.ai_session.torture.kills import daemon, spin
-from tests.own_time import once_within
+from tests.support.processor_time import once_within
 
 MEGABYTE = 1 << 20
 RETAIN_BYTES, SPARE_BYTES = 4 * MEGABYTE, 16 * MEGABYTE

@@ -17,8 +17,8 @@ import httpx2
 import pytest
 
 from ai_session.http.connections import raise_limits
-from tests.ai_session.contract.http_world import Here, called, running
-from tests.ai_session.contract.wire import ENVELOPE, stop_daemons
+from tests.ai_session.support.http_servers import Here, called, running
+from tests.ai_session.support.mcp_client import ENVELOPE, stop_daemons
 from tests.conftest import UNBOXED, new_home
 
 pytestmark = [pytest.mark.anyio, pytest.mark.torture]

@@ -13,9 +13,9 @@ import httpx2
 import pytest
 
 from ai_session.config.settings import OauthSettings
-from tests.ai_session.contract.oauth_elsewhere import Person, say_who
-from tests.ai_session.contract.oauth_world import Clock, Memory, opened, running
-from tests.bounds import BOUND_SECONDS
+from tests.ai_session.support.oauth_other_issuer import Person, say_who
+from tests.ai_session.support.oauth_servers import Clock, Memory, opened, running
+from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.torture]
 PASSWORD, SECRET = "carol's own password", "front's own secret"

@@ -25,8 +25,8 @@ from tests.ai_session.torture.random_fish import FishCommands
 from tests.ai_session.torture.random_material import Expected
 from tests.ai_session.torture.random_posix import PosixCommands
 from tests.ai_session.torture.session_machine import SessionMachine
-from tests.bounds import BOUND_SECONDS
-from tests.products import first
+from tests.support.bounds import BOUND_SECONDS
+from tests.support.products import first
 
 MOST_CHARS = 200_000
 

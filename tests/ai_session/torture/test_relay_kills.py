@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from ai_session.client import relay
-from tests.ai_session.contract.wire import Client, Message, daemon_pids, stop_daemons
+from tests.ai_session.support.mcp_client import Client, Message, daemon_pids, stop_daemons
 from tests.ai_session.torture.kills import keepers
-from tests.bounds import BOUND_SECONDS
+from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.torture
 

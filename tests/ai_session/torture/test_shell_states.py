@@ -13,10 +13,10 @@ from agentwire import plugins
 from ai_session.sessions import wait
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.spec import SessionDefaults
-from tests.ai_session.contract.recovery_cases import Lost
-from tests.ai_session.contract.session_harness import request, run, runtime_directory
+from tests.ai_session.support.recovery_cases import Lost
+from tests.ai_session.support.sessions import request, run, runtime_directory
 from tests.ai_session.torture.shell_states import cases
-from tests.bounds import BOUND_SECONDS
+from tests.support.bounds import BOUND_SECONDS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.torture]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.ccswarm.contract.a2a_standard_desk import TEXT, connected, old_message, served, text_message
-from tests.ccswarm.contract.run_desk import RunDesk
+from tests.ccswarm.support.a2a_standard_server import TEXT, connected, old_message, served, text_message
+from tests.ccswarm.support.runs import RunDesk
 
 pytestmark = pytest.mark.torture
 CLIENTS = 60

@@ -14,10 +14,10 @@ import pytest
 
 from ccswarm.config.settings import EngineSettings
 from ccswarm.models import RunStatus
-from tests.bounds import BOUND_SECONDS
-from tests.ccswarm.contract.engine_plays import Referee
-from tests.ccswarm.contract.engine_worker import make, start
+from tests.ccswarm.support.engine_plays import Referee
+from tests.ccswarm.support.engine_worker import make, start
 from tests.ccswarm.torture.engine_postgres import database, server
+from tests.support.bounds import BOUND_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator

@@ -11,12 +11,12 @@ import pytest
 
 from ccswarm.config.settings import EngineSettings
 from ccswarm.models import RunStatus
-from tests.bounds import BOUND_SECONDS
-from tests.ccswarm.contract.engine_plays import Referee
-from tests.ccswarm.contract.engine_worker import make, started
-from tests.ccswarm.contract.run_desk import AGENTS, HELD, SERVERS, RunDesk
+from tests.ccswarm.support.engine_plays import Referee
+from tests.ccswarm.support.engine_worker import make, started
+from tests.ccswarm.support.runs import AGENTS, HELD, SERVERS, RunDesk
 from tests.ccswarm.torture.engine_postgres import Server, database, machine
 from tests.conftest import client_environment, environment
+from tests.support.bounds import BOUND_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ import pytest
 
 from ccswarm.clients.mcp.plugin import McpToolClient
 from ccswarm.errors import CallTimedOut, ServerLost, ServerUnavailable
-from tests.ccswarm.contract.mcp_servers import client_of, ended, facts, use
+from tests.ccswarm.support.mcp_servers import client_of, ended, facts, use
 
 pytestmark = [pytest.mark.anyio, pytest.mark.torture]
 

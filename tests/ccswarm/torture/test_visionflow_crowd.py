@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.ccswarm.contract.run_desk import RunDesk
-from tests.ccswarm.contract.visionflow_desk import TEXT, Served, children, connected, served
+from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.visionflow_server import TEXT, Served, children, connected, served
 
 BOUND_SECONDS = 600.0
 PAUSE_SECONDS = 0.1

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.bounds import BOUND_SECONDS
-from tests.ccswarm.contract.run_desk import AGENTS, SERVERS, RunDesk, step, task
+from tests.ccswarm.support.runs import AGENTS, SERVERS, RunDesk, step, task
 from tests.ccswarm.torture.engine_postgres import database, server
 from tests.conftest import client_environment, environment, new_home
+from tests.support.bounds import BOUND_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

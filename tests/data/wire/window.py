@@ -7,8 +7,8 @@ those for its client.
 import os
 import sys
 
-from tests.forked import become
-from tests.forked_holders import name_it
+from tests.support.forked import become
+from tests.support.forked_holders import name_it
 
 name_it([sys.executable, __file__], os.environ)
 server = os.fork()

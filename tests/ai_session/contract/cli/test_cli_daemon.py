@@ -1,0 +1,268 @@
+"""Verbs about the daemon, the configuration and the machine; what --help costs."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import threading
+import tomllib
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pexpect
+import pytest
+from typer.testing import CliRunner
+
+from ai_session.cli.main import program
+from tests.ai_session.support.command_line import LINE, CommandLine
+from tests.support.bounds import BOUND_SECONDS
+
+VERBS = [
+    "new",
+    "ls",
+    "info",
+    "exec",
+    "send",
+    "screen",
+    "logs",
+    "attach",
+    "console",
+    "top",
+    "notify",
+    "interrupt",
+    "kill",
+    "rename",
+    "share",
+    "serve",
+    "token",
+    "replay",
+    "approvals",
+    "approve",
+    "reject",
+    "person",
+    "record",
+    "audit",
+    "policy",
+    "sandbox",
+    "daemon",
+    "doctor",
+    "docs",
+    "config",
+    "completion",
+    "mcp",
+    "mcp-server",
+    "http",
+]
+
+
+@pytest.fixture
+def cli(home: Path) -> Iterator[CommandLine]:
+    with CommandLine(home) as cli:
+        yield cli
+
+
+def alive(pid: str) -> bool:
+    """Whether a process runs; one that has ended but is not yet reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def hang_up_on_everybody(listener: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            listener.accept()[0].close()
+
+
+def test_the_daemon_starts_with_the_first_verb_and_is_told_of(cli: CommandLine) -> None:
+    assert "for a service manager" in cli.run("daemon", "run", "--help").stdout
+    missing = cli.run("daemon", "status", code=4)
+    assert missing.stderr == "error: no daemon is running\nhint: start one: ai-session daemon start\n"
+    assert json.loads(cli.run("daemon", "status", "--json", code=4).stdout)["error"]["code"] == "daemon_unavailable"
+    cli.run("ls")
+    facts = dict(line.split("\t", 1) for line in cli.out("daemon", "status").splitlines())
+    assert facts["directory"] == str(cli.home / ".local/state/ai-session")
+    assert facts["sessions"] == "0"
+    assert json.loads(cli.out("daemon", "start", "--json"))["pid"] == int(facts["pid"])
+    cli.run("daemon", "stop")
+    assert not alive(facts["pid"])
+    cli.run("daemon", "status", code=4)
+    cli.run("daemon", "stop")
+
+
+def test_stop_ends_sessions_unless_they_are_kept(cli: CommandLine) -> None:
+    cli.run("new", "main")
+    cli.run("exec", "main", "X=kept; sleep 300 & echo $! > pid")
+    sleeper = (cli.home / "pid").read_text().strip()
+    first = cli.daemon_pid()
+    cli.run("daemon", "restart")
+    assert cli.daemon_pid() != first
+    assert cli.out("exec", "main", "echo $X") == "kept\n"
+    cli.run("daemon", "stop", "--keep-sessions")
+    assert alive(sleeper)
+    assert json.loads(cli.out("daemon", "stop", "--json")) == {"running": False, "ended": ["main"]}
+    assert not alive(sleeper)
+    assert cli.out("ls") == ""
+
+
+def test_stop_asks_on_a_terminal(cli: CommandLine) -> None:
+    cli.run("new", "main")
+    for answer, code in ((b"n", 1), (b"y", 0)):
+        person = cli.spawn("daemon", "stop")
+        person.expect_exact("End 1 sessions: main? [y/N]: ")
+        person.sendline(answer)
+        person.expect(pexpect.EOF)
+        assert person.wait() == code
+    assert cli.out("ls") == ""
+
+
+def test_tables_for_people_have_headings_and_no_control_characters_of_others(cli: CommandLine) -> None:
+    cli.run("new", "main")
+    cli.run("exec", "-t", "0.2", "main", "sleep 60 # \x1b]0;evil\x07", code=124)
+    person = cli.spawn("ls", size=(24, 120))
+    person.expect(pexpect.EOF)
+    shown = person.before
+    assert isinstance(shown, bytes)
+    assert b"NAME" in shown
+    assert b"main" in shown
+    assert b"]0;evil" in shown
+    assert b"\x1b]0;evil" not in shown
+    assert b"\x07" not in shown
+    assert "\x1b" not in cli.out("ls")
+
+
+def test_configuration_verbs(cli: CommandLine) -> None:
+    path = cli.home / ".config/ai-session/config.toml"
+    path.unlink()
+    assert cli.out("config", "path") == f"{path}\n"
+    assert cli.out("config", "init") == f"{path}\n"
+    assert cli.run("config", "init", code=1).stderr.startswith(f"error: {path} exists already")
+    assert cli.run("config", "init", "--file", f"{path}/x", code=1).stderr.startswith(
+        f"error: {path}/x cannot be written: "
+    )
+    path.write_text('[session]\nrows = 31\n[sandbox]\nprofile = "trusted"\n')
+    assert tomllib.loads(cli.out("config", "show"))["session"]["rows"] == 31
+    shown = json.loads(cli.out("config", "show", "--json"))
+    assert shown["origins"] == {"session.rows": str(path), "sandbox.profile": str(path)}
+    assert json.loads(cli.out("config", "check", "--json"))["valid"] is True
+    cli.run("new", "main")
+    assert cli.json("info", "main")["rows"] == 31
+    path.write_text("[session]\nrwos = 31\n")
+    wrong = cli.run("config", "check", code=1)
+    assert "session.rwos: is not a setting" in wrong.stderr
+    assert "did you mean session.rows?" in wrong.stderr
+    assert "ai-session config show --defaults lists every setting" in wrong.stderr
+    assert tomllib.loads(cli.out("config", "show", "--defaults"))["session"]["rows"] not in (None, 31)
+
+
+def test_doctor_finds_a_healthy_machine_and_says_what_is_not(cli: CommandLine) -> None:
+    report = json.loads(cli.out("doctor", "--json"))
+    states = {check["check"]: check["state"] for check in report["checks"]}
+    assert report["healthy"] is True
+    for check in ("python", "runtime directory", "configuration", "shells", "backend pty", "backend tmux"):
+        assert states[check] == "ok", report
+    assert states["mcp"] in ("ok", "warn"), "it says how fast this machine is"
+    assert states["clients"] == "warn"
+    cli.run("mcp", "install", "--client", "cursor")
+    (cli.home / ".config/ai-session/config.toml").write_text("nonsense")
+    lines = cli.run("doctor", code=1).stdout.splitlines()
+    found = {line.split("\t")[1]: line.split("\t") for line in lines}
+    assert found["configuration"][0] == "fail"
+    assert found["configuration"][3] == "fix the file, or move it away"
+    assert found["clients"][:3] == ["ok", "clients", "cursor"]
+
+
+def test_doctor_says_when_the_runtime_directory_is_open_to_others(cli: CommandLine) -> None:
+    directory = cli.home / ".local/state/ai-session"
+    directory.mkdir(parents=True)
+    directory.chmod(0o755)
+    report = json.loads(cli.run("doctor", "--json", code=1).stdout)
+    failed = {check["check"]: check["advice"] for check in report["checks"] if check["state"] == "fail"}
+    assert failed["directory"] == f"chmod 700 {directory}"
+    cli.run("ls", code=4)
+    directory.chmod(0o700)
+
+
+def test_doctor_finds_a_daemon_that_does_not_answer(cli: CommandLine) -> None:
+    directory = cli.home / ".local/state/ai-session"
+    directory.mkdir(parents=True, mode=0o700)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(directory / "sock"))
+        listener.listen()
+        closer = threading.Thread(target=hang_up_on_everybody, args=(listener,))
+        closer.start()
+        report = json.loads(cli.run("doctor", "--json", code=1).stdout)
+        listener.shutdown(socket.SHUT_RDWR)
+        closer.join(BOUND_SECONDS)
+    states = {check["check"]: check["state"] for check in report["checks"]}
+    assert (states["daemon"], states["handshake"]) == ("fail", "fail")
+    assert states["python"] == "ok"
+
+
+def test_help_lists_every_verb_and_imports_nothing_heavy(cli: CommandLine) -> None:
+    line = [LINE[0], "-X", "importtime", *LINE[1:], "--help"]
+    result = subprocess.run(line, env=cli.env, capture_output=True, text=True, timeout=BOUND_SECONDS, check=True)
+    sections = re.findall(r"^([A-Z][a-z]+):\n((?:  .*\n)+)", result.stdout, re.MULTILINE)
+    listed = {head: re.findall(r"^  ([a-z-]+)  ", text, re.MULTILINE) for head, text in sections if head != "Options"}
+    assert sorted(verb for verbs in listed.values() for verb in verbs) == sorted(VERBS)
+    assert 4 <= len(listed) <= 8
+    assert all(2 <= len(verbs) <= 8 for verbs in listed.values()), listed
+    assert "..." not in result.stdout.partition("\n")[2]
+    assert "Exit codes: 0 done, 1 error, 2 wrong usage" in result.stdout
+    imported = {row.rpartition("|")[2].strip().partition(".")[0] for row in result.stderr.splitlines()}
+    assert not imported & {"rich", "pydantic", "asyncio", "mcp", "libtmux", "pexpect", "re2", "tomllib"}
+
+
+def test_every_verb_has_help_and_a_way_to_speak_json(cli: CommandLine) -> None:
+    groups = {"daemon": ["start", "stop", "restart", "status"], "config": ["show", "check", "path", "init"]}
+    groups["mcp"] = ["install", "uninstall", "status"]
+    groups |= {
+        "audit": ["tail", "show", "verify"],
+        "policy": ["check", "explain", "protected"],
+        "record": [],
+        "http": [],
+    }
+    groups["person"] = ["show", "enrol", "remove"]
+    groups["notify"] = ["test"]
+    single = [
+        (verb,) for verb in VERBS if verb not in (*groups, "attach", "completion", "mcp-server", "replay", "sandbox")
+    ]
+    for words in (*single, *((group, verb) for group, verbs in groups.items() for verb in verbs)):
+        told = CliRunner().invoke(program(words[0]), [*words, "--help"])
+        assert (told.exit_code, "--json" in told.stdout) == (0, True), words
+    assert cli.out("--version").strip() == json.loads(cli.out("daemon", "start", "--json"))["version"]
+
+
+def test_what_starts_often_imports_nothing_heavy(cli: CommandLine) -> None:
+    cli.out("new", "main", "-C", ".")
+    lines = "--version,ls,info main,screen main,logs main,send main -k Enter,exec main true,interrupt main,kill main"
+    for words in lines.split(","):
+        line = [LINE[0], "-X", "importtime", *LINE[1:], *words.split()]
+        result = subprocess.run(line, env=cli.env, capture_output=True, text=True, timeout=BOUND_SECONDS, check=False)
+        imported = {row.rpartition("|")[2].strip().partition(".")[0] for row in result.stderr.splitlines()}
+        heavy = {"typer", "rich", "pydantic", "inspect", "dataclasses", "asyncio", "tomllib", "subprocess"}
+        assert "ai_session.client.connection" in result.stderr or words == "--version"
+        assert not imported & heavy, words
+
+
+@pytest.mark.parametrize("words", [(), ("audit",), ("policy",), ("mcp",), ("http",), ("http", "user")])
+def test_a_group_without_a_verb_shows_its_help(cli: CommandLine, words: tuple[str, ...]) -> None:
+    bare, asked = cli.run(*words), cli.run(*words, "--help")
+    assert (bare.stdout, bare.stderr) == (asked.stdout, "")
+
+
+def test_a_verb_alone_is_told_of_as_among_all(cli: CommandLine) -> None:
+    """In a process of its own the program is made of that verb only."""
+    for words in (["exec", "--help"], ["audit", "--help"], ["daemon", "stop", "-h"]):
+        among = CliRunner().invoke(program(), words, prog_name="ai-session").stdout
+        assert "".join(cli.out(*words).split()) == "".join(among.split()), "but for where lines are broken"
+
+
+def test_mcp_server_serves_however_it_is_spelled(cli: CommandLine) -> None:
+    ask = '{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
+    answer = cli.run("mcp-server", input=ask).stdout
+    assert json.loads(answer) == {"jsonrpc": "2.0", "id": 1, "result": {}}

@@ -1,0 +1,121 @@
+"""What commands of sessions find of the signals that whoever started ai-session had ignored or blocked: nothing.
+
+A script's background job ignores Ctrl-C and Ctrl-\\, nohup the hangup; what is blocked is passed on as well.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ai_session.support.command_line import BOUND_SECONDS, LINE, CommandLine
+from tests.ai_session.support.mcp_client import SERVER, Client
+from tests.conftest import new_home
+
+DEAF = [sys.executable, str(Path(__file__).parents[3] / "data/deaf.py")]
+"""Before the words of a program: it is started with every signal ignored and blocked."""
+
+LOOK = "grep -hE '^Sig(Blk|Ign)' /proc/self/status"
+USABLE = sum(1 << (number - 1) for number in signal.valid_signals())
+"""The C library keeps two signals to itself, which nobody can set and which may come ignored from anywhere."""
+
+BOXES = '[policy]\nmode = "trusted"\n'
+Call = Callable[..., dict[str, Any]]
+Server = Callable[..., Client]
+
+
+@pytest.fixture
+def boxed(world: Path) -> Iterator[CommandLine]:
+    """A home whose sessions start in boxes, and may start without."""
+    with CommandLine(new_home(world, BOXES)) as line:
+        yield line
+
+
+@pytest.fixture
+def server(boxed: CommandLine) -> Iterator[Server]:
+    started: list[Client] = []
+
+    def start(*words: str) -> Client:
+        started.append(Client([*DEAF, *SERVER, *words], env=boxed.env, cwd=boxed.home))
+        started[-1].initialize()
+        return started[-1]
+
+    yield start
+    for client in started:
+        with client:
+            assert client.end()[0] == 0
+
+
+def masks(text: str) -> list[int]:
+    return [int(word, 16) & USABLE for word in text.split()[1::2]]
+
+
+def seen_in(call: Call, **session: str) -> list[int]:
+    """What is blocked and ignored in a command of a new session."""
+    name = "-".join(session.values())
+    opened = call("create_session", name=name, **session)
+    assert not opened["isError"], opened
+    done = call("execute_command", session_id=name, command=LOOK)["structuredContent"]
+    assert done["exit_code"] == 0, done
+    return masks(done["output"])
+
+
+@pytest.mark.either("way")
+@pytest.mark.parametrize("way", [("--stdio",), ("--stdio", "--no-daemon")])
+def test_a_client_that_ignores_everything(server: Server, way: tuple[str, ...]) -> None:
+    call = server(*way[1:]).call
+    for backend in ("pty", "tmux"):
+        for profile in ("trusted", "workspace"):
+            assert seen_in(call, backend=backend, profile=profile) == [0, 0], (backend, profile)
+    for shell in ("zsh", "fish", "sh"):
+        assert seen_in(call, shell=shell, profile="trusted") == [0, 0], shell
+
+
+def test_a_verb_that_starts_the_daemon(boxed: CommandLine) -> None:
+    subprocess.run([*DEAF, *LINE, "daemon", "start"], env=boxed.env, cwd=boxed.home, check=True, capture_output=True)
+    for backend in ("pty", "tmux"):
+        boxed.run("new", backend, "--backend", backend)
+        assert masks(boxed.out("exec", backend, "--", LOOK)) == [0, 0], backend
+
+
+def test_a_daemon_in_the_foreground_survives_what_it_was_told_to_ignore(boxed: CommandLine) -> None:
+    command = [*DEAF, *LINE, "daemon", "run"]
+    with subprocess.Popen(command, env=boxed.env, cwd=boxed.home, stderr=subprocess.PIPE) as daemon:
+        assert daemon.stderr
+        assert b"serving on" in daemon.stderr.readline()
+        for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
+            daemon.send_signal(number)
+        boxed.run("new", "main", "--backend", "tmux")
+        assert masks(boxed.out("exec", "main", "--", LOOK)) == [0, 0]
+        assert boxed.daemon_pid() == daemon.pid
+        boxed.run("daemon", "stop")
+        assert daemon.wait(BOUND_SECONDS) == 0
+
+
+def test_a_background_jobs_command_is_not_interrupted_by_ctrl_c_in_another(boxed: CommandLine) -> None:
+    boxed.run("new", "main", "--profile", "trusted")
+    os.mkfifo(boxed.home / "fifo")
+    command = [
+        "sh",
+        "-c",
+        'trap "" INT; exec "$@"',
+        "sh",
+        *LINE,
+        "exec",
+        "main",
+        "--",
+        f"read -r line <{boxed.home}/fifo; echo got $line",
+    ]
+    with subprocess.Popen(command, env=boxed.env, cwd=boxed.home, stdout=subprocess.PIPE) as verb:
+        with (boxed.home / "fifo").open("w") as writer:  # opened once the command reads
+            verb.send_signal(signal.SIGINT)
+            writer.write("it\n")
+        assert verb.communicate(timeout=BOUND_SECONDS)[0] == b"got it\n"
+        assert verb.returncode == 0

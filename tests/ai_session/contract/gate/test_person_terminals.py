@@ -1,0 +1,79 @@
+"""Where a terminal comes from, as the kernel tells it of real ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from tests.ai_session.support.mcp_client import BOUND_SECONDS, living_in, stop_daemons
+from tests.conftest import new_home
+from tests.support.ssh_host import ROOT, SshHost, ssh_host, verb
+
+SOCKET = f"ai-session-terminals-{os.getpid()}"
+WAYS = {
+    "the window itself": ("{line}", "local"),
+    "a shell in it": ("sh -c {quoted}", "local"),
+    "script, which types whatever it is given": ("script -qec {quoted} /dev/null", "detached"),
+    "tmux": ("tmux -L {socket} -f /dev/null new-session {quoted}", "local"),
+    "in the background": ("bash -mc {background}", "detached"),
+    "without the window": ("setsid -w sh -c {quoted}", "none"),
+}
+
+
+@pytest.fixture(scope="module")
+def place(world: Path) -> Iterator[Path]:
+    made = new_home(world)
+    yield made
+    subprocess.run(["tmux", "-L", SOCKET, "kill-server"], check=False, capture_output=True)
+    stop_daemons(made)
+
+
+def shown(place: Path, way: str, host: SshHost | None = None) -> tuple[str, str]:
+    """Origin and reason, of a verb that runs that way in a window of the test or of its ssh client."""
+    found = place / "found"
+    line = f"{verb('person', 'show', '--json')} >{found} 2>&1"
+    words = way.format(line=line, quoted=shlex.quote(line), background=shlex.quote(f"{line} & wait"), socket=SOCKET)
+    argv = [host.words[0], "-tt", *host.words[1:], words] if host else ["/bin/sh", "-c", words]
+    env = {**living_in(place), "PYTHONPATH": str(ROOT), "TERM": "xterm"}
+    window = pexpect.spawn(argv[0], argv[1:], env=env, cwd=str(place), timeout=BOUND_SECONDS, encoding="utf-8")  # pyright: ignore[reportArgumentType]
+    window.expect(pexpect.EOF)
+    window.close()
+    facts = json.loads(found.read_text())
+    return facts["origin"], facts["why"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_window_of_this_machine_is_told_from_what_is_cut_off_from_it(place: Path, way: str) -> None:
+    words, origin = WAYS[way]
+    found, why = shown(place, words)
+    assert found == origin, why
+
+
+def test_a_passphrase_is_chosen_and_changed_in_a_window_as_it_is(place: Path) -> None:
+    env = {**living_in(place), "PYTHONPATH": str(ROOT), "TERM": "xterm"}
+    for _ in range(2):
+        window = pexpect.spawn(
+            "/bin/sh", ["-c", verb("person", "enrol")], env=env, timeout=BOUND_SECONDS, encoding="utf-8"
+        )  # pyright: ignore[reportArgumentType]
+        for prompt in ("New passphrase, 10 characters or more: ", "Repeat it: "):
+            window.expect_exact(prompt)
+            window.sendline("correct horse")
+        window.expect_exact("counts as your answer")
+        window.expect(pexpect.EOF)
+        window.close()
+
+
+def test_a_multiplexer_is_where_it_is_shown(place: Path, tmp_path: Path) -> None:
+    with ssh_host(tmp_path, place) as host:
+        origin, why = shown(place, WAYS["tmux"][0], host)
+        assert origin == "remote", why
+        assert "in another terminal" in why
+        origin, why = shown(place, "script -qec {quoted} /dev/null", host)
+        assert origin == "detached", why

@@ -1,0 +1,354 @@
+"""A client whose environment and commands are full of secrets: none is told by results, logs, recordings, the audit,
+questions, errors, what is kept for repeated calls, or the processes around a session.
+
+A session's own folder (its output as it was, its commands and variables) holds what it holds, for its owner only; so
+does the terminal of a person who watches.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ai_session.support.command_line import CommandLine
+from tests.ai_session.support.mcp_client import Client, Message, living_in, runtime, stop_daemons
+from tests.ai_session.support.planted_secrets import GIVEN, PLAIN, SHAPED, VARIABLES, Places, lines, one_line
+from tests.conftest import new_home
+
+RULES = """
+[[policy.rules]]
+id = "asks"
+decision = "ask"
+commands = ["wget"]
+clients = ["asker"]
+
+[[policy.rules]]
+id = "never"
+decision = "deny"
+commands = ["shutdown"]
+clients = ["asker"]
+"""
+UNBOXED = '[sandbox]\nprofile = "trusted"\n\n[policy]\nmode = "trusted"\n'
+OWN = ("log", "times", "history.jsonl", "spec.json", "shell", "state", "stdin", "box")
+"""Of a session's folder: what is its own."""
+
+
+class World:
+    """A home, a daemon, a client with secrets, and everything anybody got to see."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.work = home / "work"
+        self.work.mkdir()
+        self.places = Places()
+        (self.work / "all.txt").write_text("\n".join(lines()) + "\n")
+        (self.work / "pages.txt").write_text("".join(f"{'.' * n} {line}\n" for n, line in enumerate(one_line() * 3)))
+        self.env = {**living_in(home), **VARIABLES}
+        self.client = self.connect()
+
+    def connect(self, name: str = "wire", **capabilities: Message) -> Client:
+        client = Client(env=self.env, cwd=self.work)
+        info = {"name": name, "version": "1"}
+        params = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": info}
+        client.result("initialize", params)
+        client.write({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        return client
+
+    def call(self, tool: str, **arguments: Any) -> Message:
+        result = self.client.call(tool, **arguments)
+        assert not result.get("isError"), result
+        return result["structuredContent"]
+
+    def refused(self, tool: str, **arguments: Any) -> None:
+        result = self.client.call(tool, **arguments)
+        assert result["isError"], result
+
+    def run(self, command: str, session: str = "s", **more: Any) -> Message:
+        return self.call("execute_command", session_id=session, command=command, **more)
+
+    def verb(self, *words: str) -> None:
+        done = CommandLine(self.home, HOME=str(self.home), **VARIABLES).run(*words)
+        self.places.add(" ".join(words), done.stdout + done.stderr)
+
+    def files(self) -> Iterator[Path]:
+        yield from (path for path in runtime(self.home).rglob("*") if path.is_file())
+
+
+@pytest.fixture(scope="module")
+def how(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """Box, and backend."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def planted(world: Path, how: tuple[str, str]) -> Iterator[World]:
+    box, backend = how
+    place = World(new_home(world, ("" if box == "boxed" else UNBOXED) + RULES))
+    try:
+        place.call("create_session", name="s", backend=backend)
+        place.call("create_session", name="given", env=GIVEN, backend=backend)
+        yield place
+    finally:
+        with suppress(TimeoutError):
+            stop_daemons(place.home)
+        place.client.__exit__()
+
+
+def like(box: str, backend: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("how", [(box, backend)], ids=[f"{box}-{backend}"], indirect=True)
+
+
+torture = pytest.mark.torture
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        ("boxed", "pty"),
+        *[pytest.param(how, marks=torture) for how in (("unboxed", "tmux"), ("boxed", "tmux"), ("unboxed", "pty"))],
+    ],
+    ids="-".join,
+    indirect=True,
+)
+def test_no_place_tells_a_secret(planted: World, how: tuple[str, str]) -> None:
+    print_them(planted)
+    read_them_in_pieces(planted)
+    type_them(planted)
+    name_things_after_them(planted, how[1])
+    err_with_them(planted)
+    ask_about_them(planted)
+    for words in (
+        ("approvals",),
+        ("audit", "show", "40"),
+        ("audit", "tail", "-n", "500"),
+        ("audit", "export"),
+        ("audit", "export", "--format", "ocsf"),
+        ("audit", "export", "--format", "otel"),
+    ):
+        planted.verb(*words)
+    look_everywhere(planted, how[1])
+
+
+@pytest.mark.torture  # of one terminal every place is looked at above
+@like("unboxed", "tmux")
+def test_no_place_of_another_terminal_tells_a_secret(planted: World, how: tuple[str, str]) -> None:
+    print_them(planted)
+    type_them(planted)
+    name_things_after_them(planted, how[1])
+    look_everywhere(planted, how[1])
+
+
+@like("unboxed", "tmux")
+def test_a_client_with_more_secrets_than_can_be_masked_runs_nothing_and_no_other_is_disturbed(planted: World) -> None:
+    many = {f"N{number}_TOKEN": f"-value-{number}-" * 3 for number in range(600)}
+    secret = many["N7_TOKEN"]
+    with Client(env={**planted.env, **many}, cwd=planted.work) as absurd:
+        absurd.initialize()
+        refused = absurd.call("execute_command", session_id="s", command=f"echo {secret}")
+        assert refused["isError"], refused
+        assert "limit_reached" in json.dumps(refused)
+        assert "redaction.environment" in json.dumps(refused)
+        assert absurd.call("list_sessions")["isError"]
+        assert planted.run("echo still here")["output"] == "still here\n"
+    assert "more than can be masked" in (runtime(planted.home) / "daemon.log").read_text()
+    planted.verb("audit", "export")
+    kept = planted.places.seen["audit export"]
+    assert b'"limit_reached"' in kept
+    assert secret.encode() not in kept
+
+
+@like("unboxed", "tmux")
+def test_what_a_session_was_given_is_known_to_the_next_daemon(planted: World) -> None:
+    """Also before anybody calls for that session."""
+    planted.call("create_session", name="kept", env=GIVEN, backend="pty")
+    planted.run("echo $SESSION_PASSWORD", session="kept")
+    planted.client.__exit__()
+    person = CommandLine(planted.home)
+    person.run("daemon", "stop", "--keep-sessions")
+    cast = person.out("record", "export", "kept")
+    assert GIVEN["SESSION_PASSWORD"] not in cast
+    assert "[REDACTED:SESSION_PASSWORD:" in cast
+    planted.client = planted.connect()
+
+
+def look_everywhere(planted: World, backend: str) -> None:
+    """At what a session shows to people, at processes, results and files."""
+    assert planted.run("true")["exit_code"] == 0
+    for words in (("logs", "s"), ("screen", "s"), ("ls",), ("info", "s"), ("record", "export", "s"), ("replay", "s")):
+        planted.verb(*words)
+    look_at_processes(planted, backend)
+    for line in planted.client.lines:
+        planted.places.add("results", line)
+    look_at_files(planted)
+    told = planted.places.told()
+    assert not told, "\n".join(told)
+    assert planted.places.seen["results"].count(b"[REDACTED:") > 3 * len(lines())
+
+
+def print_them(planted: World) -> None:
+    """By commands: from a file, as words, through stderr, stdin, and in base64."""
+    planted.run("cat all.txt", max_output_chars=200_000)
+    words = " ".join(map(shlex.quote, one_line()))
+    planted.run(f"printf '%s\\n' {words}", max_output_chars=200_000)
+    planted.run("cat all.txt >&2", separate_stderr=True, max_output_chars=200_000)
+    planted.run("cat all.txt >&2", separate_stderr=True, max_output_chars=1000)
+    planted.run("cat", stdin="\n".join(lines()) + "\n", max_output_chars=200_000)
+    for value in PLAIN.values():
+        planted.run(f"printf %s {shlex.quote(value)} | base64 -w0")
+    planted.run("grep --color=always -n '_' all.txt")
+    planted.run("cat all.txt", call_key="a-key", max_output_chars=200_000)
+    planted.run("cat all.txt", call_key="a-key", max_output_chars=200_000)
+    planted.run("env; cat /proc/self/environ | tr '\\0' '\\n'", max_output_chars=200_000)
+
+
+def read_them_in_pieces(planted: World) -> None:
+    """Pages of every border, last lines, matches, head and tail."""
+    whole = planted.run("cat pages.txt", max_output_chars=400)
+    for size in (333, 1999):
+        offset, end = 0, 1
+        while offset < end:
+            page = planted.call("read_output", session_id="s", offset=offset, max_output_chars=size)
+            offset, end = page["next_offset"], page["end_offset"]
+    for offset in range(whole["next_offset"], whole["next_offset"] + 400, 23):
+        planted.call("read_output", session_id="s", offset=offset, max_output_chars=200)
+    for chars in range(200, 400, 19):
+        planted.call("read_output", session_id="s", tail_lines=4, max_output_chars=chars)
+    secret = SHAPED["github"]
+    for pattern in (".", secret[:12], secret[:-1] + ".", f"({secret})", "AKIA", "BEGIN"):
+        planted.call("read_output", session_id="s", pattern=pattern)
+
+
+def type_them(planted: World) -> None:
+    """At a prompt, into a program, at a screen's right edge, and in a full-screen program."""
+    planted.run("cat > /dev/null", timeout_seconds=0)
+    for line in ("\n".join(lines()), *one_line()[::9]):
+        planted.call("send_input", session_id="s", text=line + "\n")
+    planted.call("send_input", session_id="s", keys=["C-d"])
+    planted.call("read_output", session_id="s", wait_for="finish", max_output_chars=200_000)
+    planted.run("less all.txt" if os.access("/usr/bin/less", os.X_OK) else "more all.txt", timeout_seconds=0.1)
+    planted.call("read_output", session_id="s", wait_for="input")
+    for _ in range(3):
+        planted.call("read_screen", session_id="s")
+        planted.call("send_input", session_id="s", text=" ")
+    planted.call("send_input", session_id="s", text="q")
+    planted.call("read_output", session_id="s", wait_for="finish")
+    for secret in (SHAPED["github"], PLAIN["COMPANY_TOKEN"], SHAPED["anthropic"]):
+        for gap in (150, 180, 190):
+            planted.run(f": {'x' * gap} {secret}; printf '%*s%s\\n' {gap} '' {secret}")
+            planted.call("read_screen", session_id="s")
+    planted.call("resize_session", session_id="s", rows=24, cols=60)
+    for secret in (SHAPED["gitlab"], PLAIN["COMPANY_TOKEN"]):
+        sent = planted.call("send_input", session_id="s", text=f"echo {'y' * 30} {secret}")
+        begin = sent["next_offset"]
+        planted.call("read_output", session_id="s", command_id="all", wait_for="output", offset=begin)
+        planted.call("read_output", session_id="s", command_id="all", tail_lines=3)
+        planted.call("read_screen", session_id="s")
+        planted.call("send_input", session_id="s", keys=["Enter"])
+    planted.call("read_output", session_id="s", command_id="all", tail_lines=100, max_output_chars=200_000)
+    planted.call("resize_session", session_id="s", rows=50, cols=200)
+
+
+def name_things_after_them(planted: World, backend: str) -> None:
+    """Sessions, directories, variables, titles."""
+    secret = SHAPED["github"]
+    (planted.work / secret).mkdir(exist_ok=True)
+    name = SHAPED["huggingface"] if "huggingface" in SHAPED else SHAPED["hugging-face"]
+    planted.call("create_session", name=name, working_directory=str(planted.work / secret), backend=backend)
+    planted.run("pwd; cd .", session=name)
+    planted.call("list_sessions")
+    planted.verb("ls")
+    planted.verb("record", "export", name)
+    planted.run("echo $SESSION_PASSWORD", session="given")
+    planted.run(f"printf '\\033]0;%s\\007' {secret}", session="given")
+    planted.call("read_screen", session_id="given")
+    planted.call("close_session", session_id=name)
+
+
+def err_with_them(planted: World) -> None:
+    """Refusals repeat what they refuse, and cut it."""
+    for secret in (*SHAPED.values(), *PLAIN.values()):
+        planted.refused("get_session_info", session_id=secret)
+        planted.refused("get_session_info", session_id="." * 60 + secret)
+    for secret in one_line()[::4]:
+        planted.refused("read_output", session_id="s", command_id=secret)
+        planted.refused("read_output", session_id="s", pattern="(" + secret)
+        planted.refused("create_session", name="n", shell=secret)
+        planted.refused("create_session", name="n", backend=secret)
+        planted.refused("create_session", name="n", working_directory="/" + secret)
+        planted.refused("create_session", name="n", env={"=" + secret: "v"})
+        planted.call("list_sessions", **{secret: 1})
+        planted.refused("resize_session", session_id="s", rows=secret, cols=[secret])
+        planted.refused("interrupt_command", session_id="s", call_key=secret)
+        planted.client.ask("tools/call", {"name": secret, "arguments": {}})
+        planted.client.ask("tools/call", {"name": 1, "arguments": secret})
+        planted.client.ask("tools/cal", {"name": "list_sessions", "arguments": {"x": secret}})
+    secret = SHAPED["github"]
+    planted.run("true", call_key=secret)
+    planted.refused("execute_command", session_id="s", command="false", call_key=secret)
+    planted.run(f"sleep 1000; : {'z' * 50} {secret}", timeout_seconds=0)
+    planted.refused("execute_command", session_id="s", command="true")
+    planted.call("list_sessions")
+    planted.verb("ls")
+    planted.call("interrupt_command", session_id="s")
+
+
+def ask_about_them(planted: World) -> None:
+    """Questions on disk, at a client's form and at the command line; denials."""
+    with planted.connect("asker") as far, planted.connect("asker", elicitation={}) as near:
+        for secret in one_line()[::2]:
+            for program in ("wget --header", "shutdown"):
+                assert far.call("execute_command", session_id="s", command=f"{program} {shlex.quote(secret)}")[
+                    "isError"
+                ]
+        planted.verb("approvals")
+        for secret in one_line()[1::5]:
+            wanted = {"session_id": "s", "command": f"wget {shlex.quote(secret)}"}
+            asked = near.request("tools/call", {"name": "execute_command", "arguments": wanted})
+            while (message := near.read()).get("id") != asked or "method" in message:
+                if message.get("method") == "elicitation/create":
+                    answer = {"action": "accept", "content": {"decision": "deny"}}
+                    near.write({"jsonrpc": "2.0", "id": message["id"], "result": answer})
+        for line in far.lines + near.lines:
+            planted.places.add("questions", line)
+
+
+def look_at_processes(planted: World, backend: str) -> None:
+    """What the kernel shows of the processes around the shell, and of the shell itself."""
+    shell = planted.call("get_session_info", session_id="s")["pid"]
+    needle = os.fsencode(planted.home)
+    client = planted.client.process.pid
+    watched = b""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            argv, environ = (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes()
+            if int(folder.name) == client:
+                planted.places.add("relay's argv", argv)  # its environment is the client's own
+            elif int(folder.name) == shell or (needle in argv and (b"python" in argv or b"tmux" in argv)):
+                watched += argv
+                planted.places.add(f"argv of {argv[:40]!r}", argv)
+                planted.places.add(f"environ of {argv[:40]!r}", environ)
+    assert all(word in watched for word in (b"daemon", b"tmux" if backend == "tmux" else b"holder")), watched
+
+
+def look_at_files(planted: World) -> None:
+    """All that the daemon keeps, but for what is a session's own; nobody else may read any of it."""
+    assert stat.S_IMODE(runtime(planted.home).stat().st_mode) == 0o700
+    for path in planted.files():
+        inside = path.relative_to(runtime(planted.home)).parts
+        own = inside[0] == "sessions" and inside[2] in OWN
+        if own or inside[0] in ("audit", "calls", "approvals"):
+            private = path.parents[len(inside) - 3] if own else path
+            assert not stat.S_IMODE(private.stat().st_mode) & 0o077, private
+        if not own:
+            planted.places.add("/".join(inside), path.read_bytes())
+            planted.places.add("names of files", "/".join(inside))
+    assert {"daemon.log", "names of files"} <= planted.places.seen.keys()
+    assert json.dumps([where for where in planted.places.seen if where.startswith("calls/")]) != "[]"

@@ -1,0 +1,499 @@
+"""What stands in a workspace stays protected while sessions live, whatever people do to it meanwhile; and what cannot
+be protected is said wherever somebody looks."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ai_session.audit.files import lines, records
+from ai_session.client.connection import ControlClient, Reply
+from ai_session.errors import AiSessionError
+from ai_session.sandbox.workspace.protected_paths import MOST_BY_BUBBLEWRAP, PLACEHOLDERS
+from tests.ai_session.escape.session import without_namespaces
+from tests.ai_session.support.command_line import LINE, CommandLine
+from tests.ai_session.support.mcp_client import daemon_pids, runtime
+from tests.support.bounds import BOUND_SECONDS, pause
+
+BOXED = '[policy]\nmode = "trusted"\n[session]\nuser_rc = false\n'
+SECOND = 1.0
+
+
+class Project:
+    """A person's project with a repository, and sessions in it."""
+
+    def __init__(self, line: CommandLine) -> None:
+        self.line = line
+        self.root = line.home / "project"
+        self.root.mkdir()
+        self.git("init", "-q", ".")
+        self.git("config", "user.name", "a")
+        self.git("config", "user.email", "a@b")
+        self.git("commit", "-q", "--allow-empty", "-m", "one")
+
+    def git(self, *words: str) -> str:
+        return subprocess.run(["git", *words], cwd=self.root, check=True, capture_output=True, text=True).stdout
+
+    def write(self, path: str, text: str = "mine\n") -> Path:
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text)
+        return self.root / path
+
+    def replace(self, path: str, text: str = "mine again\n") -> None:
+        """As git and many editors write a file."""
+        self.write(f"{path}.new", text).rename(self.root / path)
+
+    def session(self, client: ControlClient, name: str = "s", **arguments: Any) -> dict[str, Any]:
+        words = {"working_directory": str(self.root), "shell": "bash", **arguments}
+        return client.call("create_session", name=name, **words).structured
+
+    def records(self, event: str) -> list[dict[str, Any]]:
+        found = records(lines(runtime(self.line.home) / "audit"))
+        return [record for record in found if record["event"] == event]
+
+
+@pytest.fixture
+def project(home: Path) -> Generator[Project]:
+    (home / ".config/ai-session/config.toml").write_text(BOXED)
+    with CommandLine(home) as line:
+        yield Project(line)
+
+
+def run(client: ControlClient, command: str, session: str = "s") -> Reply:
+    return client.call("execute_command", session_id=session, command=command)
+
+
+def noticed(reply: Reply) -> list[tuple[str, str]]:
+    return [(row["kind"], row["path"]) for row in reply.structured.get("notices", [])]
+
+
+def until_noticed(client: ControlClient, path: str) -> str:
+    """The kind of the notice of this path, once there is one."""
+    end = time.monotonic() + BOUND_SECONDS
+    while time.monotonic() < end:
+        rows = client.call("get_session_info", session_id="s").structured.get("notices", [])
+        if kinds := [row["kind"] for row in rows if row["path"] == path]:
+            return kinds[0]
+        pause()
+    raise AssertionError(f"no notice of {path}")
+
+
+@pytest.mark.either("backend")
+@pytest.mark.parametrize("backend", ["pty", "tmux"])
+def test_a_plant_is_in_the_result_the_lists_and_the_record(project: Project, backend: str) -> None:
+    with project.line.client() as client:
+        session = project.session(client, backend=backend)
+        reply = run(client, "git init -q lib; mkdir -p packages/web/.vscode; echo {} >.mcp.json")
+        wanted = [("settings", ".mcp.json"), ("repository", "lib/.git"), ("settings", "packages/web/.vscode")]
+        assert sorted(noticed(reply)) == sorted(wanted)
+        assert reply.text.startswith("[new ")
+        assert "programs outside the sandbox may run their contents" in reply.text
+        for reference in ("get_session_info", "list_sessions"):
+            asked = {"session_id": "s"} if reference == "get_session_info" else {}
+            found = client.call(reference, **asked).structured
+            rows = found["notices"] if "notices" in found else found["sessions"][0]["notices"]
+            assert sorted((row["kind"], row["path"]) for row in rows) == sorted(wanted)
+        assert noticed(run(client, "touch x; echo '{ }' >.mcp.json")) == []
+        kept = [(record["kind"], record["path"]) for record in project.records("workspace.notice")]
+        assert sorted(kept) == sorted(wanted)
+        for record in project.records("workspace.notice"):
+            assert (record["session"], record["command_id"]) == (session["session_id"], reply.structured["command_id"])
+            assert record["workspace"] == str(project.root)
+    assert "3: " in project.line.out("ls")
+    assert "notice\tnew repository lib/.git" in project.line.out("info", "s")
+    advice = project.line.run("doctor", code=0, timeout=BOUND_SECONDS).stdout
+    assert "git config --global diff.ignoreSubmodules all" in advice
+    assert "lib/.git" in advice
+    warned = project.line.run("exec", "s", "echo x >.envrc; sleep 0.3; echo done")
+    assert warned.stdout == "done\n"
+    assert "warning: new settings .envrc" in warned.stderr
+
+
+def test_a_job_in_the_background_is_noticed_when_nobody_asks(project: Project) -> None:
+    with project.line.client() as client:
+        project.session(client)
+        begun = run(client, "mkfifo go; { read x <go; echo {} >.mcp.json; } & ").structured["command_id"]
+        with open(project.root / "go", "w") as go:
+            go.write("\n")
+        planted = time.monotonic()
+        end = planted + BOUND_SECONDS
+        while not project.records("workspace.notice") and time.monotonic() < end:
+            pause()
+        (record,) = project.records("workspace.notice")
+        assert record["path"] == ".mcp.json"
+        assert record.get("command_id") in (None, begun)
+        assert noticed(run(client, "true")) == [("settings", ".mcp.json")]
+
+
+def test_what_a_person_types_is_noticed(project: Project) -> None:
+    with project.line.client() as client:
+        project.session(client)
+        run(client, "true")
+        client.call("send_input", session_id="s", text="git init -q typed", keys=["Enter"])
+        assert until_noticed(client, "typed/.git") == "repository"
+
+
+def test_a_plant_while_no_daemon_runs(project: Project) -> None:
+    with project.line.client() as client:
+        project.session(client)
+        run(client, "echo {} >.mcp.json")
+        run(client, "mkfifo go; { read x <go; git init -q late; echo >ended; } & ")
+    (pid,) = daemon_pids(project.line.home)
+    gone = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    assert select.select([gone], [], [], BOUND_SECONDS)[0]
+    os.close(gone)
+    with open(project.root / "go", "w") as go:
+        go.write("\n")
+    end = time.monotonic() + BOUND_SECONDS
+    while not (project.root / "ended").exists():
+        assert time.monotonic() < end
+        pause()
+    with project.line.client() as client:
+        assert noticed(run(client, "true")) == [("repository", "late/.git")]
+        paths = [row["path"] for row in client.call("get_session_info", session_id="s").structured["notices"]]
+        assert paths == [".mcp.json", "late/.git"]
+        assert [record["path"] for record in project.records("workspace.notice")] == [".mcp.json", "late/.git"]
+        project.git("config", "some.thing", "else")
+        assert until_noticed(client, ".git/config") == "exposed"
+        assert "Read-only" in run(client, "echo >>.git/config").structured["output"]
+
+
+REPLACED = {
+    ".git/config": lambda p: p.git("config", "branch.main.remote", "origin"),
+    ".envrc": lambda p: p.replace(".envrc"),
+    "packages/web/.npmrc": lambda p: p.replace("packages/web/.npmrc"),
+    ".vscode": lambda p: (shutil.rmtree(p.root / ".vscode"), p.write(".vscode/tasks.json")),
+    "deep/er": lambda p: (shutil.rmtree(p.root / "deep/er"), p.write("deep/er/.envrc")),
+}  # pyright: ignore[reportUnknownLambdaType, reportUnknownVariableType]
+
+
+def test_what_is_replaced_from_outside_is_protected_again(project: Project) -> None:
+    """git, editors and checkouts replace files, and with each goes the mount that protected it."""
+    for path in (".envrc", "packages/web/.npmrc", ".vscode/tasks.json", "deep/er/.envrc"):
+        project.write(path)
+    project.write(".env", "TOKEN=one\n")
+    with project.line.client() as client:
+        project.session(client)
+        run(client, "true")
+        for path, change in REPLACED.items():
+            change(project)  # pyright: ignore[reportUnknownArgumentType]
+            file = {".vscode": ".vscode/tasks.json", "deep/er": "deep/er/.envrc"}.get(path, path)
+            seen = path if path != "deep/er" else "deep/er/.envrc"
+            assert until_noticed(client, seen) in ("exposed", "settings"), path
+            before = (project.root / file).read_text()
+            said = run(client, f"echo planted >>{file}; mv {path} other-$RANDOM; echo planted >{file}").structured[
+                "output"
+            ]
+            assert "Read-only" in said
+            assert "busy" in said
+            assert (project.root / file).read_text() == before
+        project.replace(".env", "TOKEN=two\n")
+        assert until_noticed(client, ".env") == "exposed"
+        assert "TOKEN" not in run(client, "cat .env").structured["output"]
+
+
+def test_hundreds_of_settings_are_protected(project: Project) -> None:
+    """More than bubblewrap mounts in a bearable time."""
+    for number in range(MOST_BY_BUBBLEWRAP):
+        project.write(f"packages/p{number}/.npmrc")
+        project.write(f"packages/p{number}/.env", "TOKEN=one\n")
+    with project.line.client() as client:
+        made = project.session(client)
+        assert "unprotected" not in made
+        script = "for p in packages/*; do echo x >>$p/.npmrc; cat $p/.env; mv $p q; echo x >$p/.npmrc; done"
+        said = run(client, f"{script} 2>&1 | grep -c Read-only; cat packages/*/.env q/.env").structured["output"]
+        assert said == f"{2 * MOST_BY_BUBBLEWRAP}\n"
+        for number in range(MOST_BY_BUBBLEWRAP):
+            assert (project.root / f"packages/p{number}/.npmrc").read_text() == "mine\n"
+            assert (project.root / f"packages/p{number}/.env").read_text() == "TOKEN=one\n"
+        project.replace("packages/p7/.npmrc")
+        assert until_noticed(client, "packages/p7/.npmrc") == "exposed"
+        assert "Read-only" in run(client, "echo >packages/p7/.npmrc").structured["output"]
+
+
+def test_what_is_not_protected_is_said(project: Project) -> None:
+    project.write("real")
+    (project.root / "a").mkdir()
+    (project.root / "a/.npmrc").symlink_to("../real")
+    project.write("b/.envrc")
+    os.link(project.root / "b/.envrc", project.root / "other")
+    with project.line.client() as client:
+        made = project.session(client)
+        said = made["unprotected"]
+        assert [("symbolic link: 1" in line, "hard link): 1" in line) for line in said] == [
+            (True, False),
+            (False, True),
+        ]
+        assert client.call("list_sessions").structured["sessions"][0]["unprotected"] == said
+        (record,) = project.records("sandbox.start")
+        assert record["unprotected"] == said
+        assert noticed(run(client, "echo planted >other")) == [("changed", "b/.envrc")]
+    assert "symbolic link: 1" in project.line.out("info", "s")
+    assert "symbolic link: 1" in project.line.run("doctor", code=0, timeout=BOUND_SECONDS).stdout
+
+
+def litter(project: Project, inside: str = ".") -> list[str]:
+    """What git would offer a person to add or to remove, but for their own ``mine``."""
+    said = [
+        *project.git("-C", inside, "status", "--porcelain", "--untracked-files=all", "--ignored=no").splitlines(),
+        *project.git("-C", inside, "clean", "-nd").splitlines(),
+    ]
+    return [line for line in said if not line.endswith("mine")]
+
+
+def everything(project: Project) -> list[str]:
+    return sorted(str(path.relative_to(project.root)) for path in project.root.iterdir())
+
+
+@pytest.mark.either("backend")
+@pytest.mark.parametrize("backend", ["pty", "tmux"])
+def test_what_is_put_there_is_said_once_and_git_sees_none_of_it(project: Project, backend: str) -> None:
+    project.write("mine")
+    with project.line.client() as client:
+        words: dict[str, Any] = {"working_directory": str(project.root), "shell": "bash", "backend": backend}
+        first = client.call("create_session", name="s", **words)
+        assert "empty directories (.claude" in first.structured["note"]
+        assert str(project.root) in first.structured["note"]
+        assert "note" not in first.text, "models are not to read of it"
+        assert "note" not in project.session(client, "second")
+        assert {name for name in PLACEHOLDERS if (project.root / name).is_dir()} == set(PLACEHOLDERS)
+        assert litter(project) == []
+        assert run(client, "git status --porcelain").structured["output"] == "?? mine\n"
+        said = run(client, "echo x >.claude/settings.json; mkdir .cursor/x; rmdir .vscode; mv .idea i").structured
+        assert said["output"].count("bash:") + said["output"].count("mkdir:") + said["output"].count("rmdir:") == 3
+        client.call("close_session", session_id="s")
+        client.call("close_session", session_id="second")
+        assert everything(project) == [".git", "mine"]
+        assert "note" not in project.session(client)
+
+
+@pytest.mark.either("backend")
+@pytest.mark.parametrize("backend", ["pty", "tmux"])
+def test_git_sees_nothing_in_a_part_of_a_repository(project: Project, backend: str) -> None:
+    web = project.write("packages/web/mine").parent
+    with project.line.client() as client:
+        project.session(client, backend=backend, working_directory=str(web))
+        assert (web / ".claude").is_dir()
+        assert litter(project) == []
+        assert litter(project, "packages/web") == []
+        client.call("close_session", session_id="s")
+        assert [path.name for path in web.iterdir()] == ["mine"]
+
+
+def test_what_is_a_persons_stays(project: Project) -> None:
+    """An empty directory of theirs, and what they put into one of ours; git shows the latter from then on."""
+    (project.root / ".claude").mkdir()
+    with project.line.client() as client:
+        project.session(client)
+        assert not (project.root / ".claude/.gitignore").exists()
+        project.write(".vscode/tasks.json")
+        client.call("close_session", session_id="s")
+    assert everything(project) == [".claude", ".git", ".vscode"]
+    assert os.listdir(project.root / ".claude") == []
+    assert os.listdir(project.root / ".vscode") == ["tasks.json"]
+    assert project.git("status", "--porcelain", "--untracked-files=all") == "?? .vscode/tasks.json\n"
+
+
+def test_a_person_may_remove_what_git_ignores(project: Project) -> None:
+    """``git clean -fdx`` takes the empty directories as well; what the box makes in their stead is noticed."""
+    with project.line.client() as client:
+        project.session(client)
+        assert "Would remove .claude/\n" in project.git("clean", "-ndx")
+        project.git("clean", "-qfdx")
+        assert noticed(run(client, "mkdir .claude && echo {} >.claude/settings.json")) == [("settings", ".claude")]
+        client.call("close_session", session_id="s")
+
+
+@pytest.mark.corners
+@pytest.mark.parametrize("backend", ["pty", "tmux"])
+@pytest.mark.parametrize("killed", ["daemon", "holder", "box", "all of them"])
+def test_nothing_is_left_whatever_was_killed(project: Project, killed: str, backend: str) -> None:
+    kill(project, killed, backend)
+    with project.line.client() as client:
+        client.call("close_session", session_id="s")
+    assert everything(project) == [".git"]
+
+
+@pytest.mark.either("backend")
+@pytest.mark.parametrize("backend", ["pty", "tmux"])
+def test_nothing_is_left_once_a_daemon_runs_again_after_everything_ended_at_once(
+    project: Project, backend: str
+) -> None:
+    """As when the power fails: nobody closes the session."""
+    kill(project, "all of them", backend)
+    assert litter(project) == []
+    with project.line.client() as client:
+        client.call("list_sessions")
+        assert everything(project) == [".git"]
+
+
+def kill(project: Project, killed: str, backend: str) -> None:
+    """Of a session with that backend what is named, without a word."""
+    with project.line.client() as client:
+        project.session(client, backend=backend)
+        box = client.call("get_session_info", session_id="s").structured["pid"]
+        (daemon,) = daemon_pids(project.line.home)
+    holder = int(Path(f"/proc/{box}/stat").read_text().rpartition(")")[2].split()[1])
+    wanted = {"daemon": [daemon], "holder": [holder], "box": [box], "all of them": [daemon, holder, box]}[killed]
+    ends = [os.pidfd_open(pid) for pid in wanted]
+    for end in ends:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(end, signal.SIGKILL)
+    for end in ends:
+        assert select.select([end], [], [], BOUND_SECONDS)[0]
+        os.close(end)
+
+
+@contextmanager
+def verb(project: Project, script: str) -> Generator[subprocess.Popen[bytes]]:
+    words = ["-m", "ai_session", "sandbox", "--", "sh", "-c", script]
+    import sys
+
+    process = subprocess.Popen(
+        [sys.executable, *words],
+        cwd=project.root,
+        env=project.line.env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_one_command_in_a_box_says_what_it_planted(project: Project) -> None:
+    with verb(project, "git init -q lib; echo {} >.mcp.json") as process:
+        out, err = process.communicate(timeout=BOUND_SECONDS)
+    assert out == b""
+    assert b"note: " not in err, "a pipe has what the command says, and warnings"
+    assert b"warning: new settings .mcp.json, new repository lib/.git" in err or b"new repository lib/.git" in err
+    found = project.records("workspace.notice")
+    assert {(record["kind"], record["path"]) for record in found} == {
+        ("settings", ".mcp.json"),
+        ("repository", "lib/.git"),
+    }
+    assert all(record["call"] and record["actor"]["kind"] == "person" for record in found)
+    assert sorted(path.name for path in project.root.iterdir()) == [".git", ".mcp.json", "lib"]
+
+
+def test_a_person_hears_once_of_what_a_command_in_a_box_finds(project: Project) -> None:
+    for first in (True, False):
+        person = project.line.spawn(
+            "sandbox", "--workspace", str(project.root), "--", "echo", "d" + "one", size=(24, 300)
+        )
+        person.expect("done")
+        assert (b"empty directories (.claude" in person.before) == first
+        person.close()
+
+
+def test_a_command_that_was_killed_leaves_nothing(project: Project) -> None:
+    with project.line.client():
+        pass
+    with verb(project, "echo begun; read x") as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"begun\n"
+        assert (project.root / ".claude").is_dir()
+        process.kill()
+        process.wait()
+        end = time.monotonic() + BOUND_SECONDS
+        while sorted(os.listdir(project.root)) != [".git"]:
+            assert time.monotonic() < end, os.listdir(project.root)
+            pause()
+
+
+WEAK = without_namespaces(landlock=True)
+"""Words that make this a machine of level landlock."""
+
+
+def weak_daemon(project: Project, **sandbox: str) -> None:
+    """Serves this project's clients from a machine on which only Landlock can be had."""
+    lines = "".join(f'{name} = "{value}"\n' for name, value in sandbox.items())
+    (project.line.home / ".config/ai-session/config.toml").write_text(f"{BOXED}[sandbox]\n{lines}")
+    subprocess.run([*WEAK, *LINE, "daemon", "start"], env=project.line.env, check=True, capture_output=True)
+
+
+def weak_doctor(project: Project, code: int) -> str:
+    done = subprocess.run(
+        [*WEAK, *LINE, "doctor"],
+        env=project.line.env,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=BOUND_SECONDS,
+    )
+    assert done.returncode == code, done
+    return done.stdout
+
+
+def test_level_landlock_says_what_is_not_protected(project: Project) -> None:
+    project.write(".env", "TOKEN=one\n")
+    weak_daemon(project)
+    with project.line.client() as client:
+        words = {"working_directory": str(project.root), "shell": "bash"}
+        made = client.call("create_session", name="s", **words)
+        (said,) = made.structured["unprotected"]
+        assert "nothing in the workspace is protected" in said
+        assert said in made.text
+        # What it says is so, and is noticed where it can be.
+        assert run(client, "cat .env").structured["output"] == "TOKEN=one\n"
+        reply = run(client, "git config core.fsmonitor ./x; mkdir .claude; echo {} >.claude/settings.json")
+        assert sorted(noticed(reply)) == [("changed", ".git/config"), ("settings", ".claude")]
+        assert client.call("list_sessions").structured["sessions"][0]["unprotected"] == [said]
+    person = project.line.spawn("ls", size=(24, 300))
+    person.expect_exact(said)
+    person.close()
+    assert said in project.line.out("info", "s")
+    assert "nothing in the workspace is protected" in weak_doctor(project, 0)
+    (record,) = project.records("sandbox.start")
+    assert (record["level"], record["unprotected"]) == ("landlock", [said])
+
+
+@pytest.mark.either("least")
+@pytest.mark.parametrize("least", ["bwrap", "bwrap-noproc"])
+def test_more_than_the_machine_has_may_be_demanded(project: Project, least: str) -> None:
+    weak_daemon(project, minimum_level=least)
+    with project.line.client() as client, pytest.raises(AiSessionError) as refused:
+        project.session(client)
+    assert refused.value.code == "sandbox_unavailable"
+    assert f"this machine can make landlock boxes, but {least} is required" in refused.value.message
+    suggestion = refused.value.suggestion
+    assert "ai-session doctor" in suggestion
+    assert "no session starts" in weak_doctor(project, 1)
+    # What is suggested works as it is written.
+    assert 'set sandbox.minimum_level = "landlock" and run ai-session daemon restart' in suggestion
+    config = project.line.home / ".config/ai-session/config.toml"
+    config.write_text(config.read_text().replace(least, "landlock"))
+    subprocess.run([*WEAK, *LINE, "daemon", "restart"], env=project.line.env, check=True, capture_output=True)
+    with project.line.client() as client:
+        assert "landlock" in project.session(client)["sandbox"]
+
+
+@pytest.mark.parametrize("least", ["bwrap", "bwrap-noproc", "landlock", "seatbelt"])
+def test_the_strongest_level_of_linux_is_enough_for_every_demand(home: Path, least: str) -> None:
+    (home / ".config/ai-session/config.toml").write_text(f'{BOXED}[sandbox]\nminimum_level = "{least}"\n')
+    (home / "ws").mkdir()
+    with CommandLine(home) as line, line.client() as client:
+        client.call("create_session", name="s", working_directory=str(home / "ws"))
+
+
+def test_a_session_in_a_large_tree_starts_and_says_what_it_did_not_look_at(project: Project) -> None:
+    project.root.joinpath(*"d" * 40).mkdir(parents=True)
+    with project.line.client() as client:
+        (line,) = project.session(client)["unprotected"]
+        assert line.startswith("not searched: more than 32 directories deep: d/d/")
+        assert json.dumps(line).isascii()

@@ -1,0 +1,270 @@
+"""Many sessions looked at over one connection, and taken over: exact offsets, slow readers, who types."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ai_session.client.connection import ControlClient, connect
+from ai_session.servers.control.streams import LEAST_WINDOW_BYTES, MOST_STREAMS
+from ai_session.terminal.marks import strip_marks
+from ai_session.terminal.screen import Screen
+from tests.ai_session.support.mcp_client import living_in, runtime, stop_daemons
+from tests.ai_session.support.person_client import Person
+from tests.conftest import environment, new_home
+from tests.support import forked
+
+WINDOW = LEAST_WINDOW_BYTES
+
+
+@pytest.fixture(scope="module")
+def house(world: Path) -> Iterator[Path]:
+    home = new_home(world)
+    forked.daemon(living_in(home))
+    yield home
+    stop_daemons(home)
+
+
+@pytest.fixture
+def person(house: Path) -> Iterator[Person]:
+    with Person(house) as person:
+        yield person
+        for row in person.call("list_sessions")["structured"]["sessions"]:
+            person.call("close_session", session_id=row["session_id"])
+
+
+def session(person: Person, name: str = "s") -> str:
+    """A new one's id."""
+    made = person.call("create_session", name=name, shell="bash", backend="pty")
+    return made["structured"]["session_id"]
+
+
+def watched(person: Person, name: str) -> int:
+    """A stream whose first screen has come, so that all that is printed from now on comes as output."""
+    stream = person.done("stream", session=name)["stream"]
+    person.event("screen", stream)
+    return stream
+
+
+def printed(house: Path, session_id: str, start: int, end: int) -> bytes:
+    """What the log has between two offsets, without marks."""
+    folder = runtime(house) / "sessions" / session_id
+    nonce = json.loads((folder / "spec.json").read_text())["nonce"]
+    return strip_marks((folder / "log").read_bytes()[start:end], nonce)
+
+
+@contextmanager
+def attached(house: Path) -> Iterator[ControlClient]:
+    """A terminal that is attached to ``s``, as by the verb."""
+    with environment(living_in(house)):
+        client = connect(start=False)
+    with client:
+        client.attach("s", rows=40, cols=100, read_only=False)
+        yield client
+
+
+def run(person: Person, session_id: str, command: str) -> str:
+    """The code of the error with which a command is refused, else what it printed."""
+    done = person.call("execute_command", session_id=session_id, command=command)["structured"]
+    return done["error"]["code"] if "error" in done else done["output"]
+
+
+def test_every_byte_comes_once_however_often_the_connection_is_torn(house: Path, person: Person) -> None:
+    made = session(person)
+    first = person.call("get_session_info", session_id=made)["structured"]["output_bytes"]
+    run(person, made, "for i in {1..40}; do seq 1 1000; printf '\\e[3%dm' $((i % 8)); done; echo over")
+    end = person.call("get_session_info", session_id=made)["structured"]["output_bytes"]
+    at, taken, tears = first, b"", 0
+    while at < end:
+        with Person(house) as torn:
+            stream = torn.done("stream", session="s", offset=at, exact=True, window_bytes=WINDOW)
+            assert (stream["offset"], stream["session_id"]) == (at, made)
+            for _ in range(1 + tears):
+                told = torn.event("output", stream["stream"])
+                assert told.facts["offset"] == at, "neither a gap nor a piece twice"
+                at, taken = told.facts["next"], taken + told.data
+                if at >= end:
+                    break
+        tears += 1
+    assert tears > 3
+    assert taken == printed(house, made, first, at)
+    assert b"7777" not in taken
+
+
+def test_a_slow_reader_lags_alone_and_is_then_shown_the_screen(person: Person, house: Path) -> None:
+    flood, quiet = session(person, "flood"), session(person, "quiet")
+    streams = [person.done("stream", session="flood")["stream"] for _ in range(17)]
+    keys = watched(person, "quiet")
+    with Person(house) as slow:
+        late = slow.done("stream", session="flood", window_bytes=WINDOW)
+        slow.until(lambda told: told.facts.get("stream") == late["stream"])  # takes in the screen, and nothing more
+        slow.take = lambda told: None  # type: ignore[method-assign]
+        person.done("take_over", session="flood", who="a test")
+        person.tell("type", b"yes 'a line of a flood'\n", session_id=flood)
+        person.done("take_over", session="quiet", who="a test")
+        for number in range(3):
+            person.tell("type", b"echo answer-$((%d + 1))\n" % number, session_id=quiet)
+            person.output(keys, lambda shown, n=number: b"answer-%d\r\n" % (n + 1) in shown)
+        # Who reads is redrawn again and again: the shell waits for nobody.
+        for stream in streams[:2]:
+            drawn = [person.event("screen", stream).facts["offset"] for _ in range(3)]
+            assert drawn[0] < drawn[1] < drawn[2]
+        slow.done("status")
+        assert {told.facts["event"] for told in slow.events} <= {"output"}
+        assert sum(told.facts["next"] - told.facts["offset"] for told in slow.events) <= WINDOW
+        person.tell("type", b"\x03", session_id=flood)
+        person.tell("type", b"echo over-$((1 + 1))\n", session_id=flood)
+        person.output(streams[0], lambda shown: b"over-2" in shown)
+        end = person.call("get_session_info", session_id=flood)["structured"]["output_bytes"]
+        del slow.take
+        for told in slow.events:
+            slow.take(told)
+        shown = slow.event("screen", late["stream"])
+        assert shown.facts["offset"] >= end
+        assert b"over-2" in shown.data
+
+
+def test_one_types_and_everybody_is_told_who(person: Person, house: Path) -> None:
+    made = session(person)
+    stream = watched(person, "s")
+    person.done("take_over", session="s", who="console")
+    with Person(house) as second:
+        assert second.done("stream", session="s")["typing_by"] == "console"
+        assert second.refused("take_over", session="s", who="phone") == "session_taken_over"
+        assert second.refused("type", b"no\n", session_id=made) == "invalid_arguments"
+        # Agents, verbs and this connection's own calls are told, and change nothing.
+        for tool, arguments in {
+            "execute_command": {"command": "echo no"},
+            "send_input": {"text": "no\n"},
+            "resize_session": {"rows": 10, "cols": 20},
+        }.items():
+            refused = second.call(tool, session_id=made, **arguments)
+            assert refused["structured"]["error"]["code"] == "session_taken_over"
+            assert "console has taken over session 's'" in refused["text"]
+        assert second.call("get_session_info", session_id=made)["structured"]["typing_by"] == "console"
+        person.tell("type", b"echo yes-$((1 + 1))\n", session_id=made)
+        typed = person.output(stream, lambda shown: re.search(rb"yes-2\r\n.*[$#] $", shown, re.DOTALL))
+        assert b"no" not in typed
+        person.done("resize", session_id=made, rows=20, cols=60)
+        assert person.event("size", stream).facts["rows"] == 20
+        # Taken from them, they hear of it; who goes away gives it back.
+        assert second.done("take_over", session="s", who="phone", force=True)["typing_by"] == "phone"
+        assert person.event("taken_over").facts == {"event": "taken_over", "session_id": made, "typing_by": "phone"}
+        assert person.refused("type", b"no\n", session_id=made) == "invalid_arguments"
+        second.done("resize", session_id=made, rows=30, cols=90)
+        assert person.event("size", stream).facts["rows"] == 30
+    assert person.event("size", stream).facts["rows"] == 50, "with the phone its size has gone"
+    assert run(person, made, "stty size; echo free") == "50 200\nfree\n"
+    assert "typing_by" not in person.call("get_session_info", session_id=made)["structured"]
+
+
+def test_looking_changes_nothing_and_tells_of_the_end(person: Person) -> None:
+    made = session(person)
+    stream = person.done("stream", session=made)
+    assert (stream["rows"], stream["cols"], stream["typing_by"]) == (50, 200, "")
+    person.call("resize_session", session_id=made, rows=20, cols=70)
+    assert person.event("size").facts["cols"] == 70
+    person.call("execute_command", session_id=made, command="exit 3")
+    ended = person.event("ended").facts
+    assert (ended["code"], ended["lost"], ended["text"]) == (3, False, "exit status 3")
+    person.call("create_session", name="s")
+    assert person.event("restarted").facts["stream"] == stream["stream"]
+    assert run(person, made, "stty size") == "20 70\n"
+    late = person.done("stream", session=made, exact=True, offset=person.event("output").facts["next"])
+    assert person.done("close_stream", stream=stream["stream"]) == {}
+    assert person.refused("close_stream", stream=stream["stream"]) == "invalid_arguments"
+    person.call("close_session", session_id=made)
+    assert person.event("closed").facts["stream"] == late["stream"]
+    assert person.refused("stream", session=made) == "session_not_found"
+
+
+@pytest.mark.parametrize("backend", ["pty", "tmux"])
+def test_another_size_is_followed_by_the_screen_at_that_size_and_by_nothing_of_before(
+    person: Person, backend: str
+) -> None:
+    """However much was printed for the size before, and was not sent yet; who wants every byte gets just those."""
+    made = person.call("create_session", name="s", shell="bash", backend=backend)["structured"]["session_id"]
+    person.done("take_over", session="s", who="a test")
+    exact = person.done("stream", session="s", exact=True)["stream"]
+    person.event("screen", exact)
+    stream = watched(person, "s")
+    take = person.take
+    person.take = lambda told: take(told) if told.facts.get("stream") == exact else None  # type: ignore[method-assign]
+    person.tell("type", b"seq -f 'line %g' 1 60000; sleep 1000\n", session_id=made)
+    person.output(exact, lambda shown: b"line 60000\r\n" in shown)
+    for rows, cols in ((12, 40), (40, 120)):
+        person.done("resize", session_id=made, rows=rows, cols=cols)
+    end = person.call("get_session_info", session_id=made)["structured"]["output_bytes"]
+    del person.take
+    own = [told for told in person.events if told.facts.get("stream") == stream]
+    for told in own:
+        take(told)
+    while own[-1].facts.get("next", 0) < end or own[-1].facts.get("rows") != 40:
+        own.append(person.until(lambda told: told.facts.get("stream") == stream and told not in own))
+    names = [told.facts["event"] for told in own]
+    assert "output" not in names[names.index("size") :], names
+    drawn = Screen(40, 120)
+    drawn.feed(own[-1].data)
+    shown = person.call("read_screen", session_id="s")["structured"]
+    assert "\n".join(drawn.snapshot().lines).rstrip("\n") == shown["screen"].rstrip("\n")
+    assert not any(told.facts["event"] == "screen" for told in person.events if told.facts.get("stream") == exact)
+
+
+@pytest.mark.torture
+def test_streams_of_one_connection_are_bounded(person: Person) -> None:
+    session(person)
+    for _ in range(MOST_STREAMS):
+        person.done("stream", session="s")
+    assert person.refused("stream", session="s") == "limit_reached"
+    assert person.done("close_stream", stream=3) == {}
+    assert person.done("stream", session="s")["stream"] == MOST_STREAMS + 1
+
+
+def test_what_is_wrong_is_refused_and_the_connection_goes_on(person: Person) -> None:
+    made = session(person)
+    for offset in (-1, 1 << 40, "1", True, 1.5):
+        assert person.refused("stream", session="s", offset=offset) == "invalid_arguments"
+    for window in (0, LEAST_WINDOW_BYTES - 1, 1 << 40):
+        assert person.refused("stream", session="s", window_bytes=window) == "invalid_arguments"
+    assert person.refused("take_over", session="s") == "invalid_arguments"
+    assert person.refused("take_over", session="s", who="x" * 81) == "invalid_arguments"
+    assert person.done("take_over", session="s", who="\x1b[31mred\n")["typing_by"] == "\\x1b[31mred\\n"
+    for rows in (0, 1, 1001, None):
+        assert person.refused("resize", session_id=made, rows=rows, cols=80) == "invalid_arguments"
+    person.tell("acknowledge", stream=99, offset=5)
+    person.tell("type", b"no", session_id="nowhere")
+    assert person.done("release", session_id=made) == {}
+    assert person.refused("release", session_id=made) == "invalid_arguments"
+    unasked = [told.facts for told in person.events if "event" not in told.facts]
+    assert [(answer["id"], answer["error"]["code"]) for answer in unasked] == [(None, "invalid_arguments")]
+
+
+def test_a_client_of_the_version_before_is_served_as_before(house: Path, person: Person) -> None:
+    session(person)
+    assert person.hello["protocol"] == [1, 2]
+    with Person(house, version=1) as old:
+        assert old.refused("stream", session="s") == "invalid_arguments"
+        old.tell("status")
+        assert old.next().facts["result"]["version"] == person.hello["version"]
+        old.write({"id": 9, "method": "attach", "params": {"session": "s", "rows": 24, "cols": 80}})
+        assert old.next().facts == {"id": 9, "result": {}}
+    with Person(house, version=3) as new:
+        assert new.done("stream", session="s")["stream"] == 1
+
+
+def test_who_is_attached_sees_why_keys_do_nothing(house: Path, person: Person) -> None:
+    session(person)
+    with attached(house) as client:
+        person.done("take_over", session="s", who="console")
+        client.send_frame(b"i", b"echo no-$((1 + 1))\n")
+        shown = b""
+        for kind, payload in client.frames():
+            shown += payload if kind == b"o" else b""
+            if b"console has taken over session" in shown:
+                break
+        assert b"no-2" not in shown

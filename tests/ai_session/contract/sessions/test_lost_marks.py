@@ -1,0 +1,133 @@
+"""Whatever marks are lost or come twice: usable within seconds, no wrong exit code, nothing run twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from itertools import combinations
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from agentwire import plugins
+from ai_session.errors import SessionBusy
+from ai_session.sessions import wait
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.spec import SessionDefaults
+from ai_session.terminal.marks import MarkKind
+from tests.ai_session.support.lost_marks import Faults, FaultyManager, FaultySession, play
+from tests.ai_session.support.sessions import request, run, runtime_directory, until
+from tests.support.bounds import BOUND_SECONDS
+from tests.support.products import first
+
+pytestmark = [pytest.mark.anyio, pytest.mark.corners]
+
+AT_ONCE = 8
+"""Sessions at a time: they mostly wait."""
+
+ATTEMPTS = 3
+"""Of a plan that took too long: on a busy machine, one within the time shows that it can be."""
+
+
+@pytest.fixture(params=plugins.names("ai_session.backends"))
+async def manager(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[SessionManager]:
+    # Where it is missing, fish reads all manual pages of the system first.
+    (home / ".local/share/fish/generated_completions").mkdir(parents=True)
+    (home / ".config/fish").mkdir(parents=True)
+    (home / ".config/fish/config.fish").write_text("function fish_prompt; echo '> '; end")
+    manager = FaultyManager(runtime_directory(home), SessionDefaults(backend=request.param, max_sessions=1000))
+    yield manager
+    await manager.stop()
+
+
+def plans(pairs: int | None, seed: int) -> list[Faults]:
+    """Every kind alone, dropped and doubled, and so many pairs (None: all of them, in every way)."""
+    found = [{kind: times} for kind in MarkKind for times in (0, 2)]
+    twos = [{a: m, b: n} for a, b in combinations(MarkKind, 2) for m in (0, 2) for n in (0, 2)]
+    found += twos if pairs is None else Random(seed).sample(twos, pairs)
+    return [Faults(kinds, seed + number) for number, kinds in enumerate(found)]
+
+
+@pytest.mark.either("manager")
+@pytest.mark.parametrize("pairs", [3, pytest.param(None, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("shell", first(("bash", "zsh", "dash", "fish"), "bash"))
+async def test_every_mark_lost(manager: SessionManager, shell: str, pairs: int | None, home: Path) -> None:
+    """Torture takes another seed each time, or ``$MARKS_SEED``; whatever fails names it."""
+    seed = int(os.environ.get("MARKS_SEED") or Random().randrange(10**6)) if pairs is None else 0
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def in_turn(number: int, faults: Faults) -> list[str]:
+        wrong: list[str] = []
+        async with places:
+            for attempt in range(ATTEMPTS):
+                name = f"s{number}-{attempt}"
+                try:
+                    wrong = await play(manager, shell, name, Faults(faults.kinds, faults.seed), home)
+                except Exception as error:
+                    error.add_note(f"MARKS_SEED={seed}, {faults}")
+                    raise
+                if not wrong or any("usable" not in text for text in wrong):
+                    break
+        return wrong
+
+    found = await asyncio.gather(*(in_turn(number, faults) for number, faults in enumerate(plans(pairs, seed))))
+    assert not [text for wrong in found for text in wrong], f"MARKS_SEED={seed}"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "dash", "mksh", "busybox"])
+async def test_nothing_is_typed_into_a_line_that_is_not_complete_when_nobody_was_told(
+    manager: SessionManager, shell: str
+) -> None:
+    session = await manager.create(request(shell=shell))
+    FaultySession.plans["main"] = Faults({MarkKind.LINE_CONTINUED: 0}, 0, share=1)
+    for begin, end, told in (
+        (b"printf '<%s>' 'abc", b"def'", b"<abc\r\ndef>"),
+        (b"cat <<E\nabc", b"def\nE", b"abc\r\ndef\r\n"),
+    ):
+        session.send(begin + b"\n")
+        with pytest.raises(SessionBusy) as refused:
+            await session.begin("echo never", command_id="never")
+        assert "C-c" in refused.value.suggestion
+        session.send(end + b"\n")
+        await until(session, lambda told=told: session.log.read(0, session.log.end).count(told))
+        result = await run(session, "echo next")
+        assert (result.output, result.exit_code) == ("next\n", 0)
+    # What was not ended is dropped by the key that the answer names.
+    session.send(begin + b"\n")
+    with pytest.raises(SessionBusy):
+        await session.begin("echo never", command_id="never")
+    session.send(b"\x03")
+    assert (await run(session, "echo next")).exit_code == 0
+
+
+@pytest.mark.parametrize("shell", ["dash", "mksh", "busybox"])
+async def test_a_prompt_that_a_person_replaces_keeps_nobody_waiting(manager: SessionManager, shell: str) -> None:
+    session = await manager.create(request(shell=shell))
+    for lines in (b"PS1=mine\n", b"PS1=\n", b"PS1=\ntrue\n"):
+        typed = session.send_lines(lines, "typed")
+        assert typed is not None
+        assert await wait.for_command(session, typed, BOUND_SECONDS, until_input=True) == "finished"
+        assert (await run(session, "sh -c 'exit 3'")).exit_code == 3
+        assert session.latest is not None
+        assert not session.latest.dropped
+    typed = session.send_lines(b"PS1=\nread x\n", "typed")
+    assert typed is not None
+    assert await wait.for_command(session, typed, BOUND_SECONDS, until_input=True) == "input"
+    with pytest.raises(SessionBusy):
+        await session.begin("echo never", command_id="never")
+    session.send(b"line\n")
+    assert (await run(session, 'echo "$x"')).output == "line\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "dash", "mksh", "busybox"])
+async def test_a_line_whose_prompt_was_lost_is_found_to_have_ended(manager: SessionManager, shell: str) -> None:
+    session = await manager.create(request(shell=shell))
+    FaultySession.plans["main"] = Faults({MarkKind.PROMPT_START: 0, MarkKind.PROMPT_READY: 0}, 0, share=1)
+    typed = session.send_lines(b"true\n", "typed")
+    assert typed is not None
+    assert await wait.for_command(session, typed, BOUND_SECONDS, until_input=False) == "finished"
+    assert typed.record.status == "lost"
+    del FaultySession.plans["main"]
+    assert (await run(session, "sh -c 'exit 3'")).exit_code == 3

@@ -1,0 +1,161 @@
+"""Agents of a swarm have sessions of their own: on the wire, with real shells, across a new daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentwire import plugins
+from ai_session.tools.base import Tool
+from tests.ai_session.support.command_line import CommandLine
+from tests.ai_session.support.mcp_client import Client, Message, daemon_pids, living_in, stop_daemons
+from tests.conftest import new_home
+
+GIVEN: dict[str, Message] = {
+    "execute_command": {"command": "echo stolen > loot"},
+    "send_input": {"text": "x"},
+    "resize_session": {"rows": 5, "cols": 5},
+}
+TOOLS: list[Tool] = [
+    tool for name in plugins.names("ai_session.tools") for tool in plugins.load("ai_session.tools", name)
+]
+ON_A_SESSION = sorted(tool.name for tool in TOOLS if tool.listed and "session_id" in tool.input_schema["properties"])
+
+
+class House:
+    """One daemon; ``ask`` calls a tool for an agent of a run."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.client = Client(env=living_in(home), cwd=home)
+
+    def ask(self, agent: str, tool: str, run: str = "r1", **arguments: object) -> Message:
+        claims = {"ai-session/agent": agent, "ai-session/run": run}
+        meta = {name: value for name, value in claims.items() if value and agent}
+        return self.client.result("tools/call", {"name": tool, "arguments": arguments, "_meta": meta})
+
+    def open(self, agent: str, name: str, **more: object) -> Message:
+        made = self.ask(agent, "create_session", name=name, backend="pty", working_directory=str(self.home), **more)
+        assert not made.get("isError"), made
+        return made["structuredContent"]
+
+    def names(self, agent: str, run: str = "r1") -> list[str]:
+        return [row["name"] for row in self.ask(agent, "list_sessions", run)["structuredContent"]["sessions"]]
+
+
+@pytest.fixture(scope="module")
+def place(world: Path) -> Iterator[Path]:
+    home = new_home(world)
+    yield home
+    stop_daemons(home)
+
+
+@pytest.fixture(scope="module")
+def house(place: Path) -> Iterator[House]:
+    house = House(place)
+    with house.client:
+        house.open("bob", "bobs")
+        house.open("", "mine")
+        yield house
+
+
+def code(answer: Message) -> str:
+    return answer["_meta"]["ai-session/error"]["code"] if answer.get("isError") else ""
+
+
+def test_an_agent_lists_what_it_opened_and_the_user_all(house: House) -> None:
+    assert house.names("bob") == ["bobs"]
+    assert house.names("ada") == []
+    assert house.names("bob", run="r2") == []
+    assert {"bobs", "mine"} <= set(house.names(""))
+    owners = {row["name"]: row.get("owner") for row in json.loads(CommandLine(house.home).out("ls", "--json"))}
+    assert owners["bobs"] == "run:r1/agent:bob"
+    assert owners["mine"] is None
+
+
+@pytest.mark.parametrize("by", ["name", "session_id"])
+@pytest.mark.parametrize("tool", ON_A_SESSION)
+def test_no_tool_reaches_anothers_session(house: House, tool: str, by: str) -> None:
+    for owner, name in (("bob", "bobs"), ("", "mine")):
+        facts = house.ask(owner, "get_session_info", session_id=name)["structuredContent"]
+        answer = house.ask("ada", tool, session_id=facts[by], **GIVEN.get(tool, {}))
+        assert code(answer) == "session_not_found", answer
+        told = answer["content"][0]["text"]
+        assert "open sessions: none" in told, "not even names are told"
+        assert house.ask(owner, "get_session_info", session_id=name)["structuredContent"]["commands"] == 0
+    assert not (house.home / "loot").exists()
+
+
+def test_a_name_is_free_that_another_uses_and_stands_for_ones_own(house: House) -> None:
+    bobs, adas = house.open("bob", "build"), house.open("ada", "build")
+    assert bobs["session_id"] != adas["session_id"]
+    found = house.ask("ada", "get_session_info", session_id="build")["structuredContent"]
+    assert found["session_id"] == adas["session_id"]
+    both = house.ask("", "get_session_info", session_id="build")
+    assert code(both) == "session_not_found"
+    assert bobs["session_id"] in both["content"][0]["text"]
+    assert code(house.ask("ada", "create_session", name="build", backend="pty")) == "session_exists"
+    for agent in ("bob", "ada"):
+        house.ask(agent, "close_session", session_id="build")
+    assert "build" not in house.names("")
+
+
+def test_a_person_ends_the_sessions_of_an_owner_or_of_a_run(house: House) -> None:
+    cli = CommandLine(house.home)
+    for run, agent, name in (
+        ("k1", "ada", "one"),
+        ("k1", "bob", "two"),
+        ("k2.t", "ada", "three"),
+        ("k2", "ada", "four"),
+    ):
+        house.ask(agent, "create_session", run, name=name, backend="pty", working_directory=str(house.home))
+    ended = [
+        json.loads(cli.out("kill", *words, "--json", "--yes"))["ended"]
+        for words in (
+            ("--owner", "run:k1/agent:bob"),
+            ("--run", "k1"),
+            ("--run", "k2"),
+            ("--owner", "run:k2"),
+        )
+    ]
+    assert [sorted(names) for names in ended] == [["two"], ["one"], ["four", "three"], []]
+    assert {"bobs", "mine"} <= set(house.names(""))
+    assert cli.run("kill", "--run", "k1", "--all", code=2).stderr.startswith("error: which sessions?")
+
+
+def test_a_key_of_one_agent_opens_no_result_of_another(house: House) -> None:
+    done = house.ask("bob", "execute_command", session_id="bobs", command="echo private", call_key="k1")
+    assert done["structuredContent"]["output"] == "private\n"
+    stolen = house.ask("ada", "execute_command", session_id="bobs", command="echo private", call_key="k1")
+    assert code(stolen) == "session_not_found"
+
+
+def test_a_person_shares_a_session_and_ends_that(house: House) -> None:
+    cli = CommandLine(house.home)
+    assert cli.out("share", "mine", "agent:ada") == ""
+    assert house.names("ada") == ["mine"]
+    run = house.ask("ada", "execute_command", session_id="mine", command="echo together")
+    assert run["structuredContent"]["output"] == "together\n"
+    assert house.names("bob") == ["bobs"]
+    cli.out("share", "mine", "--nobody")
+    assert house.names("ada") == []
+
+
+def test_owners_outlive_the_daemon(house: House, place: Path) -> None:
+    cli = CommandLine(place)
+    cli.out("share", "bobs", "agent:eve")
+    for pid in daemon_pids(place):
+        os.kill(pid, signal.SIGKILL)
+    cli.out("ls")
+    with Client(env=living_in(place), cwd=place) as client:
+        again = House.__new__(House)
+        again.home = place
+        again.client = client
+        assert again.names("bob") == ["bobs"]
+        assert again.names("eve") == ["bobs"]
+        assert again.names("ada") == []

@@ -1,0 +1,164 @@
+"""Commands and what people type share a prompt: neither reaches the other, in every shell and on every backend."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from agentwire import plugins
+from ai_session.errors import SessionBusy
+from ai_session.models import SessionState
+from ai_session.sessions.commands import RunningCommand
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.session import Session
+from ai_session.sessions.spec import NewSession, SessionDefaults
+from ai_session.system.terminal_device import unread_bytes
+from tests.ai_session.support.sessions import Result, run, runtime_directory, spin, until, workspace
+
+pytestmark = [pytest.mark.anyio, pytest.mark.corners]
+
+SHELLS = ("bash", "zsh", "dash", "fish", "mksh")
+READ = "read x; echo got:$x\n"
+
+
+@pytest.fixture(params=plugins.names("ai_session.backends"))
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(params=SHELLS)
+async def session(request: pytest.FixtureRequest, backend: str, home: Path) -> AsyncIterator[Session]:
+    assert shutil.which(request.param), f"{request.param} is not installed"
+    (home / ".local/share/fish/generated_completions").mkdir(parents=True)
+    runtime = runtime_directory(home)
+    manager = SessionManager(runtime, SessionDefaults(backend=backend, user_rc=False, shell=request.param))
+    try:
+        new = NewSession(name="main", working_directory=str(workspace(home)), client_env=dict(os.environ), env={})
+        yield await manager.create(new)
+    finally:
+        await manager.stop()
+
+
+def log_of(session: Session) -> bytes:
+    return session.log.read(session.log.first, session.log.end)
+
+
+async def printed(session: Session, text: bytes) -> None:
+    await until(session, lambda: text in log_of(session))
+
+
+async def started(running: RunningCommand, session: Session) -> None:
+    await until(session, lambda: running.started)
+
+
+async def line_runs(session: Session) -> None:
+    """Waits until the builtin of a typed line reads the terminal."""
+    await until(session, lambda: session.at.human_line or not session.shell.line_editor)
+    await asyncio.to_thread(spin, lambda: reads_on(session))
+
+
+def reads_on(session: Session) -> bool:
+    """Whether the foreground has read all that was typed, and reads."""
+    holder, terminal = session.holder(), session.terminal
+    assert terminal is not None
+    reads = holder is not None and holder.input_mode is not None
+    return reads and not terminal.unsent and not unread_bytes(terminal.tty)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_builtin_that_a_person_started_gets_no_command(session: Session, at_once: bool) -> None:
+    session.send(READ.encode())
+    if not at_once:
+        await line_runs(session)
+    with pytest.raises(SessionBusy) as refused:
+        await session.begin("echo agent", command_id="cmd")
+    assert "C-c" in refused.value.suggestion
+    session.send(b"person\n")
+    await until(session, lambda: b"got:person" in log_of(session))
+    assert b"__ais_" not in log_of(session).rpartition(b"read x")[2]
+    assert await run(session, "echo agent") == Result("agent\n", 0, "finished")
+
+
+async def test_what_was_typed_ahead_is_run_before_a_command(session: Session, home: Path) -> None:
+    session.send(f"cd {home}; touch here\n".encode())
+    assert await run(session, "pwd") == Result(f"{home}\n", 0, "finished")
+    assert (home / "here").exists()
+
+
+async def test_several_lines_with_their_answers_leave_the_session_usable(session: Session) -> None:
+    for answer in (b"one", b"two"):
+        session.send(READ.encode())
+        await line_runs(session)
+        session.send(answer + b"\n")
+        await printed(session, b"got:" + answer)
+    assert await run(session, "echo agent") == Result("agent\n", 0, "finished")
+    session.send(b"true\n" + READ.encode())
+    with pytest.raises(SessionBusy):
+        await session.begin("echo agent", command_id="cmd")
+    session.send(b"\x03")
+    assert await run(session, "echo agent") == Result("agent\n", 0, "finished")
+
+
+async def test_a_line_that_is_not_complete_makes_the_session_busy_until_it_is_dropped(session: Session) -> None:
+    session.send(b"echo 'not\n")
+    if os.path.basename(session.spec.shell) == "fish":
+        # Its line editor holds both lines as one, which is dropped as any other.
+        running = await session.begin("echo agent", command_id="cmd")
+        assert running.dropped == "echo 'not"
+        await until(session, running.finished.done)
+        return
+    with pytest.raises(SessionBusy):
+        await session.begin("echo agent", command_id="cmd")
+    session.send(b"\x03")
+    assert await run(session, "echo agent") == Result("agent\n", 0, "finished")
+
+
+async def test_a_half_typed_line_is_dropped_and_the_answer_says_which(session: Session) -> None:
+    session.send(b"echo hall\x7ff")
+    running = await session.begin("echo agent", command_id="cmd")
+    assert running.dropped == "echo half"
+    await until(session, lambda: running.finished.done())
+    # Whoever is attached is told, too, above the command.
+    shown = log_of(session)
+    assert 0 < shown.find(b"half-typed line dropped: echo half") < shown.find("❯".encode())
+    assert (await run(session, "echo again")).output == "again\n"
+    assert session.running is None
+    assert (await session.begin("true", command_id="cmd")).dropped == ""
+
+
+async def test_answers_to_a_command_leave_the_session_free(session: Session) -> None:
+    for _ in range(2):
+        running = await session.begin("read x; read y; echo $x-$y", command_id="cmd")
+        await started(running, session)
+        session.send(b"a\nb\n")
+        await until(session, running.finished.done)
+        assert running.record.exit_code == 0
+    assert await run(session, "echo agent") == Result("agent\n", 0, "finished")
+
+
+async def test_a_program_that_a_person_runs_makes_the_session_busy(session: Session) -> None:
+    session.send(b"sleep 1000\n")
+    with pytest.raises(SessionBusy, match="sleep"):
+        await session.begin("echo agent", command_id="cmd")
+    session.send(b"\x03")
+    assert await run(session, "echo agent") == Result("agent\n", 0, "finished")
+
+
+async def test_a_session_is_ready_when_its_prompt_is_back(session: Session) -> None:
+    session.send(READ.encode())
+    await line_runs(session)
+    assert session.state() in (SessionState.WAITING_INPUT, SessionState.RUNNING)
+    session.send(b"person\n")
+    await printed(session, b"got:person")
+    # Its prompt is known first, and then that the shell reads there.
+    await until(
+        session,
+        lambda: not session.at.human_line and (session.shell.line_editor or session.typed.answered(session.at.prompts)),
+    )
+    await asyncio.to_thread(spin, lambda: (h := session.holder()) is not None and h.input_mode is not None)
+    assert session.state() is SessionState.READY

@@ -1,0 +1,194 @@
+"""A daemon that asks about each call, clients near and far, and a person at another terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from tests.ai_session.support import control_request
+from tests.ai_session.support.command_line import ROOT
+from tests.ai_session.support.mcp_client import (
+    BOUND_SECONDS,
+    DATA,
+    ENVELOPE,
+    FAR,
+    Client,
+    Message,
+    living_in,
+    runtime,
+)
+from tests.support import forked
+from tests.support.forked import Forked
+
+VERBS = ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "ai_session"]
+"""The command line from inside a session."""
+
+FORMS: Message = {"elicitation": {}}
+
+
+@contextmanager
+def asking(home: Path, *flags: str) -> Iterator[Forked]:
+    """A daemon that asks; listening when this returns, and gone with its sessions afterwards."""
+    env, script = {**living_in(home), "PYTHONPATH": str(ROOT)}, str(DATA / "asking_daemon.py")
+    process = forked.piped("ai_session", flags, cwd=home, env=env, errors=home / "asking.log", script=script)
+    try:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n", (home / "asking.log").read_text()
+        yield process
+        assert not (home / "asking.log").read_text(), (home / "asking.log").read_text()
+    finally:
+        if process.poll() is None and "--sessions" in flags:
+            control(home, "stop", sessions=True)
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.wait()
+        process.close()
+
+
+def killed(process: Forked) -> None:
+    """The daemon gets no chance to save anything."""
+    process.kill()
+    process.wait(BOUND_SECONDS)
+
+
+def killed_by_id(pid: int) -> None:
+    """As ``killed``, for a daemon that is no child of the test."""
+    gone = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    assert select.select([gone], [], [], BOUND_SECONDS)[0]
+    os.close(gone)
+
+
+def anew(home: Path, ask_seconds: float = 20.0) -> None:
+    """Such a daemon forgets what was asked, answered and told so far."""
+    for file in ("clock", "events"):
+        (home / file).unlink(missing_ok=True)
+    assert control(home, "rename", session=str(ask_seconds), name=uuid4().hex) == {}
+
+
+def as_before(home: Path) -> None:
+    """A daemon with a gate of its own has no questions, grants and sessions any more."""
+    left = approvals(home)
+    for row in (*left["questions"], *left["grants"]):
+        assert "code" not in typed(home, "reject", question_id=row.get("question_id") or row["grant_id"])
+    for row in control(home, "call", name="list_sessions", arguments={})["structured"]["sessions"]:
+        assert not control(home, "call", name="close_session", arguments={"session_id": row["session_id"]})["is_error"]
+
+
+def person(home: Path, *words: str, code: int | None = 0) -> str:
+    """One verb typed in a window, all it prints; its exit code must be ``code``. The test is among its ancestors."""
+    env = {**living_in(home), "PYTHONPATH": str(ROOT)}
+    found, out, err = forked.run("ai_session", words, cwd=home, env=env, typed=True)
+    assert code is None or found == code, (words, found, out, err)
+    return (out + err).decode()
+
+
+def insider(home: Path, *words: str, code: int) -> str:
+    """The same by a process that was started with the mark of a session."""
+    result = subprocess.run(
+        [sys.executable, "-m", "ai_session", *words],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**living_in(home), "PYTHONPATH": str(ROOT), "AI_SESSION_ID": "x"},
+        timeout=BOUND_SECONDS,
+        stdin=subprocess.DEVNULL,
+    )
+    assert result.returncode == code, (words, result.returncode, result.stdout, result.stderr)
+    return result.stdout + result.stderr
+
+
+def control(home: Path, method: str, **params: Any) -> Message:
+    """One request to the daemon, of this process; its result or error."""
+    return control_request.control(str(runtime(home) / "sock"), method, params)
+
+
+def typed(home: Path, method: str, **params: Any) -> Message:
+    """The same by a process in a person's window."""
+    words = [str(runtime(home) / "sock"), method, json.dumps(params)]
+    env = {**living_in(home), "PYTHONPATH": str(ROOT)}
+    code, out, err = forked.run("ai_session", words, cwd=home, env=env, typed=True, script=control_request.__file__)
+    assert code == 0, err
+    return json.loads(out)
+
+
+def opened(home: Path, backend: str) -> None:
+    """A session called main, opened by a person; its prompt can be waited for."""
+    for tool, arguments in (
+        ("create_session", {"name": "main", "backend": backend, "working_directory": str(home)}),
+        ("execute_command", {"session_id": "main", "command": "PS1='ready> '"}),
+    ):
+        assert not control(home, "call", name=tool, arguments=arguments)["is_error"]
+
+
+def approvals(home: Path) -> Message:
+    """What waits and what is granted."""
+    return control(home, "approvals")
+
+
+def approve(home: Path, question: Message, **params: Any) -> None:
+    """A person's yes."""
+    assert typed(home, "approve", question_id=question["question_id"], **params)["about"] == question["message"]
+
+
+def events(home: Path) -> list[dict[str, Any]]:
+    """What consent told the audit so far."""
+    return [json.loads(line) for line in (home / "events").read_text().splitlines()]
+
+
+@contextmanager
+def client(home: Path, *, far: bool = True) -> Iterator[Client]:
+    """A client of that daemon; a near one is the test itself."""
+    env = {**living_in(home), "PYTHONPATH": str(ROOT)}
+    with Client(FAR, env=env, cwd=home) if far else Client(anew=True, env=env, cwd=home) as found:
+        yield found
+
+
+def greet(found: Client, capabilities: Message, version: str = "2025-11-25", name: str = "wire") -> None:
+    """A handshake."""
+    info = {"name": name, "version": "1"}
+    found.result("initialize", {"protocolVersion": version, "capabilities": capabilities, "clientInfo": info})
+    found.write({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+
+def form(found: Client) -> Message:
+    """The form the client is asked to show, as the very next message."""
+    message = found.read()
+    assert message["method"] == "elicitation/create", message
+    return message
+
+
+def fill(found: Client, asked: Message, result: Message) -> None:
+    """Its answer."""
+    found.write({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+
+
+def decide(decision: str) -> Message:
+    """A form that was filled in."""
+    return {"action": "accept", "content": {"decision": decision}}
+
+
+def modern(arguments: Message, *, name: str = "wire", forms: bool = True, **params: Any) -> Message:
+    """Parameters of a call of the echo tool since 2026-07-28."""
+    meta = {
+        **ENVELOPE,
+        "io.modelcontextprotocol/clientInfo": {"name": name, "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}} if forms else {},
+    }
+    return {"name": "echo", "arguments": arguments, "_meta": meta, **params}
+
+
+def error_of(result: Message) -> dict[str, str]:
+    """What a failed call says."""
+    assert result.get("isError"), result
+    return result["_meta"]["ai-session/error"]

@@ -1,0 +1,82 @@
+"""A client of FluxLoop's: lines to a server process, or to the daemon's socket."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.ai_session.support.mcp_client import BOUND_SECONDS, SERVER, Client, Message, living_in, runtime
+
+FLUXLOOP = [*SERVER, "--dialect", "fluxloop"]
+TOOLS = [
+    "handshake",
+    "faq",
+    "analyze_repository",
+    "detect_frameworks",
+    "generate_integration_steps",
+    "propose_edit_plan",
+    "validate_edit_plan",
+    "run_integration_workflow",
+]
+
+
+class Flux(Client):
+    """One server process that speaks it."""
+
+    def __init__(self, home: Path, command: list[str] = FLUXLOOP, **options: Any) -> None:
+        super().__init__(command, env=living_in(home), cwd=home, **options)
+
+    def told(self, message: Any) -> Message:
+        """The answer to one message."""
+        self.write(json.dumps(message) + "\n")
+        return self.read()
+
+    def tool(self, tool: str, **params: Any) -> Message:
+        """The answer to one request."""
+        self._id += 1
+        answer = self.told({"type": "request", "id": self._id, "tool": tool, "params": params})
+        assert answer["id"] == self._id
+        return answer
+
+
+class Socket:
+    """A connection to a daemon that says itself in which role it comes."""
+
+    def __init__(self, home: Path, role: str, **more: Any) -> None:
+        self._link = socket.socket(socket.AF_UNIX)
+        self._link.settimeout(BOUND_SECONDS)
+        self._link.connect(str(runtime(home) / "sock"))
+        hello = {"ai_session": 1, "role": role, "cwd": str(home), "env": {"HOME": str(home)}, **more}
+        self.send(json.dumps(hello).encode() + b"\n")
+        self._lines = self._link.makefile("rb")
+        self.hello: Mapping[str, Any] = json.loads(self._lines.readline())
+
+    def send(self, data: bytes) -> None:
+        self._link.sendall(data)
+
+    def line(self) -> bytes:
+        line = self._lines.readline()
+        assert line.endswith(b"\n"), line
+        return line
+
+    def read(self) -> Message:
+        return json.loads(self.line())
+
+    def rest(self) -> list[Message]:
+        """All that comes once nothing more is sent, up to the end."""
+        self._link.shutdown(socket.SHUT_WR)
+        return [json.loads(line) for line in self._lines]
+
+    def close(self) -> None:
+        self._lines.close()
+        self._link.close()
+
+
+@contextmanager
+def connected(home: Path, role: str = "fluxloop", **more: Any) -> Iterator[Socket]:
+    with closing(Socket(home, role, **more)) as link:
+        yield link

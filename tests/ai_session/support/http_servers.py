@@ -1,0 +1,183 @@
+"""A front on a real port before a real daemon, signed into with tokens that a test hands out, and raw HTTP to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from mcp.server.auth.provider import AccessToken
+from mcp.server.auth.settings import AuthSettings
+
+from ai_session.config.settings import HttpSettings
+from ai_session.http.app import application
+from ai_session.http.connections import ALLOWED_SECONDS, ConnectionLimiter, Expected
+from ai_session.http.gate_client import RemoteGate
+from ai_session.http.oauth.access import Access
+from ai_session.http.oauth.challenges import Challenges
+from ai_session.http.oauth.scopes import USUAL
+from ai_session.http.server import HttpServer, ListenAddress, bind
+from tests.ai_session.support.mcp_client import BOUND_SECONDS, ENVELOPE, Message, living_in
+from tests.conftest import environment
+from tests.support import forked
+
+ACCEPT = "application/json, text/event-stream"
+MODERN, LEGACY = "2026-07-28", "2025-11-25"
+
+
+@dataclass
+class Tokens:
+    """Hands tokens out, and judges them as a verifier of the SDK does."""
+
+    url: str
+    known: dict[str, AccessToken] = field(default_factory=dict[str, AccessToken])
+
+    def give(self, subject: str, *scopes: str, resource: str = "", seconds: float = 3600, client: str = "probe") -> str:
+        token = f"{subject}-{len(self.known)}-secret"
+        self.known[token] = AccessToken(
+            token=token,
+            client_id=client,
+            scopes=list(scopes or USUAL),
+            expires_at=int(time.time() + seconds),
+            resource=resource or self.url,
+            subject=subject,
+        )
+        return token
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        return self.known.get(token)
+
+
+@dataclass
+class Here:
+    """One front that runs. ``tokens`` is None where nobody signs in."""
+
+    place: ListenAddress
+    front: HttpServer
+    tokens: Tokens | None
+    http: httpx2.AsyncClient
+
+    @property
+    def url(self) -> str:
+        return self.place.url
+
+    @property
+    def port(self) -> int:
+        return self.place.listener.getsockname()[1]
+
+    def headers(self, token: str = "", **more: str) -> dict[str, str]:
+        found = {"Content-Type": "application/json", "Accept": ACCEPT, **more}
+        return found | ({"Authorization": f"Bearer {token}"} if token else {})
+
+    async def modern(self, method: str, params: Message | None = None, token: str = "", **more: str) -> httpx2.Response:
+        """One request of 2026-07-28."""
+        given = params or {}
+        sent = {**given, "_meta": ENVELOPE | given.get("_meta", {})}
+        named = given.get("name") or given.get("uri")
+        headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, **({"Mcp-Name": named} if named else {})}
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": sent}
+        return await self.http.post(self.url, json=body, headers=self.headers(token, **(headers | more)))
+
+    async def call(self, tool: str, /, *, token: str = "", **arguments: Any) -> Message:
+        """The result of a tool."""
+        answer = await self.modern("tools/call", {"name": tool, "arguments": arguments}, token)
+        assert answer.status_code == 200, (answer.status_code, answer.text)
+        return answer_of(answer)["result"]
+
+    async def post(self, message: Any, token: str = "", session: str = "", **more: str) -> httpx2.Response:
+        """One message of the handshake era."""
+        headers = {"MCP-Protocol-Version": LEGACY, **({"Mcp-Session-Id": session} if session else {}), **more}
+        return await self.http.post(self.url, json=message, headers=self.headers(token, **headers))
+
+    async def handshake(self, token: str = "", capabilities: Message | None = None) -> str:
+        """A session of the handshake era."""
+        info = {"name": "wire", "version": "1"}
+        params = {"protocolVersion": LEGACY, "capabilities": capabilities or {}, "clientInfo": info}
+        begun = await self.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}, token)
+        assert begun.status_code == 200, (begun.status_code, begun.text)
+        assert answer_of(begun)["result"]["protocolVersion"] == LEGACY
+        session = begun.headers["mcp-session-id"]
+        told = await self.post({"jsonrpc": "2.0", "method": "notifications/initialized"}, token, session)
+        assert told.status_code == 202
+        return session
+
+    async def raw(self, data: bytes, *, over: bool = False) -> bytes:
+        """Bytes in, and all that comes until the server closes; ``over``: no more come in."""
+        async with self.line() as (reader, writer):
+            writer.write(data)
+            if over:
+                writer.write_eof()
+            async with asyncio.timeout(BOUND_SECONDS):
+                return await reader.read()
+
+    @asynccontextmanager
+    async def line(self) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        """A connection of one's own."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            yield reader, writer
+        finally:
+            writer.transport.abort()
+
+
+def called(tool: str, /, **arguments: Any) -> Message:
+    """A call of the handshake era."""
+    return {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+
+
+def answer_of(response: httpx2.Response) -> Message:
+    """The one answer in a response, of either kind."""
+    return answers_in(response.text)[-1] if "event-stream" in response.headers["content-type"] else response.json()
+
+
+def answers_in(text: str) -> list[Message]:
+    """The messages of a stream."""
+    return [json.loads(line.removeprefix("data:")) for line in text.splitlines() if line.startswith("data: {")]
+
+
+def shown(url: str) -> AuthSettings:
+    return AuthSettings.model_validate(
+        {"issuer_url": "https://issuer.example", "resource_server_url": url, "validate_token_resource": True}
+    )
+
+
+@asynccontextmanager
+async def running(
+    home: Path,
+    *,
+    signed: bool = True,
+    heartbeat_seconds: float = 10.0,
+    seconds: Mapping[Expected, float] = ALLOWED_SECONDS,
+    bound_seconds: float = BOUND_SECONDS,
+    **settings: Any,
+) -> AsyncGenerator[Here]:
+    """A front for the daemon of a home, which is there before it and goes on."""
+    chosen = HttpSettings(port=0, **settings)
+    forked.daemon(living_in(home))
+    with environment(living_in(home)):
+        place = bind(chosen, authenticated=signed)
+        tokens = Tokens(place.url) if signed else None
+        access = None
+        if tokens:
+            challenges = Challenges(f"{place.base_url}/.well-known/oauth-protected-resource/mcp")
+            access = Access(tokens, shown(place.url), [], challenges, lambda: None)
+        gate = RemoteGate(authenticated=signed)
+        app = application(chosen, place.host, place.base_url, gate, access, heartbeat_seconds)
+        front = HttpServer(app, place, ConnectionLimiter(chosen.max_connections, seconds))
+        serving = asyncio.create_task(front.serve())
+        try:
+            async with asyncio.timeout(bound_seconds), httpx2.AsyncClient(timeout=BOUND_SECONDS, verify=False) as http:
+                await front.listening.wait()
+                yield Here(place, front, tokens, http)
+        finally:
+            front.stop()
+            front.stop()
+            await serving
+            await gate.close()
+            place.listener.close()

@@ -1,0 +1,126 @@
+"""A person's program on the daemon's socket, byte by byte: requests, events, and the bytes that belong to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from tests.ai_session.support.mcp_client import runtime
+from tests.support.bounds import BOUND_SECONDS
+
+Message = dict[str, Any]
+
+
+class Told(NamedTuple):
+    """One line of the daemon, and the bytes after it."""
+
+    facts: Message
+    data: bytes = b""
+
+
+class Person:
+    """One connection. ``version`` is the newest that its hello says it knows."""
+
+    def __init__(self, home: Path, version: int = 2, **hello: Any) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(str(runtime(home) / "sock"))
+        self._held = bytearray()
+        self._id = 0
+        self.events: list[Told] = []
+        """Those that came while something else was waited for."""
+        self.write({"ai_session": 1, "role": "control", "protocol": [1, version], "env": dict(os.environ)} | hello)
+        self.hello = self.next().facts
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def write(self, line: Message | bytes, data: bytes = b"") -> None:
+        raw = line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n"
+        self._socket.sendall(raw + data)
+
+    def next(self) -> Told:
+        """What the daemon says next; raises EOFError at the end."""
+        end = self._until(lambda: self._held.find(b"\n") + 1)
+        facts: Message = json.loads(self._held[:end])
+        size = facts.get("bytes", 0)
+        self._until(lambda: len(self._held) >= end + size)
+        data = bytes(self._held[end : end + size])
+        del self._held[: end + size]
+        return Told(facts, data)
+
+    def _until(self, found: Callable[[], int]) -> int:
+        deadline = time.monotonic() + BOUND_SECONDS
+        while not (at := found()):
+            assert select.select([self._socket], [], [], max(0.0, deadline - time.monotonic()))[0], bytes(self._held)
+            chunk = self._socket.recv(1 << 16)
+            if not chunk:
+                raise EOFError(bytes(self._held))
+            self._held += chunk
+        return at
+
+    def ask(self, method: str, data: bytes = b"", **params: Any) -> Message:
+        """The answer to a request, with ``result`` or ``error``; output that comes before it is acknowledged."""
+        self._id += 1
+        self.write({"id": self._id, "method": method, "params": params, "bytes": len(data)}, data)
+        while (told := self.next()).facts.get("id") != self._id:
+            self.take(told)  # else a flood fills the window while the answer is on its way, and nothing comes any more
+            self.events.append(told)
+        return told.facts
+
+    def done(self, method: str, data: bytes = b"", **params: Any) -> Message:
+        """The result of a request that succeeds."""
+        answer = self.ask(method, data, **params)
+        assert "result" in answer, answer
+        return answer["result"]
+
+    def refused(self, method: str, data: bytes = b"", **params: Any) -> str:
+        """The code with which a request is refused."""
+        answer = self.ask(method, data, **params)
+        assert "error" in answer, answer
+        return answer["error"]["code"]
+
+    def call(self, tool: str, **arguments: Any) -> Message:
+        """What a tool returns."""
+        return self.done("call", name=tool, arguments=arguments)
+
+    def tell(self, method: str, data: bytes = b"", **params: Any) -> None:
+        """A request that nobody waits for an answer of."""
+        self.write({"method": method, "params": params, "bytes": len(data)}, data)
+
+    def event(self, name: str, stream: int | None = None) -> Told:
+        """The next event of that name; what comes before it is kept in ``events``."""
+        return self.until(lambda told: told.facts.get("event") == name and stream in (None, told.facts.get("stream")))
+
+    def until(self, holds: Callable[[Told], object]) -> Told:
+        """The first of what came, or comes, for which that holds; output is acknowledged as it is seen."""
+        for number, told in enumerate(self.events):
+            if holds(told):
+                del self.events[number]
+                return told
+        while True:
+            told = self.next()
+            self.take(told)
+            if holds(told):
+                return told
+            self.events.append(told)
+
+    def take(self, told: Told) -> None:
+        """Acknowledge what was told of a stream."""
+        if "next" in told.facts:
+            self.tell("acknowledge", stream=told.facts["stream"], offset=told.facts["next"])
+
+    def output(self, stream: int, holds: Callable[[bytes], object]) -> bytes:
+        """What is shown in a stream, from now on until that holds for all of it."""
+        shown = b""
+        while not holds(shown):
+            shown += self.until(lambda told: told.facts.get("stream") == stream and told.data).data
+        return shown

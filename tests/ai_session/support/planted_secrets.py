@@ -1,0 +1,145 @@
+"""Secrets of many kinds, made at run time as scanners would find them, and a search for what is told of them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import string
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, cast
+
+import re2  # pyright: ignore[reportMissingTypeStubs]
+
+from tests.ai_session.unit.gate.test_redaction import SECRETS
+
+LEAST, STEP = 10, 4
+"""So many characters of a secret in a row count as told, looked for at each such step; what all secrets of a kind begin
+with does not count."""
+
+WORD = string.ascii_letters + string.digits
+_chance = random.Random(77)
+
+
+def drawn(count: int, letters: str = WORD) -> str:
+    return "".join(_chance.choices(letters, k=count))
+
+
+SHAPED = {
+    **{kind.replace(" ", "-"): secret for kind, secret in SECRETS.items()},
+    "openai-project": "sk-" + "proj-" + drawn(60),
+    "gitlab-runner": "glrt" + "-" + drawn(24),
+    "jwt-long": "eyJ" + drawn(40) + ".eyJ" + drawn(300) + "." + drawn(86),
+}
+"""Known by what they look like, whoever prints them."""
+
+PLACED = {
+    "bearer": ("Authorization: Bearer {}", drawn(40)),
+    "basic-url": ("https://deploy:{}@git.example.com/x.git", drawn(20)),
+    "database-url": ("postgres://app:{}@db.example.com:5432/app", drawn(22)),
+    "redis-url": ("redis://:{}@cache.example.com:6379/0", drawn(22)),
+    "azure-storage": ("DefaultEndpointsProtocol=https;AccountName=x;AccountKey={}==", drawn(86)),
+    "dotenv-password": ("DJANGO_SECRET_KEY='{}'", drawn(50)),
+    "dotenv-token": ("SENTRY_AUTH_TOKEN={}", drawn(44)),
+    "yaml-key": ("  api_key: {}", drawn(32)),
+    "json-secret": ('{{"client_secret": "{}"}}', drawn(36)),
+}
+"""Known by the words around."""
+
+VARIABLES = {
+    "AWS_ACCESS_KEY_ID": SECRETS["aws id"],
+    "AWS_SECRET_ACCESS_KEY": drawn(40, WORD + "+/"),
+    "AZURE_CLIENT_SECRET": drawn(3) + "8Q~" + drawn(34),
+    "TWILIO_AUTH_TOKEN": drawn(32, "0123456789abcdef"),
+    "COMPANY_TOKEN": drawn(33),
+    "DB_PASSWORD": "correct Horse\\battery'st\"aple " + drawn(12),
+    "PGPASSWORD": "dreizehn-" + drawn(14),
+    "SESSION_SECRET": "ключ-" + drawn(20),
+    "DEPLOY_KEY": SECRETS["openssh"],
+    "DATABASE_URL": "mysql://root:" + drawn(21) + "@db.example.com/x",
+    "GITHUB_TOKEN": SECRETS["github"],
+    "lower_case_token": drawn(29),
+}
+"""A client's environment, values of arbitrary shape among them; these are known wherever they turn up."""
+
+GIVEN = {"SESSION_PASSWORD": "given-" + drawn(24)}
+"""Given to one session as a variable."""
+
+PLAIN = {
+    **{name: value for name, value in VARIABLES.items() if name not in ("DEPLOY_KEY", "DATABASE_URL")},
+    "DATABASE_URL": VARIABLES["DATABASE_URL"].split(":")[2].split("@")[0],
+    **GIVEN,
+}
+
+
+def lines() -> list[str]:
+    """All secrets, as files and programs have them, one after the other."""
+    return [*SHAPED.values(), *(text.format(secret) for text, secret in PLACED.values()), *PLAIN.values()]
+
+
+def one_line() -> list[str]:
+    """Those that fit into a word of a command line."""
+    return [line for line in lines() if "\n" not in line]
+
+
+def _bodies() -> Iterator[tuple[str, str]]:
+    for kind, secret in SHAPED.items():
+        if "\n" in secret:
+            yield from ((kind, line) for line in secret.split("\n")[2:-1] if len(line) > 40)
+        else:
+            yield kind, secret[12:] if len(secret) > 30 else secret[6:]
+    for kind, (_, secret) in PLACED.items():
+        yield kind, secret
+    for kind, secret in PLAIN.items():
+        yield kind, secret[8:] if len(secret) > 30 else secret
+        yield f"{kind} in base64", base64.b64encode(secret.encode()).decode()[:-4]
+        yield f"{kind} in JSON", json.dumps(secret)[1:-1]
+
+
+PIECES = {
+    body[at : at + LEAST].encode(): kind
+    for kind, body in _bodies()
+    for at in range(0, max(1, len(body) - LEAST + 1), STEP)
+}
+
+
+@dataclass
+class Places:
+    """Everything there was to see, by where it was seen."""
+
+    seen: dict[str, bytes] = field(default_factory=dict[str, bytes])
+
+    def add(self, where: str, data: bytes | str) -> None:
+        """One more piece of ``where``."""
+        raw = data.encode(errors="surrogateescape") if isinstance(data, str) else data
+        self.seen[where] = self.seen.get(where, b"") + raw + b"\n"
+
+    def told(self) -> list[str]:
+        """Where a part of which secret stands."""
+        return sorted(
+            {
+                f"{where}: {kind}: …{data[max(0, data.index(piece) - 60) : data.index(piece) + 40]!r}"
+                for where, data in self.seen.items()
+                for kind, piece in _first_pieces(data).items()
+            }
+        )
+
+
+def _first_pieces(data: bytes) -> dict[str, bytes]:
+    """Where some overlap, the first of them."""
+    found: dict[str, bytes] = {}
+    for match in _any_piece().finditer(data):
+        found.setdefault(PIECES[match.group()], match.group())
+    return found
+
+
+@cache
+def _any_piece() -> Any:
+    """All at once, a hundred times as fast as one after the other."""
+    library = cast("Any", re2)
+    options = library.Options()
+    options.encoding = library.Options.Encoding.LATIN1
+    options.max_mem = 64 << 20
+    return library.compile(b"|".join(library.escape(piece) for piece in PIECES), options)

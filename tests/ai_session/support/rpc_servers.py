@@ -1,0 +1,116 @@
+"""A server of AgentVault's tools on a real port before a real daemon, with a workspace, and JSON-RPC to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from ai_session.config.settings import HttpSettings
+from ai_session.http.connections import ALLOWED_SECONDS, ConnectionLimiter, Expected
+from ai_session.http.endpoints.rpc_app import RPC_PATH, application
+from ai_session.http.gate_client import RemoteGate
+from ai_session.http.oauth.access import Access
+from ai_session.http.oauth.challenges import Challenges
+from ai_session.http.server import HttpServer, bind
+from tests.ai_session.support.http_servers import Here, Tokens, shown
+from tests.ai_session.support.mcp_client import BOUND_SECONDS, Message, living_in
+from tests.conftest import environment, new_home
+from tests.support import forked
+
+
+@dataclass(frozen=True)
+class House:
+    """A home with a daemon of its own, and the workspace that the server is started in."""
+
+    home: Path
+    workspace: Path
+
+
+def new_house(world: Path, config: str = "") -> House:
+    home = new_home(world, config)
+    workspace = home / "ws"
+    workspace.mkdir()
+    return House(home, workspace)
+
+
+class Rpc(Here):
+    """One server that runs."""
+
+    async def ask(self, body: Any, token: str = "", **headers: str) -> httpx2.Response:
+        """A POST of that JSON value, or of those bytes."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return await self.http.post(self.url, content=data, headers=self.headers(token, **headers))
+
+    async def method(self, method: str, params: Message | None = None, token: str = "") -> Message:
+        """The result of a method."""
+        answer = await self.ask({"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}, token)
+        assert answer.status_code == 200, (answer.status_code, answer.text)
+        return answer.json()["result"]
+
+    async def text(self, method: str, /, token: str = "", **params: Any) -> str:
+        """The text of a method's result, which is no failure."""
+        result = await self.method(method, params, token)
+        assert "isError" not in result, result
+        return result["content"][0]["text"]
+
+    async def failure(self, method: str, /, token: str = "", **params: Any) -> str:
+        """What a method says of its failure."""
+        result = await self.method(method, params, token)
+        assert result["isError"] is True, result
+        return result["content"][0]["text"]
+
+    async def python(self, code: str, /, token: str = "", **params: Any) -> Message:
+        """What came of code that ran to its end."""
+        result = await self.method("code.runPython", {"code": code, **params}, token)
+        assert "isError" not in result, result
+        return result["content"][0]
+
+    async def sessions(self) -> list[Message]:
+        """Those that are open."""
+        return (await self.method("session.list_sessions"))["structuredContent"]["sessions"]
+
+
+@asynccontextmanager
+async def serving(
+    house: House,
+    *,
+    signed: bool = False,
+    seconds: Mapping[Expected, float] = ALLOWED_SECONDS,
+    bound_seconds: float = BOUND_SECONDS,
+    **settings: Any,
+) -> AsyncGenerator[Rpc]:
+    """A server started in the workspace; the daemon is there before it and goes on."""
+    chosen = HttpSettings(port=0, **settings)
+    forked.daemon(living_in(house.home))
+    with environment(living_in(house.home)), contextlib.chdir(house.workspace):
+        place = bind(chosen, authenticated=signed, path=RPC_PATH)
+        tokens = Tokens(place.url) if signed else None
+        access = None
+        if tokens:
+            challenges = Challenges(f"{place.base_url}/.well-known/oauth-protected-resource{RPC_PATH}")
+            access = Access(tokens, shown(place.url), [], challenges, lambda: None)
+        gate = RemoteGate(authenticated=signed)
+        front = HttpServer(
+            application(chosen, place.host, place.base_url, gate, access),
+            place,
+            ConnectionLimiter(chosen.max_connections, seconds),
+        )
+        running = asyncio.create_task(front.serve())
+        try:
+            async with asyncio.timeout(bound_seconds), httpx2.AsyncClient(timeout=BOUND_SECONDS, verify=False) as http:
+                await front.listening.wait()
+                yield Rpc(place, front, tokens, http)
+        finally:
+            front.stop()
+            front.stop()
+            await running
+            await gate.close()
+            place.listener.close()

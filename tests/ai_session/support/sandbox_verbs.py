@@ -1,0 +1,139 @@
+"""``ai-session sandbox`` as root and as somebody else: on pipes, on a terminal, and from a shell that controls jobs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pexpect
+
+from tests.ai_session.support import unprivileged
+from tests.conftest import end_leftovers
+from tests.support.bounds import BOUND_SECONDS
+
+PATH = "/usr/local/bin:/usr/bin:/bin"
+ROOT = Path(__file__).parents[3]
+PROMPT = b"outside> "
+INSIDE = b"inside> "
+CONFIG = '[policy]\nmode = "trusted"\n'
+USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Somebody with a home and a workspace of their own."""
+
+    root: bool
+    home: Path
+
+    @property
+    def workspace(self) -> Path:
+        return self.home / "ws"
+
+    @property
+    def line(self) -> list[str]:
+        """``ai-session``."""
+        return [sys.executable if self.root else unprivileged.interpreter(), "-m", "ai_session"]
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {
+            "HOME": str(self.home),
+            "PATH": PATH,
+            "TERM": "xterm-256color",
+            "SHELL": "/bin/bash",
+            "PYTHONPATH": str(ROOT) if self.root else unprivileged.library_path(),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "INPUTRC": "/dev/null",
+        }
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {} if self.root else unprivileged.identity()
+
+    def start(self, *words: str, before: tuple[str, ...] = (), **options: Any) -> subprocess.Popen[bytes]:
+        """A verb on pipes, started by the words ``before``."""
+        given: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        return subprocess.Popen(
+            [*before, *self.line, *words], cwd=self.workspace, env=self.env, **{**given, **self.identity, **options}
+        )
+
+    def run(self, *words: str, given: bytes = b"", **options: Any) -> tuple[int, bytes, bytes]:
+        """Exit code, output and errors of a verb on pipes."""
+        with self.start(*words, **options) as process:
+            out, err = process.communicate(given, timeout=BOUND_SECONDS)
+            return process.returncode, out, err
+
+    def box(self, *command: str, given: bytes = b"") -> tuple[int, bytes, bytes]:
+        """As ``run``, for a command in a box."""
+        return self.run("sandbox", "--", *command, given=given)
+
+    def sh(self, script: str) -> None:
+        """Outside, in the workspace."""
+        env = self.env | {"GIT_CONFIG_GLOBAL": "/dev/null"}
+        subprocess.run(
+            ["/bin/sh", "-ec", script], cwd=self.workspace, env=env, check=True, timeout=BOUND_SECONDS, **self.identity
+        )
+
+    @contextmanager
+    def shell(self) -> Generator[pexpect.spawn[bytes]]:
+        """An interactive bash outside, with the function ``box``, at its prompt; typed lines are not echoed."""
+        terminal: pexpect.spawn[bytes] = pexpect.spawn(
+            "/bin/bash",
+            ["--norc", "--noprofile", "-i"],
+            cwd=str(self.workspace),
+            env={**self.env, "PS1": PROMPT.decode(), "PROMPT_COMMAND": ""},  # pyright: ignore[reportArgumentType]
+            dimensions=(24, 80),
+            timeout=BOUND_SECONDS,
+            echo=False,
+            preexec_fn=None if self.root else unprivileged.become(),
+        )
+        terminal.expect_exact(PROMPT)
+        words = " ".join(self.line)
+        say(terminal, f"bind 'set enable-bracketed-paste off'; box() {{ {words} sandbox -- \"$@\"; }}")
+        try:
+            yield terminal
+        finally:
+            terminal.close()
+
+
+def say(terminal: pexpect.spawn[bytes], line: str, prompt: bytes = PROMPT) -> bytes:
+    """What a line typed at a prompt prints, until there is the next prompt."""
+    terminal.sendline(line)
+    terminal.expect_exact(prompt)
+    assert terminal.before is not None
+    return terminal.before.replace(b"\r\n", b"\n")
+
+
+def enter(terminal: pexpect.spawn[bytes]) -> None:
+    """An interactive bash in a box, at its prompt."""
+    terminal.sendline(f"box /usr/bin/env 'PS1={INSIDE.decode()}' /bin/bash --norc --noprofile -i")
+    terminal.expect_exact(INSIDE)
+    say(terminal, "bind 'set enable-bracketed-paste off'", INSIDE)
+
+
+@contextmanager
+def caller(who: str, more: str = "") -> Generator[Caller]:
+    """One of USERS, with ``more`` configured; nothing of theirs runs afterwards."""
+    with unprivileged.world() as world:
+        made = Caller(who == "root", world / "h")
+        for path in (made.home, made.workspace, made.home / ".config", made.home / ".config/ai-session"):
+            path.mkdir(mode=0o700)
+        (made.home / ".config/ai-session/config.toml").write_text(CONFIG + more)
+        for path in (world, made.home, *made.home.rglob("*")):
+            if made.root:
+                os.chown(path, 0, 0)
+            else:
+                unprivileged.give(path)
+        try:
+            yield made
+        finally:
+            made.run("daemon", "stop")
+            left = end_leftovers(world)
+        assert not left, f"left behind: {left}"

@@ -1,0 +1,339 @@
+"""One shell on a raw pseudo-terminal, driven with blocking calls: the least that can show what a Shell plug-in does."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import termios
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentwire import plugins
+from ai_session.shells.base import CommandText, Shell
+from ai_session.system.shell_words import in_one_line, is_whole
+from tests.support.bounds import BOUND_SECONDS
+
+READY_SECONDS = 0.3
+WHERE_IS_THE_CURSOR = b"\x1b[6n"
+"""busybox asks at each prompt, and sleeps 20 ms after a line when it got no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One mark in the log: ``fields`` are the parts after the kind."""
+
+    kind: str
+    fields: tuple[str, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a command did. ``output`` has LF line ends; ``ended`` when the shell is gone."""
+
+    output: bytes
+    exit_code: int | None
+    ended: bool = False
+
+
+class RawSession:
+    """A shell started by ``plugin``; ``directory`` must exist and be private."""
+
+    def __init__(
+        self,
+        plugin: Shell,
+        directory: Path,
+        env: Mapping[str, str],
+        *,
+        wanted: str = "",
+        user_rc: bool = True,
+        cwd: str = "/",
+        argv_prefix: tuple[str, ...] = (),
+    ) -> None:
+        self.plugin = plugin
+        self.directory = directory
+        self.env = dict(env)
+        self.wanted = wanted
+        self.user_rc = user_rc
+        self.cwd = cwd
+        self.argv_prefix = argv_prefix
+        self.nonce = os.urandom(8).hex()
+        self.log = bytearray()
+        self.seq = 0
+        self.position = 0
+        self.last = 0
+        self.flags = ""
+        self.as_typed = False
+        self._pattern = re.compile(rb"\x1b\]7777;" + self.nonce.encode() + rb";([A-Z])(?:;([^\x07]*))?\x07")
+        self.start()
+
+    def start(self) -> None:
+        """Start the shell (again) and wait until it is at its first prompt."""
+        integration = self.plugin.install(
+            self.directory,
+            self.nonce,
+            executable=self.plugin.find(self.wanted),
+            user_rc=self.user_rc,
+            login_env=self.env,
+        )
+        argv = (*self.argv_prefix, *integration.argv)
+        self.position = len(self.log)
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            try:
+                os.chdir(self.cwd)
+                os.execve(argv[0], argv, {**self.env, **integration.env})
+            finally:
+                os._exit(127)
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
+        self.status: int | None = None
+        try:
+            self.until(lambda: self.mark("R", self.position) is not None, "the shell to start")
+            self.until(lambda: self.mark("AB", self.position) is not None, "the first prompt")
+            self.wait_ready()
+        except (EOFError, TimeoutError):
+            self.close()
+            raise
+
+    def pump(self, seconds: float) -> bool:
+        """Take in what the terminal says within ``seconds``; EOFError when the shell is gone."""
+        if not select.select([self.fd], [], [], max(0.0, seconds))[0]:
+            return False
+        try:
+            chunk = os.read(self.fd, 65536)
+        except OSError:
+            chunk = b""
+        if not chunk:
+            raise EOFError
+        self.log += chunk
+        for _ in range(chunk.count(WHERE_IS_THE_CURSOR)):
+            self.send(b"\x1b[1;1R")
+        return True
+
+    def until(self, condition: Callable[[], bool], what: str, bound: float = BOUND_SECONDS) -> None:
+        """Read on until ``condition``; TimeoutError with the end of the log when it does not come."""
+        deadline = time.monotonic() + bound
+        while not condition():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"waited for {what}: {bytes(self.log[-400:])!r}")
+            self.pump(min(left, 0.01))
+
+    def marks(self, start: int = 0) -> list[Seen]:
+        """All marks whose first byte lies at ``start`` or later."""
+        return [
+            Seen(m[1].decode(), tuple((m[2] or b"").decode(errors="surrogateescape").split(";")), m.start(), m.end())
+            for m in self._pattern.finditer(self.log, start)
+        ]
+
+    def mark(self, kind: str, start: int, seq: int | None = None) -> Seen | None:
+        """The first mark of ``kind`` (one letter each) from ``start``, of ``seq`` when given."""
+        for found in self.marks(start):
+            if found.kind in kind and (seq is None or found.fields[0] == str(seq)):
+                return found
+        return None
+
+    def wait_ready(self, bound: float = READY_SECONDS) -> bool:
+        """Wait for the prompt; False when it did not report itself within ``bound``."""
+        kind = "B" if self.plugin.line_editor else "A"
+        try:
+            self.until(lambda: self.mark(kind, self.position) is not None, "the prompt", bound)
+        except TimeoutError:
+            return False
+        return True
+
+    def send(self, data: bytes) -> None:
+        """Type ``data``."""
+        os.write(self.fd, data)
+
+    def begin(
+        self, text: str, *, stdin_path: str = "", stderr_path: str = "", title: str = "", header: str = ""
+    ) -> None:
+        """Have the shell start ``text``."""
+        ready = self.wait_ready()
+        for seen in self.marks(self.position):
+            if seen.kind in "AD":
+                self.last = int(seen.fields[1])
+                self.flags = seen.fields[3]
+            if seen.kind == "B":
+                self.as_typed = seen.fields[0] == "t"
+        self.seq += 1
+        command = CommandText(
+            seq=self.seq,
+            text=text,
+            nonce=self.nonce,
+            header=header,
+            stdin_path=stdin_path,
+            stderr_path=stderr_path,
+            last_exit_code=self.last,
+            flags=self.flags,
+            title=title,
+            as_typed=self.as_typed,
+            sound=is_whole(text),
+            line=in_one_line(text),
+        )
+        more = self.plugin.write_command(self.directory, command)
+        while self.pump(0):
+            ready = ready or self.wait_ready(0)
+        self.position = len(self.log)
+        trigger = self.plugin.trigger(ready=ready and self.plugin.line_editor, traced="x" in self.flags)
+        self.send(trigger + more)
+
+    def finish(self, bound: float = BOUND_SECONDS) -> Outcome:
+        """Wait for the end of the command begun last."""
+        try:
+            self.until(lambda: self.mark("C", self.position, self.seq) is not None, "the start mark", bound)
+            begun = self.mark("C", self.position, self.seq)
+            assert begun is not None
+            self.position = begun.end
+            self._until_end(begun.end, bound)
+        except EOFError:
+            return Outcome(text_of(bytes(self.log[self.position :])), self.reap(), ended=True)
+        ended = self.mark("DAX", begun.end, self.seq)
+        assert ended is not None
+        self.position = ended.end
+        self.last = int(ended.fields[1])
+        self.flags = ended.fields[3]
+        output = bytes(self.log[begun.end : ended.start])
+        output = self.plugin.strip_trace(output, self.nonce)
+        return Outcome(text_of(output), self.last, ended=ended.kind == "X")
+
+    def _until_end(self, start: int, bound: float) -> None:
+        """Like a session does after an interrupt: a shell that is back at its prompt without a mark is asked."""
+        deadline = time.monotonic() + bound
+        quiet, asked = 0, False
+        while self.mark("DAX", start, self.seq) is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"waited for the end mark: {bytes(self.log[-400:])!r}")
+            quiet = 0 if self.pump(0.05) else quiet + 1
+            if quiet > 3 and not asked and self.at_prompt():
+                asked = True
+                self.send(self.plugin.write_probe(self.directory, self.seq, 130, 1))
+
+    def run(self, text: str, *, stdin_path: str = "", stderr_path: str = "", title: str = "") -> Outcome:
+        """Run ``text`` to its end."""
+        self.begin(text, stdin_path=stdin_path, stderr_path=stderr_path, title=title)
+        return self.finish()
+
+    def foreground(self) -> int:
+        """The process group that owns the terminal."""
+        return struct.unpack("i", fcntl.ioctl(self.fd, termios.TIOCGPGRP, b"\0\0\0\0"))[0]
+
+    def at_prompt(self) -> bool:
+        """The shell owns the terminal and its line editor has taken it out of canonical mode."""
+        return self.foreground() == self.pid and not termios.tcgetattr(self.fd)[3] & termios.ICANON
+
+    def wait_when(self, when: str) -> None:
+        """Wait for the event ``when`` of a case's keys."""
+        self.until(lambda: self.mark("C", self.position, self.seq) is not None, "the start mark")
+        begun = self.mark("C", self.position, self.seq)
+        assert begun is not None
+        if when == "foreground":
+            self.until(lambda: command_line(self.foreground()) not in (command_line(self.pid), b""), when)
+        elif when == "reading":
+            self.until(lambda: reads_terminal(self.foreground()), when)
+        elif when.startswith("text:"):
+            wanted = when[5:].encode()
+            self.until(lambda: wanted in self.log[begun.end :].replace(b"\r\n", b"\n"), when)
+
+    def wait_end(self) -> None:
+        """Read until the shell has ended; TimeoutError when it does not."""
+        if self.status is None:
+            try:
+                self.until(self.has_ended, "the shell to end")
+                self.until(lambda: not self.pump(0), "the last output")
+            except EOFError:
+                pass
+            self.reap()
+
+    def has_ended(self) -> bool:
+        """The process is gone, whoever else still holds the terminal."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def reap(self) -> int:
+        """Wait for the shell's end; its exit code, or the signal as a negative number."""
+        if self.status is None:
+            os.close(self.fd)
+            self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.status
+
+    def close(self) -> None:
+        """End the shell and every job it has."""
+        if self.status is None:
+            for job in children(self.pid):
+                kill_group(job)
+            kill_group(self.pid)
+            self.reap()
+
+
+START_FILE = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/config.fish", "posix": ".shrc"}
+
+
+def kin(plugin: str) -> str:
+    """The shell whose start file, prompt and traps a plug-in's people write: its own, else as in POSIX."""
+    return plugin if plugin in START_FILE else "posix"
+
+
+def start(
+    plugin: str, home: Path, text: str = "", *, user_rc: bool = True, wanted: str = "", **env: str | None
+) -> RawSession:
+    """A session of someone who lives in ``home`` and whose start file says ``text``; None takes a variable away."""
+    folder = home / "it's a session"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    # Where this is missing, fish reads all manual pages of the system first.
+    (home / ".local/share/fish/generated_completions").mkdir(parents=True, exist_ok=True)
+    (home / START_FILE[kin(plugin)]).parent.mkdir(parents=True, exist_ok=True)
+    (home / START_FILE[kin(plugin)]).write_text(text)
+    own = {"ENV": str(home / ".shrc")} if kin(plugin) == "posix" else {}
+    merged = {**os.environ, **own, **env}
+    kept = {name: value for name, value in merged.items() if value is not None}
+    return RawSession(plugins.load("ai_session.shells", plugin), folder, kept, user_rc=user_rc, wanted=wanted)
+
+
+def text_of(output: bytes) -> bytes:
+    """Raw output with the terminal's line ends undone."""
+    return output.replace(b"\r\n", b"\n")
+
+
+def reads_terminal(group: int) -> bool:
+    """True when a process of ``group`` sleeps in a read of a terminal."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getpgid(int(folder.name)) == group and (folder / "wchan").read_text() == "wait_woken":
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def command_line(pid: int) -> bytes:
+    """The arguments of a process as the kernel has them; empty when it is gone or was never one."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def children(pid: int) -> list[int]:
+    """The direct children of ``pid``."""
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def kill_group(group: int) -> None:
+    """SIGKILL to the group and to its leader."""
+    for kill in (os.killpg, os.kill):
+        try:
+            kill(group, signal.SIGKILL)
+        except OSError:
+            continue

@@ -1,0 +1,124 @@
+"""What tests of the tmux backend look at, and people who attach to a terminal with tmux itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from ai_session.backends.tmux.plugin import TmuxBackend
+from ai_session.backends.tmux.terminal import TmuxTerminal
+from ai_session.system.events import process_ended
+from tests.ai_session.support.terminals import BOUND_SECONDS, Owned, World
+
+CAT = "stty raw -echo; printf ready; exec cat"
+ECHOES = 'stty -echo; echo ready; while read -r line; do echo "<$line>"; done'
+
+
+class TmuxWorld(World):
+    """``hold``: whether terminals may hold on to their ttys beside tmux, which not every kernel allows."""
+
+    hold = True
+
+    def new_backend(self) -> TmuxBackend:
+        return TmuxBackend(self.runtime, hold=self.hold)
+
+
+@asynccontextmanager
+async def a_world(home: Path, *, hold: bool = True) -> AsyncGenerator[TmuxWorld]:
+    runtime = home / "run"
+    runtime.mkdir(mode=0o700)
+    made = TmuxWorld("tmux", runtime)
+    made.hold = hold
+    made.backend = made.new_backend()
+    try:
+        yield made
+    finally:
+        await made.backend.stop()
+
+
+def backend(here: World) -> TmuxBackend:
+    assert isinstance(here.backend, TmuxBackend)
+    return here.backend
+
+
+def pane(owned: Owned) -> TmuxTerminal:
+    assert isinstance(owned.terminal, TmuxTerminal)
+    return owned.terminal
+
+
+async def tmux(here: World, *words: str) -> str:
+    """A person's own tmux command on the server; what it says."""
+    process = await asyncio.create_subprocess_exec(
+        "tmux", "-S", backend(here).server.socket, *words, stdout=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(BOUND_SECONDS):
+        out, _ = await process.communicate()
+    return out.decode().rstrip("\n")
+
+
+def sinks(owned: Owned) -> list[int]:
+    """The processes that append to the log."""
+    wanted = os.stat(pane(owned).log).st_ino
+    found: list[int] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.stat(folder / "fd" / "1").st_ino == wanted and (folder / "comm").read_text() == "dd\n":
+                found.append(int(folder.name))
+    return found
+
+
+def holder(fifo: Path) -> int:
+    """The one process beside this one that has ``fifo`` open."""
+    wanted = os.stat(fifo).st_ino
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if int(folder.name) != os.getpid() and any(
+                os.stat(fd).st_ino == wanted for fd in (folder / "fd").iterdir()
+            ):
+                return int(folder.name)
+    raise AssertionError(f"nobody holds {fifo}")
+
+
+async def kill_sink(owned: Owned) -> None:
+    [sink] = sinks(owned)
+    os.kill(sink, signal.SIGKILL)
+    await process_ended(sink)
+
+
+async def until_piped(owned: Owned) -> None:
+    """Each round asks tmux something, which is when a sink that could not be had before is tried again."""
+    async with asyncio.timeout(BOUND_SECONDS):
+        while not sinks(owned):
+            await owned.terminal.capture()
+
+
+class Person:
+    """Somebody who attached to a terminal with tmux itself, on a terminal of another size."""
+
+    def __init__(self, owned: Owned, elsewhere: World, here: World) -> None:
+        self.owned = owned
+        self._elsewhere = elsewhere
+        self._here = here
+
+    @classmethod
+    async def attach(cls, here: World, owned: Owned) -> Person:
+        """Uses a terminal of another backend, as a person's emulator would be."""
+        command = ("tmux", "-S", backend(here).server.socket, "attach", "-t", pane(owned).session_id)
+        elsewhere = World("pty", here.runtime.parent / "p")
+        elsewhere.runtime.mkdir(mode=0o700)
+        env = {"PATH": os.environ["PATH"], "TERM": "xterm"}
+        person = cls(await elsewhere.open(*command, env=env), elsewhere, here)
+        await person.owned.shows(b"ready")
+        return person
+
+    async def leave(self) -> None:
+        # Not by its key: tmux takes keys that come within a millisecond for pasted text.
+        await tmux(self._here, "detach-client", "-a", "-t", f"client-{backend(self._here).server.client_pid}")
+        await self.owned.ended()
+        await self.owned.close()
+        await self._elsewhere.backend.stop()

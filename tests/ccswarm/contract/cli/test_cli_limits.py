@@ -1,0 +1,83 @@
+"""``[engine] at_once``, ``starts`` and ``period_seconds``, from the configuration to what is called when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.ccswarm.support.runs import SERVERS, RunDesk, step, task
+from tests.ccswarm.support.verbs import agent
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+QUICK = "[engine]\npoll_seconds = 0.05\nheartbeat_seconds = 0.3\n"
+NAMES = ("ada", "bob", "cy")
+CREW = "".join(agent(name, "small.*") for name in NAMES)
+THREE = "".join(task(f"t{name}", step("one"), step("two"), more=f'agent = "{name}"') for name in NAMES)
+MEET = "".join(
+    task(
+        f"t{name}",
+        '[[tasks.steps]]\nid = "m"\ntool = "small.meet"\nargs = { together = 3 }\n',
+        more=f'agent = "{name}"',
+    )
+    for name in NAMES
+)
+PARTS = """
+[[agents]]
+name = "hub"
+type = "coordinator"
+grants = ["swarm.*"]
+[[tasks]]
+id = "main"
+agent = "hub"
+review = { by = ["cy"], steps = [{ id = "s", tool = "small.echo", args = { text = "s" } }] }
+[[tasks.steps]]
+id = "hand"
+tool = "swarm.delegate"
+[[tasks.steps.args.tasks]]
+id = "part"
+text = "do it"
+agent = "ada"
+steps = [{ id = "s", tool = "small.echo", args = { text = "s" } }]
+"""
+PARALLEL = '[swarm]\nstrategy = "parallel"\ntopology = "star"\n'
+
+
+@pytest.fixture
+def desk(home: Path) -> RunDesk:
+    return RunDesk(home)
+
+
+def configured(desk: RunDesk, engine: str, tasks: str) -> None:
+    desk.rewrite(f"{QUICK}{engine}\n{PARALLEL}{SERVERS}{CREW}{tasks}")
+
+
+def begun(desk: RunDesk) -> list[tuple[str, float]]:
+    """The tasks of the last run's calls and when each was begun."""
+    return [(one["task"], one["at"]) for one in desk.lines("logs", "last", "--json") if one["event"] == "call.begin"]
+
+
+def test_tasks_go_on_one_at_a_time_until_that_is_not_wanted_any_more(desk: RunDesk) -> None:
+    configured(desk, "at_once = 1", THREE)
+    assert desk.result("run")["status"] == "succeeded"
+    tasks = [name for name, _ in begun(desk)]
+    assert [tasks[at] == tasks[at + 1] for at in (0, 2, 4)] == [True] * 3, tasks
+    configured(desk, "", MEET)
+    assert desk.result("run")["status"] == "succeeded", "all three have to be there at the same time"
+
+
+def test_parts_of_a_task_take_no_place_beside_it(desk: RunDesk) -> None:
+    configured(desk, "at_once = 1", PARTS)
+    result = desk.result("run")
+    assert {name: one["status"] for name, one in result["tasks"].items()} == dict.fromkeys(
+        ("main", "main.hand.part", "main.review1.cy"), "succeeded"
+    )
+
+
+def test_no_more_tasks_start_in_a_time_than_configured(desk: RunDesk) -> None:
+    configured(desk, "starts = 1\nperiod_seconds = 0.7", THREE)
+    assert desk.result("run")["status"] == "succeeded"
+    [began] = [one["at"] for one in desk.lines("logs", "last", "--json") if one["event"] == "run.started"]
+    assert max(dict(reversed(begun(desk))).values()) - began > 1.2

@@ -1,0 +1,514 @@
+"""A person is asked about a configuration that has changed, in a terminal and nowhere else; the verb trust."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sqlite3
+import sys
+from pathlib import Path
+
+import pytest
+
+from ccswarm.config.trust import ConfigTrust
+from tests.ccswarm.support.runs import BASE, QUICK, TWO, RunDesk, step, task
+from tests.ccswarm.support.verbs import FIRST_USE, SERVERS, agent, server
+from tests.support.bounds import BOUND_SECONDS
+
+EVIL = '[mcp]\nservers = [{ name = "e", command = "sh -c \'touch PWNED\'" }]\n' + agent("ann", "e.*")
+
+
+@pytest.fixture
+def desk(home: Path) -> RunDesk:
+    return RunDesk(home, BASE + TWO)
+
+
+def unharmed(desk: RunDesk) -> None:
+    assert not (desk.home / "PWNED").exists()
+
+
+READING = [
+    ("run",),
+    ("run", "--detach"),
+    ("resume", "last"),
+    ("doctor",),
+    ("tools",),
+    ("call", "e.x"),
+    ("plan", "check"),
+    ("worker",),
+    ("serve", "--tcp", "--port", "0"),
+    ("login", "e"),
+    ("logout", "e"),
+    ("eval", "basics", "--only", "append-line"),
+    ("mcp-server", "--stdio", "--agent", "ann"),
+]
+
+
+@pytest.mark.parametrize("words", READING, ids=" ".join)
+def test_without_a_terminal_it_is_refused_by_whatever_would_start_something(
+    desk: RunDesk, words: tuple[str, ...]
+) -> None:
+    desk.run("tools")
+    desk.file.write_text(EVIL)
+    if words == ("doctor",):
+        said = desk.run(*words, code=1)
+        assert "has changed since it was last used" in said.out
+        assert f"ccswarm trust {desk.file}" in said.out
+    else:
+        said = desk.run(*words, code=5)
+        assert said.out == ""
+        assert said.err.startswith(f"error config_changed: {desk.file} has changed since it was last used, ")
+        assert said.err.endswith(f"next: ccswarm trust {desk.file}\n")
+    unharmed(desk)
+
+
+LOOKING = ("status", "ps", "logs last", "runs list", "runs show last", "approvals", "pause last", "cancel last")
+
+
+@pytest.mark.parametrize("words", LOOKING)
+def test_who_looks_at_runs_or_stops_them_goes_by_what_was_used_last(desk: RunDesk, words: str) -> None:
+    """An agent cannot keep a person from stopping a run, nor show them other runs."""
+    desk.run("run", "--detach")
+    desk.file.write_text(f'[engine]\ndatabase_url = "sqlite:////{desk.home}/other.db"\n')
+    said = desk.run(*words.split())
+    assert f"{desk.file} has changed" in said.err
+    assert f"ccswarm trust {desk.file}" in said.err
+    assert not (desk.home / "other.db").exists()
+    if words in ("status", "ps", "runs list", "runs show last"):
+        assert "run_" in said.out
+
+
+@pytest.mark.parametrize("words", ["config check", "config show", "config path", "agents", "tasks", "run --dry-run"])
+def test_what_only_shows_it_shows_it_as_it_is(desk: RunDesk, words: str) -> None:
+    desk.run("tools")
+    desk.rewrite(BASE + TWO)
+    desk.file.write_text(BASE + TWO.replace('id = "two"', 'id = "three"'))
+    said = desk.run(*words.split())
+    if words == "config check":
+        assert "has changed since it was last used" in said.err
+        assert desk.json("config", "check")["changed"]
+    if words in ("config show", "config check", "tasks", "run --dry-run"):
+        assert "three" in said.out
+    desk.run("tools", code=5)
+
+
+def test_a_person_sees_what_has_changed_and_agrees_with_one_key(desk: RunDesk) -> None:
+    desk.run("run")
+    text = desk.file.read_text()
+    desk.file.write_text(text.replace('id = "two"', 'id = "three"'))
+    with desk.terminal("run") as (terminal, verb):
+        terminal.expect_exact(f"{desk.file} has changed since it was last used, ")
+        terminal.expect(r'-id = "two"\r\n\+id = "three"\r\n')
+        terminal.expect_exact("use it? [y/N] ")
+        terminal.send("y")
+        terminal.expect_exact("more: ccswarm runs show")
+        assert verb.wait(BOUND_SECONDS) == 0
+    desk.run("tools")
+
+
+@pytest.mark.parametrize("key", ["n", "\r", "\x1b", "x"])
+def test_whatever_else_is_typed_is_no(desk: RunDesk, key: str) -> None:
+    desk.run("tools")
+    desk.file.write_text(EVIL)
+    with desk.terminal("tools") as (terminal, verb):
+        terminal.expect_exact("use it? [y/N] ")
+        terminal.send(key)
+        terminal.expect_exact("error config_changed")
+        assert verb.wait(BOUND_SECONDS) == 5
+    desk.run("tools", code=5)
+    unharmed(desk)
+
+
+def test_what_was_typed_before_the_question_is_no_answer(desk: RunDesk) -> None:
+    desk.run("tools")
+    desk.file.write_text(EVIL)
+    with desk.terminal("tools", ahead=b"yyyyyy\n") as (terminal, verb):
+        terminal.expect_exact("use it? [y/N] ")
+        terminal.send("n")
+        assert verb.wait(BOUND_SECONDS) == 5, terminal.read_nonblocking(10_000, timeout=0)
+    unharmed(desk)
+
+
+def test_nothing_in_a_difference_moves_the_cursor_or_hides(desk: RunDesk) -> None:
+    desk.run("tools")
+    hidden = "# \x1b[2J\x1b[8m\u202eevil\u2066 \x9b2K\a\b\b \ufeff\u200b"
+    desk.file.write_bytes(f"{EVIL}{hidden}\n".encode())
+    assert "error config_invalid" in desk.run("config", "check", code=2).err
+    with desk.terminal("trust") as (terminal, verb):
+        terminal.expect_exact("use it? [y/N] ")
+        told = bytes(terminal.before)
+        terminal.send("n")
+        verb.wait(BOUND_SECONDS)
+    assert rb"+# \x1b[2J\x1b[8m\u202eevil\u2066 \x9b2K\x07\x08\x08 \ufeff\u200b" in told
+    for one in (b"\x1b", b"\x07", b"\x08", "\u202e".encode(), "\u200b".encode(), "\x9b".encode()):
+        assert one not in told
+
+
+def test_a_long_difference_is_not_agreed_to_in_passing(desk: RunDesk) -> None:
+    desk.run("tools")
+    desk.file.write_text("#\n" * 500 + EVIL)
+    with desk.terminal("tools") as (terminal, verb):
+        terminal.expect_exact("more lines: ccswarm trust shows all")
+        terminal.expect_exact("error config_changed")
+        assert verb.wait(BOUND_SECONDS) == 5
+    with desk.terminal("trust") as (terminal, verb):
+        terminal.expect_exact("touch PWNED")
+        terminal.expect_exact("use it? [y/N] ")
+        terminal.send("n")
+        assert verb.wait(BOUND_SECONDS) == 5
+    unharmed(desk)
+
+
+def test_a_plan_that_has_changed_is_asked_about_too(desk: RunDesk) -> None:
+    plan = desk.home / "plan.toml"
+    plan.write_text(task("one", step("say")))
+    desk.run("run", "plan.toml")
+    plan.write_text(EVIL + '[[tasks]]\nid = "w"\nagent = "ann"\nsteps = [{ id = "l", tool = "e.x" }]\n')
+    assert f"error config_changed: {plan} has changed" in desk.run("run", "plan.toml", code=5).err
+    assert f"error config_changed: {plan} has changed" in desk.run("plan", "check", "plan.toml", code=5).err
+    desk.run("plan", "check", "plan.toml", "--offline")
+    assert desk.run("plan", "show", "plan.toml").out
+    unharmed(desk)
+    desk.run("trust", "--yes", "plan.toml")
+    desk.run("plan", "check", "plan.toml", code=1)  # it is started now, and is no server
+    assert (desk.home / "PWNED").exists()
+
+
+def test_a_run_that_failed_is_not_done_again_by_files_that_nobody_agreed_to(desk: RunDesk) -> None:
+    plan = desk.home / "plan.toml"
+    failing = task("one", '[[tasks.steps]]\nid = "fail"\ntool = "small.fail"\n')
+    plan.write_text(failing)
+    desk.run("run", "plan.toml", code=1)
+    plan.write_text(task("one", step("mended")))
+    assert "error config_changed" in desk.run("resume", "last", code=5).err
+    with desk.terminal("resume", "last") as (terminal, verb):
+        terminal.expect_exact("use it? [y/N] ")
+        terminal.send("y")
+        terminal.expect_exact("more: ccswarm runs show")
+        assert verb.wait(BOUND_SECONDS) == 0
+
+
+def test_a_suite_that_has_changed_is_not_carried_out(desk: RunDesk) -> None:
+    """What it sets up runs outside of any box."""
+    suite = desk.home / "suite.toml"
+    text = '[suite]\nname = "s"\n[[cases]]\nid = "a"\ntext = "x"\ngates = ["true"]\n'
+    suite.write_text(text)
+    desk.run("eval", "suite.toml", "--brain", "nobody", code=2)
+    suite.write_text(f'{text}setup = ["touch {desk.home}/PWNED"]\n')
+    assert "error config_changed" in desk.run("eval", "suite.toml", code=5).err
+    unharmed(desk)
+
+
+# The verb
+
+
+def test_trust_is_a_persons_to_say(desk: RunDesk) -> None:
+    desk.run("tools")
+    desk.file.write_text(EVIL)
+    said = desk.run("trust", code=5)
+    assert "+agents" not in said.out
+    assert "+[mcp]" in said.err
+    assert said.err.endswith("next: ccswarm trust in a terminal, or with --yes\n")
+    desk.run("tools", code=5)
+    found = desk.json("trust", code=5)["files"]
+    assert [(one["path"], one["was"], one["state"]) for one in found] == [(str(desk.file), "changed", "changed")]
+    assert "touch PWNED" in found[0]["diff"]
+    desk.run("tools", code=5)
+    unharmed(desk)
+
+
+def test_what_the_error_suggests_works_as_it_is_written(home: Path) -> None:
+    folder = home / "a folder with 'quotes'"
+    folder.mkdir()
+    desk = RunDesk(folder, BASE + TWO)
+    desk.run("tools")
+    desk.file.write_text(BASE)
+    error = json.loads(desk.run("tools", "--json", code=5).out)["error"]
+    assert error["code"] == "config_changed"
+    with desk.terminal("tools") as (terminal, verb):
+        terminal.expect_exact("use it? [y/N] ")
+        terminal.send("n")
+        assert verb.wait(BOUND_SECONDS) == 5
+    words = shlex.split(error["suggestion"])
+    assert words[:2] == ["ccswarm", "trust"]
+    with desk.terminal(*words[1:]) as (terminal, verb):
+        terminal.expect_exact("use it? [y/N] ")
+        terminal.send("y")
+        terminal.expect_exact("trusted")
+        assert verb.wait(BOUND_SECONDS) == 0
+    desk.run("tools")
+
+
+def test_nothing_is_called_trusted_that_could_not_be_recorded(desk: RunDesk) -> None:
+    desk.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (desk.state / "trust").write_text("")
+    refused = desk.run("trust", "--yes", code=1)
+    assert (refused.out, "error operator_error" in refused.err) == ("", True)
+
+
+def test_trust_of_what_has_not_changed_asks_nobody(desk: RunDesk) -> None:
+    assert desk.run("trust").out == f"{desk.file}: trusted\n"
+    assert desk.run("trust").out == f"{desk.file}: unchanged\n"
+    assert desk.json("trust", "ccswarm.toml")["files"] == [
+        {"path": str(desk.file), "was": "unchanged", "diff": "", "state": "trusted"}
+    ]
+    assert "no file gone.toml" in desk.run("trust", "gone.toml", code=2).err
+
+
+def test_a_file_that_is_gone_is_agreed_to_as_well(desk: RunDesk) -> None:
+    desk.run("tools")
+    desk.file.unlink()
+    assert "no longer exists" in desk.run("tools", code=5).err
+    desk.run("trust", "--yes")
+    assert "no server is configured" in desk.run("tools", code=2).err
+    desk.file.write_text(BASE)
+    assert "exists now, but did not" in desk.run("tools", code=5).err
+    desk.run("trust", "--yes", "ccswarm.toml")
+    assert "small" in desk.run("tools").out
+
+
+def test_what_is_trusted_is_listed(desk: RunDesk) -> None:
+    (desk.home / "plan.toml").write_text(task("one", step("say")))
+    desk.run("run", "plan.toml")
+    (desk.home / "plan.toml").write_text("")
+    rows = desk.run("trust", "--list").rows
+    assert [(row[0], row[2]) for row in rows] == [
+        ("unchanged", str(desk.file)),
+        ("changed", str(desk.home / "plan.toml")),
+    ]
+    found = desk.json("trust", "--list")["files"]
+    assert [one["path"] for one in found] == [row[2] for row in rows]
+    assert found[0]["digest"].startswith("sha256-")
+
+
+def test_what_init_writes_is_trusted_and_nothing_is_written_through_a_link(home: Path) -> None:
+    desk = RunDesk(home)
+    desk.run("init")
+    trust = ConfigTrust(desk.state)
+    assert {Path(one.path) for one in trust.records()} == {desk.file}
+    victim = home / "victim"
+    (home / "other.toml").symlink_to(victim)
+    desk.run("init", "other.toml")
+    assert not victim.exists()
+    victim.write_text("mine")
+    (home / "third.toml").symlink_to(victim)
+    desk.run("init", "third.toml", "--force")
+    assert victim.read_text() == "mine"
+    assert {Path(one.path) for one in trust.records()} == {desk.file, home / "other.toml", home / "third.toml"}
+
+
+def test_the_first_command_of_a_newcomer_and_of_a_script_asks_nothing(desk: RunDesk) -> None:
+    assert desk.result("run")["status"] == "succeeded"
+    with desk.terminal("run") as (terminal, verb):
+        terminal.expect_exact("more: ccswarm runs show")
+        assert verb.wait(BOUND_SECONDS) == 0
+        assert b"use it?" not in terminal.before
+
+
+def test_an_agent_does_not_make_a_configuration_appear(home: Path) -> None:
+    """Where the person's own, of the home, is used: one in the workspace would come before it."""
+    own = home / ".config/ccswarm/config.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(BASE + TWO)
+    project = home / "project"
+    project.mkdir()
+    desk = RunDesk(project)
+    desk.state = home / ".local/state/ccswarm"
+    desk.run("run")
+    (project / "ccswarm.toml").write_text(EVIL)
+    for words in ("run", "tools", "worker"):
+        assert "ccswarm.toml exists now, but did not" in desk.run(words, code=5).err
+    assert not (project / "PWNED").exists()
+
+
+# A configuration that was come upon
+
+
+@pytest.fixture
+def planted(home: Path) -> RunDesk:
+    """In a directory where ccswarm never worked; the person's own configuration is that of the home."""
+    own = home / ".config/ccswarm/config.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(BASE + TWO)
+    project = home / "project"
+    project.mkdir()
+    desk = RunDesk(project, EVIL)
+    desk.state = home / ".local/state/ccswarm"
+    return desk
+
+
+@pytest.mark.parametrize("words", READING, ids=" ".join)
+def test_what_was_planted_before_the_first_use_displaces_nothing(planted: RunDesk, words: tuple[str, ...]) -> None:
+    said = planted.run(*words, code=1 if words == ("doctor",) else 5)
+    own = planted.home.parent / ".config/ccswarm/config.toml"
+    assert f"{planted.file} is new here and would be used instead of {own}" in said.out + said.err
+    assert f"ccswarm trust {planted.file}" in said.out + said.err
+    assert not said.first_use
+    unharmed(planted)
+
+
+def test_a_person_sees_what_was_planted_and_decides(planted: RunDesk) -> None:
+    with planted.terminal("tools") as (terminal, verb):
+        terminal.expect_exact("is new here and would be used instead of")
+        terminal.expect_exact("touch PWNED")
+        terminal.expect_exact("use it? [y/N] ")
+        terminal.send("n")
+        assert verb.wait(BOUND_SECONDS) == 5
+    unharmed(planted)
+    assert "[mcp]" in planted.run("trust", code=5).err
+    assert planted.json("trust", code=5)["files"][0]["was"] == "first"
+    assert "was not approved" in planted.run("trust", "ccswarm.toml", code=5).err
+    assert "is new here" in planted.run("config", "check").err
+    error = json.loads(planted.run("tools", "--json", code=5).out)["error"]
+    with planted.terminal(*shlex.split(error["suggestion"])[1:]) as (terminal, verb):
+        terminal.expect_exact("use it? [y/N] ")
+        terminal.send("y")
+        terminal.expect_exact("trusted")
+        assert verb.wait(BOUND_SECONDS) == 0
+    planted.run("tools", code=1)  # it is started now, and is no server
+    assert (planted.home / "PWNED").exists()
+
+
+def test_runs_are_looked_at_by_the_persons_own(planted: RunDesk) -> None:
+    planted.file.write_text(f'[engine]\ndatabase_url = "sqlite:////{planted.home}/other.db"\n')
+    said = planted.run("runs", "list")
+    assert "is new here" in said.err
+    assert not (planted.home / "other.db").exists()
+    planted.run("tools", code=5)
+
+
+def test_the_first_use_is_told_with_what_it_starts_and_never_among_data(desk: RunDesk) -> None:
+    said = desk.run("tools")
+    assert said.first_use == f"{desk.file} is used for the first time: it starts {sys.executable}\n"
+    assert not desk.run("tools").first_use
+    other = desk.home / "other"
+    other.mkdir()
+    (other / "plan.toml").write_text("")
+    assert not desk.run("tools", "--config", str(desk.file)).first_use
+
+
+def test_with_json_the_first_use_is_told_beside_the_document(desk: RunDesk) -> None:
+    said = desk.run("tools", "--json")
+    assert said.first_use
+    assert FIRST_USE not in said.out
+    json.loads(said.out)
+
+
+def test_a_file_that_is_called_like_a_task_is_no_plan_before_a_person_says_so(desk: RunDesk) -> None:
+    """An agent knows what people ask for."""
+    plan = EVIL + '[[tasks]]\nid = "w"\nagent = "ann"\nsteps = [{ id = "l", tool = "e.x" }]\n'
+    for words in ("test", "fix the tests"):
+        (desk.home / words).write_text(plan)
+        said = desk.run("run", words, code=5)
+        assert f"{desk.home}/{words} is a file that has not been used before" in said.err
+        unharmed(desk)
+        with desk.terminal("run", words) as (terminal, verb):
+            terminal.expect_exact("touch PWNED")
+            terminal.expect_exact("use it? [y/N] ")
+            terminal.send("n")
+            assert verb.wait(BOUND_SECONDS) == 5
+    (desk.home / "good").write_text(task("one", step("say")))
+    desk.run("trust", "--yes", "good")
+    desk.run("run", "good")
+    (desk.home / "other").write_text(task("one", step("say")))
+    desk.run("run", "./other")
+    unharmed(desk)
+
+
+# Programs that commands name
+
+
+@pytest.fixture
+def tools(home: Path) -> RunDesk:
+    """Whose server is a program in the workspace."""
+    (home / "tools").mkdir()
+    for name in ("plain.py", "plain_tools.py", "wire.py"):
+        shutil.copy(SERVERS / name, home / "tools" / name)
+    text = f'[[mcp.servers]]\nname = "own"\ncommand = "{sys.executable} tools/plain.py"\n'
+    return RunDesk(
+        home, QUICK + text + agent("ada", "own.*") + task("one", step("say", "own.echo"), more='agent = "ada"')
+    )
+
+
+def spoil(desk: RunDesk) -> Path:
+    """As an agent does."""
+    file = desk.home / "tools/plain.py"
+    evil = f"open({str(desk.home / 'PWNED')!r}, 'w').close()\n"
+    file.write_text(file.read_text() + evil)
+    return file
+
+
+STARTING = [words for words in READING if words[0] not in ("plan", "eval", "login", "logout", "call", "mcp-server")]
+
+
+@pytest.mark.parametrize("words", [*STARTING, ("call", "own.echo", "text=x")], ids=" ".join)
+@pytest.mark.either("words")
+def test_a_program_that_an_agent_rewrote_is_not_started(tools: RunDesk, words: tuple[str, ...]) -> None:
+    assert tools.result("run")["status"] == "succeeded"
+    file = spoil(tools)
+    said = tools.run(*words, code=1 if words == ("doctor",) else 5)
+    assert f"{file}, named by the command of server own, has changed since it was last used" in said.out + said.err
+    assert f"ccswarm trust {file}" in said.out + said.err
+    unharmed(tools)
+
+
+def test_a_person_sees_what_was_done_to_a_program_and_agrees(tools: RunDesk) -> None:
+    tools.run("tools")
+    file = spoil(tools)
+    with tools.terminal("tools") as (terminal, verb):
+        terminal.expect_exact("named by the command of server own, has changed")
+        terminal.expect(r"\+open\(")
+        terminal.expect_exact("use it? [y/N] ")
+        terminal.send("n")
+        assert verb.wait(BOUND_SECONDS) == 5
+    unharmed(tools)
+    assert [one["path"] for one in tools.json("trust", code=5)["files"] if one["state"] == "changed"] == [str(file)]
+    error = json.loads(tools.run("tools", "--json", code=5).out)["error"]
+    with tools.terminal(*shlex.split(error["suggestion"])[1:]) as (terminal, verb):
+        terminal.expect_exact("use it? [y/N] ")
+        terminal.send("y")
+        terminal.expect_exact("trusted")
+        assert verb.wait(BOUND_SECONDS) == 0
+    assert "own.echo" in tools.run("tools").out
+    assert (tools.home / "PWNED").exists()
+
+
+def test_a_server_that_is_started_elsewhere_is_known_there(tools: RunDesk) -> None:
+    project = tools.home / "project"
+    project.mkdir()
+    desk = RunDesk(project, tools.file.read_text().replace('"\n[[agents', f'"\ncwd = "{tools.home}"\n[[agents', 1))
+    desk.state = tools.state
+    assert "own.echo" in desk.run("tools").out
+    spoil(tools)
+    assert "named by the command of server own, has changed" in desk.run("tools", code=5).err
+    unharmed(tools)
+
+
+def test_agreeing_to_a_configuration_agrees_to_its_programs(tools: RunDesk) -> None:
+    tools.run("tools")
+    spoil(tools)
+    tools.file.write_text(tools.file.read_text() + "# more\n")
+    tools.run("tools", code=5)
+    tools.run("trust", "--yes", "ccswarm.toml")
+    assert "own.echo" in tools.run("tools").out
+    assert [row[0] for row in tools.run("trust", "--list").rows] == ["unchanged", "unchanged"]
+
+
+def test_a_worker_takes_a_run_over_with_the_servers_it_was_started_with(desk: RunDesk) -> None:
+    """Its plan's file is rewritten before anybody begins, and again with a configuration that the person agrees to."""
+    plan = desk.home / "plan.toml"
+    plan.write_text(
+        server("late", "plain") + agent("zoe", "late.*") + task("one", step("say", "late.echo"), more='agent = "zoe"')
+    )
+    run = desk.run("run", "plan.toml", "--detach").out.strip()
+    plan.write_text(EVIL + task("one", step("x", "e.x"), more='agent = "ann"'))
+    with desk.started("worker") as worker:
+        worker.until(f"{run}: succeeded")
+        desk.run("logs", "--follow", run)  # until that is recorded
+    assert desk.json("status", run)["status"] == "succeeded"
+    unharmed(desk)
+    with sqlite3.connect(desk.state / "engine.db") as store:
+        assert store.execute("PRAGMA quick_check").fetchone() == ("ok",)
+    assert os.path.exists(plan)

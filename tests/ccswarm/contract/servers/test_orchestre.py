@@ -1,0 +1,252 @@
+"""Orchestre's tools over the wire: the messages of its document, line by line, and whatever else comes."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ccswarm import __version__
+from ccswarm.servers.mcp.toolsets.orchestre.starters import ABOUT
+from ccswarm.servers.mcp.toolsets.orchestre.toolset import BY_NAME
+from ccswarm.servers.mcp.toolsets.swarm.tools import TOOLS as SWARM
+from tests.ccswarm.support.mcp_server_process import INITIALIZE, MODERN, ServerClient, serving
+from tests.ccswarm.support.runs import BASE, RunDesk
+from tests.conftest import BY_CHANCE, client_environment, environment
+
+SECRET = "hunter2-hunter2"
+SAAS = "Build SaaS with auth and billing"
+NAMES = sorted({name for tool in BY_NAME.values() for name in tool.input_schema["properties"]})
+MOST_LIST_CHARS = 60_000
+
+
+@pytest.fixture(scope="module")
+def desk(shared_home: Path) -> RunDesk:
+    return RunDesk(shared_home, BASE)
+
+
+@pytest.fixture(scope="module")
+def client(desk: RunDesk) -> Iterator[ServerClient]:
+    given = {**client_environment(desk.home), "GEMINI_API_KEY": SECRET, "ORCHESTRE_DEBUG": "true"}
+    with environment(given), serving(desk.home, "--workspace", str(desk.home)) as client:
+        yield client
+
+
+def whole(client: ServerClient, name: str, arguments: Any) -> dict[str, Any]:
+    """The whole answer to a call."""
+    return client.answer(client.begin("tools/call", {"name": name, "arguments": arguments}))
+
+
+def text_of(answer: dict[str, Any]) -> Any:
+    """What the one text of a result says."""
+    (content,) = answer["result"]["content"]
+    assert content["type"] == "text"
+    return json.loads(content["text"])
+
+
+def told(client: ServerClient, name: str, /, **arguments: Any) -> Any:
+    """The answer of a tool that did what was asked: its text and its facts say the same."""
+    answer = whole(client, name, arguments)
+    found = text_of(answer)
+    assert answer["result"]["structuredContent"] == found
+    assert answer["result"]["isError"] is False
+    assert found["success"] is True
+    assert found["metadata"]["version"] == __version__
+    return found
+
+
+def failed(client: ServerClient, name: str, /, **arguments: Any) -> Any:
+    """What a tool says that did not."""
+    answer = whole(client, name, arguments)
+    assert answer["result"]["isError"] is True
+    assert "structuredContent" not in answer["result"]
+    return text_of(answer)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("analyze_project", {"requirements": "Build a shop with billing"}, "by rules: "),
+        ("generate_plan", {"requirements": "Build a shop with billing"}, "by rules: "),
+        ("research", {"topic": f"billing with {SECRET}"}, "0 files have words of it"),
+    ],
+)
+def test_partial_results_come_as_progress(
+    client: ServerClient, tool: str, arguments: dict[str, Any], said: str
+) -> None:
+    given = {"name": tool, "arguments": arguments, "_meta": {"progressToken": tool}}
+    asked = client.begin("tools/call", given)
+    params = client.notification("notifications/progress")
+    assert (params["progressToken"], params["message"].startswith(said)) == (tool, True)
+    assert SECRET not in params["message"]
+    assert text_of(client.answer(asked))["success"]
+
+
+def test_its_tools_are_listed_beside_the_swarms(client: ServerClient) -> None:
+    for params in ({}, {"_meta": MODERN}):
+        result = client.ask("tools/list", params)
+        names = [tool["name"] for tool in result["tools"]]
+        assert names == [*(tool.name for tool in SWARM), *BY_NAME]
+        assert len(names) == 11 + 7
+        assert "nextCursor" not in result
+        assert len(json.dumps(result)) < MOST_LIST_CHARS
+    begin = next(tool for tool in result["tools"] if tool["name"] == "initialize_project")
+    assert begin["inputSchema"]["required"] == ["projectName", "template", "projectPath"]
+    assert begin["annotations"]["readOnlyHint"] is False
+
+
+def test_the_messages_of_the_document(client: ServerClient) -> None:
+    """As they stand in it, but for what is left out there."""
+    client.send(
+        b'{"jsonrpc": "2.0", "id": "doc-1", "method": "tools/call", "params": {"name": "analyze_project", "arguments": '
+        b'{"requirements": "Build a SaaS application"}}}'
+    )
+    answer = client.answer("doc-1")
+    assert answer.keys() == {"jsonrpc", "id", "result"}
+    analysis = text_of(answer)["analysis"]
+    client.send(b'{"jsonrpc": "2.0", "id": "doc-2", "method": "tools/list"}')
+    assert set(BY_NAME) <= {tool["name"] for tool in client.answer("doc-2")["result"]["tools"]}
+    arguments = {"analysis": analysis, "requirements": SAAS}
+    planned = told(client, "generate_plan", **arguments)
+    assert planned["plan"]["phases"]
+    assert whole(client, "analyze_project", {})["error"] == {
+        "code": -32602,
+        "message": "Invalid params",
+        "data": {"details": "Missing required field: requirements"},
+    }
+    assert failed(client, "analyze_project", requirements="") == {
+        "error": "Requirements are required",
+        "code": "MISSING_REQUIREMENTS",
+        "suggestion": "Provide project requirements as a string",
+    }
+    where = str(Path.home())
+    assert failed(client, "initialize_project", projectName="a", template="rails", projectPath=where) == {
+        "error": "Template not found",
+        "code": "TEMPLATE_NOT_FOUND",
+        "availableTemplates": list(ABOUT),
+        "suggestion": "Choose one of the available templates",
+    }
+    assert {"makerkit-nextjs", "cloudflare-hono"} < set(ABOUT)
+    assert told(client, "set_context", key="stack", value={"db": "postgres"})["success"]
+    for line, code in ((b"{", -32700), (b'{"jsonrpc":"2.0","id":9}', -32600)):
+        client.send(line)
+        assert client.answer(9 if b"9" in line else None)["error"]["code"] == code
+    assert client.answer(client.begin("no/such"))["error"]["code"] == -32601
+
+
+def test_what_is_missing_null_or_short(client: ServerClient) -> None:
+    for arguments in ({}, {"requirements": None}, {"constraints": ["x"]}):
+        error = whole(client, "generate_plan", arguments)["error"]
+        assert (error["code"], error["data"]) == (-32602, {"details": "Missing required field: requirements"})
+    assert failed(client, "analyze_project", requirements="9 letters")["code"] == "INVALID_ARGUMENTS"
+    assert failed(client, "analyze_project", requirements=7)["code"] == "INVALID_ARGUMENTS"
+    error = whole(client, "initialize_project", {})["error"]["data"]["details"]
+    assert error.count("Missing required field: ") == 3
+    assert whole(client, "no_such_tool", {})["error"]["code"] == -32602
+
+
+def test_context_is_kept_from_call_to_call_and_era_to_era(client: ServerClient) -> None:
+    told(client, "set_context", key="team", value=["ada", {"n": 1}])
+    meant = {"name": "get_context", "arguments": {"key": "team"}}
+    assert client.ask("tools/call", {**meant, "_meta": MODERN})["structuredContent"]["value"] == ["ada", {"n": 1}]
+    client.ask("initialize", {**INITIALIZE, "protocolVersion": "2024-11-05"})
+    assert told(client, "get_context", key="team")["value"] == ["ada", {"n": 1}]
+    assert told(client, "set_context", key="team", value=None)["removed"] is True
+    assert failed(client, "get_context", key="team")["code"] == "CONTEXT_NOT_FOUND"
+
+
+def test_where_nothing_may_or_can_be_written(client: ServerClient, desk: RunDesk) -> None:
+    meant = {"projectName": "shop", "template": "cloudflare-hono"}
+    for path in ("/", "/etc", str(desk.home / "../other"), f"{desk.home}/../../x"):
+        assert failed(client, "initialize_project", **meant, projectPath=path)["code"] == "PATH_NOT_ALLOWED"
+    refused = failed(client, "initialize_project", **meant, projectPath="here")
+    assert refused["code"] == "INVALID_PATH"
+    there = desk.home / "there/shop"
+    there.mkdir(parents=True)
+    (there / "package.json").write_text("{}")
+    (there / "src").symlink_to("/etc")
+    found = failed(client, "initialize_project", **meant, projectPath=str(there))
+    assert (found["code"], found["existingFiles"]) == ("PROJECT_EXISTS", ["package.json", "src"])
+    none = failed(client, "initialize_project", **meant, projectPath=str(desk.home))
+    assert none["code"] == "NO_AGENT_CONFIGURED"
+    assert "ai-session.execute_command" in none["suggestion"]
+    assert not (desk.home / "shop").exists()
+
+
+def test_no_more_than_ten_calls_of_one_operation_and_the_connection_lives(desk: RunDesk) -> None:
+    with environment(client_environment(desk.home)), serving(desk.home, "--workspace", str(desk.home)) as client:
+        call = {"name": "research", "arguments": {"topic": "nothing"}}
+        numbers = [client.begin("tools/call", call) for _ in range(11)]
+        answers = [text_of(client.answer(number)) for number in numbers]
+        assert [answer.get("code", "") for answer in answers] == [""] * 10 + ["RATE_LIMIT_EXCEEDED"]
+        assert 0 < answers[-1]["retryAfterSeconds"] <= 60
+        assert str(answers[-1]["retryAfterSeconds"]) in answers[-1]["suggestion"]
+        for _ in range(12):  # what is missing costs nothing
+            assert whole(client, "set_context", {})["error"]["code"] == -32602
+        for _ in range(12):  # what is kept in memory costs nothing either, and is not counted
+            told(client, "set_context", key="a", value=1)
+        assert client.tool("list_runs")["runs"] == []
+
+
+def test_secrets_are_neither_told_nor_traced(client: ServerClient, desk: RunDesk) -> None:
+    told(client, "set_context", key="keys", value={"apiKey": "s3cr3t", "note": f"it is {SECRET}"})
+    found = told(client, "get_context", key="keys")
+    assert found["value"] == {"apiKey": "[REDACTED]", "note": "it is [REDACTED]"}
+    log = (desk.home / "server.log").read_text()
+    assert '[MCP] <- {"jsonrpc":"2.0",' in log
+    assert '[MCP] -> {"jsonrpc":"2.0",' in log
+    assert SECRET not in log
+    assert "s3cr3t" not in log
+    assert os.environ.get("ORCHESTRE_DEBUG") is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+WORDS = ("cloudflare-hono", "shop", "", "/etc", ".", "x" * 12, "x" * 6000)
+CALL = st.builds(
+    lambda name, arguments: {"name": name, "arguments": arguments},
+    st.sampled_from(list(BY_NAME)),
+    st.dictionaries(st.sampled_from(NAMES), st.sampled_from(WORDS) | JSON, max_size=5) | JSON,
+)
+
+
+@settings(max_examples=40, suppress_health_check=[*BY_CHANCE, HealthCheck.function_scoped_fixture])
+@given(st.lists(CALL | JSON, min_size=1, max_size=6), st.binary(max_size=60))
+def test_whatever_comes_every_call_is_answered(client: ServerClient, calls: list[Any], noise: bytes) -> None:
+    sent: dict[str, Any] = {}
+    for params in calls:
+        number = f"f-{uuid.uuid4()}"
+        sent[number] = params
+        client.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
+    client.send(noise.replace(b"\n", b" "))
+    for number, params in sent.items():
+        answer = client.answer(number)
+        assert ("result" in answer) is not ("error" in answer)
+        if "error" in answer:
+            assert answer["error"]["code"] in (-32602, -32600), (params, answer)
+        else:
+            found = text_of(answer)
+            assert found.get("success") is True or {"error", "code", "suggestion"} <= found.keys()
+            assert found.get("code") != "INTERNAL_ERROR", (params, found)
+    client.ask("ping")
+
+
+def test_what_fails_inside_is_an_internal_error_and_costs_that_question_only(home: Path) -> None:
+    desk = RunDesk(home, BASE)
+    desk.state.mkdir(mode=0o700, parents=True)
+    (desk.state / "engine.db").write_bytes(b"no database\n" * 1000)
+    with environment(client_environment(home)), serving(home, "--workspace", str(home)) as client:
+        answer = client.answer(client.begin("resources/list", {}))
+        assert answer["error"]["code"] == -32603
+        assert "Traceback" not in json.dumps(answer)
+        assert told(client, "set_context", key="a", value=1)["data"]["keys"] == ["a"]

@@ -1,0 +1,61 @@
+"""A swarm in memory whose agents are driven by programs, which are real."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from ccswarm.brains.base import WorkerContext
+from tests.ccswarm.support.guest_terminals import Terminals
+from tests.ccswarm.support.swarms import World, settings
+from tests.support.bounds import BOUND_SECONDS
+
+ROOT = Path(__file__).parents[3]
+TASK = "run_1.main"
+
+
+class CliWorld:
+    """A world whose brains may have programs in terminals."""
+
+    def __init__(self, home: Path, terminals: Terminals, world: World | None = None) -> None:
+        self.world = world or World()
+        self.terminals = terminals
+        self.world.task_worker.worker_context = WorkerContext(
+            lambda name: f"value of {name}", {"PYTHONPATH": str(ROOT)}, home
+        )
+        terminals.serve(self.world)
+        self.world.tool("srv.do", found=42)
+
+    async def run(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The task's end."""
+        run = await self.world.run(given)
+        return run.result["tasks"]["main"]
+
+    async def events(self, name: str) -> list[Mapping[str, Any]]:
+        return [e async for e in self.world.engine.events(TASK, follow=False) if e["event"] == name]
+
+
+@asynccontextmanager
+async def started(cli: CliWorld, given: Mapping[str, Any], worker: str = "worker") -> AsyncGenerator[str]:
+    """While it runs, once its program has: the terminal's name."""
+    async with cli.world.working(worker):
+        await cli.world.swarm.submit(settings(given), "run_1", "/project")
+        async with asyncio.timeout(BOUND_SECONDS):
+            async for event in cli.world.engine.events("run_1"):
+                if event["event"] == "task.started":
+                    break
+            name = ""
+            async for event in cli.world.engine.events(TASK):
+                if event["event"] == "program.started":
+                    name = str(event["session"])
+                if event["event"] == "agent.said":
+                    break
+        yield name
+
+
+async def ended(cli: CliWorld) -> Mapping[str, Any]:
+    async with asyncio.timeout(BOUND_SECONDS):
+        return (await cli.world.engine.wait("run_1")).result["tasks"]["main"]

@@ -1,0 +1,86 @@
+"""Terminals in memory, as far as a brain uses them: each is a directory and an environment, commands are processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from ccswarm.models import CallOutcome, CallRequest, CallStatus
+from tests.ccswarm.support.swarms import World
+from tests.support.bounds import BOUND_SECONDS
+
+
+class Terminals:
+    """``made`` and ``closed`` are the sessions that were, by name. They outlive a world: several may share them."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, Mapping[str, Any]] = {}
+        self.closed: list[str] = []
+        self.running: dict[str, asyncio.subprocess.Process] = {}
+        self.environ = dict(os.environ)
+        self.refusal: CallOutcome | None = None
+
+    def serve(self, world: World, server: str = "ai-session") -> None:
+        world.tool(f"{server}.create_session", self._create)
+        world.tool(f"{server}.execute_command", self._execute)
+        world.tool(f"{server}.close_session", self._close)
+
+    async def _create(self, request: CallRequest) -> Mapping[str, Any] | CallOutcome:
+        assert request.agent == "orchestrator"
+        if self.refusal:
+            return self.refusal
+        self.made[str(request.arguments["name"])] = request.arguments
+        return {"name": request.arguments["name"]}
+
+    async def _execute(self, request: CallRequest) -> Mapping[str, Any] | CallOutcome:
+        name = str(request.arguments["session_id"])
+        given = self.made[name]
+        if name not in self.running:
+            self.running[name] = await asyncio.create_subprocess_shell(
+                request.arguments["command"],
+                cwd=given["working_directory"],
+                env={**self.environ, **given["env"]},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+            )
+        process = self.running[name]
+        printed, _ = await process.communicate()
+        facts = {"status": "finished", "exit_code": process.returncode}
+        return CallOutcome(CallStatus.OK, printed.decode(), facts)
+
+    async def _close(self, request: CallRequest) -> Mapping[str, Any]:
+        name = str(request.arguments["session_id"])
+        self.closed.append(name)
+        await self.end(name)
+        return {"closed": True}
+
+    async def end(self, name: str) -> None:
+        """As closing a terminal does."""
+        if process := self.running.pop(name, None):
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGHUP)
+                async with asyncio.timeout(BOUND_SECONDS):
+                    await process.wait()
+            for left in _of_session(process.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(left, signal.SIGKILL)
+
+    async def close(self) -> None:
+        for name in list(self.running):
+            await self.end(name)
+
+
+def _of_session(leader: int) -> list[int]:
+    found: list[int] = []
+    for entry in os.listdir("/proc"):
+        with suppress(ValueError, ProcessLookupError):
+            if os.getsid(int(entry)) == leader:
+                found.append(int(entry))
+    return found

@@ -1,0 +1,81 @@
+"""Servers over HTTP: real ones as processes, and endpoints that say what a test wants."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import ssl
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tests.ccswarm.support.mcp_servers import SERVERS
+from tests.support.bounds import BOUND_SECONDS
+
+
+@asynccontextmanager
+async def web(kind: str, port: int = 0) -> AsyncIterator[int]:
+    """The server as a process; its port."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(SERVERS / "over_http.py"), kind, str(port), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(BOUND_SECONDS):
+            yield int(await process.stdout.readline())
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        await process.stdout.read()
+
+
+@asynccontextmanager
+async def endpoint(
+    answer: Callable[[str, dict[str, Any]], bytes | None], tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
+    """Gives each request what ``answer`` says to its method and body, and closes; None leaves it waiting."""
+    over = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+        body = await reader.readexactly(int(length[1]) if length else 0)
+        said = answer(head.split()[0].decode(), json.loads(body or b"{}"))
+        if said is None:
+            await over.wait()
+        else:
+            writer.write(said)
+            await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+        over.set()
+
+
+def response(status: str, body: bytes, kind: str = "application/json") -> bytes:
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode() + body
+
+
+def sleepy(method: str, body: dict[str, Any]) -> bytes | None:
+    """A server of the earlier era that does not answer when a session is ended."""
+    result: dict[str, Any] = {"tools": [{"name": "nap", "inputSchema": {"type": "object"}}]}
+    if method == "DELETE":
+        return None
+    if method == "GET":
+        return response("405 Method Not Allowed", b"")
+    if body["method"] == "server/discover":
+        return response("400 Bad Request", b"Bad Request: no session", "text/plain")
+    if body["method"] == "notifications/initialized":
+        return response("202 Accepted", b"")
+    if body["method"] == "initialize":
+        info = {"name": "sleepy", "version": "1"}
+        result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+    message = {"jsonrpc": "2.0", "id": body["id"], "result": result}
+    return response("200 OK\r\nMcp-Session-Id: one", json.dumps(message).encode())

@@ -1,0 +1,110 @@
+"""Plans of agents that think, and hands with a real toolbox over servers in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ccswarm.brains.base import WorkerContext
+from ccswarm.journal.writer import Journal, read, verify
+from ccswarm.toolbox.mail import Mailboxes
+from ccswarm.toolbox.toolbox import Toolbox
+from tests.ccswarm.support.swarms import MemoryHands, World
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ccswarm.models import CallOutcome, CallRequest, ToolInfo
+    from ccswarm.swarm.agent import Call
+    from ccswarm.toolbox.scope import ToolScope
+    from tests.ccswarm.support.doubles import MemoryClient
+    from tests.ccswarm.support.engine_double import MemoryStore
+    from tests.ccswarm.support.model_servers import ModelServer
+
+KEY, SECRET = "MODEL_KEY", "sk-0123456789-secret"
+SUFFIXES = {"openai": "/v1", "openai-responses": "/v1", "anthropic": "", "gemini": "/v1beta"}
+"""What addresses of each kind of model end in."""
+
+
+def secret(name: str) -> str:
+    return {KEY: SECRET}.get(name, "")
+
+
+MEANS = WorkerContext(secret, {}, Path("/nowhere"))
+
+
+def reply(*calls: tuple[str, Mapping[str, Any]], text: str = "", **tokens: int) -> dict[str, Any]:
+    """A recorded reply."""
+    made = [{"tool": tool, "arguments": dict(arguments)} for tool, arguments in calls]
+    return {"text": text, "calls": made, **tokens}
+
+
+def finish(status: str = "succeeded", summary: str = "Done.", **more: Any) -> tuple[str, dict[str, Any]]:
+    return "finish", {"status": status, "summary": summary, **more}
+
+
+def plan(settings: Mapping[str, Any], *, text: str = "Look around.", task: Any = None, **agent: Any) -> dict[str, Any]:
+    """Of one task, ``t``, and its agent, ``ada``."""
+    ada = {"name": "ada", "brain": "llm", "grants": ["*"], "settings": dict(settings), **agent}
+    return {"agents": [ada], "tasks": [{"id": "t", "text": text, **(task or {})}]}
+
+
+def recorded(*replies: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Settings of an agent that answers these."""
+    return {"replies": list(replies), **more}
+
+
+def served(server: ModelServer, kind: str = "openai", **more: Any) -> dict[str, Any]:
+    """Settings of an agent whose model is asked at a server."""
+    return {"model": f"{kind}:big", "base_url": server.url + SUFFIXES[kind], "key": KEY, **more}
+
+
+def world(store: MemoryStore | None = None, process: str = "one") -> World:
+    """With a key for models."""
+    made = World(store, process)
+    made.task_worker.worker_context = MEANS
+    return made
+
+
+async def told(made: World, event: str = "", task: str = "run_1.t") -> list[Mapping[str, Any]]:
+    """What a task's agent told, perhaps only of one kind."""
+    events = [one async for one in made.engine.events(task, follow=False)]
+    return [one for one in events if event in ("", one["event"])]
+
+
+class ToolboxHands(MemoryHands):
+    """Everything goes through a toolbox, as it does in a worker."""
+
+    def __init__(self, directory: Path, *clients: MemoryClient, process: str = "one") -> None:
+        super().__init__(process)
+        self.worker_context = MEANS
+        self.journals = directory / "journal"
+        self._journal = Journal(self.journals, process)
+        self._directory = directory
+        self._clients = {client.name: client for client in clients}
+
+    def toolbox(self, scope: ToolScope) -> Toolbox:
+        team = scope.team
+        mail = {"swarm": Mailboxes(self.messages, team, list(self._clients))} if team else {}
+        return Toolbox({**self._clients, **mail}, scope.agents, self._journal, process=self.claims.process)
+
+    async def call(self, scope: ToolScope) -> Call:
+        toolbox = self.toolbox(scope)
+
+        async def send(request: CallRequest) -> CallOutcome:
+            self.calls.append(request)
+            return await toolbox.call(request, budget=None, approved=lambda one: bool(one.approval))
+
+        return send
+
+    async def tools(self, scope: ToolScope, agent: str) -> list[ToolInfo]:
+        return list(await self.toolbox(scope).discover_tools(agent))
+
+    def journalled(self) -> list[tuple[str, str, str, str]]:
+        """Event, agent, tool and status of every record; the journal is sound."""
+        assert verify(self.journals).sound
+        return [
+            (one.event, str(one.facts["agent"]), str(one.facts["tool"]), str(one.facts.get("status", "")))
+            for one in read(self.journals)
+            if one.event.startswith("call.")
+        ]

@@ -1,0 +1,107 @@
+"""``ccswarm serve`` in a process of its own, and what clients of each dialect do alike."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar, Self
+
+from tests.ccswarm.support.runs import RunDesk
+from tests.ccswarm.support.verbs import FIRST_USE, ROOT
+from tests.conftest import client_environment
+from tests.support import forked
+from tests.support.bounds import BOUND_SECONDS
+
+
+class Asking(ABC):
+    """A client of JSON-RPC."""
+
+    @abstractmethod
+    def whole(self, method: str, /, **params: Any) -> Any:
+        """The whole answer to a request."""
+
+    def ask(self, method: str, /, **params: Any) -> Any:
+        """Its result."""
+        answer = self.whole(method, **params)
+        assert set(answer) == {"jsonrpc", "id", "result"}, answer
+        return answer["result"]
+
+    def fault(self, method: str, /, **params: Any) -> Any:
+        """Its error."""
+        answer = self.whole(method, **params)
+        assert set(answer) == {"jsonrpc", "id", "error"}, answer
+        return answer["error"]
+
+
+class Serving:
+    """A server that listens; what it says is read all the time, but for the first use of its configuration."""
+
+    flag: ClassVar[str]
+    dialect: ClassVar[str]
+
+    def __init__(self, desk: RunDesk, *words: str, **variables: str) -> None:
+        line = ["serve", self.flag, "--port", "0", "--requests", "0", "--workspace", str(desk.home), *words]
+        environment = {**client_environment(desk.home), "PYTHONPATH": str(ROOT), **variables}
+        self.process = forked.piped("ccswarm", line, cwd=desk.home, env=environment)
+        self.said: list[str] = []
+        self._ports: dict[str, int] = {}
+        self._over = False
+        self._heard = threading.Condition()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr
+        for line in self.process.stderr:
+            if FIRST_USE.encode() in line:
+                continue
+            with self._heard:
+                self.said.append(line.decode().rstrip())
+                if found := re.match(r"(\w+) is served at \S+ port (\d+)", self.said[-1]):
+                    self._ports[found[1]] = int(found[2])
+                self._heard.notify_all()
+        with self._heard:
+            self._over = True
+            self._heard.notify_all()
+
+    @property
+    def port(self) -> int:
+        return self._ports.get(self.dialect, 0)
+
+    def until_ready(self, *more: str) -> None:
+        """With the dialects ``more``, too."""
+        wanted = {self.dialect, *more}
+        with self._heard:
+            assert self._heard.wait_for(lambda: self._over or wanted <= self._ports.keys(), BOUND_SECONDS)
+        assert wanted <= self._ports.keys(), self.said
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Its exit code."""
+        self.process.send_signal(number)
+        code = self.process.wait(BOUND_SECONDS)
+        self._reader.join()
+        return code
+
+    def close(self) -> None:
+        with suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.wait(BOUND_SECONDS)
+        self._reader.join()
+        self.process.close()
+
+    @classmethod
+    @contextmanager
+    def meanwhile(cls, desk: RunDesk, *words: str, **variables: str) -> Iterator[Self]:
+        """Meanwhile it is there; afterwards it has ended as it was told."""
+        server = cls(desk, *words, **variables)
+        try:
+            server.until_ready()
+            yield server
+            if server.process.returncode is None:
+                assert server.end() == 0, server.said
+        finally:
+            server.close()

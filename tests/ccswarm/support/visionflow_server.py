@@ -1,0 +1,131 @@
+"""``ccswarm serve --tcp`` in a process of its own, and clients that are no more than a socket."""
+
+from __future__ import annotations
+
+import json
+import re
+import select
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.ccswarm.support.runs import QUICK, SERVERS
+from tests.ccswarm.support.serve_process import BOUND_SECONDS, Asking, Serving
+
+IDS = re.compile(r"(swarm|agent|task)-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
+SAY = 'tool = "small.echo"\nargs = { text = "${task.text}" }'
+HOLD = 'tool = "pipe.read"\nargs = { path = "${workspace}/pipe" }'
+
+
+def member(name: str, kind: str, step: str = SAY, more: str = "", grants: str = '"small.*", "pipe.*"') -> str:
+    """An agent with one step of its own for what is said in words."""
+    head = f'[[agents]]\nname = "{name}"\ntype = "{kind}"\ngrants = [{grants}]\n{more}\n'
+    return head + f'[[agents.settings.steps]]\nid = "do"\n{step}\n'
+
+
+CREW = (
+    member("ada", "researcher", more='capabilities = ["analysis", "synthesis", "prose"]')
+    + member("bob", "coder")
+    + member("eve", "coordinator")
+    + member("ann", "analyst", HOLD)
+    + member("mia", "writer", 'tool = "swarm.send_message"\nargs = { to = "bob", text = "hello" }', grants='"swarm.*"')
+)
+TEXT = QUICK + SERVERS + CREW
+
+
+class Wire(Asking):
+    """One connection."""
+
+    def __init__(self, port: int, token: str = "", host: str = "127.0.0.1") -> None:
+        self.socket = socket.create_connection((host, port), timeout=BOUND_SECONDS)
+        self._lines = self.socket.makefile("rb")
+        self._number = 0
+        if token:
+            assert self.ask("authenticate", token=token) == {"authenticated": True}
+
+    def send(self, message: Any) -> None:
+        """A line, or any bytes."""
+        self.socket.sendall(message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n")
+
+    def line(self) -> bytes:
+        """The next one, with its end; empty where there is none."""
+        return self._lines.readline()
+
+    def answer(self) -> Any:
+        """What the next line says; None where there is none."""
+        line = self.line()
+        return json.loads(line) if line else None
+
+    def begin(self, method: str, params: Mapping[str, Any]) -> int:
+        self._number += 1
+        self.send({"jsonrpc": "2.0", "id": self._number, "method": method, "params": dict(params)})
+        return self._number
+
+    def whole(self, method: str, /, **params: Any) -> Any:
+        """The whole answer to a request."""
+        number = self.begin(method, params)
+        answer = self.answer()
+        assert (answer["jsonrpc"], answer["id"]) == ("2.0", number)
+        return answer
+
+    def tool(self, name: str, /, **arguments: Any) -> Any:
+        """What the text of a tool's answer says."""
+        result = self.ask("tools/call", name=name, arguments=arguments)
+        (content,) = result["content"]
+        assert content["type"] == "text"
+        return json.loads(content["text"])
+
+    def swarm(self, topology: str = "mesh", *kinds: str, **more: Any) -> tuple[str, list[str]]:
+        """A swarm with agents of these types: its id and theirs."""
+        swarm = self.ask("swarm_init", topology=topology, **more)["swarmId"]
+        return swarm, [self.ask("agent_spawn", swarmId=swarm, type=kind)["agentId"] for kind in kinds]
+
+    def over(self, task: str) -> Any:
+        """A task when it is over: asked again and again, for nothing comes by itself; less often as time goes by, since
+        each question takes of the server what the task needs."""
+        seconds = 0.05
+        while (found := self.ask("task_status", taskId=task))["status"] in ("queued", "running"):
+            assert not select.select([self.socket], [], [], seconds)[0]
+            seconds = min(2 * seconds, 0.4)
+        return found
+
+    def close(self) -> None:
+        self._lines.close()
+        self.socket.close()
+
+
+class Served(Serving):
+    """The server of this dialect."""
+
+    flag, dialect = "--tcp", "VisionFlow"
+
+    def wire(self, token: str = "") -> Wire:
+        return Wire(self.port, token)
+
+
+served = Served.meanwhile
+
+
+@contextmanager
+def connected(port: int, token: str = "") -> Iterator[Wire]:
+    wire = Wire(port, token)
+    try:
+        yield wire
+    finally:
+        wire.close()
+
+
+def children(server: Served, what: str) -> list[str]:
+    """The processes of its agents' servers whose command line has ``what``."""
+    found: list[str] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+        except OSError:
+            continue
+        if what in line and parent == str(server.process.pid):
+            found.append(line)
+    return found

@@ -1,0 +1,50 @@
+"""What a job of thirty questions costs in tokens, and that what is kept of them by providers stays of use."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ccswarm.support.llm_job import job
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_job_of_thirty_questions_sends_less_than_half_of_what_was_said() -> None:
+    whole, aged = await job(keep_outputs=0), await job()
+    assert len(whole.sent) == len(aged.sent) == 30
+    assert sum(whole.sent) > 270_000
+    assert sum(aged.sent) < 140_000
+    assert max(aged.sent) < 7_000
+    assert sum(new > 1_000 for new in aged.new[1:]) <= 7, (
+        "what is sent again begins as it did, but for every fourth time"
+    )
+    assert sum(aged.new) < 1.6 * sum(whole.new)
+
+
+async def test_what_was_just_answered_is_whole_and_older_outputs_name_how_to_see_them_again() -> None:
+    done = await job(24, each=3)
+    for asked in done.asked:
+        whole = [result for result in asked.results if len(result.text) > 1900]
+        assert asked.results[-9:] == whole[-9:], "of three answers at least"
+        assert len(whole) <= 18, "and of six at most"
+    (*_, last) = done.asked
+    assert last.results[0].text == "[1] output 1 … (1909 characters, shortened; recall(id=1) shows them again)"
+
+
+@pytest.mark.parametrize(("cache", "points"), [("5m", 1), ("1h", 1), ("off", 0)])
+async def test_anthropic_is_told_to_keep_what_became_references(cache: str, points: int) -> None:
+    """It looks for what it kept at most 20 parts before a mark, and an answer takes three."""
+    done = await job(9, kind="anthropic", cache=cache)
+    marked = [
+        [(part["tool_use_id"], part["content"]) for message in asked.body["messages"] for part in blocks(message)]
+        for asked in done.asked
+    ]
+    assert [len(one) for one in marked] == [0] * 7 + [points] * 3
+    if points:
+        assert "[4] output 4 … (" in str(marked[-1])
+
+
+def blocks(message: object) -> list[dict[str, object]]:
+    """The marked results of calls in a message."""
+    content = message["content"] if isinstance(message, dict) else []
+    return [one for one in content if isinstance(one, dict) and one["type"] == "tool_result" and "cache_control" in one]

@@ -1,0 +1,43 @@
+"""What a person is told by a program of theirs that is real: it passes on each notice, a line each."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.bounds import BOUND_SECONDS
+
+
+@dataclass
+class Told:
+    program: Path
+    fd: int
+    held: bytes = b""
+
+    def next(self) -> dict[str, Any]:
+        """Once it is told."""
+        while b"\n" not in self.held:
+            assert select.select([self.fd], [], [], BOUND_SECONDS)[0], "nothing was told"
+            self.held += os.read(self.fd, 1 << 16)
+        line, _, self.held = self.held.partition(b"\n")
+        return json.loads(line)
+
+
+@contextmanager
+def told_in(folder: Path) -> Iterator[Told]:
+    """The program lies in ``folder``."""
+    fifo, program = folder / "told", folder / "tell"
+    os.mkfifo(fifo)
+    program.write_text(f"#!/bin/sh\nline=$(cat)\nprintf '%s\\n' \"$line\" > {fifo}\n")
+    program.chmod(0o755)
+    fd = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        yield Told(program, fd)
+    finally:
+        os.close(fd)

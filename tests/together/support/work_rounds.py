@@ -1,0 +1,128 @@
+"""Rounds in which work is cloned, judged, merged and handed on while something of it is killed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ccswarm.models import Execution
+from tests.together.support.rounds import Round
+from tests.together.support.swarms import House, git
+
+FILES = ("one", "two", "three", "part")
+"""Each successful task, and the part that one hands on, adds a line of its run to a file of its own."""
+
+CREW = """
+[swarm]
+topology = "star"
+[[agents]]
+name = "cleo"
+type = "coordinator"
+grants = ["swarm.delegate", "ai-session.*"]
+"""
+CREW += "".join(
+    f'[[agents]]\nname = "{name}"\nworkspace = "clone"\ngrants = ["ai-session.*"]\n' for name in ("ann", "bob", "dee")
+)
+WRITE = (
+    "count=$(grep -l ${run.id} one.txt two.txt | wc -l); "
+    "grep -q ${run.id} %(name)s.txt || echo ${run.id} $count >> %(name)s.txt"
+)
+"""How many of the first two files have a line of this run, where the task works; once, however often it is tried."""
+
+
+def steps(name: str, table: str = "tasks.steps") -> str:
+    """Opens a terminal where the task works, writes there, and closes it."""
+    return f"""
+[[{table}]]
+id = "open"
+tool = "ai-session.create_session"
+args = {{ name = "${{run.id}}-{name}", working_directory = "${{workspace}}" }}
+gate = true
+[[{table}]]
+id = "write"
+tool = "ai-session.execute_command"
+retry = {{ times = 3, seconds = 0.1 }}
+args = {{ session_id = "${{steps.open.session_id}}", command = '''{WRITE % {"name": name}}''' }}
+gate = true
+[[{table}]]
+id = "close"
+tool = "ai-session.close_session"
+args = {{ session_id = "${{steps.open.session_id}}" }}
+"""
+
+
+def task(name: str, agent: str, needs: tuple[str, ...] = (), gate: str = "") -> str:
+    gate = gate or f"tail -n 1 {name}.txt | grep -q run_"
+    retry = "retry = { times = 6, seconds = 0.2, factor = 1 }\n" if gate != "false" else ""
+    return f"""
+[[tasks]]
+id = "{name}"
+agent = "{agent}"
+needs = {list(needs)}
+visits = 1
+gates = [{{ command = "{gate}" }}]
+{retry}{steps(name)}"""
+
+
+def handed_on() -> str:
+    """One task that has another agent do its part, which is cloned, judged and merged, too."""
+    write = WRITE.replace("${", "$${") % {"name": "part"}
+    opened = "{ name = '$${run.id}-part', working_directory = '$${workspace}' }"
+    again = "retry = { times = 3, seconds = 0.1 }, gate = true"
+    session = "session_id = '$${steps.open.session_id}'"
+    parts = f"""[
+  {{ id = "open", tool = "ai-session.create_session", args = {opened}, gate = true }},
+  {{ id = "write", tool = "ai-session.execute_command", args = {{ {session}, command = '{write}' }}, {again} }},
+  {{ id = "close", tool = "ai-session.close_session", args = {{ {session} }} }},
+]"""
+    return f"""
+[[tasks]]
+id = "lead"
+agent = "cleo"
+retry = {{ times = 6, seconds = 0.2, factor = 1 }}
+[[tasks.steps]]
+id = "hand"
+tool = "swarm.delegate"
+[[tasks.steps.args.tasks]]
+id = "part"
+text = "your part"
+agent = "dee"
+gates = [{{ command = "tail -n 1 part.txt | grep -q run_" }}]
+steps = {parts.replace(chr(10), " ")}
+"""
+
+
+PLAN = (
+    task("one", "ann") + task("two", "bob") + task("three", "ann", ("one", "two")) + task("bad", "bob", gate="false")
+) + handed_on()
+ENDINGS = dict.fromkeys(("one", "two", "three", "lead"), "succeeded") | {"bad": "failed"}
+
+
+def repository(house: House) -> None:
+    """The project is one, with a commit of all the files."""
+    git(house.project, "init", "-q", "-b", "main")
+    git(house.project, "config", "user.name", "Host")
+    git(house.project, "config", "user.email", "host@example.org")
+    for name in FILES:
+        (house.project / f"{name}.txt").touch()
+    git(house.project, "add", "--all")
+    git(house.project, "commit", "-q", "-m", "nothing yet")
+
+
+class WorkRound(Round):
+    """What is checked out afterwards has the work whose gates held, once each."""
+
+    def wrong(self, run: Execution, alone: Execution, most_seconds: float) -> str:
+        result: dict[str, Any] = run.result or {"tasks": {}}
+        if (found := {name: one["status"] for name, one in result["tasks"].items()}) != ENDINGS:
+            return f"it ended otherwise: {result or run.error}"
+        if self.recovery > most_seconds:
+            return f"recovery took {self.recovery:.1f} s: {found}"
+        lines = {name: [one for one in self.house.lines(f"{name}.txt") if self.run_id in one] for name in FILES}
+        seen = {name: len(those) for name, those in lines.items()}
+        if seen != dict.fromkeys(FILES, 1):
+            return f"lines of this run: {seen}"
+        if lines["three"] != [f"{self.run_id} 2"]:
+            return f"the task saw something else than what it needs: {lines['three']}"
+        if status := git(self.house.project, "status", "--porcelain"):
+            return f"not committed: {status}"
+        return "" if "bad.txt" not in git(self.house.project, "ls-files") else "refused work was merged"
