@@ -33,6 +33,8 @@ PICTURE = ROOT / "docs/assets/session.svg"
 BOUND_SECONDS = 60.0
 COLS, CALL_ROWS, TERMINAL_ROWS = 90, 13, 13
 LEAST_PAUSE, MOST_PAUSE, CALL_PAUSE, LAST_PAUSE = 0.08, 0.3, 1.6, 6.0
+REFRESH_SECONDS = 1 / 30
+"""What is replaced sooner is on no screen, so it is in no frame, except for the letters that the person types."""
 
 PROJECT = {
     "shop/sums.py": "def total(a, b):\n    return a - b\n",
@@ -86,6 +88,8 @@ class Scene:
     frames: list[Frame] = field(default_factory=list[Frame])
     screen: Screen = field(default_factory=lambda: Screen(TERMINAL_ROWS, COLS))
     seen: asyncio.Event = field(default_factory=asyncio.Event)
+    typing: bool = False
+    changed_at: float = 0.0
 
     def record_output(self) -> None:
         """Read the person's terminal, and record a frame."""
@@ -110,10 +114,12 @@ class Scene:
 
     async def type(self, text: str) -> None:
         """Type as the person, letter by letter, each once the previous one has been echoed."""
+        self.typing = True
         for letter in text:
             self.seen.clear()
             self.person.send(letter)
             await self.seen.wait()
+        self.typing = False
 
     async def wait_until(self, holds: Callable[[str], bool]) -> None:
         """Wait until ``holds`` returns true for the person's screen."""
@@ -128,8 +134,12 @@ class Scene:
         rows = {row: Text.from_ansi(line) for row, line in lines.items()}
         terminal = tuple(rows.get(number, Text()) for number in range(1, TERMINAL_ROWS + 1))
         frame = Frame(tuple(self.calls[-CALL_ROWS:]), terminal, pause)
-        if self.frames and (frame.calls, frame.terminal) == (self.frames[-1].calls, self.frames[-1].terminal):
+        last, now = self.frames[-1] if self.frames else None, asyncio.get_running_loop().time()
+        if last and (frame.calls, frame.terminal) == (last.calls, last.terminal):
             return
+        if last and frame.calls == last.calls and now - self.changed_at < REFRESH_SECONDS and not self.typing:
+            self.frames.pop()
+        self.changed_at = now
         self.frames.append(frame)
 
 

@@ -32,6 +32,7 @@ def test_the_picture_of_the_readme_is_whole_and_loads_nothing() -> None:
     assert last_frame(text)[-2:] == ["deployed", "ann@laptop:~/shop$"]
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
     assert "<script" not in text
+    assert "__ais" not in text, "the shell's integration is not on a person's screen"
     assert text.count("@keyframes") == text.count('class="f"') > 20
 
 
