@@ -106,12 +106,17 @@ class Workspaces:
     async def require_ready(self, *, merges: bool = True) -> None:
         """Raise Conflict if future work could not be committed, merged (if ``merges``) or left on a branch. Reasons are
         a missing identity, uncommitted changes and a sparse checkout."""
+
+        def changed() -> list[str]:
+            repository = self._clones.repository()
+            if merges:
+                require_whole(repository)
+            else:
+                self._clones.require_branches()
+            return uncommitted(self._git, self._clones, repository)
+
         await in_thread(lambda: self._git.identity(self.repository))
-        if merges:
-            await in_thread(lambda: require_whole(self._clones.repository()))
-        else:
-            await in_thread(self._clones.require_branches)
-        if mine := await self._exclusively(lambda: uncommitted(self._git, self._clones)):
+        if mine := await self._exclusively(changed):
             raise Conflict(
                 f"{self.repository} has uncommitted changes, so no work could be merged into it: {shorten(mine)}",
                 suggestion="commit or stash them, then ccswarm resume",
@@ -119,12 +124,7 @@ class Workspaces:
 
     async def commit(self, clone: Clone, title: str, *, seconds: float | None = None) -> str:
         """Collect as ``collect`` does, and return the commit with the work, or the clone's base if there is none."""
-
-        def collected() -> str:
-            self._clones.collect(clone, title)
-            return self._clones.work(clone)
-
-        return await self._exclusively(collected, seconds)
+        return await self._exclusively(lambda: self._clones.collect(clone, title).commit, seconds)
 
     async def collect(self, clone: Clone, title: str) -> int:
         """Copy all work in the clone to its ``ref``, and return how many of its commits are not merged yet.
@@ -134,7 +134,7 @@ class Workspaces:
         before. Raises WorkRefused for other repositories inside the clone, files that pass through a filter, and
         objects that git rejects.
         """
-        return await self._exclusively(lambda: self._clones.collect(clone, title))
+        return await self._exclusively(lambda: self._clones.collect(clone, title).commits)
 
     async def merge(
         self,
@@ -195,21 +195,23 @@ class Workspaces:
     def _merge(
         self, clone: Clone, title: str, configuration: Collection[str], commit: str, judged: Collection[str] | None
     ) -> Merged:
-        if not commit:
-            self._clones.collect(clone, title)
-            commit = self._clones.work(clone)
-        repository = self._clones.repository()
-        if commit == clone.base or not (commits := self._clones.unmerged(repository, commit)):
+        if commit:
+            repository = self._clones.repository()
+            commits = self._clones.unmerged(repository, commit)
+        else:
+            collected = self._clones.collect(clone, title)
+            commit, commits, repository = collected.commit, collected.commits, collected.repository
+        if commit == clone.base or not commits:
             return Merged(0, repository.head)
         if finish(self._git, self._clones, repository, self._clones.lock_seconds):
             repository = self._clones.repository()
             if not self._clones.unmerged(repository, commit):
-                return Merged(commits, repository.head, not_run=not_run(self._git, self.repository))
+                return Merged(commits, repository.head, not_run=not_run(self._git, repository))
         files = [Path(file).resolve() for file in configuration]
         made = merge(self._git, self._clones, clone, commit, repository, files, title, judged)
         if not made.is_merged:
             return Merged(0, made.head, made.commit)
-        return Merged(commits, made.commit, not_run=not_run(self._git, self.repository))
+        return Merged(commits, made.commit, not_run=not_run(self._git, repository))
 
     async def _exclusively(self, do: Callable[[], T], seconds: float | None = None) -> T:
         # Waiting for another process occupies one of few threads; waiting for this one's own calls does not.

@@ -96,6 +96,16 @@ class Origin:
         path.write_text(json.dumps({**whose, "packs": self.packs, **filters, "onto": self.onto}))
 
 
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """The ``commit`` with the work, or the clone's base if there is none, and how many ``commits`` of it the current
+    branch of ``repository`` lacks."""
+
+    commit: str
+    commits: int
+    repository: Repository
+
+
 class Clones:
     """The clones under ``root`` of the repository that contains ``directory``. Implements ``Workspaces`` and
     ``Looker``. At most ``most_bytes`` are copied from a clone, and as many more read for comparison than the clone
@@ -125,10 +135,6 @@ class Clones:
         """Return the checked-out commit and the ref of its branch, HEAD for none."""
         head, onto, _ = self._git.person(self.directory, "rev-parse", *CHECKED_OUT).split("\n")
         return head, onto
-
-    def work(self, clone: Clone) -> str:
-        """Return the commit made of a clone's work when it was last collected."""
-        return self._git.person(self.directory, "rev-parse", "--verify", f"{clone.ref}^{{commit}}")
 
     def make(self, run_id: str, name: str) -> Clone:
         """Return the clone of the attempt ``name``, creating it if needed. Raises WorkspaceUnusable."""
@@ -182,7 +188,7 @@ class Clones:
             remove_tree(temporary)
         source, target = str(repository.top), str(temporary)
         self._git.person(self.directory, "clone", "-q", "--no-hardlinks", "--no-tags", "--", source, target)
-        self._identify(temporary)
+        self._identify(temporary, repository)
         if f"refs/heads/{branch}".startswith(f"{repository.onto}/"):  # git allows no branch below another
             self._git.person(temporary, "update-ref", "--no-deref", "HEAD", base)
             self._git.person(temporary, "update-ref", "-d", repository.onto)
@@ -192,12 +198,11 @@ class Clones:
         excluded.write_bytes(IGNORED_BY_DEFAULT)
         return temporary
 
-    def _identify(self, clone: Path) -> None:
+    def _identify(self, clone: Path, repository: Repository) -> None:
         """Copy the identity of commits if only the repository defines it, since a clone has none of its settings."""
-        words = ("config", "--local", "-z", "--get-regexp", r"^user\.(name|email)$")
-        for entry in self._git.person(self.directory, *words, allowed=(0, 1)).split("\0")[:-1]:
-            name, _, value = entry.partition("\n")
-            self._git.person(clone, "config", "--local", name, value)
+        local = {setting.name: setting.value for setting in repository.configuration if setting.scope == "local"}
+        for name in sorted(local.keys() & {"user.name", "user.email"}):
+            self._git.person(clone, "config", "--local", name, local[name])
 
     def _check_out(self, repository: Repository, made: Path, clone: Clone, commit: str) -> None:
         """Check out ``commit`` in a new clone of ``clone.base``. The files that differ are written without git: none of
@@ -242,18 +247,20 @@ class Clones:
             person = PrivateRepository(scratch / "person", repository, head)
             return int(self._git.private(person, "rev-list", "--count", commit, "--not", head))
 
-    def collect(self, clone: Clone, title: str) -> int:
+    def collect(self, clone: Clone, title: str) -> Collected:
         repository = self.repository()
         with self.scratch() as scratch:
             person = PrivateRepository(scratch / "person", repository, repository.head, writing=True)
             if clone.path.is_dir():
                 try:
-                    self._take_over(repository, person, clone, title, scratch)
+                    commit = self._take_over(repository, person, clone, title, scratch)
                 except WorkRefused as refused:
                     where = f"{refused.suggestion}; the clone is {clone.path}"
                     raise WorkRefused(refused.message, suggestion=where) from None
-            listed = self._git.private(person, "rev-list", "--count", self.work(clone), "--not", repository.head)
-            return int(listed)
+            else:
+                commit = self._git.person(self.directory, "rev-parse", "--verify", f"{clone.ref}^{{commit}}")
+            listed = self._git.private(person, "rev-list", "--count", commit, "--not", repository.head)
+            return Collected(commit, int(listed), repository)
 
     def difference(self, base: str, commit: str, scratch: Path) -> Difference:
         """Return the difference. ``scratch`` is an empty private directory."""
@@ -307,7 +314,7 @@ class Clones:
     def _read_origin(self, clone: Path, repository: Repository) -> Origin:
         with UntrustedTree(clone) as tree:
             packs = tuple(packs_of(tree))
-            if not (drivers := self._git.filters(self.directory)):
+            if not (drivers := repository.filters):
                 return Origin(packs)
             names = self._git.person(clone, "ls-files", "-z").encode(errors="surrogateescape")
             output = self._git.person(clone, "check-attr", "-z", "--stdin", "filter", stdin=names)
@@ -318,12 +325,14 @@ class Clones:
 
     def _take_over(
         self, repository: Repository, person: PrivateRepository, clone: Clone, title: str, scratch: Path
-    ) -> None:
+    ) -> str:
+        """Return the commit with the work."""
         taken, sent, kept = self._import(repository, clone, scratch)
         commit = self._commit_work(taken, clone, sent, kept, title)
         self._refuse_repositories(taken, clone.base, commit, repository.top)
         export_commits(self._git, taken, person, (commit,), clone.base)
         self._git.refs(self.directory, {f"{clone.ref}-sent": sent, clone.ref: commit})
+        return commit
 
     def _import(self, repository: Repository, clone: Clone, scratch: Path) -> tuple[PrivateRepository, str, str]:
         """Copy the clone to a private repository; return that, the agent's last commit and a tree of all files."""

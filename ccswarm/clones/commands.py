@@ -78,7 +78,6 @@ class Names:
     """A reader of the names in one repository's git configuration. It runs nothing."""
 
     def __init__(self, git: Git, repository: Repository) -> None:
-        self._git = git
         self._repository = repository
         self._top = str(repository.top)
         self._home = git.home
@@ -87,8 +86,7 @@ class Names:
 
     def all(self) -> NamedPaths:
         """Return the paths of hooks, further configuration and programs."""
-        common = self._git.person(repository_top := self._repository.top, "rev-parse", "--git-common-dir")
-        common = os.path.join(repository_top, common)
+        common = str(self._repository.common)
         self._add_directory(f"{common}/hooks")
         self._files |= {f"{common}/{name}" for name in ("config", "info/attributes")}
         self._files |= {f"{self._repository.git_dir}/{name}" for name in ("config.worktree", "info/attributes")}
@@ -98,13 +96,10 @@ class Names:
                 self._add_directory(path)
             else:
                 self._files.add(path)
-        output = self._git.person(repository_top, "config", "-z", "--show-origin", "--list", "--includes").split("\0")
-        for origin, entry in zip(output[::2], output[1::2], strict=False):
-            kind, _, file = origin.partition(":")
-            key, _, value = entry.partition("\n")
-            if kind == "file":
-                self._files.add(file := os.path.join(self._top, file))
-                self._add(key.casefold(), value, os.path.dirname(file))
+        for setting in self._repository.configuration:
+            if setting.file:
+                self._files.add(file := os.path.join(self._top, setting.file))
+                self._add(setting.name.casefold(), setting.value, os.path.dirname(file))
         return NamedPaths(frozenset(self._files), frozenset(self._directories))
 
     def _add(self, key: str, value: str, directory: str) -> None:

@@ -73,12 +73,25 @@ PERSONS = (*ASKS, "clone", "checkout", "check-attr", "ls-files")
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting of git: its ``scope`` and ``name`` as git prints them, and the ``file`` that contains it: absolute,
+    relative to the top of the work tree, or empty if it is in none."""
+
+    scope: str
+    file: str
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class Repository:
     """The facts of a person's repository, read before using it. ``prefix`` is the workspace's path in it."""
 
     top: Path
     prefix: Path
     git_dir: Path
+    common: Path
+    """The directory that all its work trees share. It contains the hooks and the configuration."""
     objects: Path
     index: Path
     object_format: str
@@ -86,12 +99,21 @@ class Repository:
     """The commit that is checked out."""
     onto: str
     """The ref of the branch that is checked out; HEAD for none."""
+    configuration: tuple[Setting, ...]
+    """All settings that the person's git uses here. Of settings with the same name the last one counts."""
     settings: Mapping[str, str]
+    """The settings among ``CONVERTING``."""
     sparse: bool
     excluded: bytes
     """The patterns of files that are never committed, in addition to those in the tree."""
     shallow: bytes
     """The commits whose parents are missing, in git's file format."""
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The names of the filters that files pass on their way into the repository."""
+        names = [setting.name for setting in self.configuration if setting.name.startswith("filter.")]
+        return tuple(dict.fromkeys(name[len("filter.") :].rpartition(".")[0] for name in names))
 
 
 class Git:
@@ -128,6 +150,13 @@ class Git:
     def home(self) -> str:
         """The person's home directory."""
         return self._person.get("HOME") or os.path.expanduser("~")
+
+    def expanded(self, path: str) -> str:
+        """Expand a path in a configuration as git does."""
+        path = path.removeprefix(":(optional)")
+        if path.startswith("~/"):
+            return os.path.join(self.home, path[2:])
+        return os.path.expanduser(path) if path.startswith("~") else path
 
     def person(self, directory: Path, *words: str, stdin: bytes = b"", allowed: Sequence[int] = (0,)) -> str:
         """Run one of the few commands that start no program of a configuration, or make a clone. Returns its output."""
@@ -191,7 +220,7 @@ class Git:
 
     def repository(self, directory: Path) -> Repository:
         """Return the facts of the repository that contains ``directory``, which must have a commit."""
-        words = ("--show-toplevel", "--absolute-git-dir", "--show-object-format")
+        words = ("--show-toplevel", "--absolute-git-dir", "--show-object-format", "--git-common-dir")
         inner = [word for name in ("objects", "index", "info/exclude", "shallow") for word in ("--git-path", name)]
         answer = self.person(directory, "rev-parse", *words, *inner, *CHECKED_OUT).split("\n")
         if len(answer) != len(words) + len(inner) // 2 + 3:
@@ -199,7 +228,7 @@ class Git:
                 f"{str(directory)!r} cannot be cloned: its path contains a line break",
                 suggestion="rename the directory, or use workspace = 'shared'",
             )
-        top, git_dir, object_format = answer[: len(words)]
+        top, git_dir, object_format, common = answer[: len(words)]
         *names, head, onto, _ = answer[len(words) :]
         self._require_unchanged(directory, Path(top), Path(git_dir))
         objects, index, exclude, shallow = (directory / name for name in names)
@@ -208,19 +237,19 @@ class Git:
                 f"{objects} is a symbolic link",
                 suggestion="replace it by the objects themselves, as in a fresh git clone",
             )
-        said = self.person(directory, "config", "--type=path", "--get-regexp", r"^core\.[a-z]+$", allowed=(0, 1))
-        known: dict[str, str] = {}
-        for line in said.splitlines():
-            name, _, known[name] = line.partition(" ")
+        configuration = self._configuration(Path(top))
+        known = {setting.name: setting.value.partition("\n")[0] for setting in configuration}
         return Repository(
             Path(top),
             directory.resolve().relative_to(Path(top).resolve()),
             Path(git_dir),
+            directory / common,
             objects.resolve(),
             index,
             object_format,
             head,
             onto,
+            configuration,
             {name: known[name] for name in CONVERTING if name in known},
             known.get("core.sparsecheckout") == "true",
             self._read_excludes(known.get("core.excludesfile", ""), exclude),
@@ -231,11 +260,6 @@ class Git:
         """Set all refs to their commits, or none. An empty commit deletes the ref, which need not exist."""
         lines = (f"update {ref} {commit}\n" if commit else f"delete {ref}\n" for ref, commit in wanted.items())
         self.person(directory, "update-ref", "--stdin", stdin="".join(lines).encode())
-
-    def filters(self, directory: Path) -> tuple[str, ...]:
-        """Return the names of the filters that files pass on their way into the repository."""
-        said = self.person(directory, "config", "--name-only", "--get-regexp", r"^filter\.", allowed=(0, 1))
-        return tuple(dict.fromkeys(line[len("filter.") :].rpartition(".")[0] for line in said.splitlines()))
 
     def through_filters(
         self, repository: PrivateRepository, commit: str, paths: Iterable[str], drivers: Collection[str]
@@ -263,6 +287,18 @@ class Git:
                 )
             found |= {f"GIT_{who}_NAME": known["name"], f"GIT_{who}_EMAIL": known["email"]}
         return found
+
+    def _configuration(self, top: Path) -> tuple[Setting, ...]:
+        """Return the settings, except for those on ccswarm's own command lines."""
+        words = ("config", "-z", "--show-scope", "--show-origin", "--list", "--includes")
+        fields = self.person(top, *words).split("\0")
+        found: list[Setting] = []
+        for scope, origin, entry in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
+            kind, _, file = origin.partition(":")
+            name, _, value = entry.partition("\n")
+            if scope != "command":
+                found.append(Setting(scope, file if kind == "file" else "", name, value))
+        return tuple(found)
 
     @contextmanager
     def _pinned(self, directory: Path) -> Generator[Path]:
@@ -301,7 +337,7 @@ class Git:
     def _read_excludes(self, named: str, own: Path) -> bytes:
         home = self._person.get("XDG_CONFIG_HOME") or str(Path(self._person.get("HOME", "/"), ".config"))
         found = b""
-        for path in (Path(named or f"{home}/git/ignore"), own):
+        for path in (Path(self.expanded(named) or f"{home}/git/ignore"), own):
             with suppress(OSError):
                 found += path.read_bytes() + b"\n"
         return found

@@ -84,7 +84,7 @@ def merge(
             )
         ours = PrivateRepository(scratch / "ours", repository, head, writing=True)
         index.copy_to(ours.path)
-        if git.private(ours, "rev-list", "-n1", clone.base, "--not", head):
+        if clone.base != head and git.private(ours, "rev-list", "-n1", clone.base, "--not", head):
             raise Conflict(
                 f"the work began with {clone.base[:12]}, which is no longer part of what is checked out in"
                 f" {repository.top}, {describe_ref(onto)}",
@@ -100,7 +100,7 @@ def merge(
                 suggestion=f"read it: git diff HEAD...{clone.ref} -- {own[0]}; {by_hand}",
             )
         _refuse_commands(git, ours, repository, tree, wanted, f"git diff HEAD...{clone.ref}", by_hand)
-        filters = git.filters(directory)
+        filters = repository.filters
         _refuse_filters(git, ours, filters, head, tree, wanted, by_hand)
         with (
             Contents(git, ours, scratch / "old", head, blobs_before(wanted)) as old,
@@ -190,9 +190,8 @@ def require_whole(repository: Repository, instead: str = 'git sparse-checkout di
         raise Conflict(f"{repository.top} is a sparse checkout, which is not merged into", suggestion=instead)
 
 
-def uncommitted(git: Git, clones: Clones) -> list[str]:
+def uncommitted(git: Git, clones: Clones, repository: Repository) -> list[str]:
     """Return the files that would block every merge; empty if another git is working now."""
-    repository = clones.repository()
     try:
         if finish(git, clones, repository):
             repository = clones.repository()
@@ -205,7 +204,7 @@ def uncommitted(git: Git, clones: Clones) -> list[str]:
                 index.copy_to(ours.path)
         except Conflict:
             return []
-        return _uncommitted(git, ours, repository, (), git.filters(clones.directory))
+        return _uncommitted(git, ours, repository, (), repository.filters)
 
 
 def _locked(repository: Repository, seconds: float = 0.0) -> IndexLock:
